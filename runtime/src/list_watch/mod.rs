@@ -7,9 +7,20 @@
 mod options;
 mod item;
 mod error;
+mod json;
+mod scrub;
+mod lean;
+mod status;
+mod decode;
+mod list_body;
+mod frames;
+mod client;
 
+pub use client::{ClientListWatch, Deadlines};
+pub use decode::Representation;
 pub use error::ListWatchError;
 pub use item::{Identity, Item, RawObject, Unreadable};
+pub use lean::ManagedFields;
 pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
 
 use std::future::Future;
@@ -77,6 +88,10 @@ pub enum WatchEvent<K> {
         /// Whether it closes the initial events of a streaming list.
         initial_events: InitialEventsMark,
     },
+    /// Something that is no event of this kind: of an unknown type, or with an object of another kind.
+    ///
+    /// The text says what; it is reported and skipped.
+    Unexpected(String),
     /// The server ends the stream with a Status.
     Error(Box<kube::core::Status>),
 }
