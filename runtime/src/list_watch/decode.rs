@@ -79,7 +79,8 @@ impl Decoder {
     }
 
     fn failed<K: Object>(&self, object: &[u8], error: &serde_json::Error) -> Decoded<K> {
-        let (api_version, kind) = (json::text_member(object, "apiVersion"), json::text_member(object, "kind"));
+        let (api_version, kind) =
+            (json::text_member(object, "apiVersion"), json::text_member(object, "kind"));
         if !self.accepts(api_version.as_deref(), kind.as_deref()) {
             return Decoded::OfAnotherKind(spelled(api_version, kind));
         }

@@ -6,8 +6,9 @@
 use std::{borrow::Cow, cell::RefCell, fmt, marker::PhantomData};
 
 use serde::{
-    Deserializer, forward_to_deserialize_any,
+    Deserializer,
     de::{self, DeserializeSeed, EnumAccess, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor},
+    forward_to_deserialize_any,
 };
 
 /// Says what becomes of `metadata.managedFields`.
@@ -160,8 +161,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for LeanVisitor<'_, V> {
             Place::Root => TypeMembers { api_version: true, kind: true },
             Place::Metadata => TypeMembers::default(),
         };
-        let map =
-            LeanMap { inner, place: self.place, context: self.context, value: Coming::Other, missing };
+        let map = LeanMap { inner, place: self.place, context: self.context, value: Coming::Other, missing };
         self.inner.visit_map(map)
     }
 }
@@ -257,9 +257,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for LeanMap<'_, A> {
             Coming::ApiVersion(Origin::FilledIn) => {
                 seed.deserialize(Text::new(Cow::Owned(names.api_version.to_owned())))
             }
-            Coming::Kind(Origin::FilledIn) => {
-                seed.deserialize(Text::new(Cow::Owned(names.kind.to_owned())))
-            }
+            Coming::Kind(Origin::FilledIn) => seed.deserialize(Text::new(Cow::Owned(names.kind.to_owned()))),
             Coming::ApiVersion(Origin::Document) => {
                 let text = self.inner.next_value::<Option<Spelled<'de>>>()?.map(|spelled| spelled.0);
                 if text.as_deref().is_some_and(|text| text != names.api_version) {

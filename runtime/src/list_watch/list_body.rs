@@ -15,8 +15,7 @@ use super::{
 const LARGEST_ENVELOPE: usize = 1 << 20;
 
 /// The members that describe a list, or make up a Status.
-const KEPT: [&str; 8] =
-    ["apiVersion", "kind", "metadata", "status", "code", "message", "reason", "details"];
+const KEPT: [&str; 8] = ["apiVersion", "kind", "metadata", "status", "code", "message", "reason", "details"];
 
 /// Splits a list into its items, over as many chunks as it takes.
 #[derive(Debug)]

@@ -37,7 +37,8 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
     /// # Errors
     /// Whatever kept the page from being read as a whole. An object that does not decode is no error: it is an
     /// [`Item::Unreadable`] on the page.
-    fn list(&self, options: &ListOptions) -> impl Future<Output = Result<ListPage<K>, ListWatchError>> + Send;
+    fn list(&self, options: &ListOptions)
+    -> impl Future<Output = Result<ListPage<K>, ListWatchError>> + Send;
 
     /// Opens a watch; its stream ends when the server ends it.
     ///
@@ -45,7 +46,10 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
     ///
     /// # Errors
     /// Whatever kept the watch from being opened.
-    fn watch(&self, options: &ListOptions) -> impl Future<Output = Result<WatchStream<K>, ListWatchError>> + Send;
+    fn watch(
+        &self,
+        options: &ListOptions,
+    ) -> impl Future<Output = Result<WatchStream<K>, ListWatchError>> + Send;
 
     /// Asks for the collection's present version by a consistent read that ignores selectors.
     ///

@@ -38,7 +38,11 @@ pub(super) fn list(path: &str, options: &ListOptions, accept: &str) -> Result<Re
 }
 
 /// A watch asks for no compression: it would hold events back, and a stream has no use for it.
-pub(super) fn watch(path: &str, options: &ListOptions, accept: &str) -> Result<Request<Body>, ListWatchError> {
+pub(super) fn watch(
+    path: &str,
+    options: &ListOptions,
+    accept: &str,
+) -> Result<Request<Body>, ListWatchError> {
     let mut query = Query::default();
     query.add("watch", Some("true"));
     query.add_common(options);
