@@ -108,7 +108,12 @@ impl Error for Cause {
 
 /// Walks an error and its causes.
 pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |cause| cause.source())
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let cause = next?;
+        next = cause.source();
+        Some(cause)
+    })
 }
 
 /// Writes an error and its causes in one line, each cause once.

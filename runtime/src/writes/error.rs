@@ -123,7 +123,14 @@ impl Stale {
 
     /// Tells whether an error, or one that caused it, is a conflict.
     pub(crate) fn is_in(error: &(dyn std::error::Error + 'static)) -> bool {
-        std::iter::successors(Some(error), |cause| cause.source()).any(|cause| cause.is::<Self>())
+        let mut next = Some(error);
+        while let Some(cause) = next {
+            if cause.is::<Self>() {
+                return true;
+            }
+            next = cause.source();
+        }
+        false
     }
 }
 
