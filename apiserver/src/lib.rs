@@ -1,1 +1,11 @@
 //! The embedded server.
+
+mod status;
+
+mod clock;
+
+mod route;
+
+mod watch;
+
+mod core;
