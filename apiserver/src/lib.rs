@@ -1,1 +1,9 @@
 //! The embedded server.
+
+mod schema;
+
+mod patch;
+
+mod apply;
+
+mod table;
