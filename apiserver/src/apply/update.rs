@@ -40,19 +40,14 @@ pub(crate) fn track_update(input: UpdateInput<'_>) {
     managers.take(&written.union(&difference.removed), None);
     let gained = written.without_identity();
     if !gained.is_empty() {
-        let identity =
-            Identity::new(input.manager, Operation::Update, input.api_version, input.subresource);
+        let identity = Identity::new(input.manager, Operation::Update, input.api_version, input.subresource);
         let fields = match managers.entries.get(&identity) {
             Some(own) => own.fields.union(&gained),
             None => gained,
         };
         managers.entries.insert(
             identity,
-            Owned {
-                fields,
-                api_version: input.api_version.to_owned(),
-                time: Some(input.now.to_owned()),
-            },
+            Owned { fields, api_version: input.api_version.to_owned(), time: Some(input.now.to_owned()) },
         );
         managers.cap();
     }
@@ -167,11 +162,7 @@ fn own_before_first_apply(input: &ApplyInput<'_>, live: &Value, managers: &mut M
     let difference = Difference::between(input.schema.root(), &input.schema.zero(), live);
     let fields = difference.written().without_identity().without_fields(input.ignored);
     let identity = Identity::new(BEFORE_FIRST_APPLY, Operation::Update, input.api_version, input.subresource);
-    let owned = Owned {
-        fields,
-        api_version: input.api_version.to_owned(),
-        time: Some(input.now.to_owned()),
-    };
+    let owned = Owned { fields, api_version: input.api_version.to_owned(), time: Some(input.now.to_owned()) };
     managers.entries.insert(identity, owned);
     managers.drop_empty();
 }
@@ -229,12 +220,7 @@ fn describe(applied: &Value) -> String {
     let text = |pointer: &str| applied.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let version = text("/apiVersion");
     let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
-    format!(
-        "{}/{}; {version}, Kind={}",
-        text("/metadata/namespace"),
-        text("/metadata/name"),
-        text("/kind")
-    )
+    format!("{}/{}; {version}, Kind={}", text("/metadata/namespace"), text("/metadata/name"), text("/kind"))
 }
 
 fn take_managed(object: &mut Value) -> Option<Value> {
