@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use futures::Stream as _;
+use futures::Stream;
 use http_body::{Body, SizeHint};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
@@ -199,27 +199,27 @@ impl Drop for Registered {
     }
 }
 
-enum Source {
+enum Source<S> {
     Whole(Bytes),
-    Events(WatchStream),
+    Events(S),
     Over,
 }
 
 /// An answer's body, under the rules.
-pub(crate) struct FaultyBody {
-    source: Source,
+pub(crate) struct FaultyBody<S = WatchStream> {
+    source: Source<S>,
     kept: Option<Piece>,
     registered: Option<Registered>,
     epoch: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-impl fmt::Debug for FaultyBody {
+impl<S> fmt::Debug for FaultyBody<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FaultyBody").finish_non_exhaustive()
     }
 }
 
-impl FaultyBody {
+impl<S> FaultyBody<S> {
     /// A whole body that nothing will interrupt.
     pub(crate) fn whole(bytes: Bytes) -> Self {
         Self { source: Source::Whole(bytes), kept: None, registered: None, epoch: None }
@@ -234,7 +234,7 @@ impl FaultyBody {
 
     /// A stream of events; `judged` is the number of rules that have had their say.
     pub(crate) fn events(
-        events: WatchStream,
+        events: S,
         faults: &Faults,
         tap: Tap,
         judged: u64,
@@ -245,11 +245,11 @@ impl FaultyBody {
     }
 
     /// A stream of events past all rules, for the test kit.
-    pub(crate) fn unruled(events: WatchStream, epoch: CancellationToken) -> Self {
+    pub(crate) fn unruled(events: S, epoch: CancellationToken) -> Self {
         Self::watching(events, None, epoch)
     }
 
-    fn watching(events: WatchStream, registered: Option<Registered>, epoch: CancellationToken) -> Self {
+    fn watching(events: S, registered: Option<Registered>, epoch: CancellationToken) -> Self {
         let epoch = Some(Box::pin(epoch.cancelled_owned()));
         Self { source: Source::Events(events), kept: None, registered, epoch }
     }
@@ -270,7 +270,9 @@ impl FaultyBody {
         self.registered = None;
         self.epoch = None;
     }
+}
 
+impl<S: Stream<Item = Frame> + Unpin> FaultyBody<S> {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
         if let Some(kept) = self.kept.take() {
             return Poll::Ready(Some(kept));
@@ -286,7 +288,7 @@ impl FaultyBody {
     }
 }
 
-impl Body for FaultyBody {
+impl<S: Stream<Item = Frame> + Unpin> Body for FaultyBody<S> {
     type Data = Bytes;
     type Error = Interrupted;
 
