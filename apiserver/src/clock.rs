@@ -24,8 +24,13 @@ impl Clock {
 
     /// Writes the present moment with whole seconds, as metadata has it.
     pub(crate) fn seconds(&self) -> String {
-        self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+        seconds_text(self.now())
     }
+}
+
+/// Writes a moment with whole seconds.
+pub(crate) fn seconds_text(moment: Timestamp) -> String {
+    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 impl Default for Clock {

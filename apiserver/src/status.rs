@@ -210,7 +210,7 @@ impl Status {
     /// 413: a body over the limit, in bytes.
     pub(crate) fn too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
-        Self::new(413, Some("RequestEntityTooLarge"), message).with_details(json!({}))
+        Self::new(413, Some("RequestEntityTooLarge"), message)
     }
 
     /// 410: the version asked for is forgotten.

@@ -1,0 +1,1 @@
+//! Ownership as the real server recorded it.
