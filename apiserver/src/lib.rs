@@ -66,6 +66,8 @@ mod core;
 
 pub mod faults;
 
+mod tokens;
+
 mod service;
 
 mod http;

@@ -80,7 +80,11 @@ async fn run(options: Options) -> Result<(), Failure> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|source| Failure::File { what: "write", path: path.to_owned(), source })
+    std::fs::write(path, text).map_err(|source| Failure::File {
+        what: "write",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Reads the definitions of a folder, in the order of file names.
@@ -91,12 +95,16 @@ fn definitions(folder: &Path) -> Result<Vec<Value>, Failure> {
         entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
     paths.sort();
     let wanted = |path: &PathBuf| {
-        path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|wanted| extension == *wanted))
+        path.extension()
+            .is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|wanted| extension == *wanted))
     };
     let mut found = Vec::new();
     for path in paths.into_iter().filter(wanted) {
-        let text = std::fs::read_to_string(&path)
-            .map_err(|source| Failure::File { what: "read", path: path.clone(), source })?;
+        let text = std::fs::read_to_string(&path).map_err(|source| Failure::File {
+            what: "read",
+            path: path.clone(),
+            source,
+        })?;
         for document in serde_yaml_ng::Deserializer::from_str(&text) {
             let value = Value::deserialize(document)
                 .map_err(|source| Failure::Definition { path: path.clone(), source })?;

@@ -123,7 +123,7 @@ impl ApiServer<OverHttp> {
     /// Outside a tokio runtime.
     #[must_use]
     pub fn client_as(&self, user: &str) -> kube::Client {
-        let token = self.running.0.token(user);
+        let token = self.running.0.tokens().issue(user);
         let client = self.transport.listener.client(&token, &self.setup.namespace());
         client.expect("a client was built from the same parts at the start")
     }
@@ -163,7 +163,7 @@ impl ApiServer<InMemory> {
     /// Outside a tokio runtime.
     #[must_use]
     pub fn client_as(&self, user: &str) -> kube::Client {
-        let token = self.running.0.token(user);
+        let token = self.running.0.tokens().issue(user);
         let service = LocalService::new(Arc::clone(&self.running.0), Passage::Ruled);
         service.client(&token, &self.setup.namespace())
     }

@@ -1,12 +1,11 @@
 //! The front door: tokens, faults, then the core; in memory it is a tower service.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{HeaderMap, Request, Response, Uri, header};
+use http::{Request, Response, Uri, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use kube::client::ConfigExt as _;
 use kube::config::AuthInfo;
@@ -15,8 +14,10 @@ use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
 use crate::core::{ApiRequest, Core, Reply, Restart, User};
-use crate::faults::{Faults, FaultyBody, Interrupted, Requests, Tap, Verdict};
+use crate::faults::{Faults, FaultyBody, Interrupted, Recorded, Requests, Tap, Verdict};
+use crate::route::RequestInfo;
 use crate::status::Status;
+use crate::tokens::{Tokens, name_of};
 
 /// The longest body taken, in bytes.
 const BODY_LIMIT: usize = 3_145_728;
@@ -30,7 +31,7 @@ pub(crate) struct Front {
     core: Core,
     faults: Faults,
     requests: Requests,
-    tokens: Mutex<BTreeMap<String, User>>,
+    tokens: Tokens,
     epoch: Mutex<Epoch>,
 }
 
@@ -50,12 +51,11 @@ pub(crate) enum Passage {
 
 impl Front {
     pub(crate) fn new(core: Core) -> Self {
-        let tokens = [("admin-token".to_owned(), User::Admin), (token_of("viewer"), named("viewer"))];
         Self {
             core,
             faults: Faults::default(),
             requests: Requests::default(),
-            tokens: Mutex::new(BTreeMap::from(tokens)),
+            tokens: Tokens::default(),
             epoch: Mutex::new(Epoch::Serving(CancellationToken::new())),
         }
     }
@@ -72,14 +72,8 @@ impl Front {
         &self.requests
     }
 
-    /// Makes a user known and gives its token.
-    pub(crate) fn token(&self, user: &str) -> String {
-        let token = token_of(user);
-        let mut tokens = lock(&self.tokens);
-        if !tokens.contains_key(&token) {
-            tokens.insert(token.clone(), named(user));
-        }
-        token
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 
     /// Gives the token that is cancelled when all connections are to break.
@@ -135,25 +129,25 @@ impl Front {
     {
         let (parts, body) = request.into_parts();
         let body = collect(body).await?;
-        let user = self.authenticate(&parts.headers);
-        let request =
-            ApiRequest { method: parts.method, uri: parts.uri, headers: parts.headers, body: Bytes::new(), user: User::Anonymous };
-        let refusal = match (user, body) {
-            (Ok(user), Ok(body)) => {
-                let request = ApiRequest { body, user, ..request };
-                return match passage {
-                    Passage::Ruled => self.serve_ruled(request, epoch).await,
-                    Passage::Unruled => Ok(self.serve_unruled(request, epoch).await),
-                };
+        let http::request::Parts { method, uri, headers, .. } = parts;
+        let mut request = ApiRequest { method, uri, headers, body: Bytes::new(), user: User::Anonymous };
+        let info = request.info();
+        let allowed = self.tokens.user(&request.headers, &info).and_then(|user| {
+            request.user = user;
+            request.body = body?;
+            Ok(())
+        });
+        let recorded = (passage == Passage::Ruled).then(|| self.record(&request, &info));
+        match (allowed, recorded) {
+            (Ok(()), Some(recorded)) => self.serve_ruled(request, info, recorded, epoch).await,
+            (Ok(()), None) => Ok(self.serve_unruled(request, epoch).await),
+            (Err(refusal), recorded) => {
+                if let Some(recorded) = recorded {
+                    recorded.answered(refusal.code);
+                }
+                Ok(refusal.to_response().map(FaultyBody::whole))
             }
-            (Err(unauthorized), _) => unauthorized,
-            (_, Err(too_large)) => too_large,
-        };
-        if passage == Passage::Ruled {
-            let recorded = self.record(&request, &request.info());
-            recorded.answered(refusal.code);
         }
-        Ok(refusal.to_response().map(FaultyBody::whole))
     }
 
     async fn serve_unruled(&self, request: ApiRequest, epoch: CancellationToken) -> Response<FaultyBody> {
@@ -166,10 +160,10 @@ impl Front {
     async fn serve_ruled(
         &self,
         request: ApiRequest,
+        info: RequestInfo,
+        recorded: Recorded,
         epoch: CancellationToken,
     ) -> Result<Response<FaultyBody>, Interrupted> {
-        let info = request.info();
-        let recorded = self.record(&request, &info);
         let user_agent = crate::faults::text(&request.headers, header::USER_AGENT);
         let judged = self.faults.armed();
         let plants = match self.faults.judge(&info, &user_agent, self.core.resource_version()) {
@@ -205,36 +199,13 @@ impl Front {
         Ok(response)
     }
 
-    fn record(&self, request: &ApiRequest, info: &crate::route::RequestInfo) -> crate::faults::Recorded {
-        let user = match &request.user {
-            User::Admin => "admin",
-            User::Named { name, .. } => name,
-            User::Anonymous => "system:anonymous",
-        };
-        self.requests.arrived(&request.method, &request.uri, &request.headers, info, user)
-    }
-
-    /// Finds the user of a token; none is anonymous, a wrong one is refused.
-    fn authenticate(&self, headers: &HeaderMap) -> Result<User, Status> {
-        let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = value.and_then(|value| value.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        match token.map(|(_, token)| token.trim()).filter(|token| !token.is_empty()) {
-            None => Ok(User::Anonymous),
-            Some(token) => lock(&self.tokens).get(token).cloned().ok_or_else(Status::unauthorized),
-        }
+    fn record(&self, request: &ApiRequest, info: &RequestInfo) -> Recorded {
+        self.requests.arrived(&request.method, &request.uri, &request.headers, info, name_of(&request.user))
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn token_of(user: &str) -> String {
-    format!("{user}-token")
-}
-
-fn named(user: &str) -> User {
-    User::Named { name: user.to_owned(), groups: vec!["system:authenticated".to_owned()] }
 }
 
 /// Reads a body up to the limit; a sender that goes away ends the request.

@@ -206,7 +206,7 @@ enum Source<S> {
 }
 
 /// An answer's body, under the rules.
-pub(crate) struct FaultyBody<S = WatchStream> {
+pub(crate) struct FaultyBody<S = Box<WatchStream>> {
     source: Source<S>,
     kept: Option<Piece>,
     registered: Option<Registered>,
