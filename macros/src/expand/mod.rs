@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::{Attribute, ext::IdentExt, spanned::Spanned};
 
@@ -21,6 +21,13 @@ struct Names<'a> {
     namespace_lister: Ident,
 }
 
+/// Says where a look-up looks.
+#[derive(Clone, Copy)]
+enum Find {
+    Everywhere,
+    WithinNamespace,
+}
+
 /// Generates everything for one root type.
 pub(crate) fn expand(model: &Model) -> TokenStream {
     let runtime = &model.runtime;
@@ -35,8 +42,10 @@ pub(crate) fn expand(model: &Model) -> TokenStream {
     let types = [informer(&names), lister_type(&names), namespace_lister_type(&names)];
     let keys = model.indexes.iter().filter_map(|index| key_function(&names, index));
     let impls = [watched(&names), lister_impls(&names), namespace_lister_impls(&names)];
+    let quiet = quiet();
     quote! {
         #(#types)*
+        #quiet
         const _: () = {
             #(#keys)*
             #(#impls)*
@@ -44,12 +53,19 @@ pub(crate) fn expand(model: &Model) -> TokenStream {
     }
 }
 
+/// Silences what a user could do nothing about: few use all that is generated, and some keep a field's type
+/// more private than the struct.
+fn quiet() -> TokenStream {
+    quote! { #[allow(dead_code, deprecated, non_snake_case, private_interfaces, unreachable_pub)] }
+}
+
 fn informer(Names { model, private, informer, .. }: &Names<'_>) -> TokenStream {
     let Model { vis, root, .. } = model;
     let doc = format!("Watches and caches [`{root}`] objects, for any number of handlers and listers.");
-    let doc = docs(&doc, &[]);
+    let (doc, quiet) = (docs(&doc, &[]), quiet());
     quote! {
         #doc
+        #quiet
         #vis type #informer = #private::SharedInformer<#root>;
     }
 }
@@ -68,7 +84,7 @@ fn watched(names: &Names<'_>) -> TokenStream {
             fn question(&self) {}
 
             fn kind(_: &()) -> #private::Kind {
-                #private::typed_kind::<Self>()
+                #private::kind::<Self>()
             }
 
             fn indexes() -> #private::Vec<#private::IndexDefinition<Self>> {
@@ -84,8 +100,10 @@ fn lister_type(Names { model, private, lister, .. }: &Names<'_>) -> TokenStream 
         &format!("Reads cached [`{root}`] objects: a `Lister` with a look-up for each index."),
         &model.docs,
     );
+    let quiet = quiet();
     quote! {
         #doc
+        #quiet
         #[derive(#private::Clone, #private::Debug)]
         #vis struct #lister(#private::Lister<#root>);
     }
@@ -97,8 +115,10 @@ fn namespace_lister_type(names: &Names<'_>) -> TokenStream {
         return TokenStream::new();
     }
     let doc = docs(&format!("Reads cached [`{root}`] objects of one namespace."), docs_below);
+    let quiet = quiet();
     quote! {
         #doc
+        #quiet
         #[derive(#private::Clone, #private::Debug)]
         #vis struct #namespace_lister(#private::NamespaceLister<#root>);
     }
@@ -110,12 +130,12 @@ fn lister_impls(names: &Names<'_>) -> TokenStream {
     let narrow = names.has_namespaces().then(|| {
         quote! {
             /// Reads one namespace only.
-            #vis fn namespace(&self, namespace: &str) -> #namespace_lister {
-                #namespace_lister(self.0.namespace(namespace))
+            #vis fn namespace(&self, namespace: impl #private::Into<#private::Arc<str>>) -> #namespace_lister {
+                #namespace_lister(#private::within::<#root>(&self.0, namespace))
             }
         }
     });
-    let look_ups = indexes.iter().map(|index| look_up(names, index));
+    let look_ups = indexes.iter().map(|index| look_up(names, Find::Everywhere, index));
     quote! {
         #newtype
         impl #lister {
@@ -131,7 +151,7 @@ fn namespace_lister_impls(names: &Names<'_>) -> TokenStream {
         return TokenStream::new();
     }
     let newtype = newtype_impls(names, namespace_lister, &quote! { #private::NamespaceLister<#root> });
-    let look_ups = indexes.iter().map(|index| look_up(names, index));
+    let look_ups = indexes.iter().map(|index| look_up(names, Find::WithinNamespace, index));
     quote! {
         #newtype
         impl #namespace_lister {
@@ -174,7 +194,10 @@ fn key_function(Names { private, .. }: &Names<'_>, index: &Index) -> Option<Toke
         Leaf::Text => quote! { #private::text_value(value) },
         Leaf::Scalar(_) => quote! { #private::scalar_value(value) },
         // Spanned so that a type without `Display` is what the error points at.
-        Leaf::Shown(ty) => quote_spanned! { ty.span()=> #private::shown_value(value) },
+        Leaf::Shown(ty) => {
+            let at = Span::call_site().located_at(ty.span());
+            quote_spanned! { at=> #private::shown_value(value) }
+        }
         Leaf::Refused => return None,
     };
     Some(quote! {
@@ -211,7 +234,8 @@ fn index_definition(Names { model, private, .. }: &Names<'_>, index: &Index) -> 
     })
 }
 
-fn look_up(Names { model, private, .. }: &Names<'_>, index: &Index) -> TokenStream {
+/// Writes one look-up, which goes through one of the runtime's two functions.
+fn look_up(Names { model, private, .. }: &Names<'_>, find: Find, index: &Index) -> TokenStream {
     let Index { method, field, leaf, layers, .. } = index;
     let Model { vis, root, .. } = model;
     let path = match model.place {
@@ -230,10 +254,14 @@ fn look_up(Names { model, private, .. }: &Names<'_>, index: &Index) -> TokenStre
         };
     };
     let (name, key) = (method.unraw().to_string(), key_name(index));
+    let find = match find {
+        Find::Everywhere => quote! { by_index },
+        Find::WithinNamespace => quote! { by_index_within },
+    };
     quote! {
         #doc
         #vis fn #method(&self, #field: #argument) -> #objects {
-            self.0.by_index(#name, &#key(#field))
+            #private::#find::<#root>(&self.0, #name, &#key(#field))
         }
     }
 }

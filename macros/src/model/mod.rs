@@ -16,8 +16,9 @@ use syn::{
 use crate::attr::{self, IndexKey, Kube, Mistakes, Scope};
 
 /// Names that a look-up can't have: it would hide what every lister has.
-const TAKEN: [&str; 20] = [
+const TAKEN: [&str; 24] = [
     "as_ref",
+    "borrow",
     "by_index",
     "clone",
     "deref",
@@ -25,18 +26,21 @@ const TAKEN: [&str; 20] = [
     "fmt",
     "from",
     "get",
+    "has_index",
     "into",
     "is_empty",
     "len",
     "list",
     "list_matching",
     "lookup",
+    "name",
     "namespace",
-    "new",
     "resource_version",
+    "to_owned",
+    "type_id",
     "unreadable",
+    "unreadable_or_outdated",
     "wait_for_version",
-    "borrow",
 ];
 
 /// What is generated for one root type.

@@ -130,6 +130,11 @@ impl<K: Object> Lister<K> {
         waited.map_err(|_| VersionNotReached { wanted: version, reached: self.resource_version(), within })
     }
 
+    /// Lists all objects with their keys.
+    pub(crate) fn entries(&self) -> Vec<(ObjectKey, Arc<K>)> {
+        self.snapshot().objects.iter().map(|slot| (slot.key.clone(), slot.object.clone())).collect()
+    }
+
     /// Counts the objects.
     pub fn len(&self) -> usize {
         self.shared.published.load().objects.len()
