@@ -25,7 +25,7 @@ pub(crate) trait Synced: Send + Sync {
 
 impl<W: Watched> Synced for SharedInformer<W> {
     fn kind(&self) -> Kind {
-        SharedInformer::kind(self)
+        SharedInformer::kind(self).clone()
     }
 
     fn has_synced(&self) -> bool {
@@ -69,7 +69,7 @@ pub(crate) fn cache_view<W: Watched>(
     let (lister, watched) = (informer.cache(), informer.clone());
     CacheView {
         source,
-        kind: SharedInformer::kind(informer),
+        kind: SharedInformer::kind(informer).clone(),
         namespace: namespace.map(str::to_owned),
         look_up: Box::new(move |key| look_up(&watched, &lister, key)),
     }

@@ -17,10 +17,9 @@ mod worker;
 mod plan;
 
 pub use action::{Action, Cleanup, Terminal};
-pub(crate) use action::one_line;
 pub use context::Context;
 pub(crate) use feed::Synced;
-pub(crate) use plan::{Plan, Planned, lagging};
+pub(crate) use plan::{Plan, Planned};
 pub use plan::ControllerError;
 pub use reconciler::Reconciler;
 pub use worker::Panics;

@@ -135,7 +135,7 @@ async fn wait_for(name: &str, awaited: &[Arc<dyn Synced>]) {
 }
 
 /// Names who has not synced, and why.
-pub(crate) fn lagging(informers: &[Arc<dyn Synced>]) -> String {
+fn lagging(informers: &[Arc<dyn Synced>]) -> String {
     let lag = informers.iter().filter(|informer| !informer.has_synced());
     lag.map(|informer| format!("{} ({})", informer.kind(), informer.why())).collect::<Vec<_>>().join(", ")
 }

@@ -176,7 +176,7 @@ pub struct Asked<'a, W: Watched> {
 
 impl<W: Watched> Asked<'_, W> {
     /// Narrows it to one namespace.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+    pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
         self.builder = self.builder.namespace(namespace);
         self
     }
@@ -191,9 +191,12 @@ impl<W: Watched> Asked<'_, W> {
     }
 
     /// Narrows it to objects whose fields match, by the server's rules for the kind.
-    pub fn field_selector(mut self, selector: impl Into<String>) -> Self {
-        self.builder = self.builder.field_selector(selector);
-        self
+    ///
+    /// # Errors
+    /// The selector does not parse.
+    pub fn field_selector(mut self, selector: &str) -> Result<Self, crate::store::InvalidSelector> {
+        self.builder = self.builder.field_selector(selector)?;
+        Ok(self)
     }
 
     /// Returns the shared informer.

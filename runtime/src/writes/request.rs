@@ -37,13 +37,12 @@ pub(crate) enum Content {
     Apply(Value),
     MergePatch(Value),
     JsonPatch(Value),
-    Json(Value),
 }
 
 impl Content {
     fn media_type(&self) -> &'static str {
         match self {
-            Self::None | Self::Json(_) => "application/json",
+            Self::None => "application/json",
             Self::Apply(_) => "application/apply-patch+yaml",
             Self::MergePatch(_) => "application/merge-patch+json",
             Self::JsonPatch(_) => "application/json-patch+json",
@@ -53,7 +52,7 @@ impl Content {
     fn bytes(&self) -> Vec<u8> {
         match self {
             Self::None => Vec::new(),
-            Self::Apply(value) | Self::MergePatch(value) | Self::JsonPatch(value) | Self::Json(value) => {
+            Self::Apply(value) | Self::MergePatch(value) | Self::JsonPatch(value) => {
                 value.to_string().into_bytes()
             }
         }
