@@ -82,13 +82,15 @@ fn build_refused_cases() -> (BTreeMap<String, Vec<Mistake>>, String) {
             cargo.env_remove(&name);
         }
     }
-    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null()).output().unwrap();
+    let output =
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null()).output().expect("cargo runs");
     assert!(!output.status.success(), "every case compiled");
     let mut reported = BTreeMap::<_, Vec<_>>::new();
     for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        let message: Value = serde_json::from_slice(line).unwrap();
+        let message: Value = serde_json::from_slice(line).expect("cargo speaks JSON");
         if let Some(mistake) = mistake(&message["message"]) {
-            reported.entry(message["target"]["name"].as_str().unwrap().to_owned()).or_default().push(mistake);
+            let case = message["target"]["name"].as_str().unwrap_or_default();
+            reported.entry(case.to_owned()).or_default().push(mistake);
         }
     }
     reported.values_mut().for_each(|mistakes| mistakes.sort());

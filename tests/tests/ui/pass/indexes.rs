@@ -69,7 +69,7 @@ fn job(namespace: &str, name: &str, spec: JobSpec) -> Arc<Job> {
 fn cache(jobs: impl IntoIterator<Item = Arc<Job>>) -> JobLister {
     let indexer = Indexer::new();
     for index in Job::indexes() {
-        indexer.add_index(index).unwrap();
+        indexer.add_index(index).expect("look-ups have names of their own");
     }
     indexer.replace(jobs);
     indexer.lister().into()
