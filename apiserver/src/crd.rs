@@ -11,6 +11,7 @@ use crate::object;
 use crate::schema::Schema;
 use crate::state::State;
 use crate::store::{ResourceId, Stored};
+use crate::table::Columns;
 use crate::write::{CRD_CLEANUP, DeleteOptions, remove_or_mark};
 
 fn id() -> ResourceId {
@@ -60,8 +61,17 @@ fn served(state: &mut State, crd: &Value, version: &Value) -> Option<Served> {
         status: undotted(&scale["statusReplicasPath"]),
         selector: undotted(&scale["labelSelectorPath"]),
     });
-    let selectable = version["selectableFields"].as_array().into_iter().flatten().map(|f| undotted(&f["jsonPath"])).collect();
-    let newest = crd["spec"]["versions"].as_array().into_iter().flatten().filter(|v| v["deprecated"] != true && v["served"] == true);
+    let selectable = version["selectableFields"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|f| undotted(&f["jsonPath"]))
+        .collect();
+    let newest = crd["spec"]["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|v| v["deprecated"] != true && v["served"] == true);
     let newest = newest.filter_map(|v| v["name"].as_str()).min_by_key(|name| version_rank(name));
     let deprecation = (version["deprecated"] == true).then(|| {
         let own = version["deprecationWarning"].as_str().map(str::to_owned);
@@ -79,7 +89,7 @@ fn served(state: &mut State, crd: &Value, version: &Value) -> Option<Served> {
         schema: Schema::from_crd(schema).ok()?,
         subresources: subresources.map(|s| s.keys().cloned().collect()).unwrap_or_default(),
         scale,
-        columns: version["additionalPrinterColumns"].as_array().cloned().unwrap_or_default(),
+        columns: Columns::custom(version.get("additionalPrinterColumns")),
         selectable,
         deprecation,
         view: View::Schema,
@@ -118,7 +128,9 @@ pub(crate) fn changed(state: &mut State, name: &str) {
             state.registry.insert(resource);
         }
         accept_versions(state, &stored);
-    } else if condition(&stored.value, "NamesAccepted").is_none() && !state.establishing.iter().any(|(_, n)| n == name) {
+    } else if condition(&stored.value, "NamesAccepted").is_none()
+        && !state.establishing.iter().any(|(_, n)| n == name)
+    {
         let due = Instant::now() + state.establish_delay;
         state.establishing.push((due, name.to_owned()));
     }
@@ -128,13 +140,17 @@ pub(crate) fn changed(state: &mut State, name: &str) {
 /// Adds a new storage version to those that objects may be stored in.
 fn accept_versions(state: &mut State, stored: &Stored) {
     let versions = stored.value["spec"]["versions"].as_array().into_iter().flatten();
-    let Some(storage) = versions.clone().find(|v| v["storage"] == true).map(|v| v["name"].clone()) else { return };
+    let Some(storage) = versions.clone().find(|v| v["storage"] == true).map(|v| v["name"].clone()) else {
+        return;
+    };
     let known = stored.value["status"]["storedVersions"].as_array().cloned().unwrap_or_default();
     if known.contains(&storage) {
         return;
     }
     let mut value = stored.value.clone();
-    let list = object::child_mut(object::map_mut(&mut value), "status").entry("storedVersions").or_insert_with(|| json!([]));
+    let list = object::child_mut(object::map_mut(&mut value), "status")
+        .entry("storedVersions")
+        .or_insert_with(|| json!([]));
     if let Some(list) = list.as_array_mut() {
         list.push(storage);
     }
@@ -155,8 +171,9 @@ pub(crate) enum Due {
 /// Gives the number of objects touched.
 pub(crate) fn step(state: &mut State, which: Due) -> usize {
     let now = Instant::now();
-    let (due, later): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut state.establishing).into_iter().partition(|(at, _)| which == Due::All || *at <= now);
+    let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut state.establishing)
+        .into_iter()
+        .partition(|(at, _)| which == Due::All || *at <= now);
     state.establishing = later;
     let mut touched = 0;
     for (_, name) in due {
@@ -198,7 +215,9 @@ fn clash(state: &State, crd: &Value) -> Option<(&'static str, String)> {
     let names = &crd["spec"]["names"];
     let group = text(crd, "spec.group");
     let word = |key: &str| names[key].as_str().unwrap_or_default();
-    for other in state.registry.all().filter(|other| other.group() == group && other.plural() != word("plural")) {
+    for other in
+        state.registry.all().filter(|other| other.group() == group && other.plural() != word("plural"))
+    {
         let taken: Vec<&str> = [other.plural(), other.singular.as_str()]
             .into_iter()
             .chain(other.short_names.iter().map(String::as_str))
@@ -228,7 +247,14 @@ fn clean_up(state: &mut State, stored: &Arc<Stored>) -> usize {
     if condition(&stored.value, "Terminating") != Some("True") {
         let mut value = stored.value.clone();
         let why = "CustomResource deletion is in progress";
-        set_condition(&mut value, &state.clock.seconds(), "Terminating", "True", "InstanceDeletionInProgress", why);
+        set_condition(
+            &mut value,
+            &state.clock.seconds(),
+            "Terminating",
+            "True",
+            "InstanceDeletionInProgress",
+            why,
+        );
         state.store.put(&id(), &stored.key, value);
         touched += 1;
     }

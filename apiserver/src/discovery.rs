@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use crate::kinds::{Reach, Registry, Resource, Served};
 use crate::object;
 
-const BUILT_IN_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-const CUSTOM_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const BUILT_IN_VERBS: [&str; 8] =
+    ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const CUSTOM_VERBS: [&str; 8] =
+    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 fn verbs(resource: &Resource) -> Vec<&'static str> {
@@ -28,7 +30,8 @@ pub(crate) fn core_versions() -> Value {
 }
 
 fn group_value(name: &str, versions: &[String]) -> Value {
-    let entry = |version: &String| json!({"groupVersion": object::api_version(name, version), "version": version});
+    let entry =
+        |version: &String| json!({"groupVersion": object::api_version(name, version), "version": version});
     json!({
         "name": name,
         "versions": versions.iter().map(entry).collect::<Vec<_>>(),
@@ -193,9 +196,10 @@ pub(crate) fn version() -> Value {
 
 /// Writes `/`: the paths there are.
 pub(crate) fn root(registry: &Registry) -> Value {
-    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut paths: Vec<String> =
+        ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version"]
+            .map(str::to_owned)
+            .to_vec();
     for (group, versions) in registry.groups().iter().filter(|(name, _)| !name.is_empty()) {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));

@@ -10,6 +10,7 @@ use crate::kinds::{Resource, Served};
 use crate::negotiate::{MetaVersion, Shape};
 use crate::object;
 use crate::store::{Change, FormKey, Stored};
+use crate::table::{Header, IncludeObject, TableInput, table};
 
 /// Writes objects of one resource in one served version and shape.
 #[derive(Clone, Debug)]
@@ -27,7 +28,9 @@ impl Encoder {
     /// Makes an encoder; tables are not its business and are written whole.
     pub(crate) fn new(resource: Arc<Resource>, served: Arc<Served>, shape: Shape) -> Self {
         let (kind, api_version) = match shape {
-            Shape::Partial(version) | Shape::PartialList(version) => ("PartialObjectMetadata", version.api_version().to_owned()),
+            Shape::Partial(version) | Shape::PartialList(version) => {
+                ("PartialObjectMetadata", version.api_version().to_owned())
+            }
             Shape::Object | Shape::Table(_) => (served.kind.as_str(), served.api_version()),
         };
         let head = Bytes::from(format!("{{\"kind\":{},\"apiVersion\":{},", json!(kind), json!(api_version)));
@@ -46,7 +49,10 @@ impl Encoder {
 
     /// Tells forms apart in caches; partial objects of two meta versions differ in their head only.
     pub(crate) fn line_key(&self) -> FormKey {
-        let beta = matches!(self.shape, Shape::Partial(MetaVersion::V1Beta1) | Shape::PartialList(MetaVersion::V1Beta1));
+        let beta = matches!(
+            self.shape,
+            Shape::Partial(MetaVersion::V1Beta1) | Shape::PartialList(MetaVersion::V1Beta1)
+        );
         FormKey { shape: self.key.shape + if beta { 8 } else { 0 }, ..self.key }
     }
 
@@ -159,6 +165,28 @@ impl Encoder {
     }
 }
 
+impl Encoder {
+    /// Writes objects as a table.
+    pub(crate) fn table(
+        &self,
+        metadata: Value,
+        values: &[Value],
+        header: Header,
+        include: IncludeObject,
+        now: i64,
+    ) -> Bytes {
+        let version = if matches!(self.shape, Shape::Table(MetaVersion::V1Beta1)) { "v1beta1" } else { "v1" };
+        let columns = &self.served.columns;
+        let value = table(TableInput { columns, metadata, objects: values, include, header, version, now });
+        Bytes::from(value.to_string())
+    }
+
+    /// Shows a value in this version, whole.
+    pub(crate) fn show(&self, value: &Value) -> Value {
+        self.served.show(value).into_owned()
+    }
+}
+
 /// Copies an object at another version.
 pub(crate) fn at_version(value: &Value, version: u64) -> Value {
     let mut value = value.clone();
@@ -192,7 +220,11 @@ mod tests {
         let encoder = Encoder::new(resource, served, Shape::Object);
         let mut store = Store::new(0, 9);
         let id = ResourceId::new("", "configmaps");
-        let stored = store.put(&id, "n/a", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
+        let stored = store.put(
+            &id,
+            "n/a",
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
+        );
         let list: Value = serde_json::from_slice(&encoder.list(&json!({}), &[stored.clone()])).expect("JSON");
         assert_eq!(list["items"], json!([{"metadata": {"name": "a", "resourceVersion": "1"}}]));
         let one: Value = serde_json::from_slice(&encoder.object(&stored)).expect("JSON");

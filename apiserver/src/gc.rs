@@ -60,7 +60,8 @@ fn foreground(state: &mut State, place: &Place, owner: &Stored) -> usize {
         if !object::is_deleting(&stored.value) {
             touched += judge(state, &dependent, &resource, &stored);
         }
-        let blocks = |stored: &Arc<Stored>| object::owners(&stored.value).iter().any(|o| o.uid == uid && o.blocks);
+        let blocks =
+            |stored: &Arc<Stored>| object::owners(&stored.value).iter().any(|o| o.uid == uid && o.blocks);
         blocked |= state.store.get(&dependent.0, &dependent.1).is_some_and(blocks);
     }
     if blocked { touched } else { touched + release(state, place, FOREGROUND) }
@@ -74,7 +75,8 @@ fn judge(state: &mut State, place: &Place, resource: &Arc<Resource>, stored: &Ar
     }
     let (mut living, mut waiting, mut dead) = (0, 0, Vec::new());
     for owner in &owners {
-        let there = state.store.owners.place(owner.uid).cloned().filter(|there| same_realm(state, there, place));
+        let there =
+            state.store.owners.place(owner.uid).cloned().filter(|there| same_realm(state, there, place));
         let there = there.and_then(|there| find(state, &there));
         match there {
             None => dead.push(owner.uid.to_owned()),
@@ -143,8 +145,11 @@ fn strip(state: &mut State, place: &Place, which: impl Fn(&str) -> bool) -> usiz
 /// Removes a finalizer; the object goes if it was the last.
 pub(crate) fn release(state: &mut State, place: &Place, finalizer: &str) -> usize {
     let Some(stored) = state.store.get(&place.0, &place.1).cloned() else { return 0 };
-    let rest: Vec<String> =
-        object::finalizers(&stored.value).into_iter().filter(|f| *f != finalizer).map(str::to_owned).collect();
+    let rest: Vec<String> = object::finalizers(&stored.value)
+        .into_iter()
+        .filter(|f| *f != finalizer)
+        .map(str::to_owned)
+        .collect();
     if rest.is_empty() && object::is_deleting(&stored.value) {
         state.store.delete(&place.0, &place.1);
     } else {

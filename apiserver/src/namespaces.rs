@@ -34,7 +34,8 @@ pub(crate) fn preload(state: &mut State) {
 
 /// Empties every terminating namespace as far as finalizers let it; gives the number of objects touched.
 pub(crate) fn step(state: &mut State) -> usize {
-    let terminating = state.store.scan(&id(), "").filter(|stored| object::is_deleting(&stored.value));
+    let all = id();
+    let terminating = state.store.scan(&all, "").filter(|stored| object::is_deleting(&stored.value));
     let names: Vec<String> = terminating.map(|stored| object::name(&stored.value).to_owned()).collect();
     names.into_iter().map(|name| empty(state, &name)).sum()
 }
@@ -45,7 +46,8 @@ fn empty(state: &mut State, name: &str) -> usize {
     if !ours.is_some_and(|list| list.iter().any(|f| f == "kubernetes")) {
         return 0;
     }
-    let resources: Vec<_> = state.registry.stored().filter(|r| r.reach == Reach::Namespaced).cloned().collect();
+    let resources: Vec<_> =
+        state.registry.stored().filter(|r| r.reach == Reach::Namespaced).cloned().collect();
     let prefix = format!("{name}/");
     let mut touched = 0;
     let mut held = Vec::new();
@@ -54,7 +56,12 @@ fn empty(state: &mut State, name: &str) -> usize {
         let mut left = 0;
         for stored in there {
             if !object::is_deleting(&stored.value) {
-                remove_or_mark(state, &resource, &stored, &DeleteOptions { grace: Some(0), ..DeleteOptions::default() });
+                remove_or_mark(
+                    state,
+                    &resource,
+                    &stored,
+                    &DeleteOptions { grace: Some(0), ..DeleteOptions::default() },
+                );
                 touched += 1;
             }
             if let Some(stored) = state.store.get(&resource.storage, &stored.key) {
@@ -66,7 +73,8 @@ fn empty(state: &mut State, name: &str) -> usize {
             held.push(format!("/{}: {left}", crate::status::qualified(resource.group(), resource.plural())));
         }
     }
-    let (kinds, finalizers): (Vec<String>, Vec<String>) = held.into_iter().partition(|text| text.starts_with('/'));
+    let (kinds, finalizers): (Vec<String>, Vec<String>) =
+        held.into_iter().partition(|text| text.starts_with('/'));
     let mut value = namespace.value.clone();
     let conditions = conditions(&state.clock, &kinds, &finalizers);
     set_conditions(&mut value, conditions);
@@ -102,18 +110,29 @@ fn conditions(clock: &Clock, kinds: &[String], finalizers: &[String]) -> Vec<Val
     let resources: Vec<String> = kinds
         .iter()
         .filter_map(|text| text.trim_start_matches('/').split_once(": "))
-        .map(|(kind, count)| format!("{} has {count} resource instances", if kind.contains('.') { kind.to_owned() } else { format!("{kind}.") }))
+        .map(|(kind, count)| {
+            format!(
+                "{} has {count} resource instances",
+                if kind.contains('.') { kind.to_owned() } else { format!("{kind}.") }
+            )
+        })
         .collect();
     let mut counted: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
     for finalizer in finalizers {
         *counted.entry(finalizer).or_default() += 1;
     }
-    let waiting: Vec<String> = counted.iter().map(|(f, n)| format!("{f} in {n} resource instances")).collect();
+    let waiting: Vec<String> =
+        counted.iter().map(|(f, n)| format!("{f} in {n} resource instances")).collect();
     let discovered = "All resources successfully discovered".to_owned();
     let parsed = "All legacy kube types successfully parsed".to_owned();
     let deleted = "All content successfully deleted, may be waiting on finalization".to_owned();
     let content = if resources.is_empty() {
-        condition("NamespaceContentRemaining", false, "ContentRemoved", "All content successfully removed".to_owned())
+        condition(
+            "NamespaceContentRemaining",
+            false,
+            "ContentRemoved",
+            "All content successfully removed".to_owned(),
+        )
     } else {
         let message = format!("Some resources are remaining: {}", resources.join(", "));
         condition("NamespaceContentRemaining", true, "SomeResourcesRemain", message)
@@ -122,7 +141,8 @@ fn conditions(clock: &Clock, kinds: &[String], finalizers: &[String]) -> Vec<Val
         let message = "All content-preserving finalizers finished".to_owned();
         condition("NamespaceFinalizersRemaining", false, "ContentHasNoFinalizers", message)
     } else {
-        let message = format!("Some content in the namespace has finalizers remaining: {}", waiting.join(", "));
+        let message =
+            format!("Some content in the namespace has finalizers remaining: {}", waiting.join(", "));
         condition("NamespaceFinalizersRemaining", true, "SomeFinalizersRemain", message)
     };
     vec![
@@ -139,7 +159,9 @@ fn set_conditions(namespace: &mut Value, mut conditions: Vec<Value>) {
     let status = object::child_mut(object::map_mut(namespace), "status");
     let before = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     for condition in &mut conditions {
-        let was = before.iter().find(|was| was["type"] == condition["type"] && was["status"] == condition["status"]);
+        let was = before
+            .iter()
+            .find(|was| was["type"] == condition["type"] && was["status"] == condition["status"]);
         if let Some(was) = was {
             condition["lastTransitionTime"] = was["lastTransitionTime"].clone();
         }

@@ -160,7 +160,9 @@ pub(crate) fn discovery(headers: &HeaderMap) -> Result<Discovery, Status> {
         media(clause.media)?;
         match (clause.parameter("g"), clause.parameter("v"), clause.parameter("as")) {
             (None, None, None) => Some(Discovery::Legacy),
-            (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => Some(Discovery::Aggregated),
+            (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => {
+                Some(Discovery::Aggregated)
+            }
             _ => None,
         }
     });
@@ -193,7 +195,10 @@ mod tests {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
         assert_eq!(ask(table).expect("fits").shape, Shape::Table(MetaVersion::V1));
         assert_eq!(ask("text/html, application/json;q=0.5").expect("fits").media, Media::Json);
-        assert_eq!(ask("application/json;as=Bogus;v=v1;g=meta.k8s.io,application/json").expect("fits").shape, Shape::Object);
+        assert_eq!(
+            ask("application/json;as=Bogus;v=v1;g=meta.k8s.io,application/json").expect("fits").shape,
+            Shape::Object
+        );
         assert_eq!(ask("application/yaml").expect("fits").media, Media::Yaml);
     }
 

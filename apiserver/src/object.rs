@@ -179,7 +179,8 @@ mod tests {
 
     #[test]
     fn tidy_drops_what_is_empty() {
-        let mut object = json!({"metadata": {"name": "a", "labels": {}, "finalizers": [], "annotations": null}});
+        let mut object =
+            json!({"metadata": {"name": "a", "labels": {}, "finalizers": [], "annotations": null}});
         tidy(&mut object);
         assert_eq!(object, json!({"metadata": {"name": "a"}}));
     }

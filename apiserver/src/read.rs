@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -106,13 +107,18 @@ impl ListOptions {
             return causes;
         }
         if self.version.is_empty() {
-            causes.push(Cause::forbidden(FIELD, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+            causes.push(Cause::forbidden(
+                FIELD,
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ));
         }
         if !self.go_on.is_empty() {
-            causes.push(Cause::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+            causes
+                .push(Cause::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
         }
         if self.matching == Match::Unset {
-            let message = format!("Unsupported value: {given:?}: supported values: \"Exact\", \"NotOlderThan\", \"\"");
+            let message =
+                format!("Unsupported value: {given:?}: supported values: \"Exact\", \"NotOlderThan\", \"\"");
             causes.push(Cause::new("FieldValueNotSupported", FIELD, message));
         }
         if self.matching == Match::Exact && self.version == "0" {
@@ -140,7 +146,8 @@ impl ListOptions {
             }
         }
         if !self.go_on.is_empty() {
-            causes.push(Cause::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+            causes
+                .push(Cause::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
         }
         causes
     }
@@ -175,8 +182,11 @@ pub(crate) fn parse_version(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    let refused =
-        || format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax");
+    let refused = || {
+        format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        )
+    };
     if !text.bytes().all(|c| c.is_ascii_digit()) {
         return Err(refused());
     }
@@ -188,7 +198,9 @@ pub(crate) fn selects(selector: &Selector, served: &Served, value: &Value) -> bo
     if selector.is_empty() {
         return true;
     }
-    if served.view != crate::kinds::View::Same && selector.fields.terms().iter().any(|t| !t.path.starts_with("metadata.")) {
+    if served.view != crate::kinds::View::Same
+        && selector.fields.terms().iter().any(|t| !t.path.starts_with("metadata."))
+    {
         return selector.matches(&served.show(value), field_text);
     }
     selector.matches(value, field_text)
@@ -271,7 +283,8 @@ pub(crate) fn list(
 ) -> Result<Reached<Page>, Status> {
     let scope = narrow(scope, &options.selector);
     let prefix = scope.prefix();
-    let given = parse_version(&options.version).map_err(|e| Status::bad_request(format!("invalid resource version: {e}")))?;
+    let given = parse_version(&options.version)
+        .map_err(|e| Status::bad_request(format!("invalid resource version: {e}")))?;
     let mut start = String::new();
     let mut at = None;
     let mut limit = options.limit;
@@ -321,15 +334,26 @@ pub(crate) fn list(
     let after = wanted.len() - last.map_or(0, |position| position + 1);
     let go_on = (after > 0).then(|| {
         let key = last.map_or("", |position| &wanted[position].key);
-        Token { version: i64::try_from(shown).unwrap_or(i64::MAX), start: format!("{}\0", &key[prefix.len()..]) }.encode()
+        Token {
+            version: i64::try_from(shown).unwrap_or(i64::MAX),
+            start: format!("{}\0", &key[prefix.len()..]),
+        }
+        .encode()
     });
     let remaining = (after > 0 && options.selector.is_empty()).then_some(after);
     Ok(Reached::Now(Page { items, version: shown, go_on, remaining }))
 }
 
-fn past(state: &State, resource: &Resource, prefix: &str, at: Option<u64>) -> Result<Vec<Arc<Stored>>, Forgotten> {
+fn past(
+    state: &State,
+    resource: &Resource,
+    prefix: &str,
+    at: Option<u64>,
+) -> Result<Vec<Arc<Stored>>, Forgotten> {
     match at {
-        Some(version) if version < state.store.version() => state.store.scan_at(&resource.storage, prefix, version),
+        Some(version) if version < state.store.version() => {
+            state.store.scan_at(&resource.storage, prefix, version)
+        }
         _ => Ok(state.store.scan(&resource.storage, prefix).cloned().collect()),
     }
 }
@@ -344,6 +368,12 @@ fn expired_token(start: &str) -> Status {
     Status { go_on: Some(token), ..Status::expired(message) }
 }
 
+/// Base64 as Go reads it: spare bits at the end are let pass.
+const BASE64: GeneralPurpose = {
+    let config = GeneralPurposeConfig::new().with_encode_padding(false).with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&URL_SAFE, config.with_decode_padding_mode(DecodePaddingMode::RequireNone))
+};
+
 /// Where a page ended: the list's version and the key to start at, relative to the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Token {
@@ -353,13 +383,16 @@ struct Token {
 
 impl Token {
     fn encode(&self) -> String {
-        let text = json!({"v": "meta.k8s.io/v1", "rv": self.version, "start": format!("/{}", self.start)}).to_string();
-        URL_SAFE_NO_PAD.encode(text)
+        let text = json!({"v": "meta.k8s.io/v1", "rv": self.version, "start": format!("/{}", self.start)})
+            .to_string();
+        BASE64.encode(text)
     }
 
     fn decode(text: &str) -> Result<Self, Status> {
-        let refused = |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|e| refused(&e.to_string()))?;
+        let refused = |why: &str| {
+            Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
+        let bytes = BASE64.decode(text).map_err(|e| refused(&e.to_string()))?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|_| refused(&not_json(&bytes)))?;
         let version = value["v"].as_str().unwrap_or_default();
         if version != "meta.k8s.io/v1" {
@@ -381,7 +414,10 @@ fn not_json(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     match bytes.first() {
         None => "unexpected end of JSON input".to_owned(),
-        Some(&first) if first.is_ascii() => format!("invalid character '{}' looking for beginning of value", text.chars().next().unwrap_or(' ')),
+        Some(&first) if first.is_ascii() => format!(
+            "invalid character '{}' looking for beginning of value",
+            text.chars().next().unwrap_or(' ')
+        ),
         Some(&first) => format!("invalid character '{}' looking for beginning of value", char::from(first)),
     }
 }

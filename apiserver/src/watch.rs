@@ -86,7 +86,10 @@ pub(crate) struct WatchStream {
 
 impl std::fmt::Debug for WatchStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WatchStream").field("after", &self.after).field("pending", &self.pending.len()).finish_non_exhaustive()
+        f.debug_struct("WatchStream")
+            .field("after", &self.after)
+            .field("pending", &self.pending.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -108,7 +111,11 @@ pub(crate) struct WatchSetup {
 ///
 /// # Errors
 /// 500 for a version that is no number; a forgotten one is an event of the stream.
-pub(crate) fn open(state: &mut State, options: &ListOptions, setup: WatchSetup) -> Result<Reached<WatchStream>, Status> {
+pub(crate) fn open(
+    state: &mut State,
+    options: &ListOptions,
+    setup: WatchSetup,
+) -> Result<Reached<WatchStream>, Status> {
     let given = parse_version(&options.version).map_err(Status::internal)?;
     let WatchSetup { encoder, scope, bookmark_period, waited, table } = setup;
     let scope = narrow(scope, &options.selector);
@@ -137,7 +144,8 @@ pub(crate) fn open(state: &mut State, options: &ListOptions, setup: WatchSetup) 
         after = version;
         match state.store.changes_after(&storage, version) {
             Ok(changes) => {
-                pending.extend(changes.into_iter().filter(|c| scope.holds(&c.object.key)).map(Pending::Change));
+                pending
+                    .extend(changes.into_iter().filter(|c| scope.holds(&c.object.key)).map(Pending::Change));
             }
             Err(oldest) => {
                 let message = format!("too old resource version: {version} ({})", oldest.0);

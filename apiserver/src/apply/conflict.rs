@@ -25,10 +25,10 @@ impl Conflict {
 pub(super) fn list(conflicts: &BTreeMap<Identity, FieldSet>) -> Vec<Conflict> {
     let of_manager = |(identity, fields): (&Identity, &FieldSet)| {
         let manager = identity.show();
-        let conflicts = fields.paths().into_iter().map(move |path| Conflict {
-            manager: manager.clone(),
-            field: show(&path),
-        });
+        let conflicts = fields
+            .paths()
+            .into_iter()
+            .map(move |path| Conflict { manager: manager.clone(), field: show(&path) });
         conflicts.collect::<Vec<_>>()
     };
     conflicts.iter().flat_map(of_manager).collect()

@@ -103,13 +103,7 @@ impl Managers {
     pub(super) fn print(&self) -> Vec<Value> {
         let mut entries: Vec<(&Identity, &Owned)> = self.entries.iter().collect();
         entries.sort_by_key(|(identity, owned)| {
-            (
-                identity.operation,
-                &owned.time,
-                &identity.manager,
-                &owned.api_version,
-                &identity.subresource,
-            )
+            (identity.operation, &owned.time, &identity.manager, &owned.api_version, &identity.subresource)
         });
         entries.into_iter().map(|(identity, owned)| print_entry(identity, owned)).collect()
     }
@@ -134,7 +128,9 @@ impl Managers {
         let mut updaters: Vec<(Option<String>, Identity)> = self
             .entries
             .iter()
-            .filter(|(identity, _)| identity.operation == Operation::Update && identity.subresource.is_empty())
+            .filter(|(identity, _)| {
+                identity.operation == Operation::Update && identity.subresource.is_empty()
+            })
             .map(|(identity, owned)| (owned.time.clone(), identity.clone()))
             .collect();
         if updaters.len() <= MOST_UPDATERS {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::schema::{NodeRef, Schema};
+use crate::schema::NodeRef;
 
 use super::compare::Difference;
 use super::conflict;
@@ -40,19 +40,14 @@ pub(crate) fn track_update(input: UpdateInput<'_>) {
     managers.take(&written.union(&difference.removed), None);
     let gained = written.without_identity();
     if !gained.is_empty() {
-        let identity =
-            Identity::new(input.manager, Operation::Update, input.api_version, input.subresource);
+        let identity = Identity::new(input.manager, Operation::Update, input.api_version, input.subresource);
         let fields = match managers.entries.get(&identity) {
             Some(own) => own.fields.union(&gained),
             None => gained,
         };
         managers.entries.insert(
             identity,
-            Owned {
-                fields,
-                api_version: input.api_version.to_owned(),
-                time: Some(input.now.to_owned()),
-            },
+            Owned { fields, api_version: input.api_version.to_owned(), time: Some(input.now.to_owned()) },
         );
         managers.cap();
     }
@@ -105,7 +100,7 @@ fn merge_owned(input: &ApplyInput<'_>, applied: &Value, force: Force) -> Result<
         own_before_first_apply(input, &live, &mut managers);
     }
     let identity = Identity::new(input.manager, Operation::Apply, "", input.subresource);
-    let fields = typed::fields(root, applied).without_identity().without_fields(input.ignored);
+    let fields = typed::fields(root, applied).without_fields(input.ignored);
     let last = managers.entries.remove(&identity);
     let time = last.as_ref().and_then(|last| last.time.clone());
     let own = Owned { fields, api_version: input.api_version.to_owned(), time };
@@ -115,6 +110,9 @@ fn merge_owned(input: &ApplyInput<'_>, applied: &Value, force: Force) -> Result<
         Some(last) if !last.fields.is_empty() => prune(root, &merged, &last.fields, &managers),
         _ => merged,
     };
+    if let Some(own) = managers.entries.get_mut(&identity) {
+        own.fields = std::mem::take(&mut own.fields).without_identity();
+    }
     if input.schema.is_builtin() {
         drop_nulls(&mut merged);
     }
@@ -167,11 +165,7 @@ fn own_before_first_apply(input: &ApplyInput<'_>, live: &Value, managers: &mut M
     let difference = Difference::between(input.schema.root(), &input.schema.zero(), live);
     let fields = difference.written().without_identity().without_fields(input.ignored);
     let identity = Identity::new(BEFORE_FIRST_APPLY, Operation::Update, input.api_version, input.subresource);
-    let owned = Owned {
-        fields,
-        api_version: input.api_version.to_owned(),
-        time: Some(input.now.to_owned()),
-    };
+    let owned = Owned { fields, api_version: input.api_version.to_owned(), time: Some(input.now.to_owned()) };
     managers.entries.insert(identity, owned);
     managers.drop_empty();
 }
@@ -197,18 +191,24 @@ fn changeable(applied: &Value, ignored: &[&str]) -> Value {
     applied
 }
 
-/// Keeps what only the server sets.
+/// Keeps what only the server sets, and what names the object.
 fn keep_identity(live: &Value, merged: &mut Value) {
-    let Some(Value::Object(metadata)) = merged.get_mut("metadata") else { return };
-    for name in ["uid", "resourceVersion", "creationTimestamp", "generation", "selfLink"] {
-        match live.get("metadata").and_then(|metadata| metadata.get(name)) {
-            Some(value) => {
-                metadata.insert(name.to_owned(), value.clone());
-            }
-            None if name == "uid" => {}
-            None => {
-                metadata.remove(name);
-            }
+    const OF_SERVER: [&str; 4] = ["resourceVersion", "creationTimestamp", "generation", "selfLink"];
+    const OF_OBJECT: [&str; 6] =
+        ["name", "namespace", "generateName", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    let Value::Object(fields) = merged else { return };
+    let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if metadata.is_null() {
+        *metadata = Value::Object(Map::new());
+    }
+    let Value::Object(metadata) = metadata else { return };
+    for name in OF_SERVER {
+        metadata.remove(name);
+    }
+    let Some(Value::Object(live)) = live.get("metadata") else { return };
+    for name in OF_SERVER.iter().chain(&OF_OBJECT) {
+        if let Some(value) = live.get(*name) {
+            metadata.insert((*name).to_owned(), value.clone());
         }
     }
 }
@@ -229,12 +229,7 @@ fn describe(applied: &Value) -> String {
     let text = |pointer: &str| applied.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let version = text("/apiVersion");
     let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
-    format!(
-        "{}/{}; {version}, Kind={}",
-        text("/metadata/namespace"),
-        text("/metadata/name"),
-        text("/kind")
-    )
+    format!("{}/{}; {version}, Kind={}", text("/metadata/namespace"), text("/metadata/name"), text("/kind"))
 }
 
 fn take_managed(object: &mut Value) -> Option<Value> {
@@ -278,10 +273,4 @@ fn clears(list: &Value) -> bool {
         Some([Value::Object(only)]) => only.is_empty(),
         _ => false,
     }
-}
-
-/// Collects what an object's creation would own; for tests of laws.
-#[cfg(test)]
-pub(super) fn leaves(schema: &Schema, object: &Value) -> FieldSet {
-    typed::fields(schema.root(), object).without_identity()
 }

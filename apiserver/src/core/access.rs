@@ -12,13 +12,20 @@ const OPEN: [&str; 4] = ["/version", "/healthz", "/livez", "/readyz"];
 ///
 /// # Errors
 /// 403 in the server's words.
-pub(super) fn check(state: &State, user: &User, method: &http::Method, info: &RequestInfo) -> Result<(), Status> {
+pub(super) fn check(
+    state: &State,
+    user: &User,
+    method: &http::Method,
+    info: &RequestInfo,
+) -> Result<(), Status> {
     let name = match user {
         User::Admin => return Ok(()),
         User::Named { name, .. } => name.as_str(),
         User::Anonymous => "system:anonymous",
     };
-    let under = |root: &str| info.path == root || info.path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+    let under = |root: &str| {
+        info.path == root || info.path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
+    };
     let verb = info.verb.map_or_else(|| method.as_str().to_lowercase(), |verb| verb.as_str().to_owned());
     if info.shape == Shape::Other {
         let discovery = ["/api", "/apis", "/openapi"].into_iter().any(under) && *user != User::Anonymous;
@@ -40,6 +47,7 @@ pub(super) fn check(state: &State, user: &User, method: &http::Method, info: &Re
         Some(namespace) => format!("in the namespace {namespace:?}"),
         None => "at the cluster scope".to_owned(),
     };
-    let what = format!("User {name:?} cannot {verb} resource {resource:?} in API group {:?} {place}", info.group);
+    let what =
+        format!("User {name:?} cannot {verb} resource {resource:?} in API group {:?} {place}", info.group);
     Err(Status::forbidden(&info.group, &info.resource, info.name.as_deref().unwrap_or_default(), &what))
 }

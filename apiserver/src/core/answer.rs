@@ -48,7 +48,9 @@ pub(super) fn warn(response: &mut Response<Bytes>, warnings: &[String]) {
 pub(super) fn fits_object(resource: &Resource, shape: Shape) -> Result<(), Status> {
     if let Shape::PartialList(_) = shape {
         let what = go_type(resource);
-        let message = format!("you requested PartialObjectMetadataList, but the requested object is not a list ({what})");
+        let message = format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list ({what})"
+        );
         return Err(Status::new(406, Some("NotAcceptable"), message));
     }
     Ok(())
@@ -61,7 +63,8 @@ pub(super) fn fits_object(resource: &Resource, shape: Shape) -> Result<(), Statu
 pub(super) fn fits_list(resource: &Resource, shape: Shape) -> Result<(), Status> {
     if let Shape::Partial(_) = shape {
         let what = go_type(resource);
-        let message = format!("you requested PartialObjectMetadata, but the requested object is a list ({what}List)");
+        let message =
+            format!("you requested PartialObjectMetadata, but the requested object is a list ({what}List)");
         return Err(Status::new(406, Some("NotAcceptable"), message));
     }
     Ok(())
@@ -89,7 +92,8 @@ pub(super) fn written(written: &Written, encoder: &Encoder) -> Response<Bytes> {
 
 /// Puts a finished response into the encoding asked for: YAML, or indented JSON.
 pub(super) fn finish(mut response: Response<Bytes>, headers: &HeaderMap, query: &Query) -> Response<Bytes> {
-    let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|v| v.as_bytes() == b"application/json");
+    let is_json =
+        response.headers().get(header::CONTENT_TYPE).is_some_and(|v| v.as_bytes() == b"application/json");
     if !is_json {
         return response;
     }

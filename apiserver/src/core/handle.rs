@@ -2,24 +2,25 @@
 
 use bytes::Bytes;
 use http::{Method, Response};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{ApiRequest, access, answer};
 use crate::crd;
 use crate::discovery::{self, Half};
-use crate::encode::Encoder;
-use crate::kinds::{Reach, View};
+use crate::encode::{self, Encoder};
+use crate::kinds::Reach;
 use crate::negotiate::{Answer, Discovery, Shape, accept};
 use crate::object;
-use crate::read::{ListOptions, Reached, get, list, list_body, selects};
+use crate::read::{ListOptions, Reached, get, list, list_body};
 use crate::route::{Query, RequestInfo, Shape as PathShape, Verb};
 use crate::state::State;
 use crate::status::Status;
 use crate::store::Scope;
-use crate::watch::{WatchSetup, WatchStream, open};
+use crate::table::{Header, IncludeObject};
+use crate::watch::{TableWriter, WatchSetup, WatchStream, open};
 use crate::write::{
-    DeleteOptions, Shown, Target, WriteOptions, Written, create, delete, delete_collection, get_scale, patch, patch_scale, put,
-    put_scale,
+    DeleteOptions, Shown, Target, WriteOptions, Written, create, delete, delete_collection, get_scale, patch,
+    patch_scale, put, put_scale,
 };
 
 /// The most bytes of a request's body.
@@ -49,7 +50,12 @@ pub(super) enum Patience {
 ///
 /// # Errors
 /// The status to answer with.
-pub(super) fn handle(state: &mut State, request: &ApiRequest, info: &RequestInfo, patience: Patience) -> Result<Outcome, Status> {
+pub(super) fn handle(
+    state: &mut State,
+    request: &ApiRequest,
+    info: &RequestInfo,
+    patience: Patience,
+) -> Result<Outcome, Status> {
     access::check(state, &request.user, &request.method, info)?;
     if request.body.len() > BODY_LIMIT {
         return Err(Status::too_large(BODY_LIMIT));
@@ -74,7 +80,8 @@ pub(super) fn handle(state: &mut State, request: &ApiRequest, info: &RequestInfo
 fn check_timeout(query: &Query) -> Result<(), Status> {
     let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(()) };
     let units = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == 'µ');
-    let is_duration = text == "0" || (units.len() < text.len() && units.starts_with(|c: char| c.is_ascii_digit()));
+    let is_duration =
+        text == "0" || (units.len() < text.len() && units.starts_with(|c: char| c.is_ascii_digit()));
     if is_duration {
         return Ok(());
     }
@@ -103,7 +110,9 @@ fn other_path(state: &State, request: &ApiRequest, info: &RequestInfo) -> Result
             if half == Half::Core { discovery::core_versions() } else { discovery::groups(registry) }
         }
         ["apis", group] => discovery::group(registry, group).ok_or_else(Status::page_not_found)?,
-        ["api", version] => discovery::resources(registry, "", version).ok_or_else(Status::no_such_resource)?,
+        ["api", version] => {
+            discovery::resources(registry, "", version).ok_or_else(Status::no_such_resource)?
+        }
         ["apis", group, version] => {
             let missing = || unknown(state, group);
             discovery::resources(registry, group, version).ok_or_else(missing)?
@@ -120,7 +129,11 @@ fn only_get(request: &ApiRequest) -> Result<(), Status> {
 
 /// 404 as the group deserves: text for groups nobody serves and for custom ones.
 fn unknown(state: &State, group: &str) -> Status {
-    if group.is_empty() || state.registry.is_built_in_group(group) { Status::no_such_resource() } else { Status::page_not_found() }
+    if group.is_empty() || state.registry.is_built_in_group(group) {
+        Status::no_such_resource()
+    } else {
+        Status::page_not_found()
+    }
 }
 
 fn find(state: &State, info: &RequestInfo) -> Result<Target, Status> {
@@ -134,11 +147,23 @@ fn find(state: &State, info: &RequestInfo) -> Result<Target, Status> {
         (Reach::Namespaced, None) if info.shape == PathShape::Object => return Err(missing()),
         _ => {}
     }
-    let name = if info.shape == PathShape::Object { info.name.clone().unwrap_or_default() } else { String::new() };
-    let target = Target { resource, served, namespace: namespace.unwrap_or_default(), name, subresource: info.subresource.clone() };
-    let binding = target.resource.built_in().is_some_and(|row| row.kind == "Pod") && info.subresource == "binding";
+    let name =
+        if info.shape == PathShape::Object { info.name.clone().unwrap_or_default() } else { String::new() };
+    let target = Target {
+        resource,
+        served,
+        namespace: namespace.unwrap_or_default(),
+        name,
+        subresource: info.subresource.clone(),
+    };
+    let binding =
+        target.resource.built_in().is_some_and(|row| row.kind == "Pod") && info.subresource == "binding";
     if !info.subresource.is_empty() && !target.served.offers(&info.subresource) && !binding {
-        return Err(if target.resource.is_custom() { target.not_found() } else { Status::no_such_resource() });
+        return Err(if target.resource.is_custom() {
+            target.not_found()
+        } else {
+            Status::no_such_resource()
+        });
     }
     Ok(target)
 }
@@ -168,6 +193,12 @@ fn read(
             answer::fits_object(&target.resource, shape)?;
             match get(state, &target.resource, &target.key(), &target.name, query.text("resourceVersion"))? {
                 Reached::At(version) => wait(state, version, patience),
+                Reached::Now(stored) if matches!(shape, Shape::Table(_)) => {
+                    let metadata = json!({"resourceVersion": stored.version.to_string()});
+                    let rows = [encoder.show(&stored.value)];
+                    let body = encoder.table(metadata, &rows, Header::Shown, included(query)?, now(state));
+                    Ok(Outcome::Full(answer::json(200, body)))
+                }
                 Reached::Now(stored) => Ok(Outcome::Full(answer::json(200, encoder.object(&stored)))),
             }
         }
@@ -176,18 +207,26 @@ fn read(
             let options = ListOptions::list(query, &target.resource, &target.served)?;
             match list(state, &target.resource, &target.served, Scope { namespace, name: None }, &options)? {
                 Reached::At(version) => wait(state, version, patience),
+                Reached::Now(page) if matches!(shape, Shape::Table(_)) => {
+                    let rows: Vec<Value> =
+                        page.items.iter().map(|stored| encoder.show(&stored.value)).collect();
+                    let metadata = page.metadata(&target.resource);
+                    let body = encoder.table(metadata, &rows, Header::Shown, included(query)?, now(state));
+                    Ok(Outcome::Full(answer::json(200, body)))
+                }
                 Reached::Now(page) => Ok(Outcome::Full(answer::json(200, list_body(&page, &encoder)))),
             }
         }
         _ => {
             let options = ListOptions::watch(query, &target.resource, &target.served)?;
             let name = if info.path.split('/').any(|part| part == "watch") { info.name } else { None };
+            let encoder_for_tables = encoder.clone();
             let setup = WatchSetup {
                 encoder,
                 scope: Scope { namespace, name },
                 bookmark_period: state.bookmark_period,
                 waited: patience == Patience::Over,
-                table: None,
+                table: table_writer(state, &encoder_for_tables, shape, query)?,
             };
             match open(state, &options, setup)? {
                 Reached::At(version) => Ok(Outcome::Wait(version)),
@@ -197,6 +236,42 @@ fn read(
     }
 }
 
+fn now(state: &State) -> i64 {
+    state.clock.now().as_second()
+}
+
+fn included(query: &Query) -> Result<IncludeObject, Status> {
+    match query.text("includeObject") {
+        "" | "Metadata" => Ok(IncludeObject::Metadata),
+        "Object" => Ok(IncludeObject::Object),
+        "None" => Ok(IncludeObject::None),
+        other => {
+            let known = "supported values: \"Metadata\", \"None\", \"Object\"";
+            Err(Status::bad_request(format!("includeObject: Unsupported value: {other:?}: {known}")))
+        }
+    }
+}
+
+fn table_writer(
+    state: &State,
+    encoder: &Encoder,
+    shape: Shape,
+    query: &Query,
+) -> Result<Option<TableWriter>, Status> {
+    if !matches!(shape, Shape::Table(_)) {
+        return Ok(None);
+    }
+    let (include, clock, encoder) = (included(query)?, state.clock.clone(), encoder.clone());
+    let mut header = Header::Shown;
+    Ok(Some(Box::new(move |value, version| {
+        let rows = [encode::at_version(&encoder.show(value), version)];
+        let metadata = json!({"resourceVersion": version.to_string()});
+        let bytes = encoder.table(metadata, &rows, header, include, clock.now().as_second());
+        header = Header::Hidden;
+        bytes
+    })))
+}
+
 fn wait(state: &State, version: u64, patience: Patience) -> Result<Outcome, Status> {
     match patience {
         Patience::Fresh => Ok(Outcome::Wait(version)),
@@ -204,11 +279,21 @@ fn wait(state: &State, version: u64, patience: Patience) -> Result<Outcome, Stat
     }
 }
 
-fn write(state: &mut State, request: &ApiRequest, query: &Query, target: &Target, verb: Verb) -> Result<Response<Bytes>, Status> {
+fn write(
+    state: &mut State,
+    request: &ApiRequest,
+    query: &Query,
+    target: &Target,
+    verb: Verb,
+) -> Result<Response<Bytes>, Status> {
     let shape = accept(&request.headers, Answer::Whole)?.shape;
     allowed(target, verb)?;
     let encoder = Encoder::new(target.resource.clone(), target.served.clone(), shape);
-    let agent = request.headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let agent = request
+        .headers
+        .get(http::header::USER_AGENT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let options = |kind: &str| WriteOptions::read(query, agent, kind);
     let (headers, body) = (&request.headers, &request.body);
     let scale = target.subresource == "scale";
@@ -276,7 +361,8 @@ fn going(target: &Target, body: &[u8]) -> Status {
 /// Binds a pod to a node.
 fn bind(state: &mut State, target: &Target, body: &[u8]) -> Result<Written, Status> {
     let binding: Value = serde_json::from_slice(body).map_err(|e| Status::bad_request(e.to_string()))?;
-    let stored = state.store.get(&target.resource.storage, &target.key()).ok_or_else(|| target.not_found())?;
+    let stored =
+        state.store.get(&target.resource.storage, &target.key()).ok_or_else(|| target.not_found())?;
     let mut pod = stored.value.clone();
     let node = object::at(&binding, "target.name").cloned().unwrap_or_default();
     object::child_mut(object::map_mut(&mut pod), "spec").insert("nodeName".into(), node);

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{Origin, Reach, Resource, ScalePaths, Served, View};
 use crate::schema::Schema;
 use crate::store::ResourceId;
+use crate::table::Columns;
 
 /// What makes `metadata.generation` grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,8 @@ const STATUS: &[&str] = &["status"];
 const SCALE: &[&str] = &["scale", "status"];
 const ALL: &[&str] = &["all"];
 const RBAC: &str = "rbac.authorization.k8s.io";
-const WORKLOAD: &str = r#"{"spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}}},"status":{}}"#;
+const WORKLOAD: &str =
+    r#"{"spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}}},"status":{}}"#;
 
 const EVENT_FIELDS: &[&str] = &[
     "involvedObject.kind",
@@ -287,7 +289,7 @@ impl BuiltIn {
             schema: Schema::builtin(self.group, self.version, self.kind).unwrap_or_else(Schema::untyped),
             subresources: owned(self.subresources),
             scale,
-            columns: Vec::new(),
+            columns: Columns::builtin(self.group, self.version, self.kind),
             selectable: owned(self.fields),
             deprecation: None,
             view: if is_new_event { View::Events } else { View::Same },
@@ -297,7 +299,11 @@ impl BuiltIn {
             storage: if is_new_event { ResourceId::new("", "events") } else { id.clone() },
             id,
             kind: self.kind.to_owned(),
-            list_kind: if self.kind == "Endpoints" { "EndpointsList".to_owned() } else { format!("{}List", self.kind) },
+            list_kind: if self.kind == "Endpoints" {
+                "EndpointsList".to_owned()
+            } else {
+                format!("{}List", self.kind)
+            },
             singular: self.kind.to_lowercase(),
             short_names: owned(self.short),
             categories: owned(self.categories),

@@ -102,7 +102,11 @@ fn pod_spec(spec: &mut Map<String, Value>) {
             put(container, "terminationMessagePolicy", json!("File"));
             let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
             let tag = image.rsplit('/').next().and_then(|name| name.split_once(':')).map(|(_, tag)| tag);
-            let policy = if tag.is_none_or(|tag| tag == "latest") && !image.contains('@') { "Always" } else { "IfNotPresent" };
+            let policy = if tag.is_none_or(|tag| tag == "latest") && !image.contains('@') {
+                "Always"
+            } else {
+                "IfNotPresent"
+            };
             put(container, "imagePullPolicy", json!(policy));
             for port in maps(container, "ports") {
                 put(port, "protocol", json!("TCP"));
@@ -114,14 +118,18 @@ fn pod_spec(spec: &mut Map<String, Value>) {
 /// Gives a pod's quality of service, as far as requests and limits tell.
 pub(super) fn qos_class(pod: &Value) -> &'static str {
     let containers = pod["spec"]["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let resources = |container: &Value, what: &str| container["resources"][what].as_object().is_some_and(|m| !m.is_empty());
+    let resources = |container: &Value, what: &str| {
+        container["resources"][what].as_object().is_some_and(|m| !m.is_empty())
+    };
     if containers.iter().all(|c| !resources(c, "requests") && !resources(c, "limits")) {
         return "BestEffort";
     }
     let whole = |c: &Value| {
         let limits = &c["resources"]["limits"];
         let requests = &c["resources"]["requests"];
-        limits.get("cpu").is_some() && limits.get("memory").is_some() && (requests.is_null() || requests == limits)
+        limits.get("cpu").is_some()
+            && limits.get("memory").is_some()
+            && (requests.is_null() || requests == limits)
     };
     if containers.iter().all(whole) { "Guaranteed" } else { "Burstable" }
 }

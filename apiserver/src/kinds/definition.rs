@@ -19,7 +19,11 @@ pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
         let why = "must be spec.names.plural+\".\"+spec.group";
         causes.push(Cause::invalid("metadata.name", &format!("{name:?}"), why));
     }
-    for (path, what) in [("spec.group", group), ("spec.names.plural", plural), ("spec.names.kind", text(crd, "spec.names.kind"))] {
+    for (path, what) in [
+        ("spec.group", group),
+        ("spec.names.plural", plural),
+        ("spec.names.kind", text(crd, "spec.names.kind")),
+    ] {
         if what.is_empty() {
             causes.push(Cause::required(path, ""));
         }
@@ -29,10 +33,15 @@ pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
         let message = format!("Unsupported value: {scope:?}: supported values: \"Cluster\", \"Namespaced\"");
         causes.push(Cause::new("FieldValueNotSupported", "spec.scope", message));
     }
-    let versions = object::at(crd, "spec.versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let versions =
+        object::at(crd, "spec.versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if versions.iter().filter(|v| v["storage"] == true).count() != 1 {
         let why = "must have exactly one version marked as storage version";
-        causes.push(Cause::invalid("spec.versions", &object::at(crd, "spec.versions").unwrap_or(&Value::Null).to_string(), why));
+        causes.push(Cause::invalid(
+            "spec.versions",
+            &object::at(crd, "spec.versions").unwrap_or(&Value::Null).to_string(),
+            why,
+        ));
     }
     for (index, version) in versions.iter().enumerate() {
         let Some(schema) = version["schema"].get("openAPIV3Schema") else {

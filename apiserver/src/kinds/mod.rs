@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::object;
 use crate::schema::Schema;
 use crate::store::ResourceId;
+use crate::table::Columns;
 
 mod builtin;
 mod defaults;
@@ -68,8 +69,8 @@ pub(crate) struct Served {
     pub(crate) subresources: Vec<String>,
     /// The paths of the scale subresource.
     pub(crate) scale: Option<ScalePaths>,
-    /// The printer columns of a CRD's version, as written there.
-    pub(crate) columns: Vec<Value>,
+    /// The columns of tables.
+    pub(crate) columns: Columns,
     /// The paths that field selectors may name, with a leading dot removed.
     pub(crate) selectable: Vec<String>,
     /// What to warn users of this version of.
@@ -284,7 +285,11 @@ pub(crate) fn version_rank(version: &str) -> (u8, std::cmp::Reverse<(u64, u64)>,
         if tail.is_empty() {
             return Some((0, major, 0));
         }
-        let (stage, minor) = if let Some(minor) = tail.strip_prefix("beta") { (1, minor) } else { (2, tail.strip_prefix("alpha")?) };
+        let (stage, minor) = if let Some(minor) = tail.strip_prefix("beta") {
+            (1, minor)
+        } else {
+            (2, tail.strip_prefix("alpha")?)
+        };
         Some((stage, major, minor.parse().ok()?))
     });
     match numbers {

@@ -214,6 +214,7 @@ pub(crate) fn holds_itself(resource: &Resource, object: &Value) -> Hold {
     if kind(resource) != "Namespace" {
         return Hold::None;
     }
-    let held = object::at(object, "spec.finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    let held =
+        object::at(object, "spec.finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     if held { Hold::Held } else { Hold::Released }
 }

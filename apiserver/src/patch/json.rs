@@ -27,9 +27,8 @@ pub(crate) enum JsonPatchError {
 /// Three things are let pass that the RFC forbids: `replace` of a map's absent key adds it, a path without a leading
 /// `/` loses all before its first `/`, and `add` without a value writes null.
 pub(crate) fn json_patch(document: &mut Value, patch: &Value) -> Result<(), JsonPatchError> {
-    let operations = patch
-        .as_array()
-        .ok_or(JsonPatchError::Malformed(go_type(patch), "[]handlers.jsonPatchOp"))?;
+    let operations =
+        patch.as_array().ok_or(JsonPatchError::Malformed(go_type(patch), "[]handlers.jsonPatchOp"))?;
     if operations.len() > MOST_OPERATIONS {
         return Err(JsonPatchError::TooLarge(operations.len()));
     }

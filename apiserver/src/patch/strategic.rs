@@ -150,10 +150,9 @@ fn merge_maps(
     let mut merged: Vec<Value> = current.to_vec();
     let mut touched = Vec::new();
     for value in change {
-        let id = value.get(key).ok_or_else(|| StrategicError::NoMergeKey {
-            item: go_print(value),
-            key: key.to_owned(),
-        })?;
+        let id = value
+            .get(key)
+            .ok_or_else(|| StrategicError::NoMergeKey { item: go_print(value), key: key.to_owned() })?;
         match (directive(value).as_deref(), merged.iter_mut().find(|old| old.get(key) == Some(id))) {
             (Some("delete"), _) => merged.retain(|old| old.get(key) != Some(id)),
             (_, Some(old)) => {

@@ -83,16 +83,12 @@ pub(super) fn find(group: &str, version: &str, kind: &str) -> Option<Schema> {
         let names: Vec<&str> = KINDS.iter().map(|kind| kind.definition).collect();
         let (arena, roots) = parse::definitions(&names);
         let arena = Arc::new(arena);
-        let schemas = roots.into_iter().map(|root| Schema {
-            arena: Arc::clone(&arena),
-            root,
-            origin: Origin::BuiltIn,
-        });
+        let schemas =
+            roots.into_iter().map(|root| Schema { arena: Arc::clone(&arena), root, origin: Origin::BuiltIn });
         names.into_iter().zip(schemas).collect()
     });
-    let known = KINDS
-        .iter()
-        .find(|known| known.group == group && known.version == version && known.kind == kind)?;
+    let known =
+        KINDS.iter().find(|known| known.group == group && known.version == version && known.kind == kind)?;
     SCHEMAS.get(known.definition).cloned()
 }
 
@@ -187,7 +183,22 @@ const ALWAYS: &[(&str, &[&str])] = &[
     ),
     ("Deployment", &["spec", "status"]),
     ("DeploymentSpec", &["selector", "strategy", "template"]),
-    ("Event", &["involvedObject", "regarding", "source"]),
+    (
+        "Event",
+        &[
+            "deprecatedFirstTimestamp",
+            "deprecatedLastTimestamp",
+            "deprecatedSource",
+            "eventTime",
+            "firstTimestamp",
+            "involvedObject",
+            "lastTimestamp",
+            "regarding",
+            "reportingComponent",
+            "reportingInstance",
+            "source",
+        ],
+    ),
     ("HorizontalPodAutoscaler", &["spec", "status"]),
     ("HorizontalPodAutoscalerSpec", &["maxReplicas", "scaleTargetRef"]),
     ("Ingress", &["spec", "status"]),
@@ -256,23 +267,24 @@ pub(super) fn is_atomic_struct(definition: &str) -> bool {
     ATOMIC_STRUCTS.contains(&short(definition))
 }
 
+/// Tells whether a definition stands for any JSON, whatever its own schema says.
+pub(super) fn is_any_json(definition: &str) -> bool {
+    matches!(
+        short(definition),
+        "JSON" | "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray"
+    )
+}
+
 /// Returns the default of a built-in list's key.
 pub(super) fn key_default(owner: &str, property: &str) -> Option<Value> {
-    let defaulted = matches!(
-        (short(owner), property),
-        ("ContainerPort" | "ServicePort", "protocol")
-    );
+    let defaulted = matches!((short(owner), property), ("ContainerPort" | "ServicePort", "protocol"));
     defaulted.then(|| Value::from("TCP"))
 }
 
 /// Lists the fields that a typed server always writes.
 pub(super) fn always(definition: &str) -> &'static [&'static str] {
     let name = short(definition);
-    ALWAYS
-        .iter()
-        .find(|(struct_name, _)| *struct_name == name)
-        .map(|(_, fields)| *fields)
-        .unwrap_or_default()
+    ALWAYS.iter().find(|(struct_name, _)| *struct_name == name).map(|(_, fields)| *fields).unwrap_or_default()
 }
 
 /// Strips the package from a definition's name.

@@ -55,11 +55,8 @@ impl FieldReason {
 impl FieldError {
     /// Reports an absent value; `detail` may be empty.
     pub(crate) fn required(field: impl Into<String>, detail: &str) -> FieldError {
-        let message = if detail.is_empty() {
-            "Required value".to_owned()
-        } else {
-            format!("Required value: {detail}")
-        };
+        let message =
+            if detail.is_empty() { "Required value".to_owned() } else { format!("Required value: {detail}") };
         FieldError { reason: FieldReason::Required, field: field.into(), message }
     }
 
@@ -82,11 +79,7 @@ impl FieldError {
         supported: impl IntoIterator<Item = &'a Value>,
     ) -> FieldError {
         let supported: Vec<String> = supported.into_iter().map(quoted).collect();
-        let message = format!(
-            "Unsupported value: {}: supported values: {}",
-            value,
-            supported.join(", ")
-        );
+        let message = format!("Unsupported value: {}: supported values: {}", value, supported.join(", "));
         FieldError { reason: FieldReason::NotSupported, field: field.into(), message }
     }
 

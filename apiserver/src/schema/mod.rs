@@ -1,6 +1,7 @@
 //! Structural schemas: what a kind's objects may hold.
 
 mod builtin;
+mod decode;
 mod defaults;
 mod error;
 mod node;
@@ -75,6 +76,16 @@ impl Schema {
         prune::nulls(self.root(), object);
     }
 
+    /// Reads an object of a built-in kind as its types do: unknown fields and nulls go.
+    ///
+    /// # Errors
+    ///
+    /// The first value of another type, such as
+    /// `json: cannot unmarshal number into Go struct field ConfigMap.data of type string`.
+    pub(crate) fn decode(&self, object: &mut Value) -> Result<(), String> {
+        decode::decode(self.root(), object)
+    }
+
     /// Fills in the defaults of absent fields, and of nulls that may not be.
     pub(crate) fn default(&self, object: &mut Value) {
         defaults::apply(self.root(), object);
@@ -114,3 +125,6 @@ impl Schema {
         self.root().zero()
     }
 }
+
+#[cfg(test)]
+mod tests;

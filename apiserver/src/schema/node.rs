@@ -71,7 +71,8 @@ pub(crate) struct Node {
     pub(crate) preserve: bool,
     pub(crate) embedded: bool,
     pub(crate) default: Option<Value>,
-    pub(crate) description: String,
+    /// Names the built-in definition this is; empty within one and in custom kinds.
+    pub(crate) definition: String,
     /// Fields that a typed server always writes, set or not.
     pub(crate) always: Vec<String>,
     /// Keywords for `validate`: the node's schema as it was given.
@@ -193,6 +194,10 @@ impl<'a> NodeRef<'a> {
                     Some((name.clone(), zero))
                 });
                 Value::Object(fields.collect())
+            }
+            // Times are structs, and have no text before they are set.
+            Kind::String if self.node().rules.get("format").is_some_and(|format| format == "date-time") => {
+                Value::Null
             }
             Kind::String => Value::from(""),
             Kind::Integer | Kind::Number => Value::from(0),

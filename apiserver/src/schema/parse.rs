@@ -83,7 +83,11 @@ impl Reader {
         let id = self.arena.reserve();
         self.known.insert(name.to_owned(), id);
         let schema = builtin::definitions().get(name).unwrap_or(&Value::Null);
-        let node = self.node(schema, name);
+        let node = if builtin::is_any_json(name) {
+            Node { kind: Kind::Any, preserve: true, ..Node::default() }
+        } else {
+            self.node(schema, name)
+        };
         self.arena.set(id, node);
         id
     }
@@ -108,7 +112,6 @@ impl Reader {
             preserve: flag(fields, "x-kubernetes-preserve-unknown-fields"),
             embedded: flag(fields, "x-kubernetes-embedded-resource"),
             default: fields.get("default").cloned(),
-            description: text(fields, "description"),
             list: list(fields),
             map: map(fields),
             ..Node::default()
@@ -166,6 +169,10 @@ impl Reader {
         }
         node.resource = node.properties.contains_key("metadata") && node.properties.contains_key("kind");
         node.always = builtin::always(owner).iter().map(|name| (*name).to_owned()).collect();
+        node.definition = owner.rsplit('.').next().unwrap_or_default().to_owned();
+        if let Some(format) = fields.get("format") {
+            node.rules.insert("format".to_owned(), format.clone());
+        }
         if builtin::is_atomic_struct(owner) {
             node.map = MapKind::Atomic;
         }
@@ -188,10 +195,6 @@ fn reference(schema: &Value) -> Option<&str> {
 
 fn flag(fields: &Map<String, Value>, name: &str) -> bool {
     fields.get(name).and_then(Value::as_bool).unwrap_or(false)
-}
-
-fn text(fields: &Map<String, Value>, name: &str) -> String {
-    fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 fn kind(fields: &Map<String, Value>, owner: &str) -> Kind {

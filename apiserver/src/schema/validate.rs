@@ -59,13 +59,7 @@ pub(super) fn check_part(
     errors
 }
 
-fn walk(
-    node: NodeRef<'_>,
-    place: Place<'_>,
-    new: &Value,
-    old: Option<&Value>,
-    errors: &mut Vec<FieldError>,
-) {
+fn walk(node: NodeRef<'_>, place: Place<'_>, new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     if old == Some(new) || (new.is_null() && allows_null(node)) {
         return;
     }

@@ -30,7 +30,10 @@ impl LabelSelector {
     /// What can't be understood, in the server's words.
     pub(crate) fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut parser = Parser { tokens: lex(text), at: 0 };
-        parser.selector().map(Self).map_err(|why| SelectorError(format!("unable to parse requirement: {why}")))
+        parser
+            .selector()
+            .map(Self)
+            .map_err(|why| SelectorError(format!("unable to parse requirement: {why}")))
     }
 
     /// Tells whether everything is selected.
@@ -117,12 +120,27 @@ impl Parser {
                         Token::End => return Ok(all),
                         Token::Sign(",") => match self.peek() {
                             Token::Word(_) | Token::Sign("!") => {}
-                            other => return Err(format!("found '{}', expected: identifier after ','", other.shown())),
+                            other => {
+                                return Err(format!(
+                                    "found '{}', expected: identifier after ','",
+                                    other.shown()
+                                ));
+                            }
                         },
-                        other => return Err(format!("found '{}', expected: ',' or 'end of string'", other.shown())),
+                        other => {
+                            return Err(format!(
+                                "found '{}', expected: ',' or 'end of string'",
+                                other.shown()
+                            ));
+                        }
                     }
                 }
-                other => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.shown())),
+                other => {
+                    return Err(format!(
+                        "found '{}', expected: !, identifier, or 'end of string'",
+                        other.shown()
+                    ));
+                }
             }
         }
     }
@@ -161,7 +179,8 @@ impl Parser {
             Token::End | Token::Sign(",") => Ok(String::new()),
             Token::Word(word) => {
                 self.at += 1;
-                check_label_value(&word).map_err(|why| format!("values[0][{key}]: Invalid value: {word:?}: {why}"))?;
+                check_label_value(&word)
+                    .map_err(|why| format!("values[0][{key}]: Invalid value: {word:?}: {why}"))?;
                 Ok(word)
             }
             other @ Token::Sign(_) => Err(format!("found '{}', expected: identifier", other.shown())),
@@ -277,7 +296,9 @@ mod tests {
     #[test]
     fn every_form_selects() {
         let a = [("x", "1"), ("y", "p")];
-        for yes in ["x=1", "x==1", "x!=2", "x in (1,2)", "x notin (3)", "x", "!z", "x=1,y=p", "x>0", "x<2", ""] {
+        for yes in
+            ["x=1", "x==1", "x!=2", "x in (1,2)", "x notin (3)", "x", "!z", "x=1,y=p", "x>0", "x<2", ""]
+        {
             assert!(fits(yes, &a), "{yes}");
         }
         for no in ["x=2", "x!=1", "x in (2)", "x notin (1)", "!x", "z", "x>1", "x=", "x in ()"] {
@@ -291,6 +312,9 @@ mod tests {
         let error = |text: &str| LabelSelector::parse(text).expect_err("refused").0;
         assert_eq!(error("x===1"), "unable to parse requirement: found '=', expected: identifier");
         assert_eq!(error("x in 1"), "unable to parse requirement: found '1' expected: '('");
-        assert!(error("-x").starts_with("unable to parse requirement: <nil>: Invalid value: \"-x\": name part must"));
+        assert!(
+            error("-x")
+                .starts_with("unable to parse requirement: <nil>: Invalid value: \"-x\": name part must")
+        );
     }
 }

@@ -7,7 +7,7 @@ use crate::object;
 mod fields;
 mod labels;
 
-pub(crate) use fields::{FieldSelector, FieldTerm};
+pub(crate) use fields::FieldSelector;
 pub(crate) use labels::{LabelSelector, check_label_key, check_label_value};
 
 /// Why a selector can't be read; the message is the server's own.

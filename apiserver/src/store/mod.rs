@@ -40,8 +40,14 @@ pub(crate) struct FormKey {
 }
 
 /// Bytes made once for each form and shared by all who ask.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FormCache<K>(Mutex<Vec<(K, Bytes)>>);
+
+impl<K> Default for FormCache<K> {
+    fn default() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+}
 
 impl<K: PartialEq> FormCache<K> {
     /// Gives the bytes of a form, making them the first time.
@@ -110,7 +116,8 @@ impl Scope {
     /// Tells whether a storage key lies inside.
     pub(crate) fn holds(&self, key: &str) -> bool {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
-        self.namespace.as_deref().is_none_or(|n| n == namespace) && self.name.as_deref().is_none_or(|n| n == name)
+        self.namespace.as_deref().is_none_or(|n| n == namespace)
+            && self.name.as_deref().is_none_or(|n| n == name)
     }
 
     /// Gives the prefix that all keys inside have.
@@ -149,7 +156,14 @@ impl Store {
     /// Makes an empty store that keeps `history` changes for each resource.
     pub(crate) fn new(first_version: u64, history: usize) -> Self {
         let (reached, _) = watch::channel(first_version);
-        Self { version: first_version, compacted: 0, history, shelves: HashMap::new(), reached, owners: Owners::default() }
+        Self {
+            version: first_version,
+            compacted: 0,
+            history,
+            shelves: HashMap::new(),
+            reached,
+            owners: Owners::default(),
+        }
     }
 
     /// Gives the newest version.
@@ -173,17 +187,30 @@ impl Store {
     }
 
     /// Reads the present objects in key order, from a prefix on.
-    pub(crate) fn scan<'a>(&'a self, id: &ResourceId, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Stored>> {
+    pub(crate) fn scan<'a>(
+        &'a self,
+        id: &ResourceId,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
         let from = (Bound::Included(prefix), Bound::Unbounded);
         let current = self.shelves.get(id).map(|shelf| shelf.current.range::<str, _>(from));
-        current.into_iter().flatten().take_while(move |(key, _)| key.starts_with(prefix)).map(|(_, stored)| stored)
+        current
+            .into_iter()
+            .flatten()
+            .take_while(move |(key, _)| key.starts_with(prefix))
+            .map(|(_, stored)| stored)
     }
 
     /// Reads every object as of a past version, in key order, from a prefix on.
     ///
     /// # Errors
     /// The version is forgotten.
-    pub(crate) fn scan_at(&self, id: &ResourceId, prefix: &str, version: u64) -> Result<Vec<Arc<Stored>>, Forgotten> {
+    pub(crate) fn scan_at(
+        &self,
+        id: &ResourceId,
+        prefix: &str,
+        version: u64,
+    ) -> Result<Vec<Arc<Stored>>, Forgotten> {
         let mut out: BTreeMap<Arc<str>, Arc<Stored>> =
             self.scan(id, prefix).map(|stored| (stored.key.clone(), stored.clone())).collect();
         let later = self.changes_after(id, version)?;
@@ -249,7 +276,13 @@ impl Store {
         Arc::new(Stored { key, version: self.version, value, forms: FormCache::default() })
     }
 
-    fn publish(&mut self, id: &ResourceId, kind: ChangeKind, object: Arc<Stored>, previous: Option<Arc<Stored>>) {
+    fn publish(
+        &mut self,
+        id: &ResourceId,
+        kind: ChangeKind,
+        object: Arc<Stored>,
+        previous: Option<Arc<Stored>>,
+    ) {
         let place = (id.clone(), object.key.clone());
         let after = (kind == ChangeKind::Put).then_some(&object.value);
         self.owners.note(&place, previous.as_ref().map(|p| &p.value), after);

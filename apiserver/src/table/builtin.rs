@@ -171,10 +171,8 @@ static SERVICES: Printer = Printer {
 
 static SERVICE_ACCOUNT: Printer = Printer { columns: &[NAME, AGE], cells: kinds::service_account };
 
-static NAMESPACE: Printer = Printer {
-    columns: &[NAME, told("Status", "The status of the namespace"), AGE],
-    cells: kinds::namespace,
-};
+static NAMESPACE: Printer =
+    Printer { columns: &[NAME, told("Status", "The status of the namespace"), AGE], cells: kinds::namespace };
 
 static NODES: Printer = Printer {
     columns: &[

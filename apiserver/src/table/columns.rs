@@ -37,13 +37,8 @@ impl Columns {
     /// Chooses the columns of a built-in kind: its own, or the name and the time of creation.
     pub(crate) fn builtin(group: &str, version: &str, kind: &str) -> Columns {
         match builtin::printer(group, version, kind) {
-            Some(printer) => {
-                Columns { definitions: printer.definitions(), source: Source::BuiltIn(printer) }
-            }
-            None => Columns {
-                definitions: vec![name(), creation("Created At")],
-                source: Source::Plain,
-            },
+            Some(printer) => Columns { definitions: printer.definitions(), source: Source::BuiltIn(printer) },
+            None => Columns { definitions: vec![name(), creation("Created At")], source: Source::Plain },
         }
     }
 

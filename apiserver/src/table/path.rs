@@ -38,9 +38,9 @@ impl Path {
 
     /// Finds the values at the path.
     pub(super) fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
-        self.steps.iter().fold(vec![root], |found, step| {
-            found.into_iter().flat_map(|value| step.of(value)).collect()
-        })
+        self.steps
+            .iter()
+            .fold(vec![root], |found, step| found.into_iter().flat_map(|value| step.of(value)).collect())
     }
 }
 

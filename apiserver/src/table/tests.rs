@@ -165,7 +165,6 @@ fn custom_cells_of_the_wrong_type_are_null() {
         "spec": {"s": 5, "i": "text", "f": 2, "b": "yes", "d": "not a date"},
     });
     let cells = json!(widget_columns().cells(&wrong, NOW));
-    let null = Value::Null;
     assert_eq!(cells, json!(["c", "5", null, 2, null, "<invalid>", "5", null, null, null]));
 }
 

@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::{FieldValidation, Target};
 use crate::object;
-use crate::schema::duplicate_fields;
 use crate::status::Status;
 
 /// Gives the media type of a body, without parameters.
@@ -30,7 +29,12 @@ pub(crate) struct Decoded {
 ///
 /// # Errors
 /// 400, 415 or 422, and 400 for complaints where fields are validated strictly.
-pub(crate) fn decode(target: &Target, headers: &HeaderMap, body: &[u8], validation: FieldValidation) -> Result<Decoded, Status> {
+pub(crate) fn decode(
+    target: &Target,
+    headers: &HeaderMap,
+    body: &[u8],
+    validation: FieldValidation,
+) -> Result<Decoded, Status> {
     let kind = &target.resource.kind;
     let unrecognized = |why: String| {
         Status::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why}"))
@@ -38,7 +42,16 @@ pub(crate) fn decode(target: &Target, headers: &HeaderMap, body: &[u8], validati
     let (mut object, json): (Value, bool) = match media_type(headers) {
         "" | "application/json" | "*/*" => {
             let parsed = serde_json::from_slice(body);
-            (parsed.map_err(|e| unrecognized(format!("couldn't get version/kind; json parse error: {} ({})", go_error(&e, body), shown(body))))?, true)
+            (
+                parsed.map_err(|e| {
+                    unrecognized(format!(
+                        "couldn't get version/kind; json parse error: {} ({})",
+                        go_error(&e, body),
+                        shown(body)
+                    ))
+                })?,
+                true,
+            )
         }
         "application/yaml" => {
             let parsed = serde_yaml_ng::from_slice(body);
@@ -60,14 +73,19 @@ pub(crate) fn decode(target: &Target, headers: &HeaderMap, body: &[u8], validati
     if let Some(what) = what {
         let into = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
         let why = format!("json: cannot unmarshal {what} into Go value of type {into}");
-        return Err(unrecognized(format!("couldn't get version/kind; json parse error: {why} ({})", hex(body))));
+        return Err(unrecognized(format!(
+            "couldn't get version/kind; json parse error: {why} ({})",
+            hex(body)
+        )));
     }
     check_type(target, &mut object, body)?;
     let mut complaints: Vec<String> = Vec::new();
     if validation != FieldValidation::Ignore {
-        complaints.extend(target.served.schema.unknown_fields(&object).into_iter().map(|f| format!("unknown field \"{f}\"")));
         if json {
-            complaints.extend(duplicate_fields(body).into_iter().map(|f| format!("duplicate field \"{f}\"")));
+            complaints = target.served.schema.strict_errors(body);
+        } else {
+            let unknown = target.served.schema.unknown_fields(&object);
+            complaints.extend(unknown.into_iter().map(|field| format!("unknown field {field:?}")));
         }
     }
     if validation == FieldValidation::Strict && !complaints.is_empty() {
@@ -97,8 +115,14 @@ fn check_type(target: &Target, object: &mut Value, body: &[u8]) -> Result<(), St
             return Err(version_mismatch(&given_version, &expected));
         }
         if given_kind != *kind {
-            let cause = crate::status::Cause::invalid("kind", &format!("{given_kind:?}"), &format!("must be {kind}"));
-            return Err(Status::invalid(target.resource.group(), &given_kind, object::name(object), &[cause]));
+            let cause =
+                crate::status::Cause::invalid("kind", &format!("{given_kind:?}"), &format!("must be {kind}"));
+            return Err(Status::invalid(
+                target.resource.group(),
+                &given_kind,
+                object::name(object),
+                &[cause],
+            ));
         }
         return Ok(());
     }
@@ -118,7 +142,9 @@ fn check_type(target: &Target, object: &mut Value, body: &[u8]) -> Result<(), St
             "no kind {shown_kind:?} is registered for version {shown_version:?} in scheme \"pkg/runtime/scheme.go:111\""
         );
         let (_, version) = object::group_version(shown_version);
-        return Err(Status::bad_request(format!("{shown_kind} in version {version:?} cannot be handled as a {kind}: {why}")));
+        return Err(Status::bad_request(format!(
+            "{shown_kind} in version {version:?} cannot be handled as a {kind}: {why}"
+        )));
     }
     Ok(())
 }
@@ -135,17 +161,23 @@ pub(super) fn go_error(error: &serde_json::Error, body: &[u8]) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
     }
-    let line_start: usize = body.split_inclusive(|c| *c == b'\n').take(error.line().saturating_sub(1)).map(<[u8]>::len).sum();
+    let line_start: usize =
+        body.split_inclusive(|c| *c == b'\n').take(error.line().saturating_sub(1)).map(<[u8]>::len).sum();
     let at = line_start + error.column().saturating_sub(1);
     let found = body.get(at).map_or(' ', |c| char::from(*c));
     let first = body.iter().position(|c| !c.is_ascii_whitespace()) == Some(at);
-    let place = if first || at == 0 { "looking for beginning of value" } else { "after object key:value pair" };
+    let place =
+        if first || at == 0 { "looking for beginning of value" } else { "after object key:value pair" };
     let found = if at == 0 || first { found } else { body.get(at).map_or(found, |c| char::from(*c)) };
     format!("invalid character '{found}' {place}")
 }
 
 fn shown(body: &[u8]) -> String {
-    if body.is_empty() { "<empty>".to_owned() } else { String::from_utf8_lossy(&body[..body.len().min(1024)]).into_owned() }
+    if body.is_empty() {
+        "<empty>".to_owned()
+    } else {
+        String::from_utf8_lossy(&body[..body.len().min(1024)]).into_owned()
+    }
 }
 
 fn hex(body: &[u8]) -> String {

@@ -40,7 +40,10 @@ pub(super) fn same_name(target: &Target, object: &Value) -> Result<(), Status> {
         return Ok(());
     }
     Err(Status::bad_request(if given.is_empty() {
-        format!("the name of the object ({} based on URL) was undeterminable: name must be provided", target.name)
+        format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        )
     } else {
         format!("the name of the object ({given}) does not match the name on the URL ({})", target.name)
     }))
@@ -62,7 +65,9 @@ pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
             causes.push(Cause::invalid("metadata.labels", &format!("{value:?}"), &why));
         }
     }
-    for key in object::meta(object, "annotations").and_then(Value::as_object).into_iter().flat_map(|m| m.keys()) {
+    for key in
+        object::meta(object, "annotations").and_then(Value::as_object).into_iter().flat_map(|m| m.keys())
+    {
         if let Err(why) = check_label_key(&key.to_lowercase()) {
             causes.push(Cause::invalid("metadata.annotations", &format!("{key:?}"), &why));
         }
@@ -78,7 +83,8 @@ pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
 fn name_fault(target: &Target, name: &str) -> Option<String> {
     let built_in = target.resource.built_in();
     if built_in.is_some_and(|row| row.group == "rbac.authorization.k8s.io") {
-        return (name == "." || name == ".." || name.contains(['/', '%'])).then(|| "may not contain '/'".to_owned());
+        return (name == "." || name == ".." || name.contains(['/', '%']))
+            .then(|| "may not contain '/'".to_owned());
     }
     let wants_label = built_in.is_some_and(|row| matches!(row.kind, "Namespace" | "Service"));
     if wants_label {
@@ -99,7 +105,9 @@ fn name_fault(target: &Target, name: &str) -> Option<String> {
 fn is_dns_label(text: &str) -> bool {
     let inner = |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let bytes = text.as_bytes();
-    bytes.first().is_some_and(inner) && bytes.last().is_some_and(inner) && bytes.iter().all(|c| inner(c) || *c == b'-')
+    bytes.first().is_some_and(inner)
+        && bytes.last().is_some_and(inner)
+        && bytes.iter().all(|c| inner(c) || *c == b'-')
 }
 
 /// Carries what is the server's from the live object, and says what a client may not change.
@@ -116,8 +124,11 @@ pub(super) fn keep_server_fields(live: &Value, new: &mut Value, from_patch: bool
     }
     if object::is_deleting(live) {
         let held = object::finalizers(live);
-        let added: Vec<String> =
-            object::finalizers(new).into_iter().filter(|f| !held.contains(f)).map(|f| format!("{f:?}")).collect();
+        let added: Vec<String> = object::finalizers(new)
+            .into_iter()
+            .filter(|f| !held.contains(f))
+            .map(|f| format!("{f:?}"))
+            .collect();
         if !added.is_empty() {
             let why = format!(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
@@ -126,9 +137,15 @@ pub(super) fn keep_server_fields(live: &Value, new: &mut Value, from_patch: bool
             causes.push(Cause::forbidden("metadata.finalizers", &why));
         }
     }
-    for field in
-        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "generateName"]
-    {
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "selfLink",
+        "generateName",
+    ] {
         object::carry(live, new, field);
     }
     causes

@@ -67,7 +67,14 @@ pub(super) fn insert(
     if resource.reach == Reach::Namespaced {
         namespace_takes(state, target)?;
     }
-    for field in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion", "uid"] {
+    for field in [
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "resourceVersion",
+        "uid",
+    ] {
         object::remove(&mut object, field);
     }
     if tracking == Tracking::Update {
@@ -132,11 +139,15 @@ fn namespace_takes(state: &State, target: &Target) -> Result<(), Status> {
     if !object::is_deleting(&namespace.value) {
         return Ok(());
     }
-    let why = format!("unable to create new content in namespace {} because it is being terminated", target.namespace);
+    let why = format!(
+        "unable to create new content in namespace {} because it is being terminated",
+        target.namespace
+    );
     let mut status = Status::forbidden(target.resource.group(), target.resource.plural(), &target.name, &why);
     if let Some(details) = &mut status.details {
         let message = format!("namespace {} is being terminated", target.namespace);
-        details["causes"] = json!([{"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}]);
+        details["causes"] =
+            json!([{"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}]);
     }
     Err(status)
 }

@@ -63,9 +63,11 @@ impl DeleteOptions {
         let given: Value = if body.iter().all(u8::is_ascii_whitespace) {
             Value::Null
         } else {
-            let parsed = serde_json::from_slice(body).or_else(|error| match serde_yaml_ng::from_slice::<Value>(body) {
-                Ok(value @ Value::Object(_)) => Ok(value),
-                _ => Err(error),
+            let parsed = serde_json::from_slice(body).or_else(|error| {
+                match serde_yaml_ng::from_slice::<Value>(body) {
+                    Ok(value @ Value::Object(_)) => Ok(value),
+                    _ => Err(error),
+                }
             });
             parsed.map_err(|e| {
                 let why = super::body::go_error(&e, body);
@@ -86,7 +88,9 @@ impl DeleteOptions {
                 None
             }
         };
-        let orphans = given["orphanDependents"].as_bool().or_else(|| query.get("orphanDependents").map(|v| v == "true"));
+        let orphans = given["orphanDependents"]
+            .as_bool()
+            .or_else(|| query.get("orphanDependents").map(|v| v == "true"));
         if let (Some(_), Some(policy)) = (orphans, text("propagationPolicy")) {
             let why = "orphanDependents and deletionPropagation cannot be both set";
             causes.push(Cause::invalid("propagationPolicy", &format!("{policy:?}"), why));
@@ -99,8 +103,11 @@ impl DeleteOptions {
         Ok(Self {
             uid: precondition("uid"),
             version: precondition("resourceVersion"),
-            policy: policy.or(orphans.map(|orphans| if orphans { Policy::Orphan } else { Policy::Background })),
-            grace: given["gracePeriodSeconds"].as_i64().or_else(|| query.get("gracePeriodSeconds")?.parse().ok()),
+            policy: policy
+                .or(orphans.map(|orphans| if orphans { Policy::Orphan } else { Policy::Background })),
+            grace: given["gracePeriodSeconds"]
+                .as_i64()
+                .or_else(|| query.get("gracePeriodSeconds")?.parse().ok()),
             keep: if dry || query.get("dryRun") == Some("All") { Keep::DryRun } else { Keep::Yes },
         })
     }
@@ -144,7 +151,8 @@ pub(crate) enum Progress {
 /// 404, a failed precondition, or a namespace that may not go.
 pub(crate) fn delete(state: &mut State, target: &Target, options: &DeleteOptions) -> Result<Written, Status> {
     let resource = &target.resource;
-    let live = state.store.get(&resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())?;
+    let live =
+        state.store.get(&resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())?;
     let kind = resource.built_in().map_or("", |row| row.kind);
     if kind == "Namespace" && matches!(target.name.as_str(), "default" | "kube-system" | "kube-public") {
         return Err(Status::forbidden("", "namespaces", &target.name, "this namespace may not be deleted"));
@@ -195,7 +203,8 @@ fn plan(state: &State, resource: &Resource, live: &Value, options: &DeleteOption
     let grace = if kind == "Pod" { pod_grace(live, options.grace) } else { 0 };
     let marked_grace = object::meta(live, "deletionGracePeriodSeconds").and_then(Value::as_i64);
     if first {
-        let due = state.clock.now().checked_add(SignedDuration::from_secs(grace)).unwrap_or(state.clock.now());
+        let due =
+            state.clock.now().checked_add(SignedDuration::from_secs(grace)).unwrap_or(state.clock.now());
         object::set(&mut new, "deletionTimestamp", crate::clock::seconds_text(due));
         if !matches!(kind, "CustomResourceDefinition" | "Namespace") {
             object::set(&mut new, "deletionGracePeriodSeconds", grace);
@@ -205,10 +214,12 @@ fn plan(state: &State, resource: &Resource, live: &Value, options: &DeleteOption
             object::set(&mut new, "generation", generation + 1);
         }
         if kind == "Namespace" {
-            object::child_mut(object::map_mut(&mut new), "status").insert("phase".into(), "Terminating".into());
+            object::child_mut(object::map_mut(&mut new), "status")
+                .insert("phase".into(), "Terminating".into());
         }
     } else if kind == "Pod" && marked_grace.is_some_and(|marked| grace < marked) {
-        let due = state.clock.now().checked_add(SignedDuration::from_secs(grace)).unwrap_or(state.clock.now());
+        let due =
+            state.clock.now().checked_add(SignedDuration::from_secs(grace)).unwrap_or(state.clock.now());
         object::set(&mut new, "deletionTimestamp", crate::clock::seconds_text(due));
         object::set(&mut new, "deletionGracePeriodSeconds", grace);
     }
@@ -246,7 +257,8 @@ pub(crate) fn remove_or_mark(
                 return Progress::Gone(last);
             }
             let value = crate::encode::at_version(&new, last.version);
-            let shown = Stored { key, version: last.version, value, forms: crate::store::FormCache::default() };
+            let shown =
+                Stored { key, version: last.version, value, forms: crate::store::FormCache::default() };
             Progress::Gone(Arc::new(shown))
         }
     }
@@ -263,7 +275,8 @@ fn set_only(finalizers: &mut Vec<String>, without: &str, with: Option<&str>) {
 
 fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
     let scheduled = !object::at(pod, "spec.nodeName").and_then(Value::as_str).unwrap_or_default().is_empty();
-    let over = matches!(object::at(pod, "status.phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
+    let over =
+        matches!(object::at(pod, "status.phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
     if !scheduled || over {
         return 0;
     }

@@ -18,7 +18,6 @@ mod patching;
 mod scale;
 mod update;
 
-pub(crate) use body::{decode, media_type};
 pub(crate) use create::create;
 pub(crate) use delete::{
     CRD_CLEANUP, DeleteOptions, FOREGROUND, ORPHAN, Policy, delete, delete_collection, remove_or_mark,
@@ -131,7 +130,11 @@ impl WriteOptions {
         }
         let manager = query.text("fieldManager");
         if manager.len() > 128 {
-            causes.push(Cause::new("FieldValueTooLong", "fieldManager", "Too long: may not be more than 128 bytes"));
+            causes.push(Cause::new(
+                "FieldValueTooLong",
+                "fieldManager",
+                "Too long: may not be more than 128 bytes",
+            ));
         }
         let validation = match query.text("fieldValidation") {
             "" | "Warn" => FieldValidation::Warn,
@@ -194,10 +197,10 @@ impl Written {
 
     /// 200 with the `Status` of a deletion.
     pub(crate) fn deleted(target: &Target, uid: &str) -> Self {
-        let mut details = crate::status::named(target.resource.group(), target.resource.plural(), &target.name);
+        let mut details =
+            crate::status::named(target.resource.group(), target.resource.plural(), &target.name);
         details["uid"] = uid.into();
-        let status =
-            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
         Self::ok(Shown::Other(status))
     }
 }

@@ -43,7 +43,11 @@ pub(crate) fn patch(
     if !causes.is_empty() {
         return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &causes));
     }
-    if media == APPLY { apply_body(state, target, options, body) } else { change_live(state, target, options, headers, body) }
+    if media == APPLY {
+        apply_body(state, target, options, body)
+    } else {
+        change_live(state, target, options, headers, body)
+    }
 }
 
 fn known_type(target: &Target, media: &str) -> Result<(), Status> {
@@ -54,7 +58,9 @@ fn known_type(target: &Target, media: &str) -> Result<(), Status> {
     }
     if custom {
         let accepted = format!("{JSON_PATCH}, {MERGE_PATCH}, {APPLY}");
-        let message = format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {accepted}"
+        );
         return Err(Status::unsupported_media_type(message));
     }
     Err(Status::unsupported_media_type("415: Unsupported Media Type").with_details(json!({})))
@@ -64,14 +70,22 @@ fn known_type(target: &Target, media: &str) -> Result<(), Status> {
 ///
 /// # Errors
 /// 400, 413, 415, 422 or 500, as the patch deserves.
-pub(super) fn change(target: &Target, headers: &HeaderMap, body: &[u8], object: &mut Value) -> Result<(), Status> {
+pub(super) fn change(
+    target: &Target,
+    headers: &HeaderMap,
+    body: &[u8],
+    object: &mut Value,
+) -> Result<(), Status> {
     let decoded: Result<Value, _> = serde_json::from_slice(body);
-    let patch = decoded.map_err(|e| Status::bad_request(format!("error decoding patch: {}", go_error(&e, body))))?;
+    let patch =
+        decoded.map_err(|e| Status::bad_request(format!("error decoding patch: {}", go_error(&e, body))))?;
     match media_type(headers) {
         JSON_PATCH => json_patch(object, &patch).map_err(|error| match error {
             JsonPatchError::Malformed(..) => Status::bad_request(error.to_string()),
             JsonPatchError::TooLarge(_) => Status::new(413, Some("RequestEntityTooLarge"), error.to_string()),
-            JsonPatchError::Rejected => Status::new(422, Some("Invalid"), error.to_string()).with_details(json!({})),
+            JsonPatchError::Rejected => {
+                Status::new(422, Some("Invalid"), error.to_string()).with_details(json!({}))
+            }
         }),
         other => {
             if !patch.is_object() {
@@ -82,11 +96,14 @@ pub(super) fn change(target: &Target, headers: &HeaderMap, body: &[u8], object: 
                     Value::Bool(_) => "bool",
                     Value::Null | Value::Object(_) => return Ok(()),
                 };
-                let why = format!("error decoding patch: json: cannot unmarshal {what} into Go value of type map[string]interface {{}}");
+                let why = format!(
+                    "error decoding patch: json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
+                );
                 return Err(Status::bad_request(why));
             }
             if other == STRATEGIC {
-                return strategic_patch(object, &patch, &target.served.schema).map_err(|e| Status::internal(e.to_string()));
+                return strategic_patch(object, &patch, &target.served.schema)
+                    .map_err(|e| Status::internal(e.to_string()));
             }
             merge_patch(object, &patch);
             Ok(())
@@ -101,7 +118,11 @@ fn change_live(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<Written, Status> {
-    let live = state.store.get(&target.resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())?;
+    let live = state
+        .store
+        .get(&target.resource.storage, &target.key())
+        .cloned()
+        .ok_or_else(|| target.not_found())?;
     let shown = target.served.show(&live.value).into_owned();
     let mut new = shown.clone();
     change(target, headers, body, &mut new)?;
@@ -113,11 +134,12 @@ fn change_live(
     let mut warnings = Vec::new();
     if options.validation != FieldValidation::Ignore {
         let known = target.served.schema.unknown_fields(&shown);
-        let unknown = target.served.schema.unknown_fields(&new).into_iter().filter(|field| !known.contains(field));
+        let unknown =
+            target.served.schema.unknown_fields(&new).into_iter().filter(|field| !known.contains(field));
         warnings.extend(unknown.map(|field| format!("unknown field \"{field}\"")));
         if media_type(headers) != JSON_PATCH {
-            let twice = crate::schema::duplicate_fields(body);
-            warnings.extend(twice.into_iter().map(|field| format!("duplicate field \"{field}\"")));
+            let found = target.served.schema.strict_errors(body);
+            warnings.extend(found.into_iter().filter(|text| text.starts_with("duplicate ")));
         }
     }
     if options.validation == FieldValidation::Strict && !warnings.is_empty() {
@@ -134,10 +156,12 @@ fn bad_patch(object: &Value, why: &str) -> Status {
 }
 
 fn other_type(target: &Target, new: &Value) -> Status {
-    let (kind, version) = (new["kind"].as_str().unwrap_or_default(), new["apiVersion"].as_str().unwrap_or_default());
+    let (kind, version) =
+        (new["kind"].as_str().unwrap_or_default(), new["apiVersion"].as_str().unwrap_or_default());
     if target.resource.is_custom() {
         if version.is_empty() || kind.is_empty() {
-            let (field, message) = if version.is_empty() { ("apiVersion", "apiVersion") } else { ("Kind", "kind") };
+            let (field, message) =
+                if version.is_empty() { ("apiVersion", "apiVersion") } else { ("Kind", "kind") };
             let why = format!("Object '{field}' is missing in 'object has no {message} field'");
             let status = Status::new(500, Some("InternalError"), format!("Internal error occurred: {why}"));
             return status.with_details(json!({"causes": [{"message": why}]}));
@@ -145,14 +169,22 @@ fn other_type(target: &Target, new: &Value) -> Status {
         if version != target.served.api_version() {
             return super::body::version_mismatch(version, &target.served.api_version());
         }
-        let cause = Cause::invalid("kind", &format!("{kind:?}"), &format!("must be {}", target.resource.kind));
+        let cause =
+            Cause::invalid("kind", &format!("{kind:?}"), &format!("must be {}", target.resource.kind));
         return Status::invalid(target.resource.group(), kind, &target.name, &[cause]);
     }
-    let why = format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"");
+    let why = format!(
+        "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+    );
     bad_patch(new, &why)
 }
 
-fn apply_body(state: &mut State, target: &Target, options: &WriteOptions, body: &[u8]) -> Result<Written, Status> {
+fn apply_body(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    body: &[u8],
+) -> Result<Written, Status> {
     let applied = read_applied(target, body)?;
     let (resource, served) = (&target.resource, &target.served);
     let live = state.store.get(&resource.storage, &target.key()).cloned();
@@ -202,7 +234,9 @@ fn other_fields(target: &Target, applied: &Value) -> Vec<String> {
         "" if target.served.offers("status") => vec!["status".to_owned()],
         "status" => {
             let keys = applied.as_object().into_iter().flat_map(|map| map.keys());
-            keys.filter(|key| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status")).cloned().collect()
+            keys.filter(|key| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status"))
+                .cloned()
+                .collect()
         }
         _ => Vec::new(),
     }
@@ -218,7 +252,9 @@ fn read_applied(target: &Target, body: &[u8]) -> Result<Value, Status> {
     if parsed.is_array() || parsed.is_string() || parsed.is_number() || parsed.is_boolean() {
         let what = if parsed.is_array() { "array" } else { "string" };
         let why = format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}");
-        return Err(Status::bad_request(format!("error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")));
+        return Err(Status::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}"
+        )));
     }
     let mut applied = parsed;
     let (version, kind) =

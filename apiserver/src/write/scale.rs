@@ -15,7 +15,8 @@ fn paths(target: &Target) -> Result<&ScalePaths, Status> {
 }
 
 fn live(state: &State, target: &Target) -> Result<Value, Status> {
-    let stored = state.store.get(&target.resource.storage, &target.key()).ok_or_else(|| target.not_found())?;
+    let stored =
+        state.store.get(&target.resource.storage, &target.key()).ok_or_else(|| target.not_found())?;
     Ok(target.served.show(&stored.value).into_owned())
 }
 
@@ -38,11 +39,14 @@ fn scale_of(parent: &Value, paths: &ScalePaths) -> Value {
 }
 
 fn selector_text(parent: &Value, paths: &ScalePaths) -> Option<String> {
-    if let Some(text) = object::at(parent, &paths.selector).and_then(Value::as_str).filter(|_| !paths.selector.is_empty()) {
+    if let Some(text) =
+        object::at(parent, &paths.selector).and_then(Value::as_str).filter(|_| !paths.selector.is_empty())
+    {
         return Some(text.to_owned());
     }
     let labels = object::at(parent, "spec.selector.matchLabels")?.as_object()?;
-    let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    let pairs: Vec<String> =
+        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
     Some(pairs.join(","))
 }
 
@@ -64,7 +68,12 @@ pub(crate) fn get_scale(state: &State, target: &Target) -> Result<Value, Status>
 ///
 /// # Errors
 /// As for any update.
-pub(crate) fn put_scale(state: &mut State, target: &Target, options: &WriteOptions, body: &[u8]) -> Result<Written, Status> {
+pub(crate) fn put_scale(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    body: &[u8],
+) -> Result<Written, Status> {
     let scale: Value = serde_json::from_slice(body).map_err(|e| Status::bad_request(e.to_string()))?;
     set_scale(state, target, options, &scale)
 }
@@ -86,12 +95,18 @@ pub(crate) fn patch_scale(
     set_scale(state, target, options, &scale)
 }
 
-fn set_scale(state: &mut State, target: &Target, options: &WriteOptions, scale: &Value) -> Result<Written, Status> {
+fn set_scale(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    scale: &Value,
+) -> Result<Written, Status> {
     let mut parent = live(state, target)?;
     let paths = paths(target)?.clone();
     let wanted = object::at(scale, "spec.replicas").and_then(Value::as_i64).unwrap_or(0);
     if wanted < 0 {
-        let cause = Cause::invalid("spec.replicas", &wanted.to_string(), "must be greater than or equal to 0");
+        let cause =
+            Cause::invalid("spec.replicas", &wanted.to_string(), "must be greater than or equal to 0");
         return Err(Status::invalid("autoscaling", "Scale", &target.name, &[cause]));
     }
     let given = object::text(scale, "resourceVersion");

@@ -59,7 +59,8 @@ pub(super) fn replace(
     source: Source,
 ) -> Result<Written, Status> {
     let (resource, served) = (&target.resource, &target.served);
-    let live = state.store.get(&resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())?;
+    let live =
+        state.store.get(&resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())?;
     let shown = served.show(&live.value);
     check_version(target, &live.value, &mut new, source)?;
     let uid = object::uid(&new);
@@ -77,7 +78,11 @@ pub(super) fn replace(
     served.schema.default(&mut new);
     prepare::defaults(resource, &mut new);
     object::tidy(&mut new);
-    causes.extend(check::metadata(target, &new).into_iter().filter(|_| object::meta(&new, "labels") != object::meta(&shown, "labels")));
+    causes.extend(
+        check::metadata(target, &new)
+            .into_iter()
+            .filter(|_| object::meta(&new, "labels") != object::meta(&shown, "labels")),
+    );
     causes.extend(served.schema.validate(&new, Some(&shown)).into_iter().map(Cause::from));
     causes.extend(prepare::update_faults(resource, &shown, &new));
     if !causes.is_empty() {
@@ -107,7 +112,8 @@ pub(super) fn replace(
     }
     let released = object::is_deleting(&new) && object::finalizers(&new).is_empty();
     let was_held = !object::finalizers(&live.value).is_empty();
-    let grace_over = object::meta(&new, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0;
+    let grace_over =
+        object::meta(&new, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0;
     let held = prepare::holds_itself(resource, &new);
     let new = served.unshow(new, resource.storage_version());
     if options.keep == Keep::DryRun {
@@ -210,10 +216,17 @@ fn spec_changed(rule: Option<Generation>, served: &Served, before: &Value, after
         }
         None => {
             let counts = |key: &str| {
-                !matches!(key, "metadata" | "apiVersion" | "kind") && !(key == "status" && served.offers("status"))
+                !matches!(key, "metadata" | "apiVersion" | "kind")
+                    && !(key == "status" && served.offers("status"))
             };
             let keys = |value: &Value| -> Vec<String> {
-                value.as_object().into_iter().flat_map(|map| map.keys()).filter(|key| counts(key)).cloned().collect()
+                value
+                    .as_object()
+                    .into_iter()
+                    .flat_map(|map| map.keys())
+                    .filter(|key| counts(key))
+                    .cloned()
+                    .collect()
             };
             let mut all = keys(before);
             all.extend(keys(after));
@@ -229,7 +242,8 @@ fn same(before: &Value, after: &Value) -> bool {
     }
     let strip = |value: &Value| {
         let mut value = value.clone();
-        let list = value.get_mut("metadata").and_then(|m| m.get_mut("managedFields")).and_then(Value::as_array_mut);
+        let list =
+            value.get_mut("metadata").and_then(|m| m.get_mut("managedFields")).and_then(Value::as_array_mut);
         for entry in list.into_iter().flatten().filter_map(Value::as_object_mut) {
             entry.remove("time");
         }
