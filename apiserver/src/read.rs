@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -367,6 +368,12 @@ fn expired_token(start: &str) -> Status {
     Status { go_on: Some(token), ..Status::expired(message) }
 }
 
+/// Base64 as Go reads it: spare bits at the end are let pass.
+const BASE64: GeneralPurpose = {
+    let config = GeneralPurposeConfig::new().with_encode_padding(false).with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&URL_SAFE, config.with_decode_padding_mode(DecodePaddingMode::RequireNone))
+};
+
 /// Where a page ended: the list's version and the key to start at, relative to the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Token {
@@ -378,14 +385,14 @@ impl Token {
     fn encode(&self) -> String {
         let text = json!({"v": "meta.k8s.io/v1", "rv": self.version, "start": format!("/{}", self.start)})
             .to_string();
-        URL_SAFE_NO_PAD.encode(text)
+        BASE64.encode(text)
     }
 
     fn decode(text: &str) -> Result<Self, Status> {
         let refused = |why: &str| {
             Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
         };
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|e| refused(&e.to_string()))?;
+        let bytes = BASE64.decode(text).map_err(|e| refused(&e.to_string()))?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|_| refused(&not_json(&bytes)))?;
         let version = value["v"].as_str().unwrap_or_default();
         if version != "meta.k8s.io/v1" {

@@ -238,7 +238,7 @@ impl Kit {
         async move {
             let seen = observer.until(time, |objects| {
                 let object = objects.first().and_then(|value| decode::<K>(value).ok());
-                unwanted(object.as_ref()).then(|| objects.first().map(show))
+                unwanted(object.as_ref()).then(|| objects.first().map(|object| show(&K::kind(&()), object)))
             });
             match seen.await {
                 Ok(object) => {
@@ -334,7 +334,7 @@ impl Call {
         for failure in error.failure.iter().cloned().chain(undecodable) {
             what += &format!("; {failure}");
         }
-        self.fail::<K>(&format!("{what}\n{}", show_all(objects)))
+        self.fail::<K>(&format!("{what}\n{}", show_all(&K::kind(&()), objects)))
     }
 }
 

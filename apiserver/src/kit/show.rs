@@ -8,8 +8,8 @@ const SHOWN: usize = 10;
 /// The annotation in which clients keep a whole object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Writes an object as indented YAML, without managedFields and secret data.
-pub(super) fn show(object: &Value) -> String {
+/// Writes an object of a kind as indented YAML, without managedFields and secret data.
+pub(super) fn show(kind: &str, object: &Value) -> String {
     let mut object = object.clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
@@ -17,7 +17,7 @@ pub(super) fn show(object: &Value) -> String {
             annotations.remove(LAST_APPLIED);
         }
     }
-    if object["kind"] == "Secret" {
+    if kind == "Secret" {
         for field in ["data", "stringData"] {
             if let Some(values) = object[field].as_object_mut() {
                 values.values_mut().for_each(|value| *value = "(not shown)".into());
@@ -29,12 +29,12 @@ pub(super) fn show(object: &Value) -> String {
 }
 
 /// Writes what was last seen.
-pub(super) fn show_all(objects: &[Value]) -> String {
+pub(super) fn show_all(kind: &str, objects: &[Value]) -> String {
     match objects {
         [] => "  last seen: nothing, it is not there\n".to_owned(),
-        [one] => format!("  last seen, at version {}:\n{}", version(one), show(one)),
+        [one] => format!("  last seen, at version {}:\n{}", version(one), show(kind, one)),
         many => {
-            let shown: String = many.iter().take(SHOWN).map(|one| format!("  -\n{}", show(one))).collect();
+            let shown: String = many.iter().take(SHOWN).map(|one| format!("  -\n{}", show(kind, one))).collect();
             format!("  last seen, {} objects (the first {SHOWN} shown):\n{shown}", many.len())
         }
     }

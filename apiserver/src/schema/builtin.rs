@@ -267,6 +267,14 @@ pub(super) fn is_atomic_struct(definition: &str) -> bool {
     ATOMIC_STRUCTS.contains(&short(definition))
 }
 
+/// Tells whether a definition stands for any JSON, whatever its own schema says.
+pub(super) fn is_any_json(definition: &str) -> bool {
+    matches!(
+        short(definition),
+        "JSON" | "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray"
+    )
+}
+
 /// Returns the default of a built-in list's key.
 pub(super) fn key_default(owner: &str, property: &str) -> Option<Value> {
     let defaulted = matches!((short(owner), property), ("ContainerPort" | "ServicePort", "protocol"));

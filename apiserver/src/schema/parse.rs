@@ -83,7 +83,11 @@ impl Reader {
         let id = self.arena.reserve();
         self.known.insert(name.to_owned(), id);
         let schema = builtin::definitions().get(name).unwrap_or(&Value::Null);
-        let node = self.node(schema, name);
+        let node = if builtin::is_any_json(name) {
+            Node { kind: Kind::Any, preserve: true, ..Node::default() }
+        } else {
+            self.node(schema, name)
+        };
         self.arena.set(id, node);
         id
     }
