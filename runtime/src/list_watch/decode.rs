@@ -1,6 +1,6 @@
 //! Decodes one object from its bytes, and reads who it is where that fails.
 
-use std::{cell::RefCell, sync::Arc};
+use std::{cell::Cell, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::de::DeserializeOwned;
@@ -65,11 +65,12 @@ impl Decoder {
     pub(super) fn decode<K: Object>(&self, object: &[u8]) -> Decoded<K> {
         let context = self.context();
         let decoded = decode_lean::<K>(object, &context);
-        let other = context.other_type.into_inner();
+        if (decoded.is_err() || context.of_another_type.get())
+            && let Some(found) = self.foreign_type(object)
+        {
+            return Decoded::OfAnotherKind(found);
+        }
         match decoded {
-            Ok(_) if !self.accepts(other.api_version.as_deref(), other.kind.as_deref()) => {
-                Decoded::OfAnotherKind(spelled(other.api_version, other.kind))
-            }
             Ok(decoded) if ObjectKey::of_meta(decoded.meta()).is_none() => {
                 unreadable(object, "metadata.name: missing".to_owned())
             }
@@ -78,12 +79,15 @@ impl Decoder {
         }
     }
 
-    fn failed<K: Object>(&self, object: &[u8], error: &serde_json::Error) -> Decoded<K> {
+    /// Returns the type that an object says it has, if that is not the one asked for.
+    fn foreign_type(&self, object: &[u8]) -> Option<String> {
         let (api_version, kind) =
             (json::text_member(object, "apiVersion"), json::text_member(object, "kind"));
-        if !self.accepts(api_version.as_deref(), kind.as_deref()) {
-            return Decoded::OfAnotherKind(spelled(api_version, kind));
-        }
+        let foreign = !self.accepts(api_version.as_deref(), kind.as_deref());
+        foreign.then(|| spelled(api_version, kind))
+    }
+
+    fn failed<K: Object>(&self, object: &[u8], error: &serde_json::Error) -> Decoded<K> {
         let reason = scrub::without_content(error);
         match self.path_of_failure::<K>(object) {
             Some(path) => unreadable(object, format!("{path}: {reason}")),
@@ -104,7 +108,7 @@ impl Decoder {
         Context {
             names: self.type_names(),
             managed_fields: self.managed_fields,
-            other_type: RefCell::default(),
+            of_another_type: Cell::new(false),
         }
     }
 
@@ -158,8 +162,14 @@ pub(super) fn identity(object: &[u8]) -> Identity {
         resource_version: json::text_member(metadata, "resourceVersion"),
         deletion_timestamp: json::text_member(metadata, "deletionTimestamp"),
         finalizers: elements(json::member(metadata, "finalizers")),
-        owners: elements::<OwnerReference>(json::member(metadata, "ownerReferences")),
+        owners: owners(json::member(metadata, "ownerReferences")),
     }
+}
+
+fn owners(array: Option<&[u8]>) -> Vec<OwnerReference> {
+    let mut owners: Vec<OwnerReference> = elements(array);
+    owners.retain(|owner| !owner.name.is_empty() && !owner.uid.is_empty());
+    owners
 }
 
 fn key(metadata: &[u8]) -> Option<ObjectKey> {

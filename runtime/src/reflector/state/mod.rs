@@ -4,8 +4,6 @@
 
 mod list;
 mod watch;
-#[cfg(test)]
-mod tests;
 
 use std::time::Duration;
 
