@@ -1,1 +1,249 @@
 //! Tests of the queue.
+
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use super::*;
+use crate::{
+    list_watch::{Identity, Unreadable},
+    reflector::{ReflectorStore, StoreChange},
+};
+
+fn object(name: &str, uid: &str, version: u64) -> Item<ConfigMap> {
+    let mut object = ConfigMap::default();
+    object.metadata.namespace = Some("shop".to_owned());
+    object.metadata.name = Some(name.to_owned());
+    object.metadata.uid = Some(uid.to_owned());
+    object.metadata.resource_version = Some(version.to_string());
+    Item::Object(Arc::new(object))
+}
+
+fn upsert(name: &str, version: u64) -> StoreChange<ConfigMap> {
+    StoreChange::Upsert(object(name, name, version))
+}
+
+fn delete(name: &str, version: u64) -> StoreChange<ConfigMap> {
+    StoreChange::Delete(object(name, name, version))
+}
+
+fn queue() -> (DeltaFifo<ConfigMap>, FifoSink<ConfigMap>) {
+    let fifo = DeltaFifo::new();
+    let sink = fifo.sink(Extent::All, None);
+    (fifo, sink)
+}
+
+fn limit(limit: usize) -> NonZeroUsize {
+    NonZeroUsize::new(limit).unwrap()
+}
+
+fn named(item: &Item<ConfigMap>) -> String {
+    let key = item.key().map_or("?".to_owned(), |key| key.name().to_owned());
+    format!("{key}@{}", item.resource_version().unwrap_or("?"))
+}
+
+fn told(entry: &Entry<ConfigMap>) -> String {
+    match &entry.delta {
+        Delta::Upserted(item) => format!("~{}", named(item)),
+        Delta::Deleted(item) => format!("-{}", named(item)),
+        Delta::Replaced { items, resource_version, .. } => {
+            format!("={} @{resource_version}", items.iter().map(named).collect::<Vec<_>>().join("+"))
+        }
+        Delta::Reached(version) => format!("@{version}"),
+        Delta::Sync(sync) => format!("sync {:?}", sync.audience),
+    }
+}
+
+async fn popped(fifo: &DeltaFifo<ConfigMap>, most: usize) -> Vec<String> {
+    fifo.pop(limit(most)).await.unwrap().take().iter().map(told).collect()
+}
+
+// D1, D10
+#[tokio::test(start_paused = true)]
+async fn deltas_leave_in_order_in_batches_up_to_the_limit_and_a_replace_alone() {
+    let (fifo, sink) = queue();
+    sink.apply(vec![upsert("a", 1), upsert("b", 2), upsert("a", 3), delete("b", 4), upsert("c", 5)]);
+    sink.replace(vec![object("a", "a", 6)], "7", Epoch::Same);
+    sink.apply(vec![StoreChange::Bookmark("8".into()), StoreChange::Bookmark("9".into()), upsert("d", 10)]);
+    assert_eq!(popped(&fifo, 3).await, ["~a@1", "~b@2", "~a@3"]);
+    assert_eq!(popped(&fifo, 3).await, ["-b@4", "~c@5"]);
+    assert_eq!(popped(&fifo, 3).await, ["=a@6 @7"]);
+    assert_eq!(popped(&fifo, 3).await, ["@9", "~d@10"]);
+    assert!(fifo.is_empty());
+}
+
+// D13
+#[tokio::test(start_paused = true)]
+async fn repeated_deletes_of_one_object_collapse_and_leave_their_version() {
+    let (fifo, sink) = queue();
+    sink.apply(vec![delete("a", 1), delete("b", 2), delete("a", 3)]);
+    sink.apply(vec![StoreChange::Delete(object("a", "another", 4)), upsert("a", 5), delete("a", 6)]);
+    assert_eq!(popped(&fifo, 99).await, ["-a@1", "-b@2", "@3", "-a@4", "~a@5", "-a@6"]);
+}
+
+// D5
+#[tokio::test(start_paused = true)]
+async fn a_delete_of_what_only_waits_is_queued_behind_it() {
+    let (fifo, sink) = queue();
+    sink.apply(vec![upsert("a", 1), delete("a", 2)]);
+    assert_eq!(popped(&fifo, 99).await, ["~a@1", "-a@2"]);
+}
+
+// D6, D7
+#[tokio::test(start_paused = true)]
+async fn a_resync_leaves_out_what_had_a_delta_pending_and_waits_only_once() {
+    let (fifo, sink) = queue();
+    sink.apply(vec![upsert("a", 1)]);
+    fifo.resync(Audience::Due);
+    sink.apply(vec![upsert("b", 2)]);
+    sink.resync();
+    assert_eq!(fifo.len(), 3);
+    assert_eq!(popped(&fifo, 1).await, ["~a@1"]);
+    let mut batch = fifo.pop(limit(1)).await.unwrap();
+    let [Entry { delta: Delta::Sync(sync), .. }] = &batch.take()[..] else { panic!("a resync was due") };
+    assert_eq!(sync.audience, Audience::All);
+    assert!(!sync.shows(&ObjectKey::new("shop", "a")));
+    assert!(sync.shows(&ObjectKey::new("shop", "b")) && sync.shows(&ObjectKey::new("shop", "c")));
+}
+
+// D6
+#[tokio::test(start_paused = true)]
+async fn a_resync_leaves_out_an_extent_whose_list_is_pending() {
+    let fifo = DeltaFifo::<ConfigMap>::new();
+    let shop = fifo.sink(Extent::Namespace("shop".into()), None);
+    shop.replace(vec![], "1", Epoch::Same);
+    fifo.resync(Audience::All);
+    drop(fifo.pop(limit(9)).await);
+    let mut batch = fifo.pop(limit(9)).await.unwrap();
+    let [Entry { delta: Delta::Sync(sync), .. }] = &batch.take()[..] else { panic!("a resync was due") };
+    assert!(!sync.shows(&ObjectKey::new("shop", "a")) && sync.shows(&ObjectKey::new("farm", "a")));
+}
+
+// D8
+#[tokio::test(start_paused = true)]
+async fn it_has_synced_once_the_first_replace_of_every_extent_is_handled() {
+    let fifo = DeltaFifo::<ConfigMap>::new();
+    assert!(!fifo.has_synced(), "without an extent nothing can be synced");
+    let shop = fifo.sink(Extent::Namespace("shop".into()), None);
+    let farm = fifo.sink(Extent::Namespace("farm".into()), None);
+    shop.apply(vec![upsert("early", 1)]);
+    drop(fifo.pop(limit(9)).await);
+    assert!(!fifo.has_synced(), "changes are no list");
+
+    shop.replace(vec![], "2", Epoch::Same);
+    farm.replace(vec![], "3", Epoch::Same);
+    drop(fifo.pop(limit(9)).await);
+    assert!(!fifo.has_synced(), "one of two");
+    let batch = fifo.pop(limit(9)).await;
+    assert!(!fifo.has_synced(), "popped is not handled");
+    drop(batch);
+    assert!(fifo.has_synced());
+
+    shop.replace(vec![], "4", Epoch::Same);
+    assert!(fifo.has_synced(), "a relist takes nothing back");
+}
+
+// D9
+#[tokio::test(start_paused = true)]
+async fn closing_wakes_a_pop_that_waits_and_what_is_queued_still_leaves() {
+    let (fifo, sink) = queue();
+    let waiting = tokio::spawn({
+        let fifo = fifo.clone();
+        async move { fifo.pop(limit(1)).await.is_none() }
+    });
+    tokio::task::yield_now().await;
+    fifo.close();
+    assert!(waiting.await.unwrap());
+
+    let (fifo, sink_before) = queue();
+    sink_before.apply(vec![upsert("a", 1)]);
+    fifo.close();
+    sink_before.apply(vec![upsert("b", 2)]);
+    assert_eq!(popped(&fifo, 9).await, ["~a@1"]);
+    assert!(fifo.pop(limit(9)).await.is_none());
+    drop(sink);
+}
+
+// D4
+#[tokio::test(start_paused = true)]
+async fn a_transform_runs_once_for_each_object_and_changes_it_in_place() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    let transform = Transform::new(move |object: &mut ConfigMap| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        object.data = Some(BTreeMap::new());
+    });
+    let fifo = DeltaFifo::new();
+    let sink = fifo.sink(Extent::All, Some(transform));
+    let item = object("a", "a", 1);
+    let Item::Object(held) = &item else { panic!("an object") };
+    let address = Arc::as_ptr(held);
+    sink.apply(vec![StoreChange::Upsert(item)]);
+    sink.replace(vec![object("b", "b", 2), object("c", "c", 2)], "2", Epoch::Same);
+    sink.resync();
+    let entries = fifo.pop(limit(9)).await.unwrap().take();
+    let [Entry { delta: Delta::Upserted(Item::Object(changed)), .. }] = &entries[..] else { panic!("an object") };
+    assert!(changed.data.is_some());
+    assert_eq!(Arc::as_ptr(changed), address, "changed in place, not copied");
+    drop((fifo.pop(limit(9)).await, fifo.pop(limit(9)).await));
+    assert_eq!(runs.load(Ordering::Relaxed), 3);
+}
+
+// D11
+#[tokio::test(start_paused = true)]
+async fn an_item_that_a_transform_breaks_leaves_as_unreadable_and_the_rest_goes_on() {
+    let transform = Transform::new(|object: &mut ConfigMap| match object.metadata.name.as_deref() {
+        Some("fails") => Err("no such luck"),
+        Some("panics") => panic!("a planted panic"),
+        Some("renames") => {
+            object.metadata.name = Some("other".to_owned());
+            Ok(())
+        }
+        _ => Ok(()),
+    });
+    let fifo = DeltaFifo::new();
+    let sink = fifo.sink(Extent::All, Some(transform));
+    sink.apply(vec![upsert("fails", 1), upsert("panics", 2), upsert("renames", 3), upsert("fine", 4)]);
+    let mut errors = Vec::new();
+    for Entry { delta, .. } in fifo.pop(limit(9)).await.unwrap().take() {
+        match delta {
+            Delta::Upserted(Item::Unreadable(Unreadable { identity: Identity { key, .. }, error })) => {
+                errors.push(format!("{}: {error}", key.unwrap()));
+            }
+            Delta::Upserted(item) => errors.push(named(&item)),
+            _ => panic!("only upserts were queued"),
+        }
+    }
+    assert_eq!(
+        errors,
+        [
+            "shop/fails: the transform failed: no such luck",
+            "shop/panics: the transform failed: it panicked",
+            "shop/renames: the transform changed the object's identity",
+            "fine@4",
+        ]
+    );
+}
+
+// D14
+#[tokio::test(start_paused = true)]
+async fn producers_never_wait_for_the_consumer() {
+    let (fifo, sink) = queue();
+    // A plain function: it can't wait. Nobody pops meanwhile.
+    (0..10_000).for_each(|version| sink.apply(vec![upsert("a", version)]));
+    assert_eq!(fifo.len(), 10_000);
+}
+
+#[test]
+fn bytes_that_travel_are_decoded_and_a_failure_shows_no_content() {
+    let raw = |json: &'static str| {
+        let identity = Identity { key: Some(ObjectKey::new("shop", "a")), ..Identity::default() };
+        Item::<ConfigMap>::Raw(crate::list_watch::RawObject { identity, json: json.as_bytes().into() })
+    };
+    let good = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#;
+    assert_eq!(decoded(raw(good)).unwrap().metadata.name.as_deref(), Some("a"));
+    let bad = decoded(raw(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{},"data":"hunter2"}"#)).unwrap_err();
+    assert!(!bad.error.contains("hunter2"), "{}", bad.error);
+    assert_eq!(bad.identity.key, Some(ObjectKey::new("shop", "a")));
+}

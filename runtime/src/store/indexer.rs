@@ -158,6 +158,11 @@ impl<K: Object> WriteBatch<K> {
     pub fn resource_version(&self) -> Option<Version> {
         self.next.version()
     }
+
+    #[cfg(test)]
+    pub(super) fn snapshot(&self) -> Snapshot<K> {
+        self.next.clone()
+    }
 }
 
 impl<K: Object> Default for Indexer<K> {

@@ -11,6 +11,9 @@ mod snapshot;
 mod indexer;
 mod lister;
 
+#[cfg(test)]
+mod tests;
+
 pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
 pub use indexer::{Indexer, WriteBatch};
 pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};

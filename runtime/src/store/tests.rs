@@ -1,0 +1,355 @@
+//! Tests of the store: a naive model, snapshots, indexes, versions.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use proptest::prelude::*;
+
+use super::{snapshot::Snapshot, *};
+use crate::{
+    delta_fifo::Extent,
+    list_watch::{Identity, Unreadable},
+    object::{ObjectKey, Version},
+};
+
+/// An object whose `tags` (comma-separated, in its data) are the values of an index.
+fn object(namespace: &str, name: &str, tier: &str, tags: &str) -> Arc<ConfigMap> {
+    let mut object = ConfigMap::default();
+    object.metadata.namespace = (!namespace.is_empty()).then(|| namespace.to_owned());
+    object.metadata.name = Some(name.to_owned());
+    object.metadata.labels = Some(BTreeMap::from([("tier".to_owned(), tier.to_owned())]));
+    object.data = Some(BTreeMap::from([("tags".to_owned(), tags.to_owned())]));
+    Arc::new(object)
+}
+
+fn tags_of(object: &ConfigMap) -> Vec<String> {
+    let tags = object.data.as_ref().and_then(|data| data.get("tags")).map_or("", String::as_str);
+    tags.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
+}
+
+fn by_tag() -> IndexDefinition<ConfigMap> {
+    IndexDefinition::new("tag", tags_of)
+}
+
+fn indexed() -> Indexer<ConfigMap> {
+    let indexer = Indexer::new();
+    indexer.add_index(by_tag()).unwrap();
+    indexer
+}
+
+fn names(objects: &[Arc<ConfigMap>]) -> BTreeSet<String> {
+    objects.iter().map(|object| ObjectKey::of(&**object).to_string()).collect()
+}
+
+fn tagged(lister: &Lister<ConfigMap>, tag: &str) -> BTreeSet<String> {
+    names(&lister.by_index("tag", &tag.into()))
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn published(indexer: &Indexer<ConfigMap>) -> Snapshot<ConfigMap> {
+    indexer.write(|batch| batch.snapshot())
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Upsert { namespace: usize, name: u8, tier: usize, tags: Vec<u8> },
+    Delete { namespace: usize, name: u8 },
+    Replace(Vec<(usize, u8, usize, Vec<u8>)>),
+}
+
+const NAMESPACES: [&str; 3] = ["shop", "farm", ""];
+const TIERS: [&str; 2] = ["gold", "silver"];
+
+fn steps() -> impl Strategy<Value = Vec<Vec<Step>>> {
+    let object = || (0..3_usize, 0..30_u8, 0..2_usize, prop::collection::vec(0..5_u8, 0..4));
+    let step = prop_oneof![
+        8 => object().prop_map(|(namespace, name, tier, tags)| Step::Upsert { namespace, name, tier, tags }),
+        4 => (0..3_usize, 0..30_u8).prop_map(|(namespace, name)| Step::Delete { namespace, name }),
+        1 => prop::collection::vec(object(), 0..60).prop_map(Step::Replace),
+    ];
+    prop::collection::vec(prop::collection::vec(step, 1..20), 1..20)
+}
+
+fn built((namespace, name, tier, tags): (usize, u8, usize, Vec<u8>)) -> Arc<ConfigMap> {
+    let tags: Vec<_> = tags.iter().map(u8::to_string).collect();
+    object(NAMESPACES[namespace], &name.to_string(), TIERS[tier], &tags.join(","))
+}
+
+fn check(indexer: &Indexer<ConfigMap>, model: &BTreeMap<ObjectKey, Arc<ConfigMap>>) {
+    let lister = indexer.lister();
+    let expected = |keep: &dyn Fn(&ObjectKey, &ConfigMap) -> bool| -> BTreeSet<String> {
+        model.iter().filter(|(key, object)| keep(key, object)).map(|(key, _)| key.to_string()).collect()
+    };
+    let gold: Selector = "tier=gold".parse().unwrap();
+    assert_eq!(lister.len(), model.len());
+    assert_eq!(names(&lister.list()), expected(&|_, _| true));
+    let is_gold = |object: &ConfigMap| object.metadata.labels.as_ref().unwrap()["tier"] == "gold";
+    assert_eq!(names(&lister.list_matching(&gold)), expected(&|_, object| is_gold(object)));
+    for namespace in ["shop", "farm"] {
+        let here = lister.namespace(namespace);
+        let inside = |key: &ObjectKey| key.namespace() == Some(namespace);
+        assert_eq!(names(&here.list()), expected(&|key, _| inside(key)));
+        assert_eq!(names(&here.list_matching(&gold)), expected(&|key, object| inside(key) && is_gold(object)));
+        let tagged = expected(&|key, object| inside(key) && tags_of(object).contains(&"1".to_owned()));
+        assert_eq!(names(&here.by_index("tag", &"1".into())), tagged);
+    }
+    for tag in 0..5_u8 {
+        let expected = expected(&|_, object| tags_of(object).contains(&tag.to_string()));
+        assert_eq!(tagged(&lister, &tag.to_string()), expected);
+    }
+    for namespace in NAMESPACES {
+        for name in 0..30_u8 {
+            let key = ObjectKey::new(namespace, name.to_string());
+            assert_eq!(lister.get(&key), model.get(&key).cloned());
+            assert_eq!(lister.namespace(namespace).get(key.name()), model.get(&key).cloned());
+        }
+    }
+    // S3
+    assert!(!published(indexer).has_empty_bucket());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
+
+    // S1
+    #[test]
+    fn reads_agree_with_a_naive_model_under_random_operations(batches in steps()) {
+        let (indexer, mut model) = (indexed(), BTreeMap::new());
+        for steps in batches {
+            indexer.write(|batch| {
+                for step in steps {
+                    match step {
+                        Step::Upsert { namespace, name, tier, tags } => {
+                            let object = built((namespace, name, tier, tags));
+                            let key = ObjectKey::of(&*object);
+                            assert_eq!(batch.upsert(object.clone()), model.insert(key, object));
+                        }
+                        Step::Delete { namespace, name } => {
+                            let key = ObjectKey::new(NAMESPACES[namespace], name.to_string());
+                            assert_eq!(batch.delete(&key), model.remove(&key));
+                        }
+                        Step::Replace(objects) => {
+                            batch.keys(&Extent::All).iter().for_each(|key| drop(batch.delete(key)));
+                            model.clear();
+                            for object in objects.into_iter().map(built) {
+                                model.insert(ObjectKey::of(&*object), object.clone());
+                                batch.upsert(object);
+                            }
+                        }
+                    }
+                }
+            });
+            check(&indexer, &model);
+        }
+    }
+}
+
+// S2
+#[test]
+fn reindexing_moves_an_object_exactly_between_its_values() {
+    let indexer = indexed();
+    let lister = indexer.lister();
+    indexer.upsert(object("shop", "a", "gold", "x,y,x"));
+    assert_eq!((tagged(&lister, "x"), tagged(&lister, "y")), (set(&["shop/a"]), set(&["shop/a"])));
+    indexer.upsert(object("shop", "a", "gold", "y,z"));
+    assert_eq!(tagged(&lister, "x"), set(&[]));
+    assert_eq!((tagged(&lister, "y"), tagged(&lister, "z")), (set(&["shop/a"]), set(&["shop/a"])));
+    // The index shows the new state, not the one that first had the value.
+    assert_eq!(tags_of(&lister.by_index("tag", &"y".into())[0]), ["y", "z"]);
+    assert!(lister.by_index("nobody defined it", &"y".into()).is_empty());
+}
+
+// S3, S4
+#[test]
+fn siblings_survive_a_delete_and_no_empty_set_stays() {
+    let indexer = indexed();
+    let lister = indexer.lister();
+    indexer.upsert(object("shop", "a", "gold", "x"));
+    indexer.upsert(object("shop", "b", "gold", "x,y"));
+    indexer.delete(&ObjectKey::new("shop", "b"));
+    assert_eq!((tagged(&lister, "x"), tagged(&lister, "y")), (set(&["shop/a"]), set(&[])));
+    assert_eq!(names(&lister.namespace("shop").list()), set(&["shop/a"]));
+    assert!(!published(&indexer).has_empty_bucket());
+    indexer.delete(&ObjectKey::new("shop", "a"));
+    assert!(!published(&indexer).has_empty_bucket() && lister.is_empty());
+}
+
+// S5
+#[test]
+fn an_index_added_later_is_filled_and_a_second_of_its_name_is_refused() {
+    let indexer = Indexer::new();
+    indexer.upsert(object("shop", "a", "gold", "x"));
+    indexer.add_index(by_tag()).unwrap();
+    assert_eq!(tagged(&indexer.lister(), "x"), set(&["shop/a"]));
+    assert_eq!(indexer.add_index(by_tag()), Err(DuplicateIndex("tag".to_owned())));
+    assert_eq!(tagged(&indexer.lister(), "x"), set(&["shop/a"]));
+}
+
+// S6
+#[test]
+fn an_index_function_that_fails_or_panics_hurts_one_object_only() {
+    let indexer = indexed();
+    let fragile = |object: &ConfigMap| match object.metadata.name.as_deref() {
+        Some("fails") => Err("not this one"),
+        Some("panics") => panic!("a planted panic"),
+        name => Ok(vec![IndexValue::from(name.unwrap_or_default())]),
+    };
+    indexer.add_index(IndexDefinition::fallible("fragile", fragile)).unwrap();
+    ["a", "fails", "panics"].iter().for_each(|name| drop(indexer.upsert(object("shop", name, "gold", "x"))));
+    let lister = indexer.lister();
+    assert_eq!(lister.len(), 3);
+    assert_eq!(tagged(&lister, "x").len(), 3);
+    assert_eq!(names(&lister.by_index("fragile", &"a".into())), set(&["shop/a"]));
+    assert!(lister.by_index("fragile", &"panics".into()).is_empty());
+    ["a", "fails", "panics"].iter().for_each(|name| drop(indexer.delete(&ObjectKey::new("shop", name))));
+    assert!(lister.is_empty() && !published(&indexer).has_empty_bucket());
+}
+
+// S7
+#[test]
+fn what_was_read_does_not_change_with_later_writes() {
+    let indexer = indexed();
+    (0..500).for_each(|n| drop(indexer.upsert(object("shop", &n.to_string(), "gold", "x"))));
+    let (before, listed) = (published(&indexer), indexer.lister().list());
+    (0..400).for_each(|n| drop(indexer.delete(&ObjectKey::new("shop", n.to_string()))));
+    indexer.upsert(object("shop", "450", "silver", "y"));
+    assert_eq!((listed.len(), before.objects.len()), (500, 500));
+    assert_eq!(before.indexed("tag", &"x".into()).flatten().unwrap().len(), 500);
+    assert_eq!(tags_of(before.get(Some("shop"), "450").unwrap()), ["x"]);
+    assert_eq!(before.namespace("shop").unwrap().len(), 500);
+}
+
+// S7
+#[test]
+fn a_write_that_panics_publishes_nothing_and_the_store_goes_on() {
+    let indexer = indexed();
+    let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        indexer.write(|batch| {
+            batch.upsert(object("shop", "a", "gold", "x"));
+            panic!("a planted panic");
+        })
+    }));
+    assert!(broken.is_err() && indexer.lister().is_empty());
+    indexer.upsert(object("shop", "b", "gold", "x"));
+    assert_eq!(indexer.lister().len(), 1);
+}
+
+// S8
+#[test]
+fn fifty_readers_and_a_writer_go_on_without_each_other() {
+    let indexer = indexed();
+    indexer.replace((0..200).map(|n| object("shop", &n.to_string(), "gold", "x")));
+    // While a write is under way, and for as long as it likes, every read ends.
+    indexer.write(|batch| {
+        batch.delete(&ObjectKey::new("shop", "0"));
+        std::thread::scope(|scope| {
+            for _ in 0..50 {
+                scope.spawn(|| assert_eq!(indexer.lister().namespace("shop").list().len(), 200));
+            }
+        });
+    });
+    // While readers hold what they read, every write ends, and each read sees one moment.
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..50 {
+            scope.spawn(|| {
+                let lister = indexer.lister();
+                while !done.load(Ordering::Relaxed) {
+                    let count = lister.by_index("tag", &"pair".into()).len();
+                    assert!(count == 0 || count == 2, "half a batch was seen: {count}");
+                }
+            });
+        }
+        for _ in 0..200 {
+            indexer.write(|batch| {
+                batch.upsert(object("shop", "left", "gold", "pair"));
+                batch.upsert(object("farm", "right", "gold", "pair"));
+            });
+            indexer.write(|batch| {
+                batch.delete(&ObjectKey::new("farm", "right"));
+                batch.delete(&ObjectKey::new("shop", "left"));
+            });
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+// S9
+#[test]
+fn the_version_is_the_lowest_of_the_extents_and_unknown_while_one_is() {
+    let indexer = Indexer::<ConfigMap>::new();
+    let lister = indexer.lister();
+    let (shop, farm) = (Extent::Namespace("shop".into()), Extent::Namespace("farm".into()));
+    assert_eq!(lister.resource_version(), None);
+    indexer.write(|batch| {
+        batch.set_version(&shop, Some(Version(7)));
+        batch.set_version(&farm, None);
+    });
+    assert_eq!(lister.resource_version(), None);
+    indexer.write(|batch| batch.set_version(&farm, Some(Version(5))));
+    assert_eq!(lister.resource_version(), Some(Version(5)));
+    indexer.write(|batch| batch.set_version(&farm, Some(Version(10))));
+    assert_eq!(lister.resource_version(), Some(Version(7)));
+}
+
+// S10
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_version_ends_at_it_or_with_a_deadline_error() {
+    let indexer = Indexer::<ConfigMap>::new();
+    let lister = indexer.lister();
+    let within = Duration::from_secs(5);
+    let missed = lister.wait_for_version(Version(3), within).await.unwrap_err();
+    assert_eq!((missed.wanted, missed.reached), (Version(3), None));
+    assert!(missed.to_string().contains("no known version"), "{missed}");
+
+    let waiting = tokio::spawn(async move { lister.wait_for_version(Version(9), within).await });
+    for version in [3, 8, 9] {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!waiting.is_finished());
+        indexer.write(|batch| batch.set_version(&Extent::All, Some(Version(version))));
+    }
+    assert_eq!(waiting.await.unwrap(), Ok(()));
+    indexer.lister().wait_for_version(Version(9), Duration::ZERO).await.unwrap();
+}
+
+#[test]
+fn a_mark_tells_outdated_and_unreadable_from_absent() {
+    let indexer = indexed();
+    let lister = indexer.lister();
+    let (kept, hidden) = (ObjectKey::new("shop", "kept"), ObjectKey::new("shop", "hidden"));
+    let mark = |key: &ObjectKey| {
+        let identity = Identity { key: Some(key.clone()), ..Identity::default() };
+        Arc::new(Unreadable { identity, error: "spec.domain: missing".to_owned() })
+    };
+    indexer.write(|batch| {
+        batch.upsert(object("shop", "kept", "gold", "x"));
+        [&kept, &hidden].iter().for_each(|key| batch.mark_unreadable(key, mark(key)));
+        assert_eq!(batch.keys(&Extent::All).len(), 2);
+    });
+    assert!(matches!(lister.lookup(&kept), Lookup::Outdated { .. }));
+    assert!(matches!(lister.lookup(&hidden), Lookup::Unreadable(_)));
+    assert!(matches!(lister.lookup(&ObjectKey::new("shop", "none")), Lookup::Absent));
+    assert_eq!(names(&lister.list()), set(&["shop/kept"]));
+    assert_eq!((lister.unreadable().len(), lister.unreadable_or_outdated().len()), (1, 2));
+    indexer.write(|batch| batch.clear_unreadable(&kept));
+    assert!(matches!(lister.lookup(&kept), Lookup::Found(_)));
+}
+
+#[test]
+fn a_namespace_is_stored_once_for_all_its_keys() {
+    let indexer = indexed();
+    (0..3).for_each(|n| drop(indexer.upsert(object("shop", &n.to_string(), "gold", ""))));
+    let keys: Vec<_> = indexer.lister().entries().into_iter().map(|(key, _)| key).collect();
+    let shared = |key: &ObjectKey| key.shared_namespace().cloned().unwrap();
+    assert!(keys.iter().all(|key| Arc::ptr_eq(&shared(key), &shared(&keys[0]))));
+}
