@@ -7,9 +7,20 @@
 mod options;
 mod item;
 mod error;
+mod json;
+mod scrub;
+mod lean;
+mod status;
+mod decode;
+mod list_body;
+mod frames;
+mod client;
 
+pub use client::{ClientListWatch, Deadlines};
+pub use decode::Representation;
 pub use error::ListWatchError;
 pub use item::{Identity, Item, RawObject, Unreadable};
+pub use lean::ManagedFields;
 pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
 
 use std::future::Future;
@@ -26,7 +37,8 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
     /// # Errors
     /// Whatever kept the page from being read as a whole. An object that does not decode is no error: it is an
     /// [`Item::Unreadable`] on the page.
-    fn list(&self, options: &ListOptions) -> impl Future<Output = Result<ListPage<K>, ListWatchError>> + Send;
+    fn list(&self, options: &ListOptions)
+    -> impl Future<Output = Result<ListPage<K>, ListWatchError>> + Send;
 
     /// Opens a watch; its stream ends when the server ends it.
     ///
@@ -34,7 +46,10 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
     ///
     /// # Errors
     /// Whatever kept the watch from being opened.
-    fn watch(&self, options: &ListOptions) -> impl Future<Output = Result<WatchStream<K>, ListWatchError>> + Send;
+    fn watch(
+        &self,
+        options: &ListOptions,
+    ) -> impl Future<Output = Result<WatchStream<K>, ListWatchError>> + Send;
 
     /// Asks for the collection's present version by a consistent read that ignores selectors.
     ///
@@ -77,6 +92,10 @@ pub enum WatchEvent<K> {
         /// Whether it closes the initial events of a streaming list.
         initial_events: InitialEventsMark,
     },
+    /// Something that is no event of this kind: of an unknown type, or with an object of another kind.
+    ///
+    /// The text says what; it is reported and skipped.
+    Unexpected(String),
     /// The server ends the stream with a Status.
     Error(Box<kube::core::Status>),
 }

@@ -50,6 +50,11 @@ pub enum Epoch {
 pub enum FetchReport {
     /// A list was taken, or an opened watch delivered: all is well.
     Healthy,
+    /// A watch brought something that is no event of this kind; it was skipped and the watch goes on.
+    Skipped {
+        /// What it was.
+        what: String,
+    },
     /// A list, an opening or a stream failed; it will be tried again.
     Failed {
         /// What went wrong.
