@@ -11,11 +11,10 @@ use crate::workqueue::{ConfigError, InvalidRate, Outcome, RateLimit};
 
 /// The most starts in any window beyond what its length allows: never more than the burst.
 fn worst_window(starts: &[u64], period: u64) -> u64 {
-    let over =
-        |first: usize, last: usize| (last - first + 1) as u64 - (starts[last] - starts[first]) / period;
+    let allowed = |first: usize, last: usize| (starts[last] - starts[first]) / period;
     (0..starts.len())
         .flat_map(|first| (first..starts.len()).map(move |last| (first, last)))
-        .map(|(first, last)| over(first, last))
+        .map(|(first, last)| ((last - first + 1) as u64).saturating_sub(allowed(first, last)))
         .max()
         .unwrap_or(0)
 }
@@ -97,12 +96,12 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     // C11
     #[test]
     fn over_any_window_starts_stay_within_burst_and_rate(
-        steps in prop::collection::vec(step(), 1..400),
+        steps in prop::collection::vec(step(), 1..300),
         rate in 1..100u32,
         burst in 1..20u32,
     ) {
@@ -211,6 +210,5 @@ async fn mixed_load(callers: Vec<(u8, u32, u64)>, endings: Vec<u8>) -> Vec<u64> 
     for worker in workers {
         worker.await.unwrap();
     }
-    let starts = log.lock().unwrap().clone();
-    starts
+    std::mem::take(&mut *log.lock().unwrap())
 }

@@ -217,7 +217,7 @@ fn nobody_sleeps_on(handout: &Handout<u32>, workers: &[Worker], now: At) -> Resu
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
 
     // Q17
     #[test]
