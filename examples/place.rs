@@ -1,15 +1,14 @@
 //! Where an example runs: on an API server inside the process, or on the cluster of `KUBECONFIG`.
 
-use std::{io, path::PathBuf};
+use std::{fmt, io, path::PathBuf};
 
 use anyhow::Context as _;
 use kube::{Client, Config, client::ClientBuilder};
-use watchkeeper_apiserver::{ApiServer, server::OverHttp};
+use watchkeeper_apiserver::{ApiServer, OverHttp};
 
 use crate::{CutLayer, Cuts};
 
 /// An API server to run against, and a client whose watches can be cut.
-#[derive(Debug)]
 pub struct Place {
     /// Talks to the server.
     pub client: Client,
@@ -47,6 +46,12 @@ impl Place {
     /// Tells whether the server is inside this process.
     pub fn is_embedded(&self) -> bool {
         self.server.is_some()
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("kubeconfig", &self.kubeconfig).finish_non_exhaustive()
     }
 }
 

@@ -94,8 +94,12 @@ pub(crate) struct OpenFeed {
 pub(crate) type Connect = Box<dyn FnOnce(&super::enqueue::Hub) -> Box<dyn Any + Send + Sync> + Send>;
 
 /// A kind that feeds a controller, not yet asked for.
-pub(crate) type Feed =
-    Box<dyn FnOnce(&SharedInformerFactory, Option<&str>, SourceId) -> OpenFeed + Send + Sync>;
+pub(crate) struct Feed {
+    pub(crate) kind: Kind,
+    pub(crate) open: Open,
+}
+
+type Open = Box<dyn FnOnce(&SharedInformerFactory, Option<&str>, SourceId) -> OpenFeed + Send + Sync>;
 
 /// Opens a feed whose changes an observer maps to keys.
 pub(crate) fn open<W: Watched, O: Observer<W::Object>>(

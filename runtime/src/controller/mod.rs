@@ -125,10 +125,12 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     }
 
     fn owns_question<C: Watched>(mut self, question: C::Question) -> Self {
-        self.owned.push(Box::new(move |factory, namespace, source| {
+        let kind = C::kind(&question);
+        let open = Box::new(move |factory: &_, namespace: Option<&str>, source| {
             let informer = feed::informer_of::<C>(factory, question, namespace);
             feed::open(informer, namespace, source, move |hub| enqueue::Owned { hub: hub.clone(), source })
-        }));
+        });
+        self.owned.push(Feed { kind, open });
         self
     }
 

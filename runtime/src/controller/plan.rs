@@ -169,7 +169,14 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         source: SourceId(0),
         graves: buried,
     })];
-    feeds.extend(owned.into_iter().enumerate().map(|(at, open)| open(factory, namespace, SourceId(at + 1))));
+    // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
+    let mut sources = vec![kind.clone()];
+    for feed in owned {
+        let known = sources.iter().position(|source| *source == feed.kind);
+        let source = SourceId(known.unwrap_or(sources.len()));
+        feeds.push((feed.open)(factory, namespace, source));
+        sources.push(feed.kind);
+    }
     let mut awaited: Vec<_> = feeds.iter().map(|feed| feed.informer.clone()).collect();
     match reads.is_empty() {
         true => awaited.extend(asked.iter().cloned()),
