@@ -13,7 +13,7 @@ mod validate;
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub(crate) use self::error::{FieldError, FieldReason};
 pub(crate) use self::node::{Kind, ListKind, MapKind, NodeRef};
@@ -45,6 +45,18 @@ impl Schema {
     /// Finds the schema of a built-in kind (the core group is `""`).
     pub(crate) fn builtin(group: &str, version: &str, kind: &str) -> Option<Schema> {
         builtin::find(group, version, kind)
+    }
+
+    /// Holds the published definitions of all built-in kinds, by full name, for OpenAPI documents.
+    ///
+    /// They refer to each other by `#/$defs/<name>`.
+    pub(crate) fn definitions() -> &'static Map<String, Value> {
+        builtin::definitions()
+    }
+
+    /// Names the definition of a built-in kind, such as `io.k8s.api.core.v1.Pod`.
+    pub(crate) fn definition_name(group: &str, version: &str, kind: &str) -> Option<&'static str> {
+        builtin::definition_name(group, version, kind)
     }
 
     /// Reads what the definition of a built-in kind or struct says about a field; empty if nothing.
