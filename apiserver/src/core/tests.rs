@@ -1,0 +1,1 @@
+//! Claims about the whole core, through its one entry.
