@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub(crate) use self::error::{FieldError, FieldReason};
+pub(crate) use self::error::FieldError;
 pub(crate) use self::node::{Kind, ListKind, MapKind, NodeRef};
 
 use self::node::{Arena, NodeId};
@@ -84,8 +84,13 @@ impl Schema {
     ///
     /// Also drops nulls where the schema has neither `nullable` nor a default for them.
     pub(crate) fn prune(&self, object: &mut Value) {
-        prune::unknown(self.root(), object);
+        self.prune_unknown(object);
         prune::nulls(self.root(), object);
+    }
+
+    /// Removes the fields that the schema does not know, but no nulls: an apply may leave some to be refused.
+    pub(crate) fn prune_unknown(&self, object: &mut Value) {
+        prune::unknown(self.root(), object);
     }
 
     /// Reads an object of a built-in kind as its types do: unknown fields and nulls go.

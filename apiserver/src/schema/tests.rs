@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::error::FieldReason;
 use super::*;
 
 fn custom(spec: Value) -> Schema {
