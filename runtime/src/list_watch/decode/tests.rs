@@ -147,6 +147,32 @@ fn types_with_unusual_roots_decode_through_the_wrapper() {
     assert!(odd.metadata.unwrap().get().contains("name"));
 }
 
+#[test]
+fn bytes_are_kept_lean_and_whole_and_decode_later() {
+    let bytes = decoder("ConfigMap").with_form(ItemForm::Bytes);
+    let raw = |json: &str| match bytes.decode::<ConfigMap>(json.as_bytes()) {
+        Decoded::Item(Item::Raw(raw)) => raw,
+        other => panic!("{other:?}"),
+    };
+    let lean = raw(MANAGED);
+    assert_eq!(lean.identity.key, Some(ObjectKey::cluster("a")));
+    let text = std::str::from_utf8(&lean.json).unwrap();
+    let expected =
+        r#"{"data":{"managedFields":"kept"},"metadata":{"name":"a","labels":{"managedFields":"kept"}},"#;
+    assert_eq!(text, [expected, r#""kind":"ConfigMap","apiVersion":"v1"}"#].concat());
+    let typed: Arc<ConfigMap> = object(&decoder("ConfigMap"), MANAGED);
+    assert_eq!(lean.decode::<ConfigMap>().unwrap(), *typed);
+    let bare = raw(r#"{"metadata":{"name":"a","managedFields":[]}}"#);
+    assert_eq!(bare.decode::<DynamicObject>().unwrap().types.unwrap().kind, "ConfigMap");
+    let broken = raw(r#"{"metadata":{"name":"a"},"data":{"k":["hunter2"]}}"#);
+    let error = broken.decode::<ConfigMap>().unwrap_err();
+    assert_eq!(error.error, "data.k: invalid type: sequence, expected a string");
+    let nameless = bytes.decode::<ConfigMap>(br#"{"metadata":{}}"#);
+    assert!(matches!(nameless, Decoded::Item(Item::Unreadable(_))));
+    let foreign = bytes.decode::<ConfigMap>(br#"{"kind":"Secret","metadata":{"name":"a"}}"#);
+    assert!(matches!(foreign, Decoded::OfAnotherKind(_)));
+}
+
 // R42
 #[test]
 fn no_error_shows_what_is_in_an_object() {

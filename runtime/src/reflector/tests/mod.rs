@@ -141,11 +141,15 @@ impl ListerWatcher<ConfigMap> for Source {
 
 /// Writes down what the store is told.
 #[derive(Default)]
-pub(super) struct Recorder(Mutex<Vec<String>>);
+pub(super) struct Recorder {
+    told: Mutex<Vec<String>>,
+    /// How much had been told when all was well for the last time.
+    healthy_after: Mutex<usize>,
+}
 
 impl Recorder {
     fn note(&self, text: String) {
-        self.0.lock().unwrap().push(text);
+        self.told.lock().unwrap().push(text);
     }
 }
 
@@ -174,7 +178,7 @@ impl ReflectorStore<ConfigMap> for Recorder {
 
     fn report(&self, report: FetchReport) {
         match report {
-            FetchReport::Healthy => {}
+            FetchReport::Healthy => *self.healthy_after.lock().unwrap() = self.told.lock().unwrap().len(),
             FetchReport::Skipped { what } => self.note(format!("skipped {what}")),
             FetchReport::Failed { error, attempts } => self.note(format!("failed #{attempts}: {error}")),
         }
@@ -282,7 +286,12 @@ impl Rig {
     }
 
     fn told(&self) -> Vec<String> {
-        self.store.0.lock().unwrap().clone()
+        self.store.told.lock().unwrap().clone()
+    }
+
+    /// Tells whether nothing has failed since all was well.
+    fn is_healthy(&self) -> bool {
+        *self.store.healthy_after.lock().unwrap() == self.told().len()
     }
 
     fn open_now(&self) -> usize {

@@ -102,3 +102,27 @@ async fn a_forbidden_kind_delays_no_other() {
     assert_eq!(healthy.times()[..2], [0.0, 0.0]);
     assert!(broken.told().len() > 3);
 }
+
+// R30
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_counts_as_healthy_once_it_has_lived() {
+    let rig = watching().watches([Answer::Refuses(answer(429, "")), silent()]).start();
+    rig.pass(5).await;
+    assert_eq!(rig.told()[1..], ["failed #1: the server answered 429: no"]);
+    assert!(!rig.is_healthy());
+    rig.pass(10).await;
+    assert!(rig.is_healthy());
+}
+
+// R2
+#[tokio::test(start_paused = true)]
+async fn a_source_that_is_always_ready_leaves_room_for_others() {
+    let busy = opens((0..100_000).map(|version| events(&format!("=a@{}", version + 6))));
+    let rig = watching().watches([busy]).start();
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    rig.cancel.cancel();
+    rig.task.await.unwrap();
+    assert!(rig.store.told.lock().unwrap().len() < 50_000);
+}
