@@ -1,6 +1,6 @@
 //! Decodes one object from its bytes, and reads who it is where that fails.
 
-use std::{cell::RefCell, sync::Arc};
+use std::{cell::Cell, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::de::DeserializeOwned;
@@ -10,12 +10,15 @@ use super::{
     item::{Identity, Item, Unreadable},
     json,
     lean::{Context, Lean, ManagedFields, TypeNames},
+    raw::{ItemForm, raw_object},
     scrub,
 };
 use crate::object::{Kind, Object, ObjectKey};
 
 /// Longest path inside an object that an error repeats.
 const LONGEST_PATH: usize = 200;
+
+const NO_NAME: &str = "metadata.name: missing";
 
 /// Says how much of each object is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,6 +37,7 @@ pub(super) struct Decoder {
     kind: String,
     representation: Representation,
     managed_fields: ManagedFields,
+    form: ItemForm,
 }
 
 /// What came of decoding an object.
@@ -47,7 +51,17 @@ pub(super) enum Decoded<K> {
 
 impl Decoder {
     pub(super) fn new(kind: &Kind, representation: Representation, managed_fields: ManagedFields) -> Self {
-        Self { api_version: kind.api_version(), kind: kind.kind.to_string(), representation, managed_fields }
+        Self {
+            api_version: kind.api_version(),
+            kind: kind.kind.to_string(),
+            representation,
+            managed_fields,
+            form: ItemForm::Typed,
+        }
+    }
+
+    pub(super) fn with_form(self, form: ItemForm) -> Self {
+        Self { form, ..self }
     }
 
     /// Decodes an object whose kind is known from where it stood; what is wrong with it is told in the item.
@@ -61,50 +75,63 @@ impl Decoder {
         }
     }
 
-    /// Decodes an object.
+    /// Decodes an object, or takes its bytes.
     pub(super) fn decode<K: Object>(&self, object: &[u8]) -> Decoded<K> {
+        match self.form {
+            ItemForm::Typed => self.decode_typed(object),
+            ItemForm::Bytes => self.take_bytes(object),
+        }
+    }
+
+    fn take_bytes<K>(&self, object: &[u8]) -> Decoded<K> {
+        if let Some(found) = self.foreign_type(object) {
+            return Decoded::OfAnotherKind(found);
+        }
+        let raw = raw_object(object, &self.context());
+        match raw.identity.key {
+            Some(_) => Decoded::Item(Item::Raw(raw)),
+            None => unreadable(object, NO_NAME.to_owned()),
+        }
+    }
+
+    fn decode_typed<K: Object>(&self, object: &[u8]) -> Decoded<K> {
         let context = self.context();
         let decoded = decode_lean::<K>(object, &context);
-        let other = context.other_type.into_inner();
+        if (decoded.is_err() || context.of_another_type.get())
+            && let Some(found) = self.foreign_type(object)
+        {
+            return Decoded::OfAnotherKind(found);
+        }
         match decoded {
-            Ok(_) if !self.accepts(other.api_version.as_deref(), other.kind.as_deref()) => {
-                Decoded::OfAnotherKind(spelled(other.api_version, other.kind))
-            }
             Ok(decoded) if ObjectKey::of_meta(decoded.meta()).is_none() => {
-                unreadable(object, "metadata.name: missing".to_owned())
+                unreadable(object, NO_NAME.to_owned())
             }
             Ok(decoded) => Decoded::Item(Item::Object(Arc::new(decoded))),
             Err(error) => self.failed::<K>(object, &error),
         }
     }
 
-    fn failed<K: Object>(&self, object: &[u8], error: &serde_json::Error) -> Decoded<K> {
+    /// Returns the type that an object says it has, if that is not the one asked for.
+    fn foreign_type(&self, object: &[u8]) -> Option<String> {
         let (api_version, kind) =
             (json::text_member(object, "apiVersion"), json::text_member(object, "kind"));
-        if !self.accepts(api_version.as_deref(), kind.as_deref()) {
-            return Decoded::OfAnotherKind(spelled(api_version, kind));
-        }
+        let foreign = !self.accepts(api_version.as_deref(), kind.as_deref());
+        foreign.then(|| spelled(api_version, kind))
+    }
+
+    fn failed<K: Object>(&self, object: &[u8], error: &serde_json::Error) -> Decoded<K> {
         let reason = scrub::without_content(error);
-        match self.path_of_failure::<K>(object) {
+        match path_of_failure::<K>(object, &self.context()) {
             Some(path) => unreadable(object, format!("{path}: {reason}")),
             None => unreadable(object, reason),
         }
-    }
-
-    /// Decodes once more, slowly, to learn where it fails.
-    fn path_of_failure<K: DeserializeOwned>(&self, object: &[u8]) -> Option<String> {
-        let context = self.context();
-        let mut json = serde_json::Deserializer::from_slice(object);
-        let error = serde_path_to_error::deserialize::<_, K>(Lean::root(&mut json, &context)).err()?;
-        let path: String = error.path().to_string().chars().take(LONGEST_PATH).collect();
-        (path != "." && !path.is_empty()).then_some(path)
     }
 
     fn context(&self) -> Context<'_> {
         Context {
             names: self.type_names(),
             managed_fields: self.managed_fields,
-            other_type: RefCell::default(),
+            of_another_type: Cell::new(false),
         }
     }
 
@@ -128,6 +155,14 @@ impl Decoder {
         };
         is(names.api_version, names.kind) || is(&self.api_version, &self.kind)
     }
+}
+
+/// Decodes once more, slowly, to learn where it fails.
+pub(super) fn path_of_failure<K: DeserializeOwned>(object: &[u8], context: &Context<'_>) -> Option<String> {
+    let mut json = serde_json::Deserializer::from_slice(object);
+    let error = serde_path_to_error::deserialize::<_, K>(Lean::root(&mut json, context)).err()?;
+    let path: String = error.path().to_string().chars().take(LONGEST_PATH).collect();
+    (path != "." && !path.is_empty()).then_some(path)
 }
 
 fn decode_lean<K: DeserializeOwned>(object: &[u8], context: &Context<'_>) -> serde_json::Result<K> {
@@ -158,8 +193,14 @@ pub(super) fn identity(object: &[u8]) -> Identity {
         resource_version: json::text_member(metadata, "resourceVersion"),
         deletion_timestamp: json::text_member(metadata, "deletionTimestamp"),
         finalizers: elements(json::member(metadata, "finalizers")),
-        owners: elements::<OwnerReference>(json::member(metadata, "ownerReferences")),
+        owners: owners(json::member(metadata, "ownerReferences")),
     }
+}
+
+fn owners(array: Option<&[u8]>) -> Vec<OwnerReference> {
+    let mut owners: Vec<OwnerReference> = elements(array);
+    owners.retain(|owner| !owner.name.is_empty() && !owner.uid.is_empty());
+    owners
 }
 
 fn key(metadata: &[u8]) -> Option<ObjectKey> {

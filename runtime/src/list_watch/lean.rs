@@ -3,7 +3,7 @@
 //! It wraps the root of an object and its `metadata`; everything below is decoded by the inner deserializer
 //! directly, so that the rest costs nothing.
 
-use std::{borrow::Cow, cell::RefCell, fmt, marker::PhantomData};
+use std::{borrow::Cow, cell::Cell, fmt, marker::PhantomData};
 
 use serde::{
     Deserializer,
@@ -28,21 +28,14 @@ pub(super) struct TypeNames<'a> {
     pub(super) kind: &'a str,
 }
 
-/// The type that an object says it has.
-#[derive(Debug, Default)]
-pub(super) struct TypeFound {
-    pub(super) api_version: Option<String>,
-    pub(super) kind: Option<String>,
-}
-
 /// What goes with the decoding of one object.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     /// What lists leave out of their items, and is filled in.
     pub(super) names: TypeNames<'a>,
     pub(super) managed_fields: ManagedFields,
-    /// Set only where it differs from `names`.
-    pub(super) other_type: RefCell<TypeFound>,
+    /// Whether the object says that it is of another type.
+    pub(super) of_another_type: Cell<bool>,
 }
 
 /// Decodes an object, or its metadata.
@@ -258,31 +251,28 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for LeanMap<'_, A> {
                 seed.deserialize(Text::new(Cow::Owned(names.api_version.to_owned())))
             }
             Coming::Kind(Origin::FilledIn) => seed.deserialize(Text::new(Cow::Owned(names.kind.to_owned()))),
-            Coming::ApiVersion(Origin::Document) => {
-                let text = self.inner.next_value::<Option<Spelled<'de>>>()?.map(|spelled| spelled.0);
-                if text.as_deref().is_some_and(|text| text != names.api_version) {
-                    self.context.other_type.borrow_mut().api_version = text.as_deref().map(str::to_owned);
-                }
-                deserialize_text(seed, text)
-            }
-            Coming::Kind(Origin::Document) => {
-                let text = self.inner.next_value::<Option<Spelled<'de>>>()?.map(|spelled| spelled.0);
-                if text.as_deref().is_some_and(|text| text != names.kind) {
-                    self.context.other_type.borrow_mut().kind = text.as_deref().map(str::to_owned);
-                }
-                deserialize_text(seed, text)
-            }
+            Coming::ApiVersion(Origin::Document) => self.typed_value(seed, names.api_version),
+            Coming::Kind(Origin::Document) => self.typed_value(seed, names.kind),
         }
     }
 }
 
-fn deserialize_text<'de, S: DeserializeSeed<'de>, E: de::Error>(
-    seed: S,
-    text: Option<Cow<'de, str>>,
-) -> Result<S::Value, E> {
-    match text {
-        Some(text) => seed.deserialize(Text::new(text)),
-        None => seed.deserialize(().into_deserializer()),
+impl<A> LeanMap<'_, A> {
+    /// Decodes apiVersion or kind, and notes where it is not the one expected.
+    fn typed_value<'de, S>(&mut self, seed: S, expected: &str) -> Result<S::Value, A::Error>
+    where
+        A: MapAccess<'de>,
+        S: DeserializeSeed<'de>,
+    {
+        match self.inner.next_value::<Option<Spelled<'de>>>()? {
+            Some(Spelled(text)) => {
+                if text != expected {
+                    self.context.of_another_type.set(true);
+                }
+                seed.deserialize(Text::new(text))
+            }
+            None => seed.deserialize(().into_deserializer()),
+        }
     }
 }
 

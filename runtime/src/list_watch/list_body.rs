@@ -248,3 +248,6 @@ impl ListBody {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

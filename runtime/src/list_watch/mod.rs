@@ -11,6 +11,7 @@ mod json;
 mod scrub;
 mod lean;
 mod status;
+mod raw;
 mod decode;
 mod list_body;
 mod frames;
@@ -22,6 +23,7 @@ pub use error::ListWatchError;
 pub use item::{Identity, Item, RawObject, Unreadable};
 pub use lean::ManagedFields;
 pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
+pub use raw::ItemForm;
 
 use std::future::Future;
 

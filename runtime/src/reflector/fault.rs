@@ -95,7 +95,14 @@ mod tests {
 
     fn caused(code: u16, reason: &str, cause: (&str, &str)) -> Fault {
         let cause = StatusCause { reason: cause.0.into(), message: cause.1.into(), field: String::new() };
-        let details = StatusDetails { causes: vec![cause], ..StatusDetails::default() };
+        let details = StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: vec![cause],
+            retry_after_seconds: 0,
+        };
         let status = Status::failure("no", reason).with_code(code).with_details(details);
         Fault::of(&ListWatchError::from_status(status))
     }

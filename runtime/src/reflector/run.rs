@@ -3,7 +3,10 @@
 use std::{borrow::Cow, convert::Infallible, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::{
+    task::coop::consume_budget,
+    time::{Instant, sleep, timeout_at},
+};
 use tracing::{debug, info, warn};
 
 use super::{
@@ -12,7 +15,7 @@ use super::{
     fault::Fault,
     sink::Epoch,
     snapshot::{PATIENCE, Snapshot},
-    state::{Brought, Ending, Listed, Opened, ProbeFailure, State, Step, StreamPhase},
+    state::{Brought, Ending, LIVED, Listed, Opened, ProbeFailure, State, Step, StreamPhase},
 };
 use crate::{
     list_watch::{Item, ListOptions, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
@@ -137,8 +140,14 @@ where
         let mut batches = stream.ready_chunks(BATCH);
         let mut ending = Ending { opened: Instant::now(), brought: Brought::Nothing };
         let end = loop {
-            match next_batch(&mut batches, snapshot.as_ref().map(Snapshot::overdue)).await {
-                Err(Overdue) => break End::Overdue,
+            let until = match &snapshot {
+                Some(snapshot) => Some(snapshot.overdue()),
+                None => (self.attempts > 0).then(|| ending.opened + LIVED),
+            };
+            match next_batch(&mut batches, until).await {
+                Err(Overdue) if snapshot.is_some() => break End::Overdue,
+                // Open for so long without a failure: all is well, even if nothing happens.
+                Err(Overdue) => self.healthy(),
                 Ok(None) => break End::Closed,
                 Ok(Some(batch)) => {
                     if let Some(end) = self.take(batch, &mut snapshot, &mut ending) {
@@ -294,14 +303,17 @@ where
     }
 }
 
+/// Nothing came until the time that was set.
 struct Overdue;
 
 async fn next_batch<T>(
     batches: &mut (impl Stream<Item = Vec<T>> + Unpin),
-    overdue: Option<Instant>,
+    until: Option<Instant>,
 ) -> Result<Option<Vec<T>>, Overdue> {
-    match overdue {
-        Some(overdue) => timeout_at(overdue, batches.next()).await.map_err(|_| Overdue),
+    // A stream that is always ready must let others run, and cancellation be seen.
+    consume_budget().await;
+    match until {
+        Some(until) => timeout_at(until, batches.next()).await.map_err(|_| Overdue),
         None => Ok(batches.next().await),
     }
 }

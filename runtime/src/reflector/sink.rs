@@ -48,7 +48,7 @@ pub enum Epoch {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FetchReport {
-    /// A list was taken, or an opened watch delivered: all is well.
+    /// A list was taken, or an opened watch delivered or stayed open for 10 s: all is well.
     Healthy,
     /// A watch brought something that is no event of this kind; it was skipped and the watch goes on.
     Skipped {

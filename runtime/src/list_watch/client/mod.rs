@@ -16,8 +16,9 @@ use super::{
     lean::ManagedFields,
     list_body::ListBody,
     options::ListOptions,
+    raw::ItemForm,
 };
-use crate::object::{Kind, Object};
+use crate::object::{Kind, Object, Scope};
 
 /// Lists and watches one kind of an API server: all of it, or one namespace, or what a selector selects.
 ///
@@ -34,6 +35,7 @@ pub struct ClientListWatch<K> {
     namespace: Option<String>,
     representation: Representation,
     managed_fields: ManagedFields,
+    item_form: ItemForm,
     label_selector: Option<String>,
     field_selector: Option<String>,
     hook: Option<OptionsHook>,
@@ -76,6 +78,7 @@ impl<K: Object> ClientListWatch<K> {
             namespace: None,
             representation: Representation::Whole,
             managed_fields: ManagedFields::Drop,
+            item_form: ItemForm::Typed,
             label_selector: None,
             field_selector: None,
             hook: None,
@@ -84,7 +87,7 @@ impl<K: Object> ClientListWatch<K> {
         }
     }
 
-    /// Keeps to one namespace.
+    /// Keeps to one namespace; a kind without namespaces is read as a whole.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
@@ -108,6 +111,13 @@ impl<K: Object> ClientListWatch<K> {
     #[must_use]
     pub fn managed_fields(mut self, managed_fields: ManagedFields) -> Self {
         self.managed_fields = managed_fields;
+        self
+    }
+
+    /// Says whether objects are decoded on arrival, or travel as bytes.
+    #[must_use]
+    pub fn item_form(mut self, form: ItemForm) -> Self {
+        self.item_form = form;
         self
     }
 
@@ -146,8 +156,8 @@ impl<K: Object> ClientListWatch<K> {
 
     fn completed(&self, options: &ListOptions) -> ListOptions {
         let mut options = options.clone();
-        options.label_selector = options.label_selector.or_else(|| self.label_selector.clone());
-        options.field_selector = options.field_selector.or_else(|| self.field_selector.clone());
+        options.label_selector = self.label_selector.clone().or(options.label_selector);
+        options.field_selector = self.field_selector.clone().or(options.field_selector);
         if let Some(hook) = &self.hook {
             hook(&mut options);
         }
@@ -155,11 +165,12 @@ impl<K: Object> ClientListWatch<K> {
     }
 
     fn path(&self) -> String {
-        self.kind.url_path(self.namespace.as_deref())
+        let namespace = self.namespace.as_deref().filter(|_| self.kind.scope == Scope::Namespaced);
+        self.kind.url_path(namespace)
     }
 
     fn decoder(&self) -> Decoder {
-        Decoder::new(&self.kind, self.representation, self.managed_fields)
+        Decoder::new(&self.kind, self.representation, self.managed_fields).with_form(self.item_form)
     }
 
     /// Sends a request and waits for the headers of an answer that is a success.
@@ -217,6 +228,7 @@ impl<K> Clone for ClientListWatch<K> {
             namespace: self.namespace.clone(),
             representation: self.representation,
             managed_fields: self.managed_fields,
+            item_form: self.item_form,
             label_selector: self.label_selector.clone(),
             field_selector: self.field_selector.clone(),
             hook: self.hook.clone(),

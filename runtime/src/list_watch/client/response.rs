@@ -7,7 +7,10 @@ use futures::{StreamExt, stream};
 use http::{HeaderMap, Response, header};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::{
+    task::coop::consume_budget,
+    time::{Instant, timeout, timeout_at},
+};
 
 use super::Deadlines;
 use crate::{
@@ -43,6 +46,8 @@ impl Chunks {
     }
 
     async fn chunk(&mut self) -> Result<Option<Bytes>, ListWatchError> {
+        // A body that is always ready must let others run.
+        consume_budget().await;
         while let Some(frame) = self.body.frame().await {
             if let Ok(chunk) = frame.map_err(connection)?.into_data() {
                 return Ok(Some(chunk));

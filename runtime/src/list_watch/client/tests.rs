@@ -1,1 +1,283 @@
-//! ClientListWatch over an in-memory service.
+//! ClientListWatch over an in-memory service, under paused time.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use futures::{StreamExt, channel::mpsc};
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::client::Body;
+use tokio::time::{Instant, advance};
+use tower::service_fn;
+
+use super::*;
+use crate::{
+    list_watch::{Item, WatchEvent},
+    object::Scope,
+};
+
+type Chunk = Result<Frame<Bytes>, std::io::Error>;
+
+/// Answers the requests of a test: a status, headers, and a body that the test feeds.
+#[derive(Clone, Default)]
+struct Server {
+    requests: Arc<Mutex<Vec<String>>>,
+    answers: Arc<Mutex<Vec<Answer>>>,
+}
+
+struct Answer {
+    status: u16,
+    headers: Vec<(&'static str, &'static str)>,
+    body: mpsc::UnboundedReceiver<Chunk>,
+}
+
+/// Feeds the body of one answer; it ends when this is dropped.
+struct Feed(mpsc::UnboundedSender<Chunk>);
+
+impl Feed {
+    fn send(&self, text: &str) {
+        self.0.unbounded_send(Ok(Frame::data(Bytes::copy_from_slice(text.as_bytes())))).unwrap();
+    }
+
+    fn reset(self) {
+        self.0.unbounded_send(Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))).unwrap();
+    }
+}
+
+impl Server {
+    fn answers(&self, status: u16, headers: &[(&'static str, &'static str)]) -> Feed {
+        let (sender, body) = mpsc::unbounded();
+        self.answers.lock().unwrap().push(Answer { status, headers: headers.to_vec(), body });
+        Feed(sender)
+    }
+
+    fn says(&self, status: u16, text: &str) {
+        self.answers(status, &[]).send(text);
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    /// A request that no answer is left for is never answered.
+    fn client(&self) -> Client {
+        let server = self.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let accept = request.headers()[http::header::ACCEPT].to_str().unwrap().to_owned();
+                server.requests.lock().unwrap().push(format!("{} {accept}", request.uri()));
+                let answer = {
+                    let mut answers = server.answers.lock().unwrap();
+                    (!answers.is_empty()).then(|| answers.remove(0))
+                };
+                let Some(answer) = answer else { return std::future::pending().await };
+                let mut response = Response::builder().status(answer.status);
+                for (name, value) in answer.headers {
+                    response = response.header(name, value);
+                }
+                Ok::<_, Infallible>(response.body(StreamBody::new(answer.body)).unwrap())
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn config_maps(&self) -> ClientListWatch<ConfigMap> {
+        let kind = Kind {
+            group: "".into(),
+            version: "v1".into(),
+            kind: "ConfigMap".into(),
+            plural: "configmaps".into(),
+            scope: Scope::Namespaced,
+        };
+        ClientListWatch::new(self.client(), kind)
+    }
+}
+
+const LIST: &str = r#"{"kind":"ConfigMapList","metadata":{"resourceVersion":"7","continue":"c"},"items":
+    [{"metadata":{"name":"a"}},{"metadata":{"name":"b"},"data":5},{"metadata":{"name":"c"}}]}"#;
+
+fn added(version: u32) -> String {
+    format!(
+        "{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"name\":\"a\",\"resourceVersion\":\"{version}\"}}}}}}\n"
+    )
+}
+
+fn is_added(event: Option<Result<WatchEvent<ConfigMap>, ListWatchError>>) -> bool {
+    matches!(event, Some(Ok(WatchEvent::Added(_))))
+}
+
+// R33
+#[tokio::test(start_paused = true)]
+async fn a_list_is_read_in_chunks_past_one_bad_object() {
+    let server = Server::default();
+    let feed = server.answers(200, &[]);
+    for chunk in LIST.as_bytes().chunks(7) {
+        feed.send(std::str::from_utf8(chunk).unwrap());
+    }
+    drop(feed);
+    let page = server.config_maps().list(&ListOptions::default()).await.unwrap();
+    assert_eq!((page.resource_version.as_str(), page.continue_token.as_deref()), ("7", Some("c")));
+    let names: Vec<_> = page.items.iter().map(|item| item.key().unwrap().to_string()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert!(matches!(&page.items[1], Item::Unreadable(unreadable) if unreadable.error.starts_with("data: ")));
+}
+
+// R6
+#[tokio::test(start_paused = true)]
+async fn selectors_namespace_form_and_hook_go_with_every_request() {
+    let server = Server::default();
+    let source = server
+        .config_maps()
+        .namespace("n")
+        .metadata_only()
+        .label_selector("a=b")
+        .field_selector("metadata.name=x")
+        .options_hook(|options| options.limit = Some(9));
+    server.says(200, LIST);
+    source.list(&ListOptions::default()).await.unwrap();
+    server.says(200, "");
+    let _ = source.watch(&ListOptions::default()).await.unwrap();
+    server.says(200, LIST);
+    assert_eq!(source.latest_version().await.unwrap().as_deref(), Some("7"));
+    let path = "/api/v1/namespaces/n/configmaps";
+    let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    assert_eq!(
+        server.requests(),
+        [
+            format!("{path}?labelSelector=a%3Db&fieldSelector=metadata.name%3Dx&limit=9 {list}"),
+            format!(
+                "{path}?watch=true&labelSelector=a%3Db&fieldSelector=metadata.name%3Dx \
+                 application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+            ),
+            format!("{path}?limit=1 {list},application/json"),
+        ]
+    );
+}
+
+// R9, R36
+#[tokio::test(start_paused = true)]
+async fn refusals_become_a_status_that_says_how_long_to_wait() {
+    let server = Server::default();
+    let source = server.config_maps();
+    server.answers(429, &[("retry-after", "17")]).send("Too many requests\n");
+    let error = source.watch(&ListOptions::default()).await.err().unwrap();
+    assert!(
+        matches!(&error, ListWatchError::Status { status, retry_after: Some(wait) }
+        if status.code == 429 && wait.as_secs() == 17),
+        "{error:?}"
+    );
+    server.says(503, r#"{"kind":"Status","code":503,"details":{"retryAfterSeconds":3}}"#);
+    let error = source.list(&ListOptions::default()).await.unwrap_err();
+    assert!(matches!(error, ListWatchError::Status { retry_after: Some(wait), .. } if wait.as_secs() == 3));
+    server.says(410, r#"{"kind":"Status","code":410,"reason":"Expired"}"#);
+    let error = source.watch(&ListOptions::default()).await.err().unwrap();
+    assert_eq!(error.status().unwrap().reason, "Expired");
+    server.says(403, r#"{"kind":"Status","code":403,"reason":"Forbidden"}"#);
+    assert!(source.list(&ListOptions::default()).await.unwrap_err().is_forbidden());
+}
+
+// R46
+#[tokio::test(start_paused = true)]
+async fn what_hangs_ends_at_its_deadline() {
+    let server = Server::default();
+    let source = server.config_maps();
+    let begun = Instant::now();
+    let error = source.list(&ListOptions::default()).await.unwrap_err();
+    assert!(matches!(error, ListWatchError::Deadline(_)));
+    assert_eq!(begun.elapsed().as_secs(), 30);
+    assert!(matches!(source.watch(&ListOptions::default()).await, Err(ListWatchError::Deadline(_))));
+    let feed = server.answers(200, &[]);
+    feed.send(&LIST[..50]);
+    assert!(matches!(source.list(&ListOptions::default()).await, Err(ListWatchError::Deadline(_))));
+    drop(feed);
+    let refusal = server.answers(500, &[]);
+    let error = source.list(&ListOptions::default()).await.unwrap_err();
+    assert_eq!(error.status().unwrap().code, 500);
+    drop(refusal);
+    assert_eq!(begun.elapsed().as_secs(), 120);
+}
+
+// R46
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_slow_but_never_silent_is_waited_for() {
+    let server = Server::default();
+    let feed = server.answers(200, &[]);
+    tokio::spawn(async move {
+        for chunk in LIST.as_bytes().chunks(10) {
+            advance(Duration::from_secs(20)).await;
+            feed.send(std::str::from_utf8(chunk).unwrap());
+            tokio::task::yield_now().await;
+        }
+    });
+    assert_eq!(server.config_maps().list(&ListOptions::default()).await.unwrap().items.len(), 3);
+}
+
+// R39
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_silent_for_two_minutes_ends_as_idle() {
+    let server = Server::default();
+    let feed = server.answers(200, &[]);
+    let options = ListOptions { timeout: Some(Duration::from_secs(400)), ..ListOptions::default() };
+    let mut watch = server.config_maps().watch(&options).await.unwrap();
+    let begun = Instant::now();
+    feed.send(&added(1));
+    assert!(is_added(watch.next().await));
+    assert!(matches!(watch.next().await, Some(Err(ListWatchError::Idle(_)))));
+    assert_eq!(begun.elapsed().as_secs(), 120);
+    assert!(watch.next().await.is_none());
+}
+
+// R46
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_outlives_its_timeout_is_given_up() {
+    let server = Server::default();
+    let feed = server.answers(200, &[]);
+    let options = ListOptions { timeout: Some(Duration::from_secs(60)), ..ListOptions::default() };
+    let mut watch = server.config_maps().watch(&options).await.unwrap();
+    let begun = Instant::now();
+    feed.send(&added(1));
+    assert!(is_added(watch.next().await));
+    assert!(matches!(watch.next().await, Some(Err(ListWatchError::Deadline(_)))));
+    assert_eq!(begun.elapsed().as_secs(), 90);
+}
+
+// R35
+#[tokio::test(start_paused = true)]
+async fn a_reset_ends_the_stream_after_the_events_before_it() {
+    let server = Server::default();
+    let feed = server.answers(200, &[]);
+    let mut watch = server.config_maps().watch(&ListOptions::default()).await.unwrap();
+    feed.send(&added(1));
+    feed.send(&added(2)[..20]);
+    feed.reset();
+    assert!(is_added(watch.next().await));
+    assert!(matches!(watch.next().await, Some(Err(ListWatchError::Connection(_)))));
+    assert!(watch.next().await.is_none());
+
+    let feed = server.answers(200, &[]);
+    let mut watch = server.config_maps().watch(&ListOptions::default()).await.unwrap();
+    feed.send(&added(1));
+    feed.send(&added(2)[..20]);
+    drop(feed);
+    assert!(is_added(watch.next().await));
+    assert!(matches!(watch.next().await, Some(Err(ListWatchError::CutShort))));
+    assert!(watch.next().await.is_none());
+}
+
+// R21
+#[tokio::test(start_paused = true)]
+async fn one_kept_object_does_not_keep_its_page() {
+    let server = Server::default();
+    let page = Bytes::from(LIST.as_bytes().to_vec());
+    let feed = server.answers(200, &[]);
+    feed.0.unbounded_send(Ok(Frame::data(page.clone()))).unwrap();
+    drop(feed);
+    let kept = server.config_maps().list(&ListOptions::default()).await.unwrap().items.remove(0);
+    assert!(page.is_unique(), "{kept:?} holds the page");
+}

@@ -1,1 +1,189 @@
-//! Decoding of single objects.
+//! Single objects: decoded lean, named when they fail, told from objects of other kinds.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::core::{DynamicObject, PartialObjectMeta};
+
+use super::*;
+use crate::object::Scope;
+
+fn kind(group: &'static str, kind: &'static str, plural: &'static str) -> Kind {
+    Kind {
+        group: group.into(),
+        version: "v1".into(),
+        kind: kind.into(),
+        plural: plural.into(),
+        scope: Scope::Namespaced,
+    }
+}
+
+fn decoder(of: &'static str) -> Decoder {
+    Decoder::new(&kind("", of, "x"), Representation::Whole, ManagedFields::Drop)
+}
+
+fn object<K: Object>(decoder: &Decoder, json: &str) -> Arc<K> {
+    match decoder.decode(json.as_bytes()) {
+        Decoded::Item(Item::Object(object)) => object,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn unreadable<K: Object>(decoder: &Decoder, json: &str) -> Unreadable {
+    match decoder.decode::<K>(json.as_bytes()) {
+        Decoded::Item(Item::Unreadable(unreadable)) => unreadable,
+        other => panic!("{other:?}"),
+    }
+}
+
+const MANAGED: &str = r#"{"data":{"managedFields":"kept"},"metadata":{"name":"a","managedFields":
+    [{"manager":"m"}],"labels":{"managedFields":"kept"}},"kind":"ConfigMap","apiVersion":"v1"}"#;
+
+#[test]
+fn managed_fields_are_dropped_from_metadata_alone() {
+    let lean: Arc<ConfigMap> = object(&decoder("ConfigMap"), MANAGED);
+    assert!(lean.metadata.managed_fields.is_none());
+    assert_eq!(lean.data.as_ref().unwrap()["managedFields"], "kept");
+    assert_eq!(lean.metadata.labels.as_ref().unwrap()["managedFields"], "kept");
+    let dynamic: Arc<DynamicObject> =
+        object(&decoder("ConfigMap"), &MANAGED.replace("managedF", "managed\\u0046"));
+    assert!(dynamic.metadata.managed_fields.is_none());
+    assert_eq!(dynamic.data["data"]["managedFields"], "kept");
+}
+
+#[test]
+fn managed_fields_are_kept_on_demand() {
+    let keeping = Decoder::new(&kind("", "ConfigMap", "x"), Representation::Whole, ManagedFields::Keep);
+    let full: Arc<ConfigMap> = object(&keeping, MANAGED);
+    assert_eq!(full.metadata.managed_fields.as_ref().unwrap().len(), 1);
+}
+
+// R33
+#[test]
+fn what_does_not_decode_is_named_with_its_path() {
+    let broken = r#"{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"7",
+        "deletionTimestamp":"2024-01-01T00:00:00Z","finalizers":["f"],"ownerReferences":
+        [{"apiVersion":"v1","kind":"K","name":"o","uid":"ou"},{"bad":1}]},
+        "spec":{"containers":[{"name":"c","ports":[{"containerPort":"hunter2"}]}]}}"#;
+    let Unreadable { identity, error } = unreadable::<Pod>(&decoder("Pod"), broken);
+    assert_eq!(error, "spec.containers[0].ports[0].containerPort: invalid type: string, expected i32");
+    assert_eq!(identity.key, Some(ObjectKey::new("n", "p")));
+    assert_eq!(identity.uid.as_deref(), Some("u"));
+    assert_eq!(identity.resource_version.as_deref(), Some("7"));
+    assert_eq!(identity.deletion_timestamp.as_deref(), Some("2024-01-01T00:00:00Z"));
+    assert_eq!(identity.finalizers, ["f"]);
+    assert_eq!(identity.owners.len(), 1);
+}
+
+// R33
+#[test]
+fn an_identity_is_read_as_far_as_it_goes() {
+    for (json, key) in [
+        (r#"{"metadata":{"name":"a","namespace":"n","labels":5}}"#, Some("n/a")),
+        (r#"{"metadata":{"name":5,"uid":"u"},"data":1}"#, None),
+        (r#"{"metadata":{"name":"a","namespace":5}}"#, None),
+        (r#"{"metadata":{"name":""}}"#, None),
+        (r#"{"metadata":null}"#, None),
+        (r#"{"metadata":{"name":"a","labels":{"#, None),
+        ("5", None),
+        ("", None),
+    ] {
+        let found = unreadable::<ConfigMap>(&decoder("ConfigMap"), json).identity.key;
+        assert_eq!(found.map(|key| key.to_string()).as_deref(), key, "{json}");
+    }
+}
+
+// R5
+#[test]
+fn objects_of_another_kind_are_told_apart() {
+    let foreign = |decoder: &Decoder, json: &str| match decoder.decode::<DynamicObject>(json.as_bytes()) {
+        Decoded::OfAnotherKind(found) => found,
+        other => panic!("{other:?}"),
+    };
+    let pods = decoder("Pod");
+    let secret = r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#;
+    assert_eq!(foreign(&pods, secret), "Secret of v1");
+    assert_eq!(foreign(&pods, &secret.replace("v1", "v2").replace("Secret", "Pod")), "Pod of v2");
+    assert!(matches!(pods.decode::<Pod>(secret.as_bytes()), Decoded::OfAnotherKind(_)));
+    assert!(matches!(pods.list_item::<Pod>(secret.as_bytes()), Item::Unreadable(_)));
+}
+
+#[test]
+fn what_lists_leave_out_is_filled_in() {
+    let bare = r#"{"metadata":{"name":"a"},"spec":{}}"#;
+    let widgets =
+        Decoder::new(&kind("x.dev", "Widget", "widgets"), Representation::Whole, ManagedFields::Drop);
+    let types = object::<DynamicObject>(&widgets, bare).types.clone().unwrap();
+    assert_eq!((types.api_version.as_str(), types.kind.as_str()), ("x.dev/v1", "Widget"));
+    let said = r#"{"apiVersion":"x.dev/v1","metadata":{"name":"a"},"kind":"Widget"}"#;
+    assert_eq!(object::<DynamicObject>(&widgets, said).types, Some(types));
+}
+
+#[test]
+fn metadata_is_taken_from_partial_and_from_whole_objects() {
+    let metadata = Decoder::new(&kind("", "Pod", "pods"), Representation::Metadata, ManagedFields::Drop);
+    for json in [
+        r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#,
+        r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{"containers":"odd"}}"#,
+        r#"{"metadata":{"name":"a"}}"#,
+    ] {
+        let object: Arc<PartialObjectMeta<Pod>> = object(&metadata, json);
+        assert_eq!(object.metadata.name.as_deref(), Some("a"));
+    }
+    let foreign = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
+    let decoded = metadata.decode::<PartialObjectMeta<Pod>>(foreign.as_bytes());
+    assert!(matches!(decoded, Decoded::OfAnotherKind(_)));
+}
+
+#[test]
+fn types_with_unusual_roots_decode_through_the_wrapper() {
+    #[derive(Debug, serde::Deserialize)]
+    struct Odd {
+        kind: Option<String>,
+        metadata: Option<Box<serde_json::value::RawValue>>,
+        spec: Box<serde_json::value::RawValue>,
+    }
+    let decoder = decoder("Odd");
+    let odd: Odd = decode_lean(br#"{"spec":{"a": 1},"metadata":{"name":"x"}}"#, &decoder.context()).unwrap();
+    assert_eq!((odd.kind.as_deref(), odd.spec.get()), (Some("Odd"), r#"{"a": 1}"#));
+    assert!(odd.metadata.unwrap().get().contains("name"));
+}
+
+#[test]
+fn bytes_are_kept_lean_and_whole_and_decode_later() {
+    let bytes = decoder("ConfigMap").with_form(ItemForm::Bytes);
+    let raw = |json: &str| match bytes.decode::<ConfigMap>(json.as_bytes()) {
+        Decoded::Item(Item::Raw(raw)) => raw,
+        other => panic!("{other:?}"),
+    };
+    let lean = raw(MANAGED);
+    assert_eq!(lean.identity.key, Some(ObjectKey::cluster("a")));
+    let text = std::str::from_utf8(&lean.json).unwrap();
+    let expected =
+        r#"{"data":{"managedFields":"kept"},"metadata":{"name":"a","labels":{"managedFields":"kept"}},"#;
+    assert_eq!(text, [expected, r#""kind":"ConfigMap","apiVersion":"v1"}"#].concat());
+    let typed: Arc<ConfigMap> = object(&decoder("ConfigMap"), MANAGED);
+    assert_eq!(lean.decode::<ConfigMap>().unwrap(), *typed);
+    let bare = raw(r#"{"metadata":{"name":"a","managedFields":[]}}"#);
+    assert_eq!(bare.decode::<DynamicObject>().unwrap().types.unwrap().kind, "ConfigMap");
+    let broken = raw(r#"{"metadata":{"name":"a"},"data":{"k":["hunter2"]}}"#);
+    let error = broken.decode::<ConfigMap>().unwrap_err();
+    assert_eq!(error.error, "data.k: invalid type: sequence, expected a string");
+    let nameless = bytes.decode::<ConfigMap>(br#"{"metadata":{}}"#);
+    assert!(matches!(nameless, Decoded::Item(Item::Unreadable(_))));
+    let foreign = bytes.decode::<ConfigMap>(br#"{"kind":"Secret","metadata":{"name":"a"}}"#);
+    assert!(matches!(foreign, Decoded::OfAnotherKind(_)));
+}
+
+// R42
+#[test]
+fn no_error_shows_what_is_in_an_object() {
+    for json in [
+        r#"{"metadata":{"name":"a"},"data":{"k":["hunter2"]}}"#,
+        r#"{"metadata":{"name":"a"},"data":"hunter2"}"#,
+        r#"{"metadata":{"name":"a","creationTimestamp":"hunter2"}}"#,
+        r#"{"metadata":{"name":"a"},"immutable":"hunter2"}"#,
+        r#"{"metadata":{"name":"a"},"data":{"k":hunter2}}"#,
+    ] {
+        let error = unreadable::<ConfigMap>(&decoder("ConfigMap"), json).error;
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}

@@ -164,7 +164,7 @@ impl State {
                 self.streaming = Streaming::Never;
                 Duration::ZERO
             }
-            (Fault::Expired | Fault::TooLarge, _) if self.list_version().is_some() => {
+            (Fault::Expired | Fault::TooLarge, _) => {
                 self.freshness = Freshness::Present;
                 self.pacing.relist(now, Haste::AtOnceTheFirstTime)
             }

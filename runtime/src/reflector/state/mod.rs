@@ -4,8 +4,6 @@
 
 mod list;
 mod watch;
-#[cfg(test)]
-mod tests;
 
 use std::time::Duration;
 
@@ -20,7 +18,7 @@ use super::{
 use crate::{list_watch::ListOptions, object::Version};
 
 pub(super) use list::{Listed, StreamPhase};
-pub(super) use watch::{Brought, Ending, Opened, ProbeFailure};
+pub(super) use watch::{Brought, Ending, LIVED, Opened, ProbeFailure};
 
 /// How long a kind may be out of reach before everything is listed again.
 const LONG_OUTAGE: Duration = Duration::from_secs(60);

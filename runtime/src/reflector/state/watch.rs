@@ -22,7 +22,7 @@ const SHORT: Duration = Duration::from_secs(1);
 const SHORT_IN_A_ROW: u32 = 3;
 
 /// A stream that lived so long was a good one, even if it delivered nothing.
-const LIVED: Duration = Duration::from_secs(10);
+pub(in crate::reflector) const LIVED: Duration = Duration::from_secs(10);
 
 /// How long internal errors may go on before everything is listed again.
 const INTERNAL_ERRORS: Duration = Duration::from_secs(60);

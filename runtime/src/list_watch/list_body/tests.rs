@@ -1,0 +1,106 @@
+//! Lists in chunks: the same items however a body is cut, and nothing taken for a list that is none.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn read(chunks: &[&[u8]]) -> Result<(Vec<String>, ListHead), ListWatchError> {
+    let (mut body, mut items) = (ListBody::new(), Vec::new());
+    for chunk in chunks {
+        body.feed(chunk, |item| items.push(String::from_utf8_lossy(item).into_owned()))?;
+    }
+    Ok((items, body.finish()?))
+}
+
+fn head(resource_version: &str, continue_token: Option<&str>) -> ListHead {
+    ListHead { resource_version: resource_version.into(), continue_token: continue_token.map(Into::into) }
+}
+
+const LIST: &str = r#" {"apiVersion" : "v1","extra":[{"a":"]}"}, 12],"items": [ {"a":1}, {"b":"\"}]"} ,5,"x"
+    ], "kind":"PodList","more":12,"metadata":{"resourceVersion":"7","continue":"c"}}
+    "#;
+
+#[test]
+fn the_members_of_a_list_may_stand_in_any_order() {
+    let (items, found) = read(&[LIST.as_bytes()]).unwrap();
+    assert_eq!(items, [r#"{"a":1}"#, r#"{"b":"\"}]"}"#, "5", r#""x""#]);
+    assert_eq!(found, head("7", Some("c")));
+    let first = r#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":""},"items":[]}"#;
+    assert_eq!(read(&[first.as_bytes()]).unwrap(), (vec![], head("7", None)));
+    let null = r#"{"metadata":{},"items":null,"kind":"PodList"}"#;
+    assert_eq!(read(&[null.as_bytes()]).unwrap(), (vec![], head("", None)));
+}
+
+#[test]
+fn items_come_out_as_they_are_complete_and_nothing_piles_up() {
+    let mut body = ListBody::new();
+    let mut count = 0;
+    body.feed(br#"{"kind":"PodList","items":["#, |_| count += 1).unwrap();
+    for n in 1..=1_000 {
+        body.feed(br#"{"metadata":{"name":"a"}"#, |_| count += 1).unwrap();
+        body.feed(b"},", |_| count += 1).unwrap();
+        assert_eq!(count, n);
+        assert!(body.buffer.len() < 64 && body.buffer.capacity() < 1_024);
+    }
+}
+
+#[test]
+fn a_status_in_place_of_a_list_is_an_error() {
+    let text = r#"{"kind":"Status","metadata":{},"status":"Failure","reason":"Expired","code":410}"#;
+    let error = read(&[text.as_bytes()]).unwrap_err();
+    assert_eq!(error.status().unwrap().code, 410);
+}
+
+#[test]
+fn what_is_no_list_is_refused() {
+    for text in [
+        "",
+        "  ",
+        "garbage",
+        "[]",
+        r#"{"kind":"Pod","metadata":{"name":"a"}}"#,
+        r#"{"kind":"PodList","metadata":{},"items":{}}"#,
+        r#"{"kind":"PodList","metadata":{},"items":[]} x"#,
+        r#"{"kind":"PodList","metadata":{},"items":[],"items":[]}"#,
+        r#"{"kind":"PodList","metadata":[],"items":[]}"#,
+        r#"{"kind":"PodList","metadata":{},"items":[,]}"#,
+        r#"{"kind" "PodList"}"#,
+        r#"{"kind":"PodList","items":[]}"#,
+        r#"{"kind":"Table","metadata":{},"items":[]}"#,
+    ] {
+        let error = read(&[text.as_bytes()]).unwrap_err();
+        assert!(matches!(error, ListWatchError::Unreadable(_)), "{text}: {error:?}");
+    }
+}
+
+#[test]
+fn a_list_that_breaks_off_is_no_list() {
+    for end in 2..LIST.trim_end().len() {
+        let error = read(&[&LIST.as_bytes()[..end]]).unwrap_err();
+        assert!(matches!(error, ListWatchError::CutShort), "cut at {end}: {error:?}");
+    }
+}
+
+proptest! {
+    // R34
+    #[test]
+    fn a_list_reads_the_same_however_it_is_cut(cuts in prop::collection::vec(0..LIST.len(), 0..12)) {
+        let mut cuts = cuts;
+        cuts.extend([0, LIST.len()]);
+        cuts.sort_unstable();
+        let chunks: Vec<_> = cuts.windows(2).map(|cut| &LIST.as_bytes()[cut[0]..cut[1]]).collect();
+        prop_assert_eq!(read(&chunks).unwrap(), read(&[LIST.as_bytes()]).unwrap());
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0..200_usize) {
+        let at = cut.min(bytes.len());
+        let _ = read(&[&bytes[..at], &bytes[at..]]);
+    }
+
+    #[test]
+    fn no_json_like_text_makes_it_panic(text in "[{}\\[\\]:,\"\\\\a1 n]{0,60}", cut in 0..60_usize) {
+        let at = cut.min(text.len());
+        let _ = read(&[&text.as_bytes()[..at], &text.as_bytes()[at..]]);
+    }
+}

@@ -1,1 +1,0 @@
-//! The reflector over a scripted source.

@@ -1,0 +1,128 @@
+//! Servers that are out of reach, or come back with another past.
+
+use super::*;
+
+fn watching() -> Plan {
+    Plan::paged().lists([page("a@1", "5")])
+}
+
+// R43
+#[tokio::test(start_paused = true)]
+async fn a_server_restored_to_an_older_state_is_noticed_at_the_next_connection() {
+    let endings = || {
+        [
+            opens([wait(30.0), Act::Fail(refused())]),
+            opens([wait(30.0), Act::Fail(answer(502, ""))]),
+            opens([wait(30.0), Act::Fail(answer(503, ""))]),
+            opens([wait(30.0), Act::Close]),
+            Answer::Refuses(refused()),
+        ]
+    };
+    for ending in endings() {
+        let rig = watching().lists([page("b@2", "3")]).watches([ending]).latest([Ok(Some("3".into()))]);
+        let rig = rig.run_for(60).await;
+        assert_eq!(rig.calls()[2..], ["latest", "list limit=500", "watch rv=3"]);
+        assert_eq!(*rig.told().last().unwrap(), "replace@3 new epoch [n/b@2]");
+    }
+}
+
+// R43
+#[tokio::test(start_paused = true)]
+async fn a_consistent_list_that_is_behind_is_a_new_epoch() {
+    let rig = watching().lists([page("b@2", "3")]).watches([Answer::Refuses(gone())]).run_for(5).await;
+    assert_eq!(*rig.told().last().unwrap(), "replace@3 new epoch [n/b@2]");
+}
+
+// R43
+#[tokio::test(start_paused = true)]
+async fn a_server_that_only_lags_is_not_mistaken() {
+    for latest in ["5", "900", "x7", ""] {
+        let rig = watching()
+            .watches([Answer::Refuses(refused())])
+            .latest([Ok(Some(latest.to_owned()))])
+            .run_for(60)
+            .await;
+        assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "latest", "watch rv=5"]);
+    }
+}
+
+// R43
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_not_answered_is_left_out() {
+    for code in [403, 404, 405] {
+        let rig = watching()
+            .watches([Answer::Refuses(refused())])
+            .latest([Err(answer(code, ""))])
+            .run_for(30)
+            .await;
+        assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "latest", "watch rv=5"]);
+    }
+    let rig = watching().watches([Answer::Refuses(refused())]).latest([Err(refused())]).run_for(30).await;
+    assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "latest", "latest", "watch rv=5"]);
+}
+
+// R44
+#[tokio::test(start_paused = true)]
+async fn a_rolling_restart_of_less_than_a_minute_causes_no_relist() {
+    let rig = watching()
+        .watches([
+            opens([wait(5.0), Act::Fail(refused())]),
+            Answer::Refuses(answer(503, "")),
+            Answer::Refuses(answer(502, "")),
+            opens([events("+b@6")]),
+        ])
+        .latest([Err(refused()), Err(answer(503, "")), Ok(Some("5".into())), Ok(Some("6".into()))])
+        .run_for(120)
+        .await;
+    assert_eq!(rig.calls().iter().filter(|call| call.starts_with("list")).count(), 1);
+    assert_eq!(*rig.told().last().unwrap(), "+n/b@6");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_long_outage_a_list_follows_within_half_a_minute() {
+    let rig = watching()
+        .configured(|config| config.backoff = BackoffSchedule::custom(|_| Duration::from_secs(10)))
+        .watches([opens([wait(5.0), Act::Fail(refused())])])
+        .latest((0..8).map(|_| Err(refused())))
+        .run_for(200)
+        .await;
+    let (calls, times) = (rig.calls(), rig.times());
+    let list = calls.iter().rposition(|call| call == "list rv=5").expect("a relist");
+    assert_eq!(calls[list - 1], "latest");
+    assert!((0.0..=30.0).contains(&(times[list] - times[list - 1])));
+}
+
+// R40
+#[tokio::test(start_paused = true)]
+async fn a_forbidden_kind_delays_no_other() {
+    let broken = Plan::paged().lists((0..50).map(|_| Err(answer(403, "Forbidden")))).start();
+    let healthy = watching().watches([opens([wait(90.0), events("+b@6")])]).start();
+    healthy.pass(100).await;
+    assert_eq!(healthy.told(), ["replace@5 [n/a@1]", "+n/b@6"]);
+    assert_eq!(healthy.times()[..2], [0.0, 0.0]);
+    assert!(broken.told().len() > 3);
+}
+
+// R30
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_counts_as_healthy_once_it_has_lived() {
+    let rig = watching().watches([Answer::Refuses(answer(429, "")), silent()]).start();
+    rig.pass(5).await;
+    assert_eq!(rig.told()[1..], ["failed #1: the server answered 429: no"]);
+    assert!(!rig.is_healthy());
+    rig.pass(10).await;
+    assert!(rig.is_healthy());
+}
+
+// R2
+#[tokio::test(start_paused = true)]
+async fn a_source_that_is_always_ready_leaves_room_for_others() {
+    let busy = opens((0..100_000).map(|version| events(&format!("=a@{}", version + 6))));
+    let rig = watching().watches([busy]).start();
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    rig.cancel.cancel();
+    rig.task.await.unwrap();
+    assert!(rig.store.told.lock().unwrap().len() < 50_000);
+}

@@ -1,0 +1,235 @@
+//! Watches: what they bring, how they end, how they are stopped.
+
+use super::*;
+
+fn watching() -> Plan {
+    Plan::paged().lists([page("a@1", "5")])
+}
+
+// R1, R36
+#[tokio::test(start_paused = true)]
+async fn gone_relists_at_once_and_never_asks_for_that_version_again() {
+    let in_stream = opens([events("+b@6"), Act::Tell(vec![error_event(410, "Expired")]), events("+c@7")]);
+    for ending in [in_stream, Answer::Refuses(gone())] {
+        let rig = watching().lists([page("", "9")]).watches([ending]).run_for(5).await;
+        assert_eq!(rig.calls()[2..], ["list limit=500", "watch rv=9"]);
+        assert_eq!(rig.times()[2], 0.0);
+        assert!(!rig.told().iter().any(|told| told.contains("n/c")));
+        assert!(rig.told().iter().any(|told| told == "failed #1: the server answered 410: no"));
+    }
+}
+
+// R1
+#[tokio::test(start_paused = true)]
+async fn an_error_event_is_followed_by_what_its_status_says() {
+    for (code, reason, next) in [
+        (410, "Expired", "list limit=500"),
+        (429, "TooManyRequests", "watch rv=5"),
+        (500, "InternalError", "watch rv=5"),
+        (503, "ServiceUnavailable", "latest"),
+        (403, "Forbidden", "list rv=5"),
+        (400, "BadRequest", "list rv=5"),
+    ] {
+        let rig = watching()
+            .watches([opens([events("~5"), Act::Tell(vec![error_event(code, reason)])])])
+            .run_for(5)
+            .await;
+        assert_eq!(rig.calls()[2], next, "after {code}");
+    }
+}
+
+// R2, R4
+#[tokio::test(start_paused = true)]
+async fn cancellation_ends_an_open_watch_exactly_once() {
+    let rig = watching().run_for(5).await;
+    assert_eq!((rig.open_now(), rig.stopped()), (1, 0));
+    rig.cancel.cancel();
+    (&mut { rig.task }).await.unwrap();
+    assert_eq!(rig.script.opened.load(Ordering::SeqCst), 1);
+    assert_eq!(rig.script.stopped.load(Ordering::SeqCst), 1);
+}
+
+// R2
+#[tokio::test(start_paused = true)]
+async fn cancellation_ends_a_back_off_at_once() {
+    let rig = Plan::paged()
+        .configured(|config| config.backoff = BackoffSchedule::custom(|_| Duration::from_secs(3_600)))
+        .lists([Err(refused())])
+        .run_for(5)
+        .await;
+    rig.cancel.cancel();
+    rig.task.await.unwrap();
+    assert_eq!(rig.started.elapsed(), Duration::from_secs(5));
+}
+
+// R3
+#[tokio::test(start_paused = true)]
+async fn cancelled_before_the_watch_none_is_opened() {
+    let rig = watching().start();
+    rig.cancel.cancel();
+    rig.task.await.unwrap();
+    assert_eq!(rig.script.opened.load(Ordering::SeqCst), 0);
+}
+
+// R3
+#[tokio::test(start_paused = true)]
+async fn cancelled_while_a_watch_opens_it_is_stopped() {
+    let rig = watching().watches([Answer::OpensLate(Duration::from_secs(10))]).run_for(5).await;
+    rig.cancel.cancel();
+    rig.task.await.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(rig.script.opened.load(Ordering::SeqCst), rig.script.stopped.load(Ordering::SeqCst));
+}
+
+// R4
+#[tokio::test(start_paused = true)]
+async fn every_watch_is_stopped_once() {
+    let rig = watching().watches((0..5).map(|_| opens([wait(2.0), Act::Close]))).run_for(60).await;
+    assert_eq!((rig.stopped(), rig.open_now()), (5, 1));
+}
+
+// R5
+#[tokio::test(start_paused = true)]
+async fn changes_are_applied_and_what_is_no_event_is_reported_and_skipped() {
+    let odd = Act::Tell(vec![
+        WatchEvent::Unexpected("an event with an object of another kind: Secret of v1".into()),
+        WatchEvent::Modified(item("b", "7")),
+    ]);
+    let rig = watching().watches([opens([events("+b@6"), wait(1.0), odd, wait(1.0), events("-a@8")])]);
+    let rig = rig.run_for(5).await;
+    assert_eq!(
+        rig.told(),
+        [
+            "replace@5 [n/a@1]",
+            "+n/b@6",
+            "skipped an event with an object of another kind: Secret of v1",
+            "+n/b@7",
+            "-n/a@8",
+        ]
+    );
+    assert_eq!(rig.open_now(), 1);
+}
+
+// R18
+#[tokio::test(start_paused = true)]
+async fn watch_timeouts_lie_between_five_and_ten_minutes() {
+    let rig = watching().watches((0..200).map(|_| opens([wait(2.0), Act::Close]))).run_for(1_000).await;
+    let timeouts: Vec<_> = rig.options().iter().filter_map(|options| options.timeout).collect();
+    assert!(timeouts.len() > 100);
+    assert!(timeouts.iter().all(|timeout| (300..=600).contains(&timeout.as_secs())));
+    assert!(timeouts.windows(2).any(|pair| pair[0] != pair[1]));
+}
+
+// R19
+#[tokio::test(start_paused = true)]
+async fn every_event_advances_the_version() {
+    for (told, version) in [("+b@6", "6"), ("=a@7", "7"), ("-a@8", "8"), ("~9", "9"), ("+b@6 ~10", "10")] {
+        let rig = watching().watches([opens([events(told), wait(2.0), Act::Close])]).run_for(5).await;
+        assert_eq!(rig.calls()[2], format!("watch rv={version}"));
+    }
+}
+
+// R35
+#[tokio::test(start_paused = true)]
+async fn a_stream_cut_in_the_middle_of_a_frame_goes_on_from_the_last_event() {
+    let cut = opens([events("+b@6 =b@7"), Act::Fail(ListWatchError::CutShort)]);
+    let rig = watching().watches([cut]).run_for(5).await;
+    assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "watch rv=7"]);
+    assert_eq!(rig.told()[1..], ["+n/b@6 +n/b@7", "failed #1: the answer ended in the middle"]);
+}
+
+// R32
+#[tokio::test(start_paused = true)]
+async fn very_short_watches_back_off_and_relist_after_three_in_a_row() {
+    let short = || opens([Act::Close]);
+    let rig = watching().watches([short(), short(), short()]).run_for(20).await;
+    let calls = ["list limit=500", "watch rv=5", "latest", "watch rv=5", "latest", "watch rv=5", "list rv=5"];
+    assert_eq!(rig.calls(), calls);
+    let times = rig.times();
+    assert!(times[3] - times[1] >= 0.8 && times[5] - times[3] >= 1.6 && times[6] - times[5] >= 0.8);
+}
+
+// R38
+#[tokio::test(start_paused = true)]
+async fn a_server_that_keeps_closing_cleanly_is_not_hammered() {
+    for bookmark in ["", "~5"] {
+        let rig = Plan::paged()
+            .lists((0..1_000).map(|_| page("a@1", "5")))
+            .watches((0..1_000).map(|_| opens([events(bookmark), Act::Close])))
+            .run_for(600)
+            .await;
+        let calls = rig.calls().len();
+        assert!(calls < 250, "{calls} requests in ten minutes");
+    }
+}
+
+// R9
+#[tokio::test(start_paused = true)]
+async fn too_many_requests_delay_and_never_relist() {
+    let busy = |seconds| ListWatchError::Status {
+        status: Box::new(Status::failure("busy", "TooManyRequests").with_code(429)),
+        retry_after: Some(Duration::from_secs(seconds)),
+    };
+    let rig = watching()
+        .watches([Answer::Refuses(busy(20)), opens([Act::Fail(busy(30))]), silent()])
+        .run_for(100)
+        .await;
+    let calls: Vec<_> = rig.calls().into_iter().filter(|call| call != "latest").collect();
+    assert_eq!(calls, ["list limit=500", "watch rv=5", "watch rv=5", "watch rv=5"]);
+    assert_eq!(rig.times()[2], 20.0);
+    assert_eq!(*rig.times().last().unwrap(), 50.0);
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn internal_errors_are_retried_for_a_minute_then_relist() {
+    let rig = watching().watches((0..50).map(|_| Answer::Refuses(answer(500, "InternalError")))).run_for(300);
+    let rig = rig.await;
+    let calls = rig.calls();
+    let relist = calls.iter().position(|call| call == "list rv=5").expect("a relist");
+    assert!(calls[1..relist].iter().all(|call| call == "watch rv=5"));
+    assert!(rig.times()[relist] > 60.0 && relist > 4);
+}
+
+// R29
+#[tokio::test(start_paused = true)]
+async fn the_reopening_delay_starts_anew_after_a_stream_that_delivered_or_lived() {
+    let broken = || Answer::Refuses(answer(429, ""));
+    for good in
+        [opens([events("~6"), Act::Fail(answer(429, ""))]), opens([wait(10.0), Act::Fail(answer(429, ""))])]
+    {
+        let rig = watching().watches([broken(), broken(), broken(), broken(), good]).run_for(60).await;
+        let (times, calls) = (rig.times(), rig.calls());
+        let good = calls.iter().enumerate().filter(|(_, call)| call.starts_with("watch")).nth(4).unwrap().0;
+        let next = times[good + 1] - times[good];
+        assert!((0.8..11.61).contains(&next) && !(1.61..10.8).contains(&next), "{next}");
+    }
+}
+
+// R29
+#[tokio::test(start_paused = true)]
+async fn the_relisting_delay_starts_anew_only_after_a_healthy_stretch() {
+    let garbage = || Act::Fail(ListWatchError::Unreadable("garbage".into()));
+    let gaps = |lives: f64| async move {
+        let rig = Plan::paged()
+            .lists((0..100).map(|_| page("", "5")))
+            .watches((0..100).map(|_| opens([wait(lives), garbage()])))
+            .run_for(3_000)
+            .await;
+        let (calls, times) = (rig.calls(), rig.times());
+        let lists: Vec<_> = (0..calls.len()).filter(|at| calls[*at].starts_with("list")).collect();
+        lists.windows(2).map(|pair| times[pair[1]] - times[pair[0]] - lives).collect::<Vec<_>>()
+    };
+    assert!(gaps(60.0).await[8] >= 30.0);
+    assert!(gaps(120.0).await.iter().all(|gap| *gap < 1.61));
+}
+
+// R39
+#[tokio::test(start_paused = true)]
+async fn a_watch_found_dead_is_opened_again_at_once_without_a_list() {
+    let dead = Act::Fail(ListWatchError::Idle(Duration::from_secs(120)));
+    let rig = watching().watches([opens([events("~6"), wait(120.0), dead])]).run_for(130).await;
+    assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "watch rv=6"]);
+    assert_eq!(rig.times()[2], 120.0);
+    assert!(!rig.told().iter().any(|told| told.starts_with("failed")));
+}
