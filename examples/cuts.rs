@@ -117,7 +117,8 @@ where
 
 /// Returns the resource that a request watches, if it is a watch.
 fn watched_resource(uri: &Uri) -> Option<&str> {
-    let watches = uri.query().unwrap_or_default().split('&').any(|pair| pair == "watch=true" || pair == "watch=1");
+    let watches =
+        uri.query().unwrap_or_default().split('&').any(|pair| pair == "watch=true" || pair == "watch=1");
     watches.then(|| uri.path().rsplit('/').next()).flatten()
 }
 
@@ -140,7 +141,10 @@ where
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Some(cut) = &mut self.cut
             && cut.poll_unpin(cx).is_ready()
         {

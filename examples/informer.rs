@@ -51,5 +51,8 @@ async fn main() -> anyhow::Result<()> {
 }
 
 fn config_map(name: &str) -> ConfigMap {
-    ConfigMap { metadata: ObjectMeta { name: Some(name.to_owned()), ..Default::default() }, ..Default::default() }
+    ConfigMap {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..Default::default() },
+        ..Default::default()
+    }
 }

@@ -15,7 +15,7 @@ mod journal;
 #[path = "website/summary.rs"]
 mod summary;
 
-use std::{collections::BTreeMap, process::ExitCode};
+use std::{collections::BTreeMap, io::IsTerminal, process::ExitCode};
 
 use clap::Parser;
 use k8s_openapi::{
@@ -156,6 +156,7 @@ async fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| "warn,watchkeeper=info".into()))
         .with_target(false)
+        .with_ansi(std::io::stdout().is_terminal())
         .init();
     match run(Arguments::parse()).await {
         Ok(code) => code,

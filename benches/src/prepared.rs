@@ -53,8 +53,12 @@ impl Prepared {
             true => self.initial_events.clone(),
             false => Bytes::new(),
         };
-        let chunks: Vec<_> = (0..first.len()).step_by(65_536).map(|from| first.slice(from..first.len().min(from + 65_536))).collect();
-        let frames = stream::iter(chunks.into_iter().map(|chunk| Ok(Frame::data(chunk)))).chain(stream::pending());
+        let chunks: Vec<_> = (0..first.len())
+            .step_by(65_536)
+            .map(|from| first.slice(from..first.len().min(from + 65_536)))
+            .collect();
+        let frames =
+            stream::iter(chunks.into_iter().map(|chunk| Ok(Frame::data(chunk)))).chain(stream::pending());
         StreamBody::new(frames).boxed_unsync()
     }
 }

@@ -69,7 +69,10 @@ impl Tally {
 
     async fn took(&self) -> Duration {
         self.all.notified().await;
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).map_or(Duration::ZERO, |first| first.elapsed())
+        self.first
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .map_or(Duration::ZERO, |first| first.elapsed())
     }
 }
 
@@ -103,9 +106,11 @@ async fn kube_rs(server: &Prepared, tally: Arc<Tally>, workers: u16) -> anyhow::
         tally.reconcile(number(map.metadata.name.as_deref())).await;
         Ok::<_, std::convert::Infallible>(controller::Action::await_change())
     };
-    let policy = |_: Arc<ConfigMap>, _: &std::convert::Infallible, _: Arc<Tally>| controller::Action::await_change();
+    let policy =
+        |_: Arc<ConfigMap>, _: &std::convert::Infallible, _: Arc<Tally>| controller::Action::await_change();
     let streaming = watcher::Config::default().streaming_lists();
-    let runs = controller::Controller::new(api, streaming).with_config(config).run(reconcile, policy, tally.clone());
+    let runs =
+        controller::Controller::new(api, streaming).with_config(config).run(reconcile, policy, tally.clone());
     let running = tokio::spawn(runs.for_each(|_| std::future::ready(())));
     let took = tally.took().await;
     running.abort();

@@ -19,10 +19,13 @@ pub enum Better {
 
 /// Prints a table whose first row is compared with all others.
 pub fn table(title: &str, unit: &str, better: Better, rows: &[Row]) {
-    println!("\n{title} ({unit}; {})", match better {
-        Better::More => "more is better",
-        Better::Less => "less is better",
-    });
+    println!(
+        "\n{title} ({unit}; {})",
+        match better {
+            Better::More => "more is better",
+            Better::Less => "less is better",
+        }
+    );
     println!("{:<28} {:>12} {:>12} {:>8} {:>8}", "", "median", "best", "noise", "ratio");
     let first = rows.first().map_or(0.0, |row| median(&row.figures));
     for row in rows {

@@ -2,10 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::{
-    BURST, RATE,
-    journal::Figures,
-};
+use crate::{BURST, RATE, journal::Figures};
 
 /// What the visitor saw.
 #[derive(Debug, Default)]
@@ -20,6 +17,8 @@ pub struct Seen {
     pub children_healed_after_cut: u32,
     /// Deleted sites that went, with their Deployments, once cleanup had run.
     pub sites_cleaned_up: u32,
+    /// Deployments that went with their sites: the work of the server's garbage collector.
+    pub children_collected: u32,
     /// Changes whose end state never came.
     pub lost: Vec<String>,
 }
@@ -44,6 +43,7 @@ pub fn print(seen: &Seen, figures: &Figures, sites: u32) -> ExitCode {
         at_least("children healed", 1, seen.children_healed),
         at_least("children healed after a cut watch", 1, seen.children_healed_after_cut),
         at_least("sites cleaned up", 1, seen.sites_cleaned_up),
+        at_least("children garbage-collected", 0, seen.children_collected),
         Line {
             name: "finalizers run",
             value: figures.released.len().to_string(),
@@ -54,7 +54,11 @@ pub fn print(seen: &Seen, figures: &Figures, sites: u32) -> ExitCode {
             value: figures.requeues_on_time.to_string(),
             fine: figures.requeues_on_time >= u64::from(sites) / 2,
         },
-        Line { name: "requeues late", value: figures.requeues_late.to_string(), fine: figures.requeues_late == 0 },
+        Line {
+            name: "requeues late",
+            value: figures.requeues_late.to_string(),
+            fine: figures.requeues_late == 0,
+        },
         Line { name: "changes lost", value: seen.lost.len().to_string(), fine: seen.lost.is_empty() },
         Line { name: "reconciles", value: figures.reconciles.to_string(), fine: true },
         Line {

@@ -150,10 +150,15 @@ fn arrows_that_may_never_exist_do_not() {
 
 #[test]
 fn the_client_is_known_to_few() {
-    let allowed = ["list_watch", "informer", "writes", "controller", "manager", "error", "prelude", "__private"];
+    let allowed =
+        ["list_watch", "informer", "writes", "controller", "manager", "error", "prelude", "__private"];
     for room in rooms() {
         let knows = without_tests_and_comments(&room.code).contains("kube::Client");
-        assert!(!knows || allowed.contains(&room.module.as_str()), "{} knows the client", room.path.display());
+        assert!(
+            !knows || allowed.contains(&room.module.as_str()),
+            "{} knows the client",
+            room.path.display()
+        );
     }
 }
 

@@ -33,7 +33,11 @@ pub struct Greetings;
 impl Reconciler<Greeting> for Greetings {
     type Error = watchkeeper::Error;
 
-    async fn reconcile(&self, greeting: Arc<Greeting>, cx: &Context<Greeting>) -> Result<Action, Self::Error> {
+    async fn reconcile(
+        &self,
+        greeting: Arc<Greeting>,
+        cx: &Context<Greeting>,
+    ) -> Result<Action, Self::Error> {
         let card = cx.apply(card_for(&greeting)).await?;
         cx.patch_status(&greeting, GreetingStatus { card: card.name_any() }).await?;
         Ok(Action::await_change())
@@ -43,7 +47,8 @@ impl Reconciler<Greeting> for Greetings {
 fn card_for(greeting: &Greeting) -> ConfigMap {
     let hello = if greeting.spec.language == "fr" { "Bonjour" } else { "Hello" };
     let text = format!("{hello}, {}!", greeting.spec.who);
-    let mut card = ConfigMap { data: Some(BTreeMap::from([("text".to_owned(), text)])), ..ConfigMap::default() };
+    let mut card =
+        ConfigMap { data: Some(BTreeMap::from([("text".to_owned(), text)])), ..ConfigMap::default() };
     card.metadata.name = Some(format!("{}-card", greeting.name_any()));
     card
 }

@@ -10,7 +10,10 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{Audience, Delta, Entry, Extent, FifoSink, Sync, Transform};
-use crate::{list_watch::Item, object::{Object, ObjectKey}};
+use crate::{
+    list_watch::Item,
+    object::{Object, ObjectKey},
+};
 
 /// Queues deltas for one consumer.
 ///
@@ -164,7 +167,10 @@ impl<K: Object> State<K> {
             Delta::Reached(version) => self.reach(&entry.extent, version.clone()),
             Delta::Deleted(item) if self.deletes_already(item) => {
                 if let Some(version) = item.resource_version() {
-                    self.push(Entry { extent: entry.extent.clone(), delta: Delta::Reached(version.to_owned()) });
+                    self.push(Entry {
+                        extent: entry.extent.clone(),
+                        delta: Delta::Reached(version.to_owned()),
+                    });
                 }
                 true
             }

@@ -183,7 +183,9 @@ async fn a_transform_runs_once_for_each_object_and_changes_it_in_place() {
     sink.replace(vec![object("b", "b", 2), object("c", "c", 2)], "2", Epoch::Same);
     sink.resync();
     let entries = fifo.pop(limit(9)).await.unwrap().take();
-    let [Entry { delta: Delta::Upserted(Item::Object(changed)), .. }] = &entries[..] else { panic!("an object") };
+    let [Entry { delta: Delta::Upserted(Item::Object(changed)), .. }] = &entries[..] else {
+        panic!("an object")
+    };
     assert!(changed.data.is_some());
     assert_eq!(Arc::as_ptr(changed), address, "changed in place, not copied");
     drop((fifo.pop(limit(9)).await, fifo.pop(limit(9)).await));
@@ -243,7 +245,8 @@ fn bytes_that_travel_are_decoded_and_a_failure_shows_no_content() {
     };
     let good = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#;
     assert_eq!(decoded(raw(good)).unwrap().metadata.name.as_deref(), Some("a"));
-    let bad = decoded(raw(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{},"data":"hunter2"}"#)).unwrap_err();
+    let bad =
+        decoded(raw(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{},"data":"hunter2"}"#)).unwrap_err();
     assert!(!bad.error.contains("hunter2"), "{}", bad.error);
     assert_eq!(bad.identity.key, Some(ObjectKey::new("shop", "a")));
 }

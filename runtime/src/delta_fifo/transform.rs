@@ -45,7 +45,7 @@ impl<K: Object> Transform<K> {
     pub fn apply(&self, item: Item<K>) -> Item<K> {
         let mut object = match decoded(item) {
             Ok(object) => object,
-            Err(unreadable) => return Item::Unreadable(unreadable),
+            Err(unreadable) => return Item::Unreadable(*unreadable),
         };
         let identity = identity_of(object.meta());
         // Unshared until it is queued, so that this copies nothing.
@@ -66,18 +66,20 @@ fn unreadable<K>(identity: Identity, error: String) -> Item<K> {
 }
 
 /// Reads an item as an object, whatever form it travels in.
-pub(crate) fn decoded<K: Object>(item: Item<K>) -> Result<Arc<K>, Unreadable> {
+pub(crate) fn decoded<K: Object>(item: Item<K>) -> Result<Arc<K>, Box<Unreadable>> {
+    let refused = |identity, error| Err(Box::new(Unreadable { identity, error }));
     match item {
         Item::Object(object) if ObjectKey::of_meta(object.meta()).is_some() => Ok(object),
-        Item::Object(object) => {
-            Err(Unreadable { identity: identity_of(object.meta()), error: "the object has no name".to_owned() })
-        }
-        Item::Raw(RawObject { identity, json }) => serde_json::from_slice(&json).map(Arc::new).map_err(|error| {
+        Item::Object(object) => refused(identity_of(object.meta()), "the object has no name".to_owned()),
+        Item::Raw(RawObject { identity, json }) => match serde_json::from_slice(&json) {
+            Ok(object) => Ok(Arc::new(object)),
             // The error's own text may quote values of the object.
-            let error = format!("not as the type expects, at byte {} of line {}", error.column(), error.line());
-            Unreadable { identity, error }
-        }),
-        Item::Unreadable(unreadable) => Err(unreadable),
+            Err(error) => refused(
+                identity,
+                format!("not as the type expects, at byte {} of line {}", error.column(), error.line()),
+            ),
+        },
+        Item::Unreadable(unreadable) => Err(Box::new(unreadable)),
     }
 }
 

@@ -59,8 +59,13 @@ pub(super) fn apply<K: Object>(
     origin: AddOrigin,
 ) -> Applied<K> {
     let progress = Progress { version: None, via: ProgressVia::Watch };
-    let applied =
-        Applied { effects: Vec::new(), progress, nameless: Vec::new(), replaced: None, resynced: Resynced::No };
+    let applied = Applied {
+        effects: Vec::new(),
+        progress,
+        nameless: Vec::new(),
+        replaced: None,
+        resynced: Resynced::No,
+    };
     let mut applier = Applier { batch, kind, origin, via: Via::Watch, applied };
     entries.into_iter().for_each(|entry| applier.entry(entry));
     let Applier { batch, mut applied, .. } = applier;
@@ -148,10 +153,10 @@ impl<K: Object> Applier<'_, K> {
         key
     }
 
-    fn upsert_unreadable(&mut self, extent: &Extent, unreadable: Unreadable) -> Option<ObjectKey> {
+    fn upsert_unreadable(&mut self, extent: &Extent, unreadable: Box<Unreadable>) -> Option<ObjectKey> {
         let Some(key) = unreadable.identity.key.clone() else {
             tracing::warn!(kind = %self.kind, error = unreadable.error, "an object can't be read, nor its name");
-            self.applied.nameless.push((extent.clone(), Arc::new(unreadable)));
+            self.applied.nameless.push((extent.clone(), Arc::from(unreadable)));
             return None;
         };
         let Identity { uid, resource_version, .. } = &unreadable.identity;
@@ -172,7 +177,7 @@ impl<K: Object> Applier<'_, K> {
                 None
             }
         };
-        let unreadable = Arc::new(unreadable);
+        let unreadable: Arc<Unreadable> = Arc::from(unreadable);
         self.batch.mark_unreadable(&key, unreadable.clone());
         let via = self.via;
         self.tell(key.clone(), Change::Unreadable { unreadable, kept, via }, Hearers::All);
@@ -189,7 +194,9 @@ impl<K: Object> Applier<'_, K> {
     ) {
         let deleted = match (old, mark) {
             (Some(old), _) => Deleted::Inferred(old),
-            (None, Some(mark)) if !same_uid(mark.identity.uid.as_deref(), uid) => undecoded(key, &mark.identity),
+            (None, Some(mark)) if !same_uid(mark.identity.uid.as_deref(), uid) => {
+                undecoded(key, &mark.identity)
+            }
             (None, _) => return,
         };
         let via = self.via;
@@ -204,7 +211,9 @@ impl<K: Object> Applier<'_, K> {
         };
         let (Some(key), uid) = identity else {
             tracing::warn!(kind = %self.kind, "a deletion can't be read, nor the object's name");
-            self.applied.nameless.extend(last.err().map(|unreadable| (extent.clone(), Arc::new(unreadable))));
+            self.applied
+                .nameless
+                .extend(last.err().map(|unreadable| (extent.clone(), Arc::from(unreadable))));
             return;
         };
         let cached = self.cached_identity(&key);

@@ -3,7 +3,7 @@
 use std::{any::TypeId, collections::BTreeSet, fmt, sync::Arc};
 
 use super::{
-    core::{Feed, Parts},
+    engine::{Feed, Parts},
     factory::SharedInformerFactory,
     handler::EventHandler,
     question::{Function, Question},
@@ -62,7 +62,9 @@ impl<W: Watched> InformerBuilder<W> {
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
         match self.question.kind.scope {
             Scope::Namespaced => drop(self.question.namespaces.insert(namespace.into())),
-            Scope::Cluster => tracing::warn!(kind = %self.question.kind, "cluster-scoped: namespace left out"),
+            Scope::Cluster => {
+                tracing::warn!(kind = %self.question.kind, "cluster-scoped: namespace left out")
+            }
         }
         self
     }
@@ -213,6 +215,9 @@ impl<W: Watched> InformerBuilder<W> {
 
 impl<W: Watched> fmt::Debug for InformerBuilder<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InformerBuilder").field("asked", &self.asked).field("question", &self.question).finish()
+        f.debug_struct("InformerBuilder")
+            .field("asked", &self.asked)
+            .field("question", &self.question)
+            .finish()
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     builder::{InformerBuilder, NameTaken},
-    core::{Handle, Parts},
+    engine::{Handle, Parts},
     question::Question,
     shared::SharedInformer,
     sync_state::{NotSynced, SyncState},
@@ -63,20 +63,20 @@ trait Informer: Any + Send + Sync {
 
 impl<K: Object> Informer for Handle<K> {
     fn start(&self) {
-        self.core.start();
+        self.engine.start();
     }
 
     fn stop(&self) {
-        self.core.stop();
+        self.engine.stop();
     }
 
     fn state(&self) -> SyncState {
-        self.core.state()
+        self.engine.state()
     }
 
     /// Waits until it is synced or stopped.
     fn settled(&self) -> futures::future::BoxFuture<'static, ()> {
-        let (synced, stop) = (self.core.synced.clone(), self.core.stop.clone());
+        let (synced, stop) = (self.engine.synced.clone(), self.engine.stop.clone());
         Box::pin(async move {
             tokio::select! {
                 biased;
@@ -195,13 +195,15 @@ impl SharedInformerFactory {
     ) -> SharedInformer<W> {
         let mut known = self.known();
         known.informers.retain(|answer| answer.informer.strong_count() > 0);
-        let same = |answer: &&Answer| answer.question.is(&question) && answer.asked.downcast_ref() == Some(&asked);
+        let same =
+            |answer: &&Answer| answer.question.is(&question) && answer.asked.downcast_ref() == Some(&asked);
         let held = known.informers.iter().filter(same);
         let held = held.filter_map(|answer| answer.informer.upgrade()?.as_any().downcast().ok()).next();
         if let Some(handle) = held {
             return SharedInformer::of_handle(handle);
         }
-        let informer = SharedInformer::of_parts(parts(self.shared.stop.child_token(), self.shared.tasks.clone()));
+        let informer =
+            SharedInformer::of_parts(parts(self.shared.stop.child_token(), self.shared.tasks.clone()));
         let handle: Arc<dyn Informer> = informer.handle().clone();
         known.informers.push(Answer { question, asked: Arc::new(asked), informer: Arc::downgrade(&handle) });
         informer

@@ -130,7 +130,10 @@ impl<K: Object> Listener<K> {
         }));
         if called.is_err() {
             self.panics.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(handler_of = std::any::type_name::<K>(), "a handler panicked; the next call comes");
+            tracing::error!(
+                handler_of = std::any::type_name::<K>(),
+                "a handler panicked; the next call comes"
+            );
         }
         let mut state = self.lock();
         state.call = if state.call == Call::Last { Call::Never } else { Call::None };

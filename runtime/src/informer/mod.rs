@@ -18,7 +18,7 @@ mod handler;
 mod registration;
 mod sync_state;
 mod listener;
-mod core;
+mod engine;
 mod processor;
 mod shared;
 mod question;

@@ -13,7 +13,7 @@ use super::{
     apply::{Applied, Effect, Hearers, Resynced, apply},
     backlog::Notification,
     change::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
-    core::{Command, Core},
+    engine::{Command, Engine},
     handler::EventHandler,
     listener::Listener,
     registration::{Slot, Watcher},
@@ -51,26 +51,26 @@ enum Resync {
 }
 
 pub(super) struct Processor<K> {
-    core: Arc<Core<K>>,
+    engine: Arc<Engine<K>>,
     joined: Vec<Joined<K>>,
     lookers: Vec<Looker<K>>,
 }
 
 impl<K: Object> Processor<K> {
-    pub(super) fn new(core: Arc<Core<K>>) -> Self {
-        Self { core, joined: Vec::new(), lookers: Vec::new() }
+    pub(super) fn new(engine: Arc<Engine<K>>) -> Self {
+        Self { engine, joined: Vec::new(), lookers: Vec::new() }
     }
 
     pub(super) async fn run(mut self) {
-        let core = self.core.clone();
+        let engine = self.engine.clone();
         loop {
             let next = self.joined.iter().filter_map(|joined| joined.next).min();
             tokio::select! {
                 biased;
-                () = core.stop.cancelled() => break,
-                () = core.wake.notified() => self.heed_commands(),
+                () = engine.stop.cancelled() => break,
+                () = engine.wake.notified() => self.heed_commands(),
                 () = until(next) => self.ask_for_resync(),
-                batch = core.fifo.pop(BATCH) => match batch {
+                batch = engine.fifo.pop(BATCH) => match batch {
                     Some(batch) => self.process(batch),
                     None => break,
                 },
@@ -81,7 +81,7 @@ impl<K: Object> Processor<K> {
     }
 
     fn heed_commands(&mut self) {
-        for command in self.core.commands() {
+        for command in self.engine.commands() {
             match command {
                 Command::Join(listener, handler) => self.join(listener, handler),
                 Command::Look(looker) => self.look(looker),
@@ -97,21 +97,21 @@ impl<K: Object> Processor<K> {
         if listener.removed().is_set() {
             return;
         }
-        let cached = self.core.indexer.lister().entries();
+        let cached = self.engine.indexer.lister().entries();
         listener.notify(cached.iter().map(|(key, object)| {
             let add = Notification::Add(object.clone(), AddOrigin::InitialList);
             (key, add)
         }));
-        if self.core.synced.is_set() {
+        if self.engine.synced.is_set() {
             listener.mark_initial();
         }
         let next = listener.resync_every.map(|period| Instant::now() + period);
-        self.core.tasks.spawn(listener.clone().serve(handler, self.core.stop.clone()));
+        self.engine.tasks.spawn(listener.clone().serve(handler, self.engine.stop.clone()));
         self.joined.push(Joined { listener, next, resync: Resync::NotDue });
     }
 
     fn look(&mut self, looker: Looker<K>) {
-        let lister = self.core.indexer.lister();
+        let lister = self.engine.indexer.lister();
         for (_, object) in lister.entries() {
             let change = Change::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
             self.show(&looker, &change);
@@ -120,7 +120,7 @@ impl<K: Object> Processor<K> {
             let kept = unreadable.identity.key.as_ref().and_then(|key| lister.get(key));
             self.show(&looker, &Change::Unreadable { unreadable, kept, via: Via::Replay });
         }
-        if self.core.synced.is_set() {
+        if self.engine.synced.is_set() {
             let progress = Progress { version: lister.resource_version(), via: ProgressVia::Replace };
             self.tell_progress(&looker, progress);
             looker.watcher.synced.set();
@@ -138,22 +138,22 @@ impl<K: Object> Processor<K> {
                 joined.next = Some((next + period).max(now + period / 2));
             }
         }
-        self.core.fifo.resync(Audience::Due);
+        self.engine.fifo.resync(Audience::Due);
     }
 
     fn process(&mut self, mut batch: Batch<K>) {
         let entries = batch.take();
-        let core = &self.core;
-        let origin = if core.synced.is_set() { AddOrigin::Watch } else { AddOrigin::InitialList };
-        let mut applied = core.indexer.write(|store| apply(store, entries, &core.kind, origin));
+        let engine = &self.engine;
+        let origin = if engine.synced.is_set() { AddOrigin::Watch } else { AddOrigin::InitialList };
+        let mut applied = engine.indexer.write(|store| apply(store, entries, &engine.kind, origin));
         if applied.replaced.is_some() || !applied.nameless.is_empty() {
-            core.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
+            engine.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
         }
         self.tell_observers(&applied);
         self.tell_handlers(&applied);
         drop(batch);
-        if !self.core.synced.is_set() && self.core.fifo.has_synced() {
-            self.core.synced.set();
+        if !self.engine.synced.is_set() && self.engine.fifo.has_synced() {
+            self.engine.synced.set();
             self.joined.iter().for_each(|joined| joined.listener.mark_initial());
             self.lookers.iter().for_each(|looker| looker.watcher.synced.set());
         }
@@ -188,7 +188,7 @@ impl<K: Object> Processor<K> {
         self.contained(|| looker.observer.changed(change));
         let taken = started.elapsed();
         if taken > PATIENCE {
-            tracing::warn!(kind = %self.core.kind, ?taken, "an observer holds up its informer");
+            tracing::warn!(kind = %self.engine.kind, ?taken, "an observer holds up its informer");
         }
     }
 
@@ -200,15 +200,15 @@ impl<K: Object> Processor<K> {
 
     fn contained(&self, call: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(call)).is_err() {
-            self.core.health.count_panic();
-            tracing::error!(kind = %self.core.kind, "an observer panicked; the next change comes");
+            self.engine.health.count_panic();
+            tracing::error!(kind = %self.engine.kind, "an observer panicked; the next change comes");
         }
     }
 
     /// Lets nobody wait for what will not come.
     fn end(self) {
-        self.core.fifo.close();
-        self.core.close_inbox();
+        self.engine.fifo.close();
+        self.engine.close_inbox();
         self.joined.iter().for_each(|joined| joined.listener.remove());
         self.lookers.iter().for_each(|looker| looker.watcher.removed.set());
     }

@@ -7,7 +7,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     change::{AddOrigin, Deleted, Observer},
-    core::{Command, Core, Feed, Handle, Parts},
+    engine::{Command, Engine, Feed, Handle, Parts},
     handler::{Closures, EventHandler},
     listener::Listener,
     processor::Looker,
@@ -57,7 +57,7 @@ impl<W: Watched> SharedInformer<W> {
     }
 
     pub(super) fn of_parts(parts: Parts<W::Object>) -> Self {
-        Self::of_handle(Arc::new(Handle { core: Core::new(parts) }))
+        Self::of_handle(Arc::new(Handle { engine: Engine::new(parts) }))
     }
 
     pub(super) fn of_handle(handle: Arc<Handle<W::Object>>) -> Self {
@@ -73,7 +73,7 @@ impl<W: Watched> SharedInformer<W> {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn start(&self) {
-        self.handle.core.start();
+        self.handle.engine.start();
     }
 
     /// Stops for good, and waits until no task is left.
@@ -81,10 +81,10 @@ impl<W: Watched> SharedInformer<W> {
     /// Of an informer that a factory built, this awaits the tasks of all that the factory has stopped: use the
     /// factory's shutdown there.
     pub async fn shutdown(&self) {
-        let core = &self.handle.core;
-        core.stop();
-        core.tasks.close();
-        core.tasks.wait().await;
+        let engine = &self.handle.engine;
+        engine.stop();
+        engine.tasks.close();
+        engine.tasks.wait().await;
     }
 
     /// Returns a reader of the cache; it is empty until the first list is through.
@@ -94,12 +94,12 @@ impl<W: Watched> SharedInformer<W> {
 
     /// Returns a reader of the cache without the typed look-ups.
     pub(crate) fn cache(&self) -> Lister<W::Object> {
-        self.handle.core.indexer.lister().keeping(self.handle.clone())
+        self.handle.engine.indexer.lister().keeping(self.handle.clone())
     }
 
     /// Ends once the cache holds at least what the first list held; never, if the informer is stopped before.
     pub(crate) async fn synced(&self) {
-        self.handle.core.synced.wait().await;
+        self.handle.engine.synced.wait().await;
     }
 
     /// Adds an index, filled with what is cached.
@@ -107,7 +107,7 @@ impl<W: Watched> SharedInformer<W> {
     /// # Errors
     /// There is one of that name.
     pub fn add_index(&self, definition: IndexDefinition<W::Object>) -> Result<(), DuplicateIndex> {
-        self.handle.core.indexer.add_index(definition)
+        self.handle.engine.indexer.add_index(definition)
     }
 
     /// Begins a handler made of closures.
@@ -120,27 +120,31 @@ impl<W: Watched> SharedInformer<W> {
         self.register(Box::new(handler), None)
     }
 
-    fn register(&self, handler: Box<dyn EventHandler<W::Object>>, resync_every: Option<Duration>) -> Registration {
+    fn register(
+        &self,
+        handler: Box<dyn EventHandler<W::Object>>,
+        resync_every: Option<Duration>,
+    ) -> Registration {
         let listener = Arc::new(Listener::new(resync_every));
-        self.handle.core.send(Command::Join(listener.clone(), handler));
+        self.handle.engine.send(Command::Join(listener.clone(), handler));
         Registration::new(listener, self.handle.clone())
     }
 
     /// Shows an observer every change, inline, beginning with a replay of what is cached.
     pub fn observe(&self, observer: Arc<dyn Observer<W::Object>>) -> ObserverRegistration {
         let watcher = Arc::new(Watcher::default());
-        self.handle.core.send(Command::Look(Looker { observer, watcher: watcher.clone() }));
+        self.handle.engine.send(Command::Look(Looker { observer, watcher: watcher.clone() }));
         ObserverRegistration::new(watcher, self.handle.clone())
     }
 
     /// Tells whether the cache holds at least what the first list held.
     pub fn has_synced(&self) -> bool {
-        self.handle.core.synced.is_set()
+        self.handle.engine.synced.is_set()
     }
 
     /// Tells how the informer is doing.
     pub fn sync_state(&self) -> SyncState {
-        self.handle.core.state()
+        self.handle.engine.state()
     }
 
     /// Waits until the cache holds at least what the first list held.
@@ -149,12 +153,12 @@ impl<W: Watched> SharedInformer<W> {
     /// It does not within the time given, or the informer is stopped; the error says why.
     pub async fn wait_for_sync(&self, within: Duration) -> Result<(), NotSynced> {
         let started = Instant::now();
-        let core = &self.handle.core;
+        let engine = &self.handle.engine;
         let synced = async {
             tokio::select! {
                 biased;
-                () = core.synced.wait() => {}
-                () = core.stop.cancelled() => {}
+                () = engine.synced.wait() => {}
+                () = engine.stop.cancelled() => {}
             }
         };
         let _ = tokio::time::timeout(within, synced).await;
@@ -166,12 +170,12 @@ impl<W: Watched> SharedInformer<W> {
 
     /// Returns what is watched.
     pub fn kind(&self) -> &Kind {
-        &self.handle.core.kind
+        &self.handle.engine.kind
     }
 
     /// Counts the calls of observers that panicked.
     pub fn observer_panics(&self) -> u64 {
-        self.handle.core.health.panics()
+        self.handle.engine.health.panics()
     }
 }
 

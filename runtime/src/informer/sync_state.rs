@@ -111,10 +111,17 @@ impl SyncState {
             }
             (_, Some(FailureCause::Unauthorized)) => "check the credentials of the client".to_owned(),
             (_, Some(FailureCause::NotServed)) => {
-                format!("install what serves {kind} in version {} (its CustomResourceDefinition)", kind.version)
+                format!(
+                    "install what serves {kind} in version {} (its CustomResourceDefinition)",
+                    kind.version
+                )
             }
-            (_, Some(FailureCause::Unreachable)) => "check the server's address, and that it is up".to_owned(),
-            (_, Some(FailureCause::Other)) => "see what the server says; it is tried again with back-off".to_owned(),
+            (_, Some(FailureCause::Unreachable)) => {
+                "check the server's address, and that it is up".to_owned()
+            }
+            (_, Some(FailureCause::Other)) => {
+                "see what the server says; it is tried again with back-off".to_owned()
+            }
             (_, None) => "it may only need longer".to_owned(),
         }
     }

@@ -1,1 +1,244 @@
-//! Tools of the tests: objects, a feed in the test's hands, and a record of what was heard.
+//! Tools of the tests: objects, feeds in the test's hands, and a record of what was heard.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    change::{AddOrigin, Change, Deleted, Observer, Progress},
+    engine::{Feed, Intake, Parts},
+    handler::EventHandler,
+    shared::SharedInformer,
+    watched::Watched,
+};
+use crate::{
+    delta_fifo::{Extent, Transform},
+    list_watch::{Identity, Item, Unreadable},
+    object::{Object, ObjectKey},
+    reflector::{Epoch, ReflectorStore, StoreChange},
+    store::IndexDefinition,
+};
+
+pub(super) type Item1 = Item<ConfigMap>;
+
+/// An object in namespace `shop`: `name:uid@version`, its data saying what `content` says.
+pub(super) fn object(text: &str, content: &str) -> Arc<ConfigMap> {
+    let (name, version) = text.split_once('@').unwrap();
+    let (name, uid) = name.split_once(':').unwrap_or((name, "u"));
+    let (namespace, name) = name.split_once('/').unwrap_or(("shop", name));
+    let mut object = ConfigMap::default();
+    object.metadata.namespace = Some(namespace.to_owned());
+    object.metadata.name = Some(name.to_owned());
+    object.metadata.uid = Some(uid.to_owned());
+    object.metadata.resource_version = Some(version.to_owned()).filter(|version| !version.is_empty());
+    object.data = Some(BTreeMap::from([("content".to_owned(), content.to_owned())]));
+    Arc::new(object)
+}
+
+pub(super) fn item(text: &str) -> Item1 {
+    Item::Object(object(text, ""))
+}
+
+/// The same object as it is when it can't be decoded.
+pub(super) fn broken(text: &str) -> Item1 {
+    let object = object(text, "");
+    let identity = Identity {
+        key: ObjectKey::of_meta(&object.metadata),
+        uid: object.metadata.uid.clone(),
+        resource_version: object.metadata.resource_version.clone(),
+        ..Identity::default()
+    };
+    Item::Unreadable(Unreadable { identity, error: "data: not a map".to_owned() })
+}
+
+/// An item of which nothing can be read.
+pub(super) fn nameless() -> Item1 {
+    Item::Unreadable(Unreadable { identity: Identity::default(), error: "no JSON".to_owned() })
+}
+
+pub(super) fn key(name: &str) -> ObjectKey {
+    let (namespace, name) = name.split_once('/').unwrap_or(("shop", name));
+    ObjectKey::new(namespace, name)
+}
+
+pub(super) fn by_content() -> IndexDefinition<ConfigMap> {
+    IndexDefinition::new("content", |object: &ConfigMap| {
+        object.data.iter().flat_map(BTreeMap::values).cloned().collect::<Vec<_>>()
+    })
+}
+
+pub(super) fn show(object: &impl Object) -> String {
+    let meta = object.meta();
+    let uid = meta.uid.as_deref().unwrap_or_default();
+    let uid = if uid == "u" { String::new() } else { format!(":{uid}") };
+    let name = meta.name.as_deref().unwrap_or_default();
+    format!("{name}{uid}@{}", meta.resource_version.as_deref().unwrap_or_default())
+}
+
+/// Lets every task run until nothing is left to do.
+pub(super) async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+/// What a started feed writes to.
+type Source = Arc<Mutex<Option<Arc<Intake<ConfigMap>>>>>;
+
+/// An informer whose reflectors are played by the test.
+pub(super) struct Fed {
+    pub(super) informer: SharedInformer<ConfigMap>,
+    sources: Vec<Source>,
+}
+
+impl Fed {
+    pub(super) fn new() -> Self {
+        Self::of(&[Extent::All], None)
+    }
+
+    /// A started one, that has listed these.
+    pub(super) async fn listed(items: &[&str], version: &str) -> Self {
+        let fed = Self::new();
+        fed.informer.start();
+        fed.replace(items, version);
+        fed.informer.wait_for_sync(Duration::from_secs(30)).await.unwrap();
+        fed
+    }
+
+    pub(super) fn of(extents: &[Extent], transform: Option<Transform<ConfigMap>>) -> Self {
+        let sources: Vec<Source> = extents.iter().map(|_| Arc::default()).collect();
+        let feeds = extents.iter().zip(&sources).map(|(extent, source)| feed(extent, source)).collect();
+        let informer = SharedInformer::of_parts(Parts {
+            kind: ConfigMap::kind(&()),
+            indexes: vec![by_content()],
+            feeds,
+            transform,
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        });
+        Self { informer, sources }
+    }
+
+    pub(super) fn source(&self, at: usize) -> Arc<Intake<ConfigMap>> {
+        self.sources[at].lock().unwrap().clone().expect("the informer was started")
+    }
+
+    pub(super) fn replace(&self, items: &[&str], version: &str) {
+        self.replace_with(items.iter().map(|text| item(text)).collect(), version);
+    }
+
+    pub(super) fn replace_with(&self, items: Vec<Item1>, version: &str) {
+        self.source(0).replace(items, version, Epoch::Same);
+    }
+
+    pub(super) fn upsert(&self, text: &str) {
+        self.upsert_with(item(text));
+    }
+
+    pub(super) fn upsert_with(&self, item: Item1) {
+        self.source(0).apply(vec![StoreChange::Upsert(item)]);
+    }
+
+    pub(super) fn delete(&self, text: &str) {
+        self.delete_with(item(text));
+    }
+
+    pub(super) fn delete_with(&self, item: Item1) {
+        self.source(0).apply(vec![StoreChange::Delete(item)]);
+    }
+
+    pub(super) fn bookmark(&self, version: &str) {
+        self.source(0).apply(vec![StoreChange::Bookmark(version.to_owned())]);
+    }
+}
+
+fn feed(extent: &Extent, source: &Source) -> Feed<ConfigMap> {
+    let source = source.clone();
+    Feed {
+        extent: extent.clone(),
+        run: Box::new(move |intake, stop| {
+            *source.lock().unwrap() = Some(intake);
+            Box::pin(stop.cancelled_owned())
+        }),
+    }
+}
+
+/// Writes down what it hears, one line a call.
+#[derive(Clone, Default)]
+pub(super) struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    pub(super) fn push(&self, line: String) {
+        self.0.lock().unwrap().push(line);
+    }
+
+    /// Takes what was written since the last time.
+    pub(super) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    /// Takes it in alphabetical order, where the order between objects is nobody's promise.
+    pub(super) fn sorted(&self) -> Vec<String> {
+        let mut lines = self.take();
+        lines.sort();
+        lines
+    }
+
+    pub(super) fn has(&self, start: &str) -> bool {
+        self.0.lock().unwrap().iter().any(|line| line.starts_with(start))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+fn show_deleted(deleted: &Deleted<ConfigMap>) -> String {
+    match deleted {
+        Deleted::Final(object) => format!("-{} final", show(&**object)),
+        Deleted::Inferred(object) => format!("-{} inferred", show(&**object)),
+        Deleted::Undecoded { key, .. } => format!("-{} undecoded", key.name()),
+    }
+}
+
+impl EventHandler<ConfigMap> for Log {
+    fn on_add(&self, object: Arc<ConfigMap>, origin: AddOrigin) {
+        self.push(format!("+{} {origin}", show(&*object)));
+    }
+
+    fn on_update(&self, old: Arc<ConfigMap>, new: Arc<ConfigMap>) {
+        self.push(format!(
+            "~{}>{}",
+            show(&*old),
+            new.metadata.resource_version.as_deref().unwrap_or_default()
+        ));
+    }
+
+    fn on_delete(&self, deleted: Deleted<ConfigMap>) {
+        self.push(show_deleted(&deleted));
+    }
+}
+
+impl Observer<ConfigMap> for Log {
+    fn changed(&self, change: &Change<ConfigMap>) {
+        self.push(match change {
+            Change::Added { object, origin, via } => format!("+{} {origin} {via:?}", show(&**object)),
+            Change::Updated { old, new, via } => format!("~{}>{} {via:?}", show(&**old), show(&**new)),
+            Change::Unchanged { object } => format!("={}", show(&**object)),
+            Change::Deleted { deleted, version, via } => {
+                format!("{} {:?} {via:?}", show_deleted(deleted), version.map(|version| version.0))
+            }
+            Change::Unreadable { unreadable, kept, via } => {
+                let key = unreadable.identity.key.as_ref().map_or("", ObjectKey::name);
+                format!("?{key} kept {:?} {via:?}", kept.as_ref().map(|kept| show(&**kept)))
+            }
+        });
+    }
+
+    fn progressed(&self, progress: Progress) {
+        self.push(format!("@{:?} {:?}", progress.version.map(|version| version.0), progress.via));
+    }
+}

@@ -136,7 +136,10 @@ impl<T: Clone> CowMap<T> {
             0 => Table::Flat(Arc::new(leaves.pop().and_then(|mut branch| branch.pop()).unwrap_or_default())),
             _ => Table::Wide {
                 bits,
-                branches: leaves.into_iter().map(|branch| branch.into_iter().map(Arc::new).collect()).collect(),
+                branches: leaves
+                    .into_iter()
+                    .map(|branch| branch.into_iter().map(Arc::new).collect())
+                    .collect(),
             },
         };
     }

@@ -134,7 +134,10 @@ impl<K> IndexDefinition<K> {
         F: Fn(&K) -> Result<Vec<IndexValue>, E> + Send + Sync + 'static,
         E: fmt::Display,
     {
-        Self { name: name.into(), extract: Arc::new(move |object| values(object).map_err(|error| error.to_string())) }
+        Self {
+            name: name.into(),
+            extract: Arc::new(move |object| values(object).map_err(|error| error.to_string())),
+        }
     }
 
     /// Returns the name.

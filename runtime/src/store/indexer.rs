@@ -89,7 +89,10 @@ impl<K: Object> Indexer<K> {
     /// Makes the store hold these objects and no others.
     pub fn replace(&self, objects: impl IntoIterator<Item = Arc<K>>) {
         self.write(|batch| {
-            batch.keys(&Extent::All).iter().for_each(|key| drop((batch.delete(key), batch.clear_unreadable(key))));
+            batch
+                .keys(&Extent::All)
+                .iter()
+                .for_each(|key| drop((batch.delete(key), batch.clear_unreadable(key))));
             objects.into_iter().for_each(|object| drop(batch.upsert(object)));
         });
     }

@@ -86,7 +86,11 @@ impl<K: Object> Lister<K> {
     ///
     /// An index that nobody defined holds nothing, and the log says so.
     pub fn by_index(&self, index: &str, value: &IndexValue) -> Vec<Arc<K>> {
-        self.snapshot().indexed(index, value).unwrap_or_else(|| unknown(index)).map(collect).unwrap_or_default()
+        self.snapshot()
+            .indexed(index, value)
+            .unwrap_or_else(|| unknown(index))
+            .map(collect)
+            .unwrap_or_default()
     }
 
     /// Tells whether an index of that name is defined.
@@ -97,7 +101,8 @@ impl<K: Object> Lister<K> {
     /// Names the objects that are there but that no `list` shows, since no state of them could be read.
     pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
         let snapshot = self.snapshot();
-        let hidden = snapshot.unreadable.iter().filter(|(key, _)| snapshot.get(key.namespace(), key.name()).is_none());
+        let hidden =
+            snapshot.unreadable.iter().filter(|(key, _)| snapshot.get(key.namespace(), key.name()).is_none());
         hidden.map(|(_, unreadable)| unreadable.clone()).collect()
     }
 
@@ -117,7 +122,11 @@ impl<K: Object> Lister<K> {
     ///
     /// # Errors
     /// It does not within the time given, by tokio's clock.
-    pub async fn wait_for_version(&self, version: Version, within: Duration) -> Result<(), VersionNotReached> {
+    pub async fn wait_for_version(
+        &self,
+        version: Version,
+        within: Duration,
+    ) -> Result<(), VersionNotReached> {
         let mut moved = self.shared.moved.subscribe();
         let reached = async {
             while self.resource_version().is_none_or(|reached| reached < version) {
@@ -187,7 +196,10 @@ impl<K: Object> NamespaceLister<K> {
     /// Lists the namespace's objects whose labels match.
     pub fn list_matching(&self, selector: &Selector) -> Vec<Arc<K>> {
         let snapshot = self.lister.snapshot();
-        snapshot.namespace(&self.namespace).map(|bucket| collect_matching(bucket, selector)).unwrap_or_default()
+        snapshot
+            .namespace(&self.namespace)
+            .map(|bucket| collect_matching(bucket, selector))
+            .unwrap_or_default()
     }
 
     /// Lists the namespace's objects that an index holds under a value.
@@ -213,7 +225,8 @@ fn collect<K>(bucket: &Bucket<K>) -> Vec<Arc<K>> {
 
 fn collect_matching<K: Object>(bucket: &Bucket<K>, selector: &Selector) -> Vec<Arc<K>> {
     let empty = std::collections::BTreeMap::new();
-    let matching = bucket.iter().filter(|slot| selector.matches(slot.object.meta().labels.as_ref().unwrap_or(&empty)));
+    let matching =
+        bucket.iter().filter(|slot| selector.matches(slot.object.meta().labels.as_ref().unwrap_or(&empty)));
     matching.map(|slot| slot.object.clone()).collect()
 }
 

@@ -99,7 +99,10 @@ fn check(indexer: &Indexer<ConfigMap>, model: &BTreeMap<ObjectKey, Arc<ConfigMap
         let here = lister.namespace(namespace);
         let inside = |key: &ObjectKey| key.namespace() == Some(namespace);
         assert_eq!(names(&here.list()), expected(&|key, _| inside(key)));
-        assert_eq!(names(&here.list_matching(&gold)), expected(&|key, object| inside(key) && is_gold(object)));
+        assert_eq!(
+            names(&here.list_matching(&gold)),
+            expected(&|key, object| inside(key) && is_gold(object))
+        );
         let tagged = expected(&|key, object| inside(key) && tags_of(object).contains(&"1".to_owned()));
         assert_eq!(names(&here.by_index("tag", &"1".into())), tagged);
     }

@@ -154,9 +154,11 @@ async fn a_cache_that_lags_behind_a_stranger_does_not_take_over_either() {
     let controller = Controller::new(maker).owns::<Deployment>();
     let _running = Manager::new(server.client()).controller(controller).spawn();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    server.faults().on(watchkeeper_apiserver::Verb::Watch, "deployments").always().then(
-        watchkeeper_apiserver::Fault::Silence,
-    );
+    server
+        .faults()
+        .on(watchkeeper_apiserver::Verb::Watch, "deployments")
+        .always()
+        .then(watchkeeper_apiserver::Fault::Silence);
     server.create(&strangers_deployment()).await;
     server.create(&website("a")).await;
     tokio::time::sleep(Duration::from_secs(10)).await;

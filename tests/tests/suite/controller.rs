@@ -118,7 +118,9 @@ async fn a_controller_waits_for_what_it_reads_and_never_for_what_another_one_nam
     let services = manager.lister::<Service>();
     let _running = manager
         .controller(Controller::new(reads_service).namespace("shop").named("first").reads::<Service>())
-        .controller(Controller::new(reads_nothing_broken).namespace("shop").named("second").reads::<ConfigMap>())
+        .controller(
+            Controller::new(reads_nothing_broken).namespace("shop").named("second").reads::<ConfigMap>(),
+        )
         .controller(Controller::new(third.clone()).owns::<Secret>().reads::<ConfigMap>())
         .spawn();
     second.reaches(1).await;
@@ -320,7 +322,8 @@ async fn an_object_that_does_not_decode_is_kept_out_and_the_others_go_on() {
     let sites = manager.lister::<Website>();
     server.create(&website("good")).await;
     let resource = kube::core::ApiResource::erase::<Website>(&());
-    let anything = kube::Api::<kube::core::DynamicObject>::namespaced_with(server.client(), "shop", &resource);
+    let anything =
+        kube::Api::<kube::core::DynamicObject>::namespaced_with(server.client(), "shop", &resource);
     let mut odd = kube::core::DynamicObject::new("odd", &resource);
     odd.data = json!({ "spec": { "domain": "odd.example", "replicas": "many" } });
     anything.create(&Default::default(), &odd).await.unwrap();

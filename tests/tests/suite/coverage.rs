@@ -67,6 +67,11 @@ fn every_behaviour_that_must_hold_has_a_test_with_its_id() {
     }
     let held = expand(HELD);
     let missing: Vec<_> = held.iter().filter(|id| !found.contains_key(*id)).collect();
-    println!("behaviours tested by id: {} ({} of {} that must be)", found.len(), held.len() - missing.len(), held.len());
+    println!(
+        "behaviours tested by id: {} ({} of {} that must be)",
+        found.len(),
+        held.len() - missing.len(),
+        held.len()
+    );
     assert!(missing.is_empty(), "no test carries {missing:?}");
 }

@@ -68,7 +68,9 @@ async fn half_of_the_requests_answered_500_for_a_minute_leave_no_trace() {
     server.eventually::<Deployment>("shop/a", |d| d.is_some()).await;
     let storm = server.faults().on_any("deployments").probability(0.5).seed(7).then(Fault::Status(500));
     for _ in 0..12 {
-        let _ = kube::Api::<Deployment>::namespaced(server.client(), "shop").delete("a", &Default::default()).await;
+        let _ = kube::Api::<Deployment>::namespaced(server.client(), "shop")
+            .delete("a", &Default::default())
+            .await;
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
     storm.disarm();

@@ -1,11 +1,11 @@
 //! Own writes wake nobody, strangers' always do.
 
+use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 use watchkeeper::prelude::*;
 use watchkeeper_apiserver::ApiServer;
 use watchkeeper_tests::{Keeper, Record, Website, WebsiteStatus, website};
-use k8s_openapi::api::apps::v1::Deployment;
 
 /// Counts its runs in the status, stopping before and after the write when told to.
 struct Counter {

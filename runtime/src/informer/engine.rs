@@ -25,15 +25,21 @@ use crate::{
     store::{IndexDefinition, Indexer},
 };
 
+type Run<K> = dyn FnOnce(Arc<Intake<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
+
 /// Where a part of the cache comes from: an extent, and what fills it until it is cancelled.
 pub(super) struct Feed<K> {
     pub(super) extent: Extent,
-    pub(super) run: Box<dyn FnOnce(Arc<Intake<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send>,
+    pub(super) run: Box<Run<K>>,
 }
 
 impl<K: Object> Feed<K> {
     /// Feeds by listing and watching a source.
-    pub(super) fn reflecting<L: ListerWatcher<K>>(extent: Extent, source: L, config: ReflectorConfig) -> Self {
+    pub(super) fn reflecting<L: ListerWatcher<K>>(
+        extent: Extent,
+        source: L,
+        config: ReflectorConfig,
+    ) -> Self {
         let run = move |intake, stop| -> BoxFuture<'static, ()> {
             Box::pin(async move { Reflector::new(source, intake, config).run(stop).await })
         };
@@ -76,7 +82,7 @@ pub(super) enum Command<K> {
 }
 
 /// The informer without its users; its tasks hold it.
-pub(super) struct Core<K> {
+pub(super) struct Engine<K> {
     pub(super) kind: Kind,
     pub(super) indexer: Indexer<K>,
     pub(super) fifo: DeltaFifo<K>,
@@ -112,7 +118,7 @@ pub(super) struct Parts<K> {
     pub(super) tasks: TaskTracker,
 }
 
-impl<K: Object> Core<K> {
+impl<K: Object> Engine<K> {
     pub(super) fn new(parts: Parts<K>) -> Arc<Self> {
         let Parts { kind, indexes, feeds, transform, stop, tasks } = parts;
         let (indexer, fifo) = (Indexer::new(), DeltaFifo::new());
@@ -126,7 +132,8 @@ impl<K: Object> Core<K> {
             let sink = fifo.sink(feed.extent.clone(), transform.clone());
             (feed, sink)
         };
-        let inbox = Inbox { commands: Vec::new(), feeds: feeds.into_iter().map(sink).collect(), life: Life::Unborn };
+        let inbox =
+            Inbox { commands: Vec::new(), feeds: feeds.into_iter().map(sink).collect(), life: Life::Unborn };
         Arc::new(Self {
             kind,
             indexer,
@@ -236,23 +243,23 @@ impl<K: Object> Core<K> {
 
 /// What users hold, directly or in a lister or registration; with the last one the informer stops.
 pub(super) struct Handle<K: Object> {
-    pub(super) core: Arc<Core<K>>,
+    pub(super) engine: Arc<Engine<K>>,
 }
 
 impl<K: Object> Keeper for Handle<K> {
     fn sweep(&self) {
-        self.core.send(Command::Sweep);
+        self.engine.send(Command::Sweep);
     }
 }
 
 impl<K: Object> Drop for Handle<K> {
     fn drop(&mut self) {
-        self.core.stop();
+        self.engine.stop();
     }
 }
 
 impl<K: Object> fmt::Debug for Handle<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("kind", &self.core.kind).finish()
+        f.debug_struct("Handle").field("kind", &self.engine.kind).finish()
     }
 }
