@@ -18,6 +18,7 @@ mod patching;
 mod scale;
 mod update;
 
+pub(crate) use body::media_type;
 pub(crate) use create::create;
 pub(crate) use delete::{
     CRD_CLEANUP, DeleteOptions, FOREGROUND, ORPHAN, Policy, delete, delete_collection, remove_or_mark,
@@ -135,6 +136,10 @@ impl WriteOptions {
                 "fieldManager",
                 "Too long: may not be more than 128 bytes",
             ));
+        }
+        if let Some((at, found)) = manager.chars().enumerate().find(|(_, c)| c.is_control()) {
+            let why = format!("invalid character U+{:04X} (at position {at})", u32::from(found));
+            causes.push(Cause::invalid("fieldManager", &format!("{manager:?}"), &why));
         }
         let validation = match query.text("fieldValidation") {
             "" | "Warn" => FieldValidation::Warn,
