@@ -87,7 +87,9 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
         let Some(served) = resource.served(version) else { continue };
         known = true;
         out.push(main_resource(resource));
-        out.extend(subresource_names(resource, served).iter().map(|name| subresource(resource, served, name)));
+        out.extend(
+            subresource_names(resource, served).iter().map(|name| subresource(resource, served, name)),
+        );
     }
     for (plural, kind) in reviews_of(group, version) {
         known = true;

@@ -11,7 +11,10 @@ use crate::{
     informer::{Change, Deleted, Observer, Progress, Via},
     object::{Kind, Object, ObjectKey, Scope, Version},
     workqueue::WorkQueue,
-    writes::{Writer, own_writes::{SourceId, Verdict}},
+    writes::{
+        Writer,
+        own_writes::{SourceId, Verdict},
+    },
 };
 
 /// Where all feeds of a controller meet: own writes are told apart here, and keys enqueued.
@@ -185,7 +188,8 @@ impl<C: Object> Observer<C> for Owned {
                 let identity = &unreadable.identity;
                 let namespace = identity.key.as_ref().and_then(ObjectKey::namespace);
                 let now = hub.owner(namespace, &identity.owners);
-                let before = kept.as_ref().and_then(|kept| hub.owner_of(&**kept)).filter(|b| Some(b) != now.as_ref());
+                let before =
+                    kept.as_ref().and_then(|kept| hub.owner_of(&**kept)).filter(|b| Some(b) != now.as_ref());
                 now.into_iter().chain(before).for_each(|owner| hub.gone(owner));
             }
         }

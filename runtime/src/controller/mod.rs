@@ -19,17 +19,14 @@ mod plan;
 pub use action::{Action, Cleanup, Terminal};
 pub use context::Context;
 pub(crate) use feed::Synced;
-pub(crate) use plan::{Plan, Planned};
 pub use plan::ControllerError;
+pub(crate) use plan::{Plan, Planned};
 pub use reconciler::Reconciler;
 pub use worker::Panics;
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
-use crate::{
-    informer::Watched,
-    workqueue::RateLimit,
-};
+use crate::{informer::Watched, workqueue::RateLimit};
 
 use feed::Feed;
 

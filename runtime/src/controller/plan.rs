@@ -52,7 +52,9 @@ pub enum ControllerError {
         finalizer: String,
     },
     /// The API server would refuse the field manager on every write.
-    #[error("controller name {name:?} can't be a field manager: use 1 to 128 of a-z, A-Z, 0-9, '.', '-', '_', '/'")]
+    #[error(
+        "controller name {name:?} can't be a field manager: use 1 to 128 of a-z, A-Z, 0-9, '.', '-', '_', '/'"
+    )]
     Name {
         /// The name.
         name: String,
@@ -60,7 +62,8 @@ pub enum ControllerError {
 }
 
 /// Finds the informers of a kind that the program reads, asking for one if there is none.
-pub(crate) type Read = Box<dyn FnOnce(&SharedInformerFactory, &[Arc<dyn Synced>]) -> Vec<Arc<dyn Synced>> + Send>;
+pub(crate) type Read =
+    Box<dyn FnOnce(&SharedInformerFactory, &[Arc<dyn Synced>]) -> Vec<Arc<dyn Synced>> + Send>;
 
 pub(crate) fn read<W: Watched<Question = ()>>() -> Read {
     Box::new(|factory, asked| {
@@ -80,7 +83,8 @@ pub(crate) struct Plan {
 }
 
 type Prepare = Box<
-    dyn FnOnce(&kube::Client, &SharedInformerFactory, &[Arc<dyn Synced>]) -> Result<Planned, ControllerError> + Send,
+    dyn FnOnce(&kube::Client, &SharedInformerFactory, &[Arc<dyn Synced>]) -> Result<Planned, ControllerError>
+        + Send,
 >;
 
 impl Plan {
@@ -145,7 +149,9 @@ pub(super) fn plan<K: Watched, R: Reconciler<K>>(controller: Controller<K, R>) -
     let name = controller.settings.name.clone().unwrap_or_else(|| kind.to_string());
     Plan {
         name: name.clone(),
-        prepare: Box::new(move |client, factory, asked| prepare(controller, kind, name, client, factory, asked)),
+        prepare: Box::new(move |client, factory, asked| {
+            prepare(controller, kind, name, client, factory, asked)
+        }),
     }
 }
 

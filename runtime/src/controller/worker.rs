@@ -144,7 +144,12 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         }
     }
 
-    async fn reconcile(&self, key: &ObjectKey, attempt: u32, object: Arc<K::Object>) -> Result<Action, Failure> {
+    async fn reconcile(
+        &self,
+        key: &ObjectKey,
+        attempt: u32,
+        object: Arc<K::Object>,
+    ) -> Result<Action, Failure> {
         let object = match &self.finalizer {
             Some(finalizer) if !holds(&*object, finalizer) => {
                 let held = add_finalizer(&self.writer, &self.target(key), object.meta(), finalizer).await?;
@@ -159,7 +164,12 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         self.contain(self.reconciler.reconcile(object, &cx)).await
     }
 
-    async fn clean_up(&self, key: &ObjectKey, attempt: u32, object: Arc<K::Object>) -> Result<Action, Failure> {
+    async fn clean_up(
+        &self,
+        key: &ObjectKey,
+        attempt: u32,
+        object: Arc<K::Object>,
+    ) -> Result<Action, Failure> {
         let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| holds(&*object, finalizer)) else {
             return Ok(Action::await_change());
         };

@@ -40,7 +40,8 @@ async fn established(api: &Api<CustomResourceDefinition>, name: &str) -> Result<
     loop {
         let found = api.get(name).await?;
         let conditions = found.status.and_then(|status| status.conditions).unwrap_or_default();
-        let says = |kind: &str, status: &str| conditions.iter().find(|c| c.type_ == kind && c.status == status);
+        let says =
+            |kind: &str, status: &str| conditions.iter().find(|c| c.type_ == kind && c.status == status);
         if says("Established", "True").is_some() {
             return Ok(());
         }

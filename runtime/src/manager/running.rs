@@ -18,7 +18,11 @@ pub struct Running {
 }
 
 impl Running {
-    pub(super) fn start(planned: Vec<Planned>, factory: SharedInformerFactory, grace_period: Duration) -> Self {
+    pub(super) fn start(
+        planned: Vec<Planned>,
+        factory: SharedInformerFactory,
+        grace_period: Duration,
+    ) -> Self {
         let stop = CancellationToken::new();
         let mut controllers = JoinSet::new();
         for controller in planned {
@@ -57,7 +61,9 @@ impl Running {
         if let Some(factory) = self.factory.take() {
             factory.shutdown().await;
         }
-        ended.map_err(|_| Error::Stopped(format!("reconciles ran on past the grace period of {:?}", self.grace_period)))
+        ended.map_err(|_| {
+            Error::Stopped(format!("reconciles ran on past the grace period of {:?}", self.grace_period))
+        })
     }
 
     /// Ends when every controller has ended: never of itself, but for a propagated panic.

@@ -91,14 +91,18 @@ impl<C: TypedObject> Apply<C> {
             _ if self.owner.uid.is_empty() => {
                 Err(WriteError::OwnerGone { object, owner: self.owner.to_string() })
             }
-            _ if target.key.name().is_empty() => Err(WriteError::Unnamed { object, missing: "metadata.name" }),
+            _ if target.key.name().is_empty() => {
+                Err(WriteError::Unnamed { object, missing: "metadata.name" })
+            }
             Scope::Namespaced if namespace.is_empty() => {
                 Err(WriteError::Unnamed { object, missing: "metadata.namespace" })
             }
             Scope::Cluster if !self.owner.is_cluster_scoped() => {
                 forbidden("a namespaced object can't own a cluster-scoped one")
             }
-            Scope::Namespaced if !self.owner.is_cluster_scoped() && self.owner.key.namespace() != Some(namespace) => {
+            Scope::Namespaced
+                if !self.owner.is_cluster_scoped() && self.owner.key.namespace() != Some(namespace) =>
+            {
                 forbidden("an owner and what it owns live in one namespace")
             }
             _ => Ok(target),

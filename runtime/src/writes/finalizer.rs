@@ -30,7 +30,9 @@ pub(crate) async fn add_finalizer<K: DeserializeOwned>(
     let mut patch = vec![json!({ "op": "test", "path": "/metadata/uid", "value": meta.uid })];
     if present.is_empty() {
         // There is no list to test: only the version tells that nobody else has just made one.
-        patch.push(json!({ "op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version }));
+        patch.push(
+            json!({ "op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version }),
+        );
         patch.push(json!({ "op": "add", "path": "/metadata/finalizers", "value": [finalizer] }));
     } else {
         patch.push(json!({ "op": "test", "path": "/metadata/finalizers", "value": present }));

@@ -81,7 +81,10 @@ pub(crate) struct Answer<T> {
 
 impl Request<'_> {
     /// Sends the request and decodes the object that answers it.
-    pub(crate) async fn send<T: DeserializeOwned>(self, client: &kube::Client) -> Result<Answer<T>, WriteError> {
+    pub(crate) async fn send<T: DeserializeOwned>(
+        self,
+        client: &kube::Client,
+    ) -> Result<Answer<T>, WriteError> {
         let (verb, object) = (self.verb, self.target.to_string());
         let (code, body) = tokio::time::timeout(DEADLINE, self.exchange(client))
             .await
@@ -92,7 +95,11 @@ impl Request<'_> {
         let decoded = serde_json::from_slice(&body).map_err(|error| WriteError::Codec {
             verb,
             object,
-            problem: format!("the answer is no such object (line {}, column {})", error.line(), error.column()),
+            problem: format!(
+                "the answer is no such object (line {}, column {})",
+                error.line(),
+                error.column()
+            ),
         })?;
         Ok(Answer { code, object: decoded })
     }

@@ -65,14 +65,19 @@ fn as_the_caller_sees_it<K: Object>(answer: &Value) -> Option<Value> {
 }
 
 /// Takes what the caller saw, or this key's later answer for the same UID: never a newer cached object.
-fn base<K: Object>(writer: &Writer, key: &ObjectKey, target: &Target, object: &K) -> Result<Base, WriteError> {
+fn base<K: Object>(
+    writer: &Writer,
+    key: &ObjectKey,
+    target: &Target,
+    object: &K,
+) -> Result<Base, WriteError> {
     let meta = object.meta();
     let uid = meta.uid.clone().unwrap_or_default();
     let resource_version = meta.resource_version.clone().unwrap_or_default();
     let seen = resource_version.parse::<Version>().ok();
-    let later = writer.last_answer(key, target).filter(|answer| {
-        answer.uid == uid && answer.resource_version.parse::<Version>().ok() > seen
-    });
+    let later = writer
+        .last_answer(key, target)
+        .filter(|answer| answer.uid == uid && answer.resource_version.parse::<Version>().ok() > seen);
     if let Some(answer) = later
         && let Some(status) = answer.status
     {

@@ -258,7 +258,12 @@ impl Writer {
         let source = self.cache_of(target).map(|cache| cache.source);
         let version = resource_version.parse::<Version>().ok();
         let mut memory = self.memory();
-        memory.answers.keep(key, &target.kind, &target.key, LastAnswer { uid, resource_version, status, source });
+        memory.answers.keep(
+            key,
+            &target.kind,
+            &target.key,
+            LastAnswer { uid, resource_version, status, source },
+        );
         let verdict = match (source, version) {
             (Some(source), Some(version)) if own => memory.own.wrote(key, source, version),
             _ => Verdict::Own,
