@@ -19,14 +19,14 @@ type Answer = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Answers every list with the same ConfigMaps, in one page, and every watch with silence.
 #[derive(Clone)]
-pub struct Prepared {
+pub(crate) struct Prepared {
     list: Bytes,
     initial_events: Bytes,
 }
 
 impl Prepared {
     /// Prepares so many ConfigMaps of about 400 bytes.
-    pub fn config_maps(count: usize) -> Self {
+    pub(crate) fn config_maps(count: usize) -> Self {
         let mut items = Vec::with_capacity(count);
         let mut events = String::new();
         for at in 0..count {
@@ -44,7 +44,7 @@ impl Prepared {
     }
 
     /// A client whose requests end here.
-    pub fn client(&self) -> kube::Client {
+    pub(crate) fn client(&self) -> kube::Client {
         kube::Client::new(self.clone(), "default")
     }
 

@@ -122,7 +122,7 @@ fn alone<T>(run: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
 }
 
 /// Runs both parts and prints their tables.
-pub fn run(runs: usize) -> anyhow::Result<()> {
+pub(crate) fn run(runs: usize) -> anyhow::Result<()> {
     println!("allocator: the system's; one process, requests answered from prepared memory, sides in turn");
     throughput(runs)?;
     storm(runs)

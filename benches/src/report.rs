@@ -1,16 +1,16 @@
 //! Tables of medians, bests and ratios, and how noisy the runs were.
 
 /// The figures of one side.
-pub struct Row {
+pub(crate) struct Row {
     /// Who was measured.
-    pub who: String,
+    pub(crate) who: String,
     /// One figure a run; more is better, or less, as the table says.
-    pub figures: Vec<f64>,
+    pub(crate) figures: Vec<f64>,
 }
 
 /// Says which figure is the better one.
 #[derive(Clone, Copy)]
-pub enum Better {
+pub(crate) enum Better {
     /// A rate.
     More,
     /// A cost.
@@ -18,7 +18,7 @@ pub enum Better {
 }
 
 /// Prints a table whose first row is compared with all others.
-pub fn table(title: &str, unit: &str, better: Better, rows: &[Row]) {
+pub(crate) fn table(title: &str, unit: &str, better: Better, rows: &[Row]) {
     println!(
         "\n{title} ({unit}; {})",
         match better {
@@ -60,7 +60,7 @@ fn spread(figures: &[f64]) -> f64 {
 ///
 /// # Errors
 /// There is no `/proc`.
-pub fn cpu_seconds() -> anyhow::Result<f64> {
+pub(crate) fn cpu_seconds() -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let fields: Vec<f64> = after_name.split_whitespace().skip(11).take(2).flat_map(str::parse).collect();

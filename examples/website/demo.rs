@@ -35,7 +35,7 @@ const TIDYING: Duration = Duration::from_secs(6);
 const OTHERS: Duration = Duration::from_millis(1_500);
 
 /// Runs the operator and the visitor side by side, and sums up.
-pub async fn run(
+pub(crate) async fn run(
     place: &Place,
     manager: Manager,
     journal: &Journal,

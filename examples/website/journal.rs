@@ -22,7 +22,7 @@ const SLACK: Duration = Duration::from_secs(1);
 
 /// Records reconciles as they start, and the requeues that were promised.
 #[derive(Debug, Default)]
-pub struct Journal {
+pub(crate) struct Journal {
     speaks: AtomicBool,
     record: Mutex<Record>,
 }
@@ -41,17 +41,17 @@ struct Record {
 
 /// The figures of a journal.
 #[derive(Clone, Debug, Default)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Reconciles started.
-    pub reconciles: u64,
+    pub(crate) reconciles: u64,
     /// Most reconciles started within any one second.
-    pub busiest_second: usize,
+    pub(crate) busiest_second: usize,
     /// Requeues that came when promised: never early, at most a second and the limiter's wait late.
-    pub requeues_on_time: u64,
+    pub(crate) requeues_on_time: u64,
     /// Requeues that came later.
-    pub requeues_late: u64,
+    pub(crate) requeues_late: u64,
     /// Domains that cleanups released.
-    pub released: Vec<String>,
+    pub(crate) released: Vec<String>,
 }
 
 impl Journal {
@@ -60,7 +60,7 @@ impl Journal {
     }
 
     /// From here on, says what the operator does.
-    pub fn speak(&self) {
+    pub(crate) fn speak(&self) {
         self.speaks.store(true, Ordering::Relaxed);
     }
 
@@ -71,7 +71,7 @@ impl Journal {
     }
 
     /// Notes that a run of a key has started.
-    pub fn started(&self, key: &ObjectKey) {
+    pub(crate) fn started(&self, key: &ObjectKey) {
         let now = Instant::now();
         let mut record = self.record();
         record.reconciles += 1;
@@ -92,12 +92,12 @@ impl Journal {
     }
 
     /// Notes that a key is to run again after a time.
-    pub fn promised(&self, key: &ObjectKey, after: Duration) {
+    pub(crate) fn promised(&self, key: &ObjectKey, after: Duration) {
         self.record().due.insert(key.clone(), Instant::now() + after);
     }
 
     /// Notes what a site's Deployment has, and says so when it is news.
-    pub fn kept(&self, site: &Website, deployment: &Deployment) {
+    pub(crate) fn kept(&self, site: &Website, deployment: &Deployment) {
         let status = crate::WebsiteStatus::from(deployment);
         let (key, now) = (ObjectKey::of(site), (site.spec.replicas, status.ready_replicas));
         if self.record().shown.insert(key.clone(), now) != Some(now) {
@@ -107,13 +107,13 @@ impl Journal {
     }
 
     /// Notes that a cleanup released a domain.
-    pub fn released(&self, domain: &str) {
+    pub(crate) fn released(&self, domain: &str) {
         self.record().released.push(domain.to_owned());
         self.say(&format!("released {domain}"));
     }
 
     /// Adds it all up.
-    pub fn figures(&self) -> Figures {
+    pub(crate) fn figures(&self) -> Figures {
         let record = self.record();
         Figures {
             reconciles: record.reconciles,

@@ -6,21 +6,21 @@ use crate::{BURST, RATE, journal::Figures};
 
 /// What the visitor saw.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Sites that came to have a Deployment, and a status that says so.
-    pub sites_created: u32,
+    pub(crate) sites_created: u32,
     /// Edits of sites that reached the Deployment and the status.
-    pub edits_followed: u32,
+    pub(crate) edits_followed: u32,
     /// Deployments that came back after somebody deleted them.
-    pub children_healed: u32,
+    pub(crate) children_healed: u32,
     /// Deployments that came back although nobody was watching when they were deleted.
-    pub children_healed_after_cut: u32,
+    pub(crate) children_healed_after_cut: u32,
     /// Deleted sites that went, with their Deployments, once cleanup had run.
-    pub sites_cleaned_up: u32,
+    pub(crate) sites_cleaned_up: u32,
     /// Deployments that went with their sites: the work of the server's garbage collector.
-    pub children_collected: u32,
+    pub(crate) children_collected: u32,
     /// Changes whose end state never came.
-    pub lost: Vec<String>,
+    pub(crate) lost: Vec<String>,
 }
 
 /// One line of the summary, and whether it is as it must be.
@@ -35,7 +35,7 @@ fn at_least(name: &'static str, least: u32, value: u32) -> Line {
 }
 
 /// Prints the summary; fails where something did not come true, saying what.
-pub fn print(seen: &Seen, figures: &Figures, sites: u32) -> ExitCode {
+pub(crate) fn print(seen: &Seen, figures: &Figures, sites: u32) -> ExitCode {
     let bound = (BURST + RATE) as usize;
     let lines = [
         at_least("sites created", sites, seen.sites_created),

@@ -1,5 +1,7 @@
 //! The house rules: modules import upwards only, every file says what it is for, and some arrows never exist.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::{
     collections::BTreeSet,
     fs,
