@@ -166,8 +166,11 @@ fn discovered(resource: &Resource, served: &Served) -> Value {
     if !resource.categories.is_empty() {
         out["categories"] = resource.categories.clone().into();
     }
-    let subresources: Vec<Value> = served
-        .subresources
+    let mut names = served.subresources.clone();
+    if resource.is_custom() {
+        names.sort_by_key(|name| name != "status");
+    }
+    let subresources: Vec<Value> = names
         .iter()
         .map(|name| {
             let kind = if name == "scale" {

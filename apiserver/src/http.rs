@@ -32,7 +32,9 @@ pub enum StartError {
         source: io::Error,
     },
     /// The address is not of this machine alone.
-    #[error("will not listen on {address}: the server's tokens are public; choose a loopback address such as 127.0.0.1")]
+    #[error(
+        "will not listen on {address}: the server's tokens are public; choose a loopback address such as 127.0.0.1"
+    )]
     NotLoopback {
         /// The address asked for.
         address: SocketAddr,
@@ -231,7 +233,8 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, front: Arc<Front>)
         stream.set_nodelay(true)?;
         let stream = acceptor.accept(stream).await?;
         let service = service_fn(|request| front.handle(request, Passage::Ruled));
-        let serving = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+        let serving =
+            http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
         serving.await.map_err(io::Error::other)
     };
     tokio::select! {

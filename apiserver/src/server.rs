@@ -263,10 +263,9 @@ impl Setup {
     async fn install(&self, kit: &Kit) -> Result<(), StartError> {
         for name in &self.namespaces {
             let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-            post(kit, "/api/v1/namespaces", &namespace).await.map_err(|message| StartError::Namespace {
-                name: name.clone(),
-                message,
-            })?;
+            post(kit, "/api/v1/namespaces", &namespace)
+                .await
+                .map_err(|message| StartError::Namespace { name: name.clone(), message })?;
         }
         for crd in &self.crds {
             let name = crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();

@@ -153,7 +153,9 @@ impl Front {
     async fn serve_unruled(&self, request: ApiRequest, epoch: CancellationToken) -> Response<FaultyBody> {
         match self.core.serve(request).await {
             Reply::Full(response) => response.map(FaultyBody::whole),
-            Reply::Stream { parts, events } => Response::from_parts(parts, FaultyBody::unruled(events, epoch)),
+            Reply::Stream { parts, events } => {
+                Response::from_parts(parts, FaultyBody::unruled(events, epoch))
+            }
         }
     }
 

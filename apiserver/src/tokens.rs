@@ -112,7 +112,11 @@ impl Impersonation {
     }
 
     fn user(self) -> User {
-        if self.groups.iter().any(|group| group == MASTERS) { User::Admin } else { named(&self.name, self.groups) }
+        if self.groups.iter().any(|group| group == MASTERS) {
+            User::Admin
+        } else {
+            named(&self.name, self.groups)
+        }
     }
 }
 
@@ -160,13 +164,17 @@ mod tests {
         let admin = ("authorization", "Bearer admin-token");
         let jane = user(&[admin, ("impersonate-user", "jane"), ("impersonate-group", "g")]);
         assert_eq!(jane, Ok(named("jane", vec!["g".to_owned()])));
-        assert_eq!(user(&[admin, ("impersonate-user", "jane"), ("impersonate-group", MASTERS)]), Ok(User::Admin));
+        assert_eq!(
+            user(&[admin, ("impersonate-user", "jane"), ("impersonate-group", MASTERS)]),
+            Ok(User::Admin)
+        );
         assert_eq!(user(&[admin, ("impersonate-group", "g")]).unwrap_err().code, 400);
     }
 
     #[test]
     fn others_speak_for_nobody() {
-        let refused = user(&[("authorization", "Bearer viewer-token"), ("impersonate-user", "admin")]).unwrap_err();
+        let refused =
+            user(&[("authorization", "Bearer viewer-token"), ("impersonate-user", "admin")]).unwrap_err();
         assert_eq!(
             refused.message,
             "configmaps is forbidden: User \"viewer\" cannot impersonate-on:user-info:list resource \"configmaps\" \

@@ -15,7 +15,8 @@ impl Fault {
     /// Breaks the answer off: the connection goes, without an end mark.
     ///
     /// Without a place no byte of a new answer passes, and a stream that is open ends at once.
-    pub const Cut: Interruption = Interruption { kind: Interrupt::Cut, place: Place { events: 0, byte: None } };
+    pub const Cut: Interruption =
+        Interruption { kind: Interrupt::Cut, place: Place { events: 0, byte: None } };
 
     /// Keeps the connection and sends nothing more, until [`Faults::clear`](super::Faults::clear).
     ///
@@ -162,11 +163,17 @@ fn usual(code: u16) -> (Option<&'static str>, &'static str) {
         401 => (Some("Unauthorized"), "Unauthorized"),
         403 => (Some("Forbidden"), "forbidden by a fault rule"),
         404 => (Some("NotFound"), "the server could not find the requested resource"),
-        409 => (Some("Conflict"), "the object has been modified; please apply your changes to the latest version"),
+        409 => (
+            Some("Conflict"),
+            "the object has been modified; please apply your changes to the latest version",
+        ),
         410 => (Some("Expired"), "The resourceVersion for the provided list is too old."),
         413 => (Some("RequestEntityTooLarge"), "Request entity too large: limit is 3145728"),
         422 => (Some("Invalid"), "the server rejected our request due to an error in our request"),
-        429 => (Some("TooManyRequests"), "the server has received too many requests and has asked us to try again later"),
+        429 => (
+            Some("TooManyRequests"),
+            "the server has received too many requests and has asked us to try again later",
+        ),
         500 => (Some("InternalError"), "an error on the server has prevented the request from succeeding"),
         503 => (Some("ServiceUnavailable"), "the server is currently unable to handle the request"),
         504 => (Some("Timeout"), "the server was unable to return a response in the time allotted"),

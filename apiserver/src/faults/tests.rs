@@ -59,7 +59,9 @@ impl Open {
         let mut pauses = 0;
         loop {
             match poll!(self.body.frame()) {
-                Poll::Ready(Some(Ok(frame))) => text += std::str::from_utf8(&frame.into_data().unwrap()).unwrap(),
+                Poll::Ready(Some(Ok(frame))) => {
+                    text += std::str::from_utf8(&frame.into_data().unwrap()).unwrap()
+                }
                 Poll::Ready(Some(Err(Interrupted))) => return (text, End::Broken),
                 Poll::Ready(None) => return (text, End::Clean),
                 Poll::Pending if pauses < 3 => pauses += 1,
@@ -241,7 +243,8 @@ fn equal_seeds_fire_alike_and_the_log_replays_them() {
         let faults = Faults::default();
         faults.on_any_write().probability(0.5).seed(seed).then(Fault::CommitThenDrop);
         let request = info("POST", "/api/v1/namespaces/a/configmaps");
-        let fired = (0..40).map(|_| matches!(faults.judge(&request, "", 7), Verdict::ServeThenDrop)).collect();
+        let fired =
+            (0..40).map(|_| matches!(faults.judge(&request, "", 7), Verdict::ServeThenDrop)).collect();
         (fired, faults.log().into_iter().map(|firing| firing.script).collect())
     };
     let (fired, script) = run(7);

@@ -85,7 +85,8 @@ impl Kit {
     #[track_caller]
     pub fn create<K: Kind>(&self, object: &K) -> impl Future<Output = K> {
         let call = self.call("create", object.meta().name.as_deref().unwrap_or_default());
-        let request = self.api::<K>(object.meta().namespace.as_deref()).create(&PostParams::default(), body(object));
+        let request =
+            self.api::<K>(object.meta().namespace.as_deref()).create(&PostParams::default(), body(object));
         async move { call.send(request).await }
     }
 
@@ -98,8 +99,11 @@ impl Kit {
     pub fn update<K: Kind>(&self, object: &K) -> impl Future<Output = K> {
         let name = object.meta().name.clone().unwrap_or_default();
         let call = self.call("update", &name);
-        let request =
-            self.api::<K>(object.meta().namespace.as_deref()).replace(&name, &PostParams::default(), body(object));
+        let request = self.api::<K>(object.meta().namespace.as_deref()).replace(
+            &name,
+            &PostParams::default(),
+            body(object),
+        );
         async move { call.send(request).await }
     }
 
@@ -149,7 +153,8 @@ impl Kit {
         let call = self.call("patch the status of", key);
         let (namespace, name) = split(key);
         let patch = Patch::Merge(serde_json::json!({ "status": status }));
-        let request = self.api::<K>(namespace).patch_subresource("status", name, &PatchParams::default(), &patch);
+        let request =
+            self.api::<K>(namespace).patch_subresource("status", name, &PatchParams::default(), &patch);
         async move { call.send(request).await }
     }
 

@@ -34,7 +34,8 @@ pub(super) fn show_all(kind: &str, objects: &[Value]) -> String {
         [] => "  last seen: nothing, it is not there\n".to_owned(),
         [one] => format!("  last seen, at version {}:\n{}", version(one), show(kind, one)),
         many => {
-            let shown: String = many.iter().take(SHOWN).map(|one| format!("  -\n{}", show(kind, one))).collect();
+            let shown: String =
+                many.iter().take(SHOWN).map(|one| format!("  -\n{}", show(kind, one))).collect();
             format!("  last seen, {} objects (the first {SHOWN} shown):\n{shown}", many.len())
         }
     }

@@ -53,7 +53,8 @@ async fn eventually_sees_creation_change_and_deletion() {
     });
     let value = |map: &ConfigMap| map.data.clone().unwrap_or_default().remove("k");
     assert!(server.eventually::<ConfigMap>("a", |map| map.is_some()).await.is_some());
-    let changed = server.eventually::<ConfigMap>("a", |map| map.and_then(value).as_deref() == Some("w")).await;
+    let changed =
+        server.eventually::<ConfigMap>("a", |map| map.and_then(value).as_deref() == Some("w")).await;
     assert_eq!(changed.and_then(|map| value(&map)).as_deref(), Some("w"));
     assert!(server.eventually::<ConfigMap>("a", |map| map.is_none()).await.is_none());
     visitor.await.unwrap();
@@ -78,11 +79,15 @@ async fn eventually_says_what_it_saw_last() {
     let server = ApiServer::in_memory().start().await;
     server.create(&config_map(None, "a")).await;
     let text = message(server.eventually::<ConfigMap>("default/a", |map| map.is_none())).await;
-    for part in ["ConfigMap default/a", "not as wanted within 60s", "last seen, at version", "k: v", "kit/tests.rs"] {
+    for part in
+        ["ConfigMap default/a", "not as wanted within 60s", "last seen, at version", "k: v", "kit/tests.rs"]
+    {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert!(!text.contains("managedFields"), "{text}");
-    let text = message(server.within(Duration::from_secs(5)).eventually::<Deployment>("none", |d| d.is_some())).await;
+    let text =
+        message(server.within(Duration::from_secs(5)).eventually::<Deployment>("none", |d| d.is_some()))
+            .await;
     assert!(text.contains("within 5s") && text.contains("it is not there"), "{text}");
 }
 

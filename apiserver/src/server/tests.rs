@@ -51,7 +51,10 @@ async fn ten_minutes_of_watching_pass_at_once() {
     let start = Instant::now();
     let (lines, clean) = read_all(&server.client(), &format!("{WATCH}&timeoutSeconds=600")).await;
     assert!(clean);
-    assert!(lines.iter().all(|line| line.contains("kube-root-ca.crt") || line.contains("BOOKMARK")), "{lines:?}");
+    assert!(
+        lines.iter().all(|line| line.contains("kube-root-ca.crt") || line.contains("BOOKMARK")),
+        "{lines:?}"
+    );
     assert_eq!(start.elapsed().as_secs(), 600);
 }
 
@@ -72,7 +75,8 @@ async fn tokens_tell_users_apart() {
 async fn half_of_the_lists_fail_and_no_retry_hides_it() {
     let server = ApiServer::in_memory().start().await;
     let api = maps(server.client());
-    let armed = server.faults().on(Verb::List, "configmaps").probability(0.5).seed(1).then(Fault::Status(503));
+    let armed =
+        server.faults().on(Verb::List, "configmaps").probability(0.5).seed(1).then(Fault::Status(503));
     let start = Instant::now();
     let mut failed = 0;
     for _ in 0..40 {
@@ -185,7 +189,8 @@ async fn over_http_a_client_lists_watches_and_is_cut() {
 #[tokio::test]
 async fn a_wrong_token_is_unauthorized_and_none_is_anonymous() {
     let server = ApiServer::http().start().await.unwrap();
-    let mut config = kube::Config::from_custom_kubeconfig(server.kubeconfig(), &Default::default()).await.unwrap();
+    let mut config =
+        kube::Config::from_custom_kubeconfig(server.kubeconfig(), &Default::default()).await.unwrap();
     config.auth_info = serde_json::from_value(json!({ "token": "wrong" })).unwrap();
     let wrong = kube::Client::try_from(config.clone()).unwrap();
     let refused = wrong.request::<Value>(get("/version")).await.unwrap_err();
@@ -246,7 +251,8 @@ async fn the_control_port_compacts_arms_and_lists() {
     assert!(send("POST", "/compact", "").await.starts_with("200"));
     assert!(send("POST", "/compact?revision=1", "").await.contains("\"resourceVersion\":\"1\""));
     assert!(send("POST", "/compact?revision=x", "").await.starts_with("400"));
-    let rule = r#"{"verb": "list", "resource": "configmaps", "times": 1, "fault": {"status": {"code": 500}}}"#;
+    let rule =
+        r#"{"verb": "list", "resource": "configmaps", "times": 1, "fault": {"status": {"code": 500}}}"#;
     assert!(send("POST", "/faults", rule).await.contains("\"armed\":1"));
     assert!(send("POST", "/faults", "{}").await.starts_with("400"));
     let refused = maps(server.client()).list(&ListParams::default()).await.unwrap_err();
