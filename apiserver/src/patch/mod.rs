@@ -6,4 +6,4 @@ mod strategic;
 
 pub(crate) use self::json::{JsonPatchError, json_patch, unknown_patch_fields};
 pub(crate) use self::merge::merge_patch;
-pub(crate) use self::strategic::{StrategicError, strategic_patch};
+pub(crate) use self::strategic::strategic_patch;

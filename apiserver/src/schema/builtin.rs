@@ -87,9 +87,13 @@ pub(super) fn find(group: &str, version: &str, kind: &str) -> Option<Schema> {
             roots.into_iter().map(|root| Schema { arena: Arc::clone(&arena), root, origin: Origin::BuiltIn });
         names.into_iter().zip(schemas).collect()
     });
-    let known =
-        KINDS.iter().find(|known| known.group == group && known.version == version && known.kind == kind)?;
-    SCHEMAS.get(known.definition).cloned()
+    SCHEMAS.get(definition_name(group, version, kind)?).cloned()
+}
+
+/// Names the definition of a built-in kind.
+pub(super) fn definition_name(group: &str, version: &str, kind: &str) -> Option<&'static str> {
+    let is_wanted = |known: &&BuiltIn| known.group == group && known.version == version && known.kind == kind;
+    KINDS.iter().find(is_wanted).map(|known| known.definition)
 }
 
 /// Holds every definition that the built-in kinds use, by its full name.

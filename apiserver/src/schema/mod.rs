@@ -13,9 +13,9 @@ mod validate;
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-pub(crate) use self::error::{FieldError, FieldReason};
+pub(crate) use self::error::FieldError;
 pub(crate) use self::node::{Kind, ListKind, MapKind, NodeRef};
 
 use self::node::{Arena, NodeId};
@@ -47,6 +47,18 @@ impl Schema {
         builtin::find(group, version, kind)
     }
 
+    /// Holds the published definitions of all built-in kinds, by full name, for OpenAPI documents.
+    ///
+    /// They refer to each other by `#/$defs/<name>`.
+    pub(crate) fn definitions() -> &'static Map<String, Value> {
+        builtin::definitions()
+    }
+
+    /// Names the definition of a built-in kind, such as `io.k8s.api.core.v1.Pod`.
+    pub(crate) fn definition_name(group: &str, version: &str, kind: &str) -> Option<&'static str> {
+        builtin::definition_name(group, version, kind)
+    }
+
     /// Reads what the definition of a built-in kind or struct says about a field; empty if nothing.
     pub(crate) fn description(definition: &str, field: &str) -> &'static str {
         builtin::description(definition, field)
@@ -72,8 +84,13 @@ impl Schema {
     ///
     /// Also drops nulls where the schema has neither `nullable` nor a default for them.
     pub(crate) fn prune(&self, object: &mut Value) {
-        prune::unknown(self.root(), object);
+        self.prune_unknown(object);
         prune::nulls(self.root(), object);
+    }
+
+    /// Removes the fields that the schema does not know, but no nulls: an apply may leave some to be refused.
+    pub(crate) fn prune_unknown(&self, object: &mut Value) {
+        prune::unknown(self.root(), object);
     }
 
     /// Reads an object of a built-in kind as its types do: unknown fields and nulls go.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::error::FieldReason;
 use super::*;
 
 fn custom(spec: Value) -> Schema {
@@ -441,6 +442,8 @@ fn every_built_in_kind_is_found_with_its_metadata() {
         let finalizers = metadata.property("finalizers").expect("finalizers");
         assert_eq!(*finalizers.list(), ListKind::Set);
         assert!(schema.is_builtin());
+        let name = Schema::definition_name(group, version, kind).expect("a definition");
+        assert!(Schema::definitions().contains_key(name));
     }
     assert!(Schema::builtin("", "v1", "Nonesuch").is_none());
 }

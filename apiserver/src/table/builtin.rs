@@ -117,6 +117,7 @@ pub(super) fn printer(group: &str, version: &str, kind: &str) -> Option<&'static
         ("batch", "v1", "Job") => &JOB,
         ("batch", "v1", "CronJob") => &CRON_JOB,
         ("coordination.k8s.io", "v1", "Lease") => &LEASE,
+        ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding") => &CLUSTER_ROLE_BINDING,
         ("rbac.authorization.k8s.io", "v1", "RoleBinding") => &ROLE_BINDING,
         _ => return None,
     };
@@ -302,6 +303,18 @@ static ROLE_BINDING: Printer = Printer {
         told("Users", "Users in the roleBinding").wide(),
         told("Groups", "Groups in the roleBinding").wide(),
         told("ServiceAccounts", "ServiceAccounts in the roleBinding").wide(),
+    ],
+    cells: kinds::role_binding,
+};
+
+static CLUSTER_ROLE_BINDING: Printer = Printer {
+    columns: &[
+        NAME,
+        col("Role", definition!("rbac.v1.ClusterRoleBinding"), "roleRef"),
+        AGE,
+        told("Users", "Users in the clusterRoleBinding").wide(),
+        told("Groups", "Groups in the clusterRoleBinding").wide(),
+        told("ServiceAccounts", "ServiceAccounts in the clusterRoleBinding").wide(),
     ],
     cells: kinds::role_binding,
 };

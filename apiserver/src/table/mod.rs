@@ -70,11 +70,7 @@ pub(crate) fn table(input: TableInput<'_>) -> Value {
     })
 }
 
-/// Reduces an object to its metadata, as `PartialObjectMetadata` of a version of `meta.k8s.io`.
-pub(crate) fn partial_metadata(object: &Value, version: &str) -> Value {
-    partial(object, &format!("meta.k8s.io/{version}"))
-}
-
+/// Reduces an object to its metadata.
 fn partial(object: &Value, api_version: &str) -> Value {
     let metadata = object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new()));
     json!({"kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": metadata})

@@ -117,6 +117,7 @@ fn every_built_in_column_is_described() {
         ("batch", "Job"),
         ("batch", "CronJob"),
         ("coordination.k8s.io", "Lease"),
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
         ("rbac.authorization.k8s.io", "RoleBinding"),
     ] {
         let columns = Columns::builtin(group, "v1", kind);

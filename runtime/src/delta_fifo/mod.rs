@@ -1,0 +1,121 @@
+//! Hands what reflectors read to the one consumer that applies it, in order and in batches.
+//!
+//! Producers never wait: a [`FifoSink`] is what a reflector writes to, one for each extent (a namespace, or all)
+//! that a cache is made of. The consumer pops batches. The queue never asks what is cached: a whole list travels
+//! as one delta, and the consumer works out what is missing from it.
+
+mod queue;
+mod sink;
+mod transform;
+
+#[cfg(test)]
+mod tests;
+
+pub use queue::{Batch, DeltaFifo};
+pub use sink::FifoSink;
+pub use transform::{Transform, Transformed};
+
+pub(crate) use transform::decoded;
+
+use std::{collections::HashSet, fmt, sync::Arc};
+
+use crate::{
+    list_watch::Item,
+    object::{Object, ObjectKey},
+    reflector::Epoch,
+};
+
+/// Says which part of a cache a reflector fills.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Extent {
+    /// All of it.
+    All,
+    /// One namespace.
+    Namespace(Arc<str>),
+}
+
+impl Extent {
+    /// Tells whether a key lies within.
+    pub fn holds(&self, key: &ObjectKey) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespace(namespace) => key.namespace() == Some(namespace),
+        }
+    }
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("everywhere"),
+            Self::Namespace(namespace) => write!(f, "in namespace {namespace}"),
+        }
+    }
+}
+
+/// One step from what was known to what is.
+///
+/// Added and modified are one: whether an object is new is known where it is cached, not where it is read.
+#[derive(Debug)]
+pub enum Delta<K> {
+    /// Added or changed.
+    Upserted(Item<K>),
+    /// Deleted; the item is the last state.
+    Deleted(Item<K>),
+    /// A whole list: what it does not hold is gone.
+    Replaced {
+        /// All there is within the extent.
+        items: Vec<Item<K>>,
+        /// The list's version.
+        resource_version: String,
+        /// Whether versions go on from those seen before.
+        epoch: Epoch,
+    },
+    /// Nothing changed up to this version.
+    Reached(String),
+    /// Every known object is to be shown again, except those that had a delta pending when that was asked for.
+    Sync(Sync),
+}
+
+/// What a resync shows, and to whom.
+#[derive(Debug)]
+pub struct Sync {
+    /// Who asked.
+    pub audience: Audience,
+    pub(super) pending: HashSet<ObjectKey>,
+    pub(super) replaced: Vec<Extent>,
+}
+
+impl Sync {
+    /// Tells whether a key had nothing pending, and so is shown.
+    pub fn shows(&self, key: &ObjectKey) -> bool {
+        !self.pending.contains(key) && !self.replaced.iter().any(|extent| extent.holds(key))
+    }
+}
+
+/// Says whom a resync is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Audience {
+    /// Handlers whose own resync period is over.
+    Due,
+    /// Everybody.
+    All,
+}
+
+/// A delta, and the extent it belongs to.
+#[derive(Debug)]
+pub struct Entry<K> {
+    /// Where it holds.
+    pub extent: Extent,
+    /// What happened.
+    pub delta: Delta<K>,
+}
+
+impl<K: Object> Entry<K> {
+    fn key(&self) -> Option<ObjectKey> {
+        match &self.delta {
+            Delta::Upserted(item) | Delta::Deleted(item) => item.key(),
+            Delta::Replaced { .. } | Delta::Reached(_) | Delta::Sync(_) => None,
+        }
+    }
+}

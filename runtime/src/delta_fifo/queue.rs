@@ -1,0 +1,290 @@
+//! The queue itself: what is pending, in which order, and what has been handled.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::Notify;
+
+use super::{Audience, Delta, Entry, Extent, FifoSink, Sync, Transform};
+use crate::{list_watch::Item, object::{Object, ObjectKey}};
+
+/// Queues deltas for one consumer.
+///
+/// - Deltas leave in the order in which they came. A batch holds at most the limit asked for; a replace is a
+///   batch of its own.
+/// - Nothing is folded but repeated deletes of one key, consecutive bookmarks, and resyncs that wait.
+/// - [`has_synced`](DeltaFifo::has_synced) is true once the first replace of *every* extent has been handled,
+///   that is: once the batch that held it was dropped.
+/// - Producers never wait, for the consumer or for each other's work.
+///
+/// Clones are the same queue. There is one consumer: two that pop at once share the deltas between them.
+pub struct DeltaFifo<K> {
+    shared: Arc<Shared<K>>,
+}
+
+pub(super) struct Shared<K> {
+    state: Mutex<State<K>>,
+    ready: Notify,
+}
+
+struct State<K> {
+    entries: VecDeque<Entry<K>>,
+    /// The sequence number of the first entry.
+    first: u64,
+    /// Per key: how many deltas wait, and the number of the last.
+    pending: HashMap<ObjectKey, Pending, foldhash::fast::FixedState>,
+    extents: Vec<(Extent, Replace)>,
+    closing: Closing,
+}
+
+struct Pending {
+    count: usize,
+    last: u64,
+}
+
+/// Follows the first replace of an extent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Replace {
+    Awaited,
+    Handled,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    Open,
+    Closed,
+}
+
+impl<K: Object> DeltaFifo<K> {
+    /// Creates an empty queue without extents.
+    pub fn new() -> Self {
+        let state = State {
+            entries: VecDeque::new(),
+            first: 0,
+            pending: HashMap::default(),
+            extents: Vec::new(),
+            closing: Closing::Open,
+        };
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), ready: Notify::new() }) }
+    }
+
+    /// Opens an extent; what is returned is what its reflector writes to.
+    ///
+    /// Extents must not overlap, and are all opened before the first is fed: from then on `has_synced` waits for
+    /// each of them.
+    pub fn sink(&self, extent: Extent, transform: Option<Transform<K>>) -> FifoSink<K> {
+        self.shared.lock().extents.push((extent.clone(), Replace::Awaited));
+        FifoSink::new(self.clone(), extent, transform)
+    }
+
+    /// Takes the next batch, waiting for one; `None` once the queue is closed and empty.
+    ///
+    /// Cancelling the wait loses nothing.
+    pub async fn pop(&self, limit: NonZeroUsize) -> Option<Batch<K>> {
+        loop {
+            {
+                let mut state = self.shared.lock();
+                if !state.entries.is_empty() {
+                    return Some(Batch::of(state.take(limit.get()), &self.shared));
+                }
+                if state.closing == Closing::Closed {
+                    return None;
+                }
+            }
+            self.shared.ready.notified().await;
+        }
+    }
+
+    /// Refuses what comes from now on, and wakes a consumer that waits.
+    pub fn close(&self) {
+        self.shared.lock().closing = Closing::Closed;
+        self.shared.ready.notify_one();
+    }
+
+    /// Tells whether the first replace of every extent has been handled.
+    pub fn has_synced(&self) -> bool {
+        let state = self.shared.lock();
+        !state.extents.is_empty() && state.extents.iter().all(|(_, replace)| *replace == Replace::Handled)
+    }
+
+    /// Counts the deltas that wait.
+    pub fn len(&self) -> usize {
+        self.shared.lock().entries.len()
+    }
+
+    /// Tells whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Asks for every known object to be shown again.
+    pub fn resync(&self, audience: Audience) {
+        self.shared.lock().sync(audience);
+        self.shared.ready.notify_one();
+    }
+
+    /// Queues deltas of one extent, in order.
+    pub(super) fn push(&self, extent: &Extent, deltas: impl IntoIterator<Item = Delta<K>>) {
+        {
+            let mut state = self.shared.lock();
+            for delta in deltas {
+                state.push(Entry { extent: extent.clone(), delta });
+            }
+        }
+        self.shared.ready.notify_one();
+    }
+}
+
+impl<K> Shared<K> {
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Object> State<K> {
+    fn push(&mut self, entry: Entry<K>) {
+        if self.closing == Closing::Closed || self.folds(&entry) {
+            return;
+        }
+        if let Some(key) = entry.key() {
+            let last = self.first + self.entries.len() as u64;
+            let pending = self.pending.entry(key).or_insert(Pending { count: 0, last });
+            *pending = Pending { count: pending.count + 1, last };
+        }
+        self.entries.push_back(entry);
+    }
+
+    /// Tells whether an entry adds nothing to what waits; a repeated delete leaves its version behind.
+    fn folds(&mut self, entry: &Entry<K>) -> bool {
+        match &entry.delta {
+            Delta::Reached(version) => self.reach(&entry.extent, version.clone()),
+            Delta::Deleted(item) if self.deletes_already(item) => {
+                if let Some(version) = item.resource_version() {
+                    self.push(Entry { extent: entry.extent.clone(), delta: Delta::Reached(version.to_owned()) });
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn reach(&mut self, extent: &Extent, version: String) -> bool {
+        match self.entries.back_mut() {
+            Some(Entry { extent: held, delta: Delta::Reached(reached) }) if held == extent => {
+                *reached = version;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Tells whether the last that waits for the key is the deletion of the same object, readable.
+    fn deletes_already(&self, item: &Item<K>) -> bool {
+        let last = item.key().and_then(|key| self.pending.get(&key)).map(|pending| pending.last - self.first);
+        match last.and_then(|at| self.entries.get(at as usize)).map(|entry| &entry.delta) {
+            Some(Delta::Deleted(held @ Item::Object(_))) => held.uid() == item.uid() || item.uid().is_none(),
+            _ => false,
+        }
+    }
+
+    fn sync(&mut self, audience: Audience) {
+        if self.closing == Closing::Closed {
+            return;
+        }
+        for entry in &mut self.entries {
+            if let Delta::Sync(held) = &mut entry.delta {
+                held.audience = held.audience.max(audience);
+                return;
+            }
+        }
+        let replaced = self.entries.iter().filter(|entry| matches!(entry.delta, Delta::Replaced { .. }));
+        let replaced = replaced.map(|entry| entry.extent.clone()).collect();
+        let pending = self.pending.keys().cloned().collect();
+        let delta = Delta::Sync(Sync { audience, pending, replaced });
+        self.entries.push_back(Entry { extent: Extent::All, delta });
+    }
+
+    /// Takes entries up to the limit; a replace only as the first and last.
+    fn take(&mut self, limit: usize) -> Vec<Entry<K>> {
+        let replaces = |entry: &Entry<K>| matches!(entry.delta, Delta::Replaced { .. });
+        let count = match self.entries.front() {
+            Some(first) if replaces(first) => 1,
+            _ => self.entries.iter().take(limit).take_while(|entry| !replaces(entry)).count(),
+        };
+        let taken: Vec<Entry<K>> = self.entries.drain(..count).collect();
+        self.first += count as u64;
+        for key in taken.iter().filter_map(Entry::key) {
+            self.settle(key);
+        }
+        taken
+    }
+
+    fn settle(&mut self, key: ObjectKey) {
+        use std::collections::hash_map::Entry::Occupied;
+        if let Occupied(mut pending) = self.pending.entry(key) {
+            pending.get_mut().count -= 1;
+            if pending.get().count == 0 {
+                pending.remove();
+            }
+        }
+    }
+}
+
+/// Deltas to handle; dropping it says that they were.
+pub struct Batch<K> {
+    entries: Vec<Entry<K>>,
+    replaced: Option<Extent>,
+    shared: Arc<Shared<K>>,
+}
+
+impl<K> Batch<K> {
+    fn of(entries: Vec<Entry<K>>, shared: &Arc<Shared<K>>) -> Self {
+        let replaces = |entry: &&Entry<K>| matches!(entry.delta, Delta::Replaced { .. });
+        let replaced = entries.iter().find(replaces).map(|entry| entry.extent.clone());
+        Self { entries, replaced, shared: shared.clone() }
+    }
+
+    /// Takes the deltas out; the batch stays behind to say when they are handled.
+    pub fn take(&mut self) -> Vec<Entry<K>> {
+        std::mem::take(&mut self.entries)
+    }
+}
+
+impl<K> Drop for Batch<K> {
+    fn drop(&mut self) {
+        let Some(replaced) = &self.replaced else { return };
+        for (extent, replace) in &mut self.shared.lock().extents {
+            if extent == replaced {
+                *replace = Replace::Handled;
+            }
+        }
+    }
+}
+
+impl<K: Object> Default for DeltaFifo<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K> Clone for DeltaFifo<K> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<K> fmt::Debug for DeltaFifo<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeltaFifo").field("waiting", &self.shared.lock().entries.len()).finish()
+    }
+}
+
+impl<K> fmt::Debug for Batch<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("deltas", &self.entries.len()).finish()
+    }
+}

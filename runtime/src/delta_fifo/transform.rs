@@ -1,0 +1,105 @@
+//! Changes objects on their way to the cache: once each, before anybody sees them.
+
+use std::{fmt, panic, sync::Arc};
+
+use kube::core::ObjectMeta;
+
+use crate::{
+    list_watch::{Identity, Item, RawObject, Unreadable},
+    object::{Object, ObjectKey},
+};
+
+type Change<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
+
+/// Changes an object in place before it is cached.
+///
+/// Typically drops what nobody reads, to save memory. Must leave the name, namespace, UID and resource version
+/// alone. A failure or a panic makes the object unreadable; an earlier state that is cached then stays, marked.
+pub struct Transform<K>(Arc<Change<K>>);
+
+/// What a transform may return: nothing, or a result.
+pub trait Transformed {
+    /// Turns into a result whose error is text.
+    fn into_outcome(self) -> Result<(), String>;
+}
+
+impl Transformed for () {
+    fn into_outcome(self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl<E: fmt::Display> Transformed for Result<(), E> {
+    fn into_outcome(self) -> Result<(), String> {
+        self.map_err(|error| error.to_string())
+    }
+}
+
+impl<K: Object> Transform<K> {
+    /// Takes a function that changes an object in place, and may fail.
+    pub fn new<T: Transformed>(change: impl Fn(&mut K) -> T + Send + Sync + 'static) -> Self {
+        Self(Arc::new(move |object| change(object).into_outcome()))
+    }
+
+    /// Changes what an item holds; an unreadable one passes through.
+    pub fn apply(&self, item: Item<K>) -> Item<K> {
+        let mut object = match decoded(item) {
+            Ok(object) => object,
+            Err(unreadable) => return Item::Unreadable(unreadable),
+        };
+        let identity = identity_of(object.meta());
+        // Unshared until it is queued, so that this copies nothing.
+        let target = Arc::make_mut(&mut object);
+        let outcome = panic::catch_unwind(panic::AssertUnwindSafe(|| (self.0)(target)))
+            .unwrap_or_else(|_| Err("it panicked".to_owned()));
+        let kept = identity.key == ObjectKey::of_meta(object.meta()) && identity.uid == object.meta().uid;
+        match outcome {
+            Ok(()) if kept => Item::Object(object),
+            Ok(()) => unreadable(identity, "the transform changed the object's identity".to_owned()),
+            Err(error) => unreadable(identity, format!("the transform failed: {error}")),
+        }
+    }
+}
+
+fn unreadable<K>(identity: Identity, error: String) -> Item<K> {
+    Item::Unreadable(Unreadable { identity, error })
+}
+
+/// Reads an item as an object, whatever form it travels in.
+pub(crate) fn decoded<K: Object>(item: Item<K>) -> Result<Arc<K>, Unreadable> {
+    match item {
+        Item::Object(object) if ObjectKey::of_meta(object.meta()).is_some() => Ok(object),
+        Item::Object(object) => {
+            Err(Unreadable { identity: identity_of(object.meta()), error: "the object has no name".to_owned() })
+        }
+        Item::Raw(RawObject { identity, json }) => serde_json::from_slice(&json).map(Arc::new).map_err(|error| {
+            // The error's own text may quote values of the object.
+            let error = format!("not as the type expects, at byte {} of line {}", error.column(), error.line());
+            Unreadable { identity, error }
+        }),
+        Item::Unreadable(unreadable) => Err(unreadable),
+    }
+}
+
+fn identity_of(meta: &ObjectMeta) -> Identity {
+    Identity {
+        key: ObjectKey::of_meta(meta),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        deletion_timestamp: meta.deletion_timestamp.as_ref().map(|time| time.0.to_string()),
+        finalizers: meta.finalizers.clone().unwrap_or_default(),
+        owners: meta.owner_references.clone().unwrap_or_default(),
+    }
+}
+
+impl<K> Clone for Transform<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K> fmt::Debug for Transform<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Transform")
+    }
+}

@@ -1,0 +1,321 @@
+//! Applies deltas to the store and works out what that changed: the only place that compares old with new.
+
+use std::{collections::HashSet, sync::Arc};
+
+use super::change::{AddOrigin, Change, Deleted, Progress, ProgressVia, Via};
+use crate::{
+    delta_fifo::{Audience, Delta, Entry, Extent, Sync, decoded},
+    list_watch::{Identity, Item, Unreadable},
+    object::{Kind, Object, ObjectKey, Version},
+    reflector::Epoch,
+    store::WriteBatch,
+};
+
+/// A change, whose it is, and who hears of it.
+pub(super) struct Effect<K> {
+    pub(super) key: ObjectKey,
+    pub(super) change: Change<K>,
+    pub(super) hearers: Hearers,
+}
+
+/// Says who hears of an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hearers {
+    /// Every observer and every handler.
+    All,
+    /// Every observer, and handlers whose resync is due: nothing really changed.
+    ObserversAndDue,
+    /// Only handlers whose resync is due.
+    Due,
+}
+
+/// What a batch of deltas did.
+pub(super) struct Applied<K> {
+    pub(super) effects: Vec<Effect<K>>,
+    pub(super) progress: Progress,
+    /// Items that could not even be named.
+    pub(super) nameless: Vec<(Extent, Arc<Unreadable>)>,
+    /// The extent that was replaced as a whole, if the batch was a replace.
+    pub(super) replaced: Option<Extent>,
+    /// Whether a resync was among them.
+    pub(super) resynced: Resynced,
+}
+
+/// Says whether a batch held a resync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resynced {
+    No,
+    Yes,
+}
+
+/// Applies deltas in order.
+///
+/// A watch event that shows an older version than the cached one of the same object is skipped: nobody sees time
+/// go backwards. A list is followed whatever its versions: it is the truth.
+pub(super) fn apply<K: Object>(
+    batch: &mut WriteBatch<K>,
+    entries: Vec<Entry<K>>,
+    kind: &Kind,
+    origin: AddOrigin,
+) -> Applied<K> {
+    let progress = Progress { version: None, via: ProgressVia::Watch };
+    let applied =
+        Applied { effects: Vec::new(), progress, nameless: Vec::new(), replaced: None, resynced: Resynced::No };
+    let mut applier = Applier { batch, kind, origin, via: Via::Watch, applied };
+    entries.into_iter().for_each(|entry| applier.entry(entry));
+    let Applier { batch, mut applied, .. } = applier;
+    applied.progress.version = batch.resource_version();
+    applied
+}
+
+struct Applier<'b, K> {
+    batch: &'b mut WriteBatch<K>,
+    kind: &'b Kind,
+    origin: AddOrigin,
+    via: Via,
+    applied: Applied<K>,
+}
+
+impl<K: Object> Applier<'_, K> {
+    fn entry(&mut self, Entry { extent, delta }: Entry<K>) {
+        match delta {
+            Delta::Upserted(item) => {
+                let version = version_of(&item);
+                self.upsert(&extent, item);
+                self.reach(&extent, version);
+            }
+            Delta::Deleted(item) => {
+                let version = version_of(&item);
+                self.delete(&extent, item, version);
+                self.reach(&extent, version);
+            }
+            Delta::Replaced { items, resource_version, epoch } => {
+                self.via = Via::Replace;
+                self.replace(&extent, items);
+                self.batch.set_version(&extent, resource_version.parse().ok());
+                self.applied.progress.via = match epoch {
+                    Epoch::Same => ProgressVia::Replace,
+                    Epoch::New => ProgressVia::NewEpoch,
+                };
+                self.applied.replaced = Some(extent);
+                self.via = Via::Watch;
+            }
+            Delta::Reached(resource_version) => self.reach(&extent, resource_version.parse().ok()),
+            Delta::Sync(sync) => self.sync(&sync),
+        }
+    }
+
+    /// Advances the version; within an epoch it never falls.
+    fn reach(&mut self, extent: &Extent, version: Option<Version>) {
+        let reached = self.batch.version(extent);
+        if version > reached {
+            self.batch.set_version(extent, version);
+        }
+    }
+
+    fn upsert(&mut self, extent: &Extent, item: Item<K>) -> Option<ObjectKey> {
+        match decoded(item) {
+            Ok(object) => Some(self.upsert_object(object)),
+            Err(unreadable) => self.upsert_unreadable(extent, unreadable),
+        }
+    }
+
+    fn upsert_object(&mut self, object: Arc<K>) -> ObjectKey {
+        let key = ObjectKey::of(&*object);
+        let old = self.batch.get(&key).cloned();
+        let (version, uid) = (Version::of_meta(object.meta()), object.meta().uid.clone());
+        if self.is_stale(&key, version) {
+            tracing::debug!(kind = %self.kind, object = %key, "older than what is cached; skipped");
+            return key;
+        }
+        let mark = self.batch.clear_unreadable(&key);
+        let via = self.via;
+        match old {
+            Some(old) if same_uid(old.meta().uid.as_deref(), uid.as_deref()) => {
+                self.batch.upsert(object.clone());
+                match same_version(&*old, &*object) && mark.is_none() {
+                    true => self.tell(key.clone(), Change::Unchanged { object }, Hearers::ObserversAndDue),
+                    false => self.tell(key.clone(), Change::Updated { old, new: object, via }, Hearers::All),
+                }
+            }
+            old => {
+                self.succeed(&key, old, mark, uid.as_deref());
+                self.batch.upsert(object.clone());
+                let origin = self.origin;
+                self.tell(key.clone(), Change::Added { object, origin, via }, Hearers::All);
+            }
+        }
+        key
+    }
+
+    fn upsert_unreadable(&mut self, extent: &Extent, unreadable: Unreadable) -> Option<ObjectKey> {
+        let Some(key) = unreadable.identity.key.clone() else {
+            tracing::warn!(kind = %self.kind, error = unreadable.error, "an object can't be read, nor its name");
+            self.applied.nameless.push((extent.clone(), Arc::new(unreadable)));
+            return None;
+        };
+        let Identity { uid, resource_version, .. } = &unreadable.identity;
+        if self.is_stale(&key, resource_version.as_deref().and_then(|version| version.parse().ok())) {
+            return Some(key);
+        }
+        let mark = self.batch.unreadable(&key).cloned();
+        if mark.as_ref().is_some_and(|mark| mark.identity.uid == *uid && same_state(mark, &unreadable)) {
+            return Some(key);
+        }
+        tracing::warn!(kind = %self.kind, object = %key, error = unreadable.error, "an object can't be read");
+        let kept = self.batch.get(&key).cloned();
+        let kept = match kept {
+            Some(kept) if same_uid(kept.meta().uid.as_deref(), uid.as_deref()) => Some(kept),
+            kept => {
+                self.succeed(&key, kept, mark, uid.as_deref());
+                self.batch.delete(&key);
+                None
+            }
+        };
+        let unreadable = Arc::new(unreadable);
+        self.batch.mark_unreadable(&key, unreadable.clone());
+        let via = self.via;
+        self.tell(key.clone(), Change::Unreadable { unreadable, kept, via }, Hearers::All);
+        Some(key)
+    }
+
+    /// Tells of the end of whoever bore the name before, if that was another object.
+    fn succeed(
+        &mut self,
+        key: &ObjectKey,
+        old: Option<Arc<K>>,
+        mark: Option<Arc<Unreadable>>,
+        uid: Option<&str>,
+    ) {
+        let deleted = match (old, mark) {
+            (Some(old), _) => Deleted::Inferred(old),
+            (None, Some(mark)) if !same_uid(mark.identity.uid.as_deref(), uid) => undecoded(key, &mark.identity),
+            (None, _) => return,
+        };
+        let via = self.via;
+        self.tell(key.clone(), Change::Deleted { deleted, version: None, via }, Hearers::All);
+    }
+
+    fn delete(&mut self, extent: &Extent, item: Item<K>, version: Option<Version>) {
+        let last = decoded(item);
+        let identity = match &last {
+            Ok(object) => (ObjectKey::of_meta(object.meta()), object.meta().uid.clone()),
+            Err(unreadable) => (unreadable.identity.key.clone(), unreadable.identity.uid.clone()),
+        };
+        let (Some(key), uid) = identity else {
+            tracing::warn!(kind = %self.kind, "a deletion can't be read, nor the object's name");
+            self.applied.nameless.extend(last.err().map(|unreadable| (extent.clone(), Arc::new(unreadable))));
+            return;
+        };
+        let cached = self.cached_identity(&key);
+        let told = version.is_some() && version <= self.batch.version(extent);
+        match cached {
+            None if told => return, // a duplicate: this deletion was told before
+            Some((held, _)) if !same_uid(held.as_deref(), uid.as_deref()) => {
+                if told {
+                    return; // it ended before the one that bears the name now began
+                }
+                self.forget(&key, Via::Watch);
+            }
+            _ => {}
+        }
+        let cached = self.batch.delete(&key);
+        self.batch.clear_unreadable(&key);
+        let deleted = match (last, cached) {
+            (Ok(object), _) => Deleted::Final(object),
+            (Err(_), Some(cached)) => Deleted::Inferred(cached),
+            (Err(unreadable), None) => undecoded(&key, &unreadable.identity),
+        };
+        self.tell(key, Change::Deleted { deleted, version, via: Via::Watch }, Hearers::All);
+    }
+
+    /// Follows a list: shows what it holds, and infers that the rest of the extent is gone.
+    fn replace(&mut self, extent: &Extent, items: Vec<Item<K>>) {
+        let mut listed = HashSet::with_capacity(items.len());
+        let mut named = true;
+        for item in items {
+            match self.upsert(extent, item) {
+                Some(key) => drop(listed.insert(key)),
+                None => named = false,
+            }
+        }
+        if !named {
+            tracing::warn!(kind = %self.kind, %extent, "a list holds objects without a name; no deletion inferred");
+            return;
+        }
+        for key in self.batch.keys(extent).iter().filter(|key| !listed.contains(key)) {
+            self.forget(key, Via::Replace);
+        }
+    }
+
+    /// Takes out what is cached under a key, and tells that it must be gone.
+    fn forget(&mut self, key: &ObjectKey, via: Via) {
+        let (cached, mark) = (self.batch.delete(key), self.batch.clear_unreadable(key));
+        let deleted = match (cached, mark) {
+            (Some(cached), _) => Deleted::Inferred(cached),
+            (None, Some(mark)) => undecoded(key, &mark.identity),
+            (None, None) => return,
+        };
+        self.tell(key.clone(), Change::Deleted { deleted, version: None, via }, Hearers::All);
+    }
+
+    fn sync(&mut self, sync: &Sync) {
+        self.applied.resynced = Resynced::Yes;
+        let hearers = match sync.audience {
+            Audience::Due => Hearers::Due,
+            Audience::All => Hearers::All,
+        };
+        for key in self.batch.keys(&Extent::All).into_iter().filter(|key| sync.shows(key)) {
+            if let Some(object) = self.batch.get(&key).cloned() {
+                self.tell(key, Change::Unchanged { object }, hearers);
+            }
+        }
+    }
+
+    /// Tells whether a watch event is behind what is known of the same object or of its successor.
+    fn is_stale(&self, key: &ObjectKey, version: Option<Version>) -> bool {
+        let held = self.cached_identity(key).and_then(|(_, version)| version);
+        self.via == Via::Watch && version.is_some() && version < held
+    }
+
+    /// Reads UID and version of what is cached under a key; of the mark, where there is one.
+    fn cached_identity(&self, key: &ObjectKey) -> Option<(Option<String>, Option<Version>)> {
+        let of_mark = |mark: &Arc<Unreadable>| {
+            let version = mark.identity.resource_version.as_deref().and_then(|version| version.parse().ok());
+            (mark.identity.uid.clone(), version)
+        };
+        let of_object = |object: &Arc<K>| (object.meta().uid.clone(), Version::of_meta(object.meta()));
+        self.batch.unreadable(key).map(of_mark).or_else(|| self.batch.get(key).map(of_object))
+    }
+
+    fn tell(&mut self, key: ObjectKey, change: Change<K>, hearers: Hearers) {
+        self.applied.effects.push(Effect { key, change, hearers });
+    }
+}
+
+fn undecoded<K>(key: &ObjectKey, identity: &Identity) -> Deleted<K> {
+    Deleted::Undecoded { key: key.clone(), uid: identity.uid.clone(), owners: identity.owners.clone() }
+}
+
+fn version_of<K: Object>(item: &Item<K>) -> Option<Version> {
+    item.resource_version().and_then(|version| version.parse().ok())
+}
+
+/// Tells whether two UIDs may be one object's; one that is not known contradicts nothing.
+fn same_uid(one: Option<&str>, other: Option<&str>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    }
+}
+
+/// Tells whether two states have one version; an empty version is like no other.
+fn same_version<K: Object>(old: &K, new: &K) -> bool {
+    let version = |object: &K| object.meta().resource_version.clone().filter(|version| !version.is_empty());
+    version(old).is_some_and(|old| Some(old) == version(new))
+}
+
+fn same_state(mark: &Unreadable, unreadable: &Unreadable) -> bool {
+    let version = &mark.identity.resource_version;
+    version.is_some() && *version == unreadable.identity.resource_version
+}

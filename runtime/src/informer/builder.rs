@@ -1,0 +1,218 @@
+//! Says what an informer asks for, and finds or builds the one that answers.
+
+use std::{any::TypeId, collections::BTreeSet, fmt, sync::Arc};
+
+use super::{
+    core::{Feed, Parts},
+    factory::SharedInformerFactory,
+    handler::EventHandler,
+    question::{Function, Question},
+    registration::Registration,
+    shared::{HandlerBuilder, SharedInformer},
+    watched::{Form, Watched},
+};
+use crate::{
+    delta_fifo::{Extent, Transform, Transformed},
+    list_watch::{ClientListWatch, ListOptions, ManagedFields, Representation},
+    object::Scope,
+    reflector::{FirstList, ReflectorConfig},
+    store::{InvalidSelector, Selector},
+};
+
+/// Asks a factory for an informer.
+///
+/// Two that ask the same get the same informer; anything that an answer depends on makes a question of its own.
+#[must_use = "nothing is watched until the informer is built"]
+pub struct InformerBuilder<W: Watched> {
+    factory: SharedInformerFactory,
+    asked: W::Question,
+    question: Question,
+    transform: Option<Transform<W::Object>>,
+    hook: Option<Hook>,
+}
+
+type Hook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
+
+/// Says that a name stands for another function already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} names another function in this factory already: one name, one function")]
+pub struct NameTaken(pub(super) String);
+
+impl<W: Watched> InformerBuilder<W> {
+    pub(super) fn new(factory: SharedInformerFactory, asked: W::Question) -> Self {
+        let question = Question {
+            marker: TypeId::of::<W>(),
+            kind: W::kind(&asked),
+            form: W::form(),
+            namespaces: BTreeSet::new(),
+            labels: Selector::default(),
+            fields: Default::default(),
+            first_list: FirstList::default(),
+            page_size: None,
+            managed_fields: ManagedFields::default(),
+            transform: Function::None,
+            hook: Function::None,
+        };
+        Self { factory, asked, question, transform: None, hook: None }
+    }
+
+    /// Keeps to a namespace; called again, to several, merged into one cache.
+    ///
+    /// Means nothing for a cluster-scoped kind, which the log then says.
+    pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
+        match self.question.kind.scope {
+            Scope::Namespaced => drop(self.question.namespaces.insert(namespace.into())),
+            Scope::Cluster => tracing::warn!(kind = %self.question.kind, "cluster-scoped: namespace left out"),
+        }
+        self
+    }
+
+    /// Keeps to the objects whose labels match, in Kubernetes' syntax.
+    ///
+    /// # Errors
+    /// The selector can't be read.
+    pub fn label_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
+        self.question.labels = selector.parse()?;
+        Ok(self)
+    }
+
+    /// Keeps to the objects whose fields match, in Kubernetes' syntax; the server knows only some fields.
+    ///
+    /// # Errors
+    /// The selector can't be read.
+    pub fn field_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
+        self.question.fields = selector.parse()?;
+        Ok(self)
+    }
+
+    /// Lists in pages of this size, instead of as a stream.
+    pub fn page_size(mut self, size: u32) -> Self {
+        self.question.page_size = Some(size);
+        if self.question.first_list == FirstList::Streaming {
+            self.question.first_list = FirstList::Paged;
+        }
+        self
+    }
+
+    /// Takes the first list at whatever version the server has at hand: cheap, and possibly stale.
+    pub fn any_version(mut self) -> Self {
+        self.question.first_list = FirstList::AnyVersion;
+        self
+    }
+
+    /// Decodes and keeps managedFields, which are dropped otherwise.
+    pub fn keep_managed_fields(mut self) -> Self {
+        self.question.managed_fields = ManagedFields::Keep;
+        self
+    }
+
+    /// Changes each object before it is cached; such an informer is shared with nobody.
+    pub fn transform<T: Transformed>(
+        mut self,
+        change: impl Fn(&mut W::Object) -> T + Send + Sync + 'static,
+    ) -> Self {
+        self.transform = Some(Transform::new(change));
+        self.question.transform = Function::Unnamed;
+        self
+    }
+
+    /// Changes each object before it is cached; the name makes the informer one that can be shared.
+    ///
+    /// # Errors
+    /// The name stands for another function in this factory.
+    pub fn named_transform<T, F>(mut self, name: &str, change: F) -> Result<Self, NameTaken>
+    where
+        T: Transformed,
+        F: Fn(&mut W::Object) -> T + Send + Sync + 'static,
+    {
+        let name = self.factory.name_function(name, TypeId::of::<F>())?;
+        self.transform = Some(Transform::new(change));
+        self.question.transform = Function::Named(name);
+        Ok(self)
+    }
+
+    /// Changes the options of every list and watch; such an informer is shared with nobody.
+    pub fn options_hook(mut self, hook: impl Fn(&mut ListOptions) + Send + Sync + 'static) -> Self {
+        self.hook = Some(Arc::new(hook));
+        self.question.hook = Function::Unnamed;
+        self
+    }
+
+    /// Changes the options of every list and watch; the name makes the informer one that can be shared.
+    ///
+    /// # Errors
+    /// The name stands for another function in this factory.
+    pub fn named_options_hook<F>(mut self, name: &str, hook: F) -> Result<Self, NameTaken>
+    where
+        F: Fn(&mut ListOptions) + Send + Sync + 'static,
+    {
+        let name = self.factory.name_function(name, TypeId::of::<F>())?;
+        self.hook = Some(Arc::new(hook));
+        self.question.hook = Function::Named(name);
+        Ok(self)
+    }
+
+    /// Finds the informer that answers this question, or builds it; a factory's `start` starts it.
+    pub fn build(self) -> SharedInformer<W> {
+        let factory = self.factory.clone();
+        let question = self.question.clone();
+        factory.find_or_build(question, self.asked.clone(), |stop, tasks| Parts {
+            kind: self.question.kind.clone(),
+            indexes: W::indexes(),
+            feeds: self.question.extents().into_iter().map(|extent| self.feed(extent)).collect(),
+            transform: self.transform.clone(),
+            stop,
+            tasks,
+        })
+    }
+
+    /// Builds the informer and returns its reader.
+    pub fn lister(self) -> W::Lister {
+        self.build().lister()
+    }
+
+    /// Builds the informer and begins a handler.
+    pub fn handler(self) -> HandlerBuilder<W> {
+        self.build().handler()
+    }
+
+    /// Builds the informer and registers a handler.
+    pub fn add_handler(self, handler: impl EventHandler<W::Object>) -> Registration {
+        self.build().add_handler(handler)
+    }
+
+    fn feed(&self, extent: Extent) -> Feed<W::Object> {
+        let question = &self.question;
+        let mut source = ClientListWatch::new(self.factory.client(), question.kind.clone())
+            .managed_fields(question.managed_fields)
+            .representation(match question.form {
+                Form::Whole => Representation::Whole,
+                Form::Metadata => Representation::Metadata,
+            });
+        if let Extent::Namespace(namespace) = &extent {
+            source = source.namespace(&**namespace);
+        }
+        if !question.labels.is_everything() {
+            source = source.label_selector(question.labels.to_string());
+        }
+        if !question.fields.is_everything() {
+            source = source.field_selector(question.fields.to_string());
+        }
+        if let Some(hook) = self.hook.clone() {
+            source = source.options_hook(move |options| hook(options));
+        }
+        let config = ReflectorConfig {
+            name: question.kind.to_string().into(),
+            first_list: question.first_list,
+            page_size: question.page_size,
+            ..self.factory.reflector_config()
+        };
+        Feed::reflecting(extent, source, config)
+    }
+}
+
+impl<W: Watched> fmt::Debug for InformerBuilder<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerBuilder").field("asked", &self.asked).field("question", &self.question).finish()
+    }
+}

@@ -1,0 +1,184 @@
+//! What an informer tells those who look on as each change is applied.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use crate::{
+    list_watch::Unreadable,
+    object::{Object, ObjectKey, Version},
+};
+
+/// An object that is gone, and how that is known.
+#[derive(Debug)]
+pub enum Deleted<K> {
+    /// The server told of the deletion; this is the last state.
+    Final(Arc<K>),
+    /// Missing after a relist; this is the last known state, possibly not the last one there was.
+    Inferred(Arc<K>),
+    /// It never decoded, or too many deletions wait to be told: no more than this is known.
+    Undecoded {
+        /// Whose deletion it is.
+        key: ObjectKey,
+        /// The UID, where it could be read.
+        uid: Option<String>,
+        /// The owners, where they could be read.
+        owners: Vec<OwnerReference>,
+    },
+}
+
+impl<K> Clone for Deleted<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Final(object) => Self::Final(object.clone()),
+            Self::Inferred(object) => Self::Inferred(object.clone()),
+            Self::Undecoded { key, uid, owners } => {
+                Self::Undecoded { key: key.clone(), uid: uid.clone(), owners: owners.clone() }
+            }
+        }
+    }
+}
+
+impl<K: Object> Deleted<K> {
+    /// Returns whose deletion it is.
+    pub fn key(&self) -> ObjectKey {
+        match self {
+            Self::Final(object) | Self::Inferred(object) => ObjectKey::of(&**object),
+            Self::Undecoded { key, .. } => key.clone(),
+        }
+    }
+
+    /// Returns the UID of what is gone, where it is known.
+    pub fn uid(&self) -> Option<&str> {
+        match self {
+            Self::Final(object) | Self::Inferred(object) => object.meta().uid.as_deref(),
+            Self::Undecoded { uid, .. } => uid.as_deref(),
+        }
+    }
+
+    /// Returns the last known state, if it was ever decoded.
+    pub fn last_state(&self) -> Option<&Arc<K>> {
+        match self {
+            Self::Final(object) | Self::Inferred(object) => Some(object),
+            Self::Undecoded { .. } => None,
+        }
+    }
+
+    /// Returns the owners of what is gone.
+    pub fn owners(&self) -> &[OwnerReference] {
+        match self {
+            Self::Final(object) | Self::Inferred(object) => {
+                object.meta().owner_references.as_deref().unwrap_or_default()
+            }
+            Self::Undecoded { owners, .. } => owners,
+        }
+    }
+}
+
+/// Says where an added object came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AddOrigin {
+    /// It was there when the cache, or the handler, started.
+    InitialList,
+    /// It came later.
+    Watch,
+}
+
+impl std::fmt::Display for AddOrigin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::InitialList => "initial list",
+            Self::Watch => "watch",
+        })
+    }
+}
+
+/// Says how a change became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// A watch event: the change and its version are exactly known.
+    Watch,
+    /// A list that replaced the cache: what happened in between is not known.
+    Replace,
+    /// The cache, shown to somebody who came late.
+    Replay,
+}
+
+/// One change of the cache, after it was made.
+#[derive(Debug)]
+pub enum Change<K> {
+    /// An object is there that was not.
+    Added {
+        /// The object.
+        object: Arc<K>,
+        /// Part of the first list, or new.
+        origin: AddOrigin,
+        /// How it became known.
+        via: Via,
+    },
+    /// An object has another version.
+    Updated {
+        /// Before.
+        old: Arc<K>,
+        /// After.
+        new: Arc<K>,
+        /// How it became known.
+        via: Via,
+    },
+    /// Shown again without a change: a resync, or the same version after a relist.
+    Unchanged {
+        /// The object.
+        object: Arc<K>,
+    },
+    /// An object is gone.
+    Deleted {
+        /// What is known of it.
+        deleted: Deleted<K>,
+        /// The version of the deletion, where a watch told it.
+        version: Option<Version>,
+        /// How it became known.
+        via: Via,
+    },
+    /// An object is there in a state that could not be read.
+    Unreadable {
+        /// What could be read, and why not the rest.
+        unreadable: Arc<Unreadable>,
+        /// The earlier version that stays in the cache, now outdated.
+        kept: Option<Arc<K>>,
+        /// How it became known.
+        via: Via,
+    },
+}
+
+/// Says how far the cache has been brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The version that the cache shows at least; `None` while unknown or opaque.
+    pub version: Option<Version>,
+    /// How it got there.
+    pub via: ProgressVia,
+}
+
+/// Says what brought the cache to a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgressVia {
+    /// Watch events or a bookmark: every change up to there was told.
+    Watch,
+    /// A list: changes in between may never have been seen.
+    Replace,
+    /// A list of a server that lost its history: earlier versions mean nothing any more.
+    NewEpoch,
+}
+
+/// Looks on as an informer applies changes: no buffer, no task, nothing is left out.
+///
+/// Called from the informer's own task, in order, after the cache and its indexes have changed. Must return at
+/// once: everything else waits. A panic is contained and counted. This is what controllers use; handlers, which
+/// may be slow, are [`EventHandler`](super::EventHandler)s.
+pub trait Observer<K>: Send + Sync + 'static {
+    /// Sees one change.
+    fn changed(&self, change: &Change<K>);
+
+    /// Hears how far the cache has been brought, after all changes up to there were shown.
+    fn progressed(&self, _progress: Progress) {}
+}

@@ -1,0 +1,258 @@
+//! What an informer's handles, tasks and registrations share, and how it starts and stops.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::future::BoxFuture;
+use tokio::sync::Notify;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    handler::EventHandler,
+    latch::Latch,
+    listener::Listener,
+    processor::{Looker, Processor},
+    registration::{Keeper, Slot},
+    sync_state::{Health, SyncPhase, SyncState},
+};
+use crate::{
+    delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
+    list_watch::{Item, ListerWatcher},
+    object::{Kind, Object},
+    reflector::{Epoch, FetchReport, Reflector, ReflectorConfig, ReflectorStore, StoreChange},
+    store::{IndexDefinition, Indexer},
+};
+
+/// Where a part of the cache comes from: an extent, and what fills it until it is cancelled.
+pub(super) struct Feed<K> {
+    pub(super) extent: Extent,
+    pub(super) run: Box<dyn FnOnce(Arc<Intake<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send>,
+}
+
+impl<K: Object> Feed<K> {
+    /// Feeds by listing and watching a source.
+    pub(super) fn reflecting<L: ListerWatcher<K>>(extent: Extent, source: L, config: ReflectorConfig) -> Self {
+        let run = move |intake, stop| -> BoxFuture<'static, ()> {
+            Box::pin(async move { Reflector::new(source, intake, config).run(stop).await })
+        };
+        Self { extent, run: Box::new(run) }
+    }
+}
+
+/// Takes what a reflector reads: objects go to the queue, reports to the informer's health.
+pub(super) struct Intake<K> {
+    sink: FifoSink<K>,
+    health: Arc<Health>,
+}
+
+impl<K: Object> ReflectorStore<K> for Intake<K> {
+    fn replace(&self, items: Vec<Item<K>>, resource_version: &str, epoch: Epoch) {
+        self.sink.replace(items, resource_version, epoch);
+    }
+
+    fn apply(&self, changes: Vec<StoreChange<K>>) {
+        self.sink.apply(changes);
+    }
+
+    fn resync(&self) {
+        self.sink.resync();
+    }
+
+    fn report(&self, report: FetchReport) {
+        self.health.report(self.sink.extent(), &report);
+    }
+}
+
+/// What somebody wants of the processor.
+pub(super) enum Command<K> {
+    /// A handler comes.
+    Join(Arc<Listener<K>>, Box<dyn EventHandler<K>>),
+    /// An observer comes.
+    Look(Looker<K>),
+    /// Somebody was removed.
+    Sweep,
+}
+
+/// The informer without its users; its tasks hold it.
+pub(super) struct Core<K> {
+    pub(super) kind: Kind,
+    pub(super) indexer: Indexer<K>,
+    pub(super) fifo: DeltaFifo<K>,
+    pub(super) health: Arc<Health>,
+    pub(super) synced: Latch,
+    pub(super) stop: CancellationToken,
+    pub(super) tasks: TaskTracker,
+    /// Something is in the inbox.
+    pub(super) wake: Notify,
+    inbox: Mutex<Inbox<K>>,
+}
+
+struct Inbox<K> {
+    commands: Vec<Command<K>>,
+    feeds: Vec<(Feed<K>, FifoSink<K>)>,
+    life: Life,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Unborn,
+    Running,
+    Over,
+}
+
+/// What an informer is made of.
+pub(super) struct Parts<K> {
+    pub(super) kind: Kind,
+    pub(super) indexes: Vec<IndexDefinition<K>>,
+    pub(super) feeds: Vec<Feed<K>>,
+    pub(super) transform: Option<Transform<K>>,
+    pub(super) stop: CancellationToken,
+    pub(super) tasks: TaskTracker,
+}
+
+impl<K: Object> Core<K> {
+    pub(super) fn new(parts: Parts<K>) -> Arc<Self> {
+        let Parts { kind, indexes, feeds, transform, stop, tasks } = parts;
+        let (indexer, fifo) = (Indexer::new(), DeltaFifo::new());
+        for definition in indexes {
+            if let Err(error) = indexer.add_index(definition) {
+                tracing::error!(%kind, %error, "index left out");
+            }
+        }
+        indexer.write(|batch| feeds.iter().for_each(|feed| batch.set_version(&feed.extent, None)));
+        let sink = |feed: Feed<K>| {
+            let sink = fifo.sink(feed.extent.clone(), transform.clone());
+            (feed, sink)
+        };
+        let inbox = Inbox { commands: Vec::new(), feeds: feeds.into_iter().map(sink).collect(), life: Life::Unborn };
+        Arc::new(Self {
+            kind,
+            indexer,
+            fifo,
+            health: Arc::default(),
+            synced: Latch::default(),
+            stop,
+            tasks,
+            wake: Notify::new(),
+            inbox: Mutex::new(inbox),
+        })
+    }
+
+    /// Starts the tasks, unless they were started before.
+    pub(super) fn start(self: &Arc<Self>) {
+        let feeds = {
+            let mut inbox = self.inbox();
+            if inbox.life != Life::Unborn || self.stop.is_cancelled() {
+                return;
+            }
+            inbox.life = Life::Running;
+            std::mem::take(&mut inbox.feeds)
+        };
+        self.tasks.spawn(Processor::new(self.clone()).run());
+        for (feed, sink) in feeds {
+            let intake = Arc::new(Intake { sink, health: self.health.clone() });
+            self.tasks.spawn((feed.run)(intake, self.stop.clone()));
+        }
+        self.wake.notify_one();
+    }
+
+    /// Stops the tasks, or sees to it that they never start.
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+        let unborn = self.inbox().life == Life::Unborn;
+        if unborn {
+            self.close_inbox();
+        }
+    }
+
+    /// Hands a command to the processor; refused once the informer is over.
+    pub(super) fn send(&self, command: Command<K>) {
+        let refused = {
+            let mut inbox = self.inbox();
+            match inbox.life == Life::Over || self.stop.is_cancelled() {
+                true => Some(command),
+                false => {
+                    inbox.commands.push(command);
+                    None
+                }
+            }
+        };
+        match refused {
+            Some(command) => self.refuse(command),
+            None => self.wake.notify_one(),
+        }
+    }
+
+    pub(super) fn commands(&self) -> Vec<Command<K>> {
+        std::mem::take(&mut self.inbox().commands)
+    }
+
+    /// Refuses what is in the inbox, and whatever comes.
+    pub(super) fn close_inbox(&self) {
+        let (commands, feeds) = {
+            let mut inbox = self.inbox();
+            inbox.life = Life::Over;
+            (std::mem::take(&mut inbox.commands), std::mem::take(&mut inbox.feeds))
+        };
+        drop(feeds);
+        commands.into_iter().for_each(|command| self.refuse(command));
+    }
+
+    pub(super) fn state(&self) -> SyncState {
+        let lister = self.indexer.lister();
+        let mut unreadable = lister.unreadable_or_outdated();
+        unreadable.extend(self.health.nameless());
+        let phase = match self.inbox().life {
+            _ if self.stop.is_cancelled() => SyncPhase::Stopped,
+            Life::Unborn => SyncPhase::NotStarted,
+            Life::Running if self.synced.is_set() => SyncPhase::Synced,
+            Life::Running => SyncPhase::Syncing,
+            Life::Over => SyncPhase::Stopped,
+        };
+        SyncState {
+            kind: self.kind.clone(),
+            phase,
+            failure: self.health.failure(),
+            unreadable,
+            resource_version: lister.resource_version(),
+        }
+    }
+
+    fn refuse(&self, command: Command<K>) {
+        match command {
+            Command::Join(listener, _) => listener.remove(),
+            Command::Look(looker) => looker.watcher.removed.set(),
+            Command::Sweep => return,
+        }
+        tracing::warn!(kind = %self.kind, "the informer was stopped: a handler was refused");
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox<K>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What users hold, directly or in a lister or registration; with the last one the informer stops.
+pub(super) struct Handle<K: Object> {
+    pub(super) core: Arc<Core<K>>,
+}
+
+impl<K: Object> Keeper for Handle<K> {
+    fn sweep(&self) {
+        self.core.send(Command::Sweep);
+    }
+}
+
+impl<K: Object> Drop for Handle<K> {
+    fn drop(&mut self) {
+        self.core.stop();
+    }
+}
+
+impl<K: Object> fmt::Debug for Handle<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("kind", &self.core.kind).finish()
+    }
+}

@@ -1,0 +1,233 @@
+//! Hands out one informer a question, starts and stops them together.
+
+use std::{
+    any::{Any, TypeId},
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use kube::Client;
+use tokio::time::Instant;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    builder::{InformerBuilder, NameTaken},
+    core::{Handle, Parts},
+    question::Question,
+    shared::SharedInformer,
+    sync_state::{NotSynced, SyncState},
+    watched::Watched,
+};
+use crate::{object::Object, reflector::ReflectorConfig};
+
+/// Shares informers: for one question there is one list and one watch.
+///
+/// Clones are the same factory. Informers live as long as somebody uses them; the factory alone keeps none alive.
+#[derive(Clone)]
+pub struct SharedInformerFactory {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: Client,
+    config: ReflectorConfig,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    informers: Vec<Answer>,
+    functions: HashMap<Arc<str>, TypeId>,
+}
+
+/// A question, and the informer that answers it.
+struct Answer {
+    question: Question,
+    /// What the marker asked, as its `Watched::Question`.
+    asked: Arc<dyn Any + Send + Sync>,
+    informer: Weak<dyn Informer>,
+}
+
+/// An informer of any kind, as the factory handles it.
+trait Informer: Any + Send + Sync {
+    fn start(&self);
+    fn stop(&self);
+    fn state(&self) -> SyncState;
+    fn settled(&self) -> futures::future::BoxFuture<'static, ()>;
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+impl<K: Object> Informer for Handle<K> {
+    fn start(&self) {
+        self.core.start();
+    }
+
+    fn stop(&self) {
+        self.core.stop();
+    }
+
+    fn state(&self) -> SyncState {
+        self.core.state()
+    }
+
+    /// Waits until it is synced or stopped.
+    fn settled(&self) -> futures::future::BoxFuture<'static, ()> {
+        let (synced, stop) = (self.core.synced.clone(), self.core.stop.clone());
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = synced.wait() => {}
+                () = stop.cancelled() => {}
+            }
+        })
+    }
+
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+impl SharedInformerFactory {
+    /// Creates a factory of informers that ask through a client.
+    ///
+    /// `kube::Client` hides 429, 503 and 504 behind retries of its own by default: build it with
+    /// `config.default_retry = false`, so that failures show in the sync state.
+    pub fn new(client: Client) -> Self {
+        Self::with_config(client, ReflectorConfig::default())
+    }
+
+    /// Creates a factory whose informers list and watch as a configuration says.
+    ///
+    /// Name, first list and page size are each informer's own.
+    pub fn with_config(client: Client, config: ReflectorConfig) -> Self {
+        let shared = Shared {
+            client,
+            config,
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            known: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Asks for an informer of a typed kind.
+    pub fn informer<W: Watched<Question = ()>>(&self) -> InformerBuilder<W> {
+        InformerBuilder::new(self.clone(), ())
+    }
+
+    /// Asks for an informer of what a marker says: `informer_for(Dynamic::new(kind))`.
+    pub fn informer_for<W: Watched>(&self, marker: W) -> InformerBuilder<W> {
+        InformerBuilder::new(self.clone(), marker.question())
+    }
+
+    /// Asks for an informer of what a marker's question says.
+    pub fn informer_of<W: Watched>(&self, question: W::Question) -> InformerBuilder<W> {
+        InformerBuilder::new(self.clone(), question)
+    }
+
+    /// Starts every informer that was not started before.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn start(&self) {
+        self.informers().iter().for_each(|informer| informer.start());
+    }
+
+    /// Waits until every informer that is in use has synced.
+    ///
+    /// # Errors
+    /// Some have not within the time given, or were stopped: the error names them, why, and what to do.
+    pub async fn wait_for_sync(&self, within: Duration) -> Result<(), NotSynced> {
+        let started = Instant::now();
+        let informers = self.informers();
+        let settled = futures::future::join_all(informers.iter().map(|informer| informer.settled()));
+        let _ = tokio::time::timeout(within, settled).await;
+        let states = informers.iter().map(|informer| informer.state());
+        let laggards: Vec<SyncState> = states.filter(|state| !state.is_synced()).collect();
+        match laggards.is_empty() {
+            true => Ok(()),
+            false => Err(NotSynced { laggards, waited: started.elapsed() }),
+        }
+    }
+
+    /// Tells how every informer that is in use is doing.
+    pub fn sync_states(&self) -> Vec<SyncState> {
+        self.informers().iter().map(|informer| informer.state()).collect()
+    }
+
+    /// Stops every informer for good, and waits until no task is left.
+    ///
+    /// A handler that blocks is waited for. Informers asked for afterwards never start.
+    pub async fn shutdown(&self) {
+        self.stop();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+
+    /// Stops every informer for good, without waiting for its tasks to end.
+    pub fn stop(&self) {
+        self.shared.stop.cancel();
+        self.informers().iter().for_each(|informer| informer.stop());
+    }
+
+    /// Counts the tasks that run for informers of this factory.
+    pub fn tasks(&self) -> usize {
+        self.shared.tasks.len()
+    }
+
+    pub(super) fn client(&self) -> Client {
+        self.shared.client.clone()
+    }
+
+    pub(super) fn reflector_config(&self) -> ReflectorConfig {
+        self.shared.config.clone()
+    }
+
+    pub(super) fn find_or_build<W: Watched>(
+        &self,
+        question: Question,
+        asked: W::Question,
+        parts: impl FnOnce(CancellationToken, TaskTracker) -> Parts<W::Object>,
+    ) -> SharedInformer<W> {
+        let mut known = self.known();
+        known.informers.retain(|answer| answer.informer.strong_count() > 0);
+        let same = |answer: &&Answer| answer.question.is(&question) && answer.asked.downcast_ref() == Some(&asked);
+        let held = known.informers.iter().filter(same);
+        let held = held.filter_map(|answer| answer.informer.upgrade()?.as_any().downcast().ok()).next();
+        if let Some(handle) = held {
+            return SharedInformer::of_handle(handle);
+        }
+        let informer = SharedInformer::of_parts(parts(self.shared.stop.child_token(), self.shared.tasks.clone()));
+        let handle: Arc<dyn Informer> = informer.handle().clone();
+        known.informers.push(Answer { question, asked: Arc::new(asked), informer: Arc::downgrade(&handle) });
+        informer
+    }
+
+    /// Gives a function a name, once and for all.
+    pub(super) fn name_function(&self, name: &str, function: TypeId) -> Result<Arc<str>, NameTaken> {
+        let mut known = self.known();
+        let name: Arc<str> = name.into();
+        match *known.functions.entry(name.clone()).or_insert(function) == function {
+            true => Ok(name),
+            false => Err(NameTaken(name.to_string())),
+        }
+    }
+
+    fn informers(&self) -> Vec<Arc<dyn Informer>> {
+        self.known().informers.iter().filter_map(|answer| answer.informer.upgrade()).collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for SharedInformerFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedInformerFactory").field("informers", &self.sync_states()).finish()
+    }
+}

@@ -1,0 +1,67 @@
+//! What handlers are: three functions, as one type or as closures.
+
+use std::{cell::RefCell, fmt, sync::Arc};
+
+use super::change::{AddOrigin, Deleted};
+
+/// Hears what happens to the objects of an informer.
+///
+/// Calls come one at a time, in order, from a task of the handler's own: being slow delays nobody else, and what
+/// piles up meanwhile is folded per object (add and update to an add, updates to one with the oldest old state,
+/// anything and a delete to the delete). A panic is contained and counted, and the next call comes. The cache
+/// shows at least the state that a call tells of.
+///
+/// The functions are synchronous: one that blocks holds up a thread of the runtime.
+pub trait EventHandler<K>: Send + 'static {
+    /// An object is there that was not, or was there when the handler came.
+    fn on_add(&self, _object: Arc<K>, _origin: AddOrigin) {}
+
+    /// An object changed; on a resync old and new are the same.
+    fn on_update(&self, _old: Arc<K>, _new: Arc<K>) {}
+
+    /// An object is gone, or gone from the selection.
+    fn on_delete(&self, _deleted: Deleted<K>) {}
+}
+
+type OnAdd<K> = Box<dyn FnMut(Arc<K>, AddOrigin) + Send>;
+type OnUpdate<K> = Box<dyn FnMut(Arc<K>, Arc<K>) + Send>;
+type OnDelete<K> = Box<dyn FnMut(Deleted<K>) + Send>;
+
+/// A handler made of closures; what is not given does nothing.
+pub(super) struct Closures<K> {
+    pub(super) add: Option<RefCell<OnAdd<K>>>,
+    pub(super) update: Option<RefCell<OnUpdate<K>>>,
+    pub(super) delete: Option<RefCell<OnDelete<K>>>,
+}
+
+impl<K> Closures<K> {
+    pub(super) fn none() -> Self {
+        Self { add: None, update: None, delete: None }
+    }
+}
+
+impl<K: Send + Sync + 'static> EventHandler<K> for Closures<K> {
+    fn on_add(&self, object: Arc<K>, origin: AddOrigin) {
+        if let Some(add) = &self.add {
+            add.borrow_mut()(object, origin);
+        }
+    }
+
+    fn on_update(&self, old: Arc<K>, new: Arc<K>) {
+        if let Some(update) = &self.update {
+            update.borrow_mut()(old, new);
+        }
+    }
+
+    fn on_delete(&self, deleted: Deleted<K>) {
+        if let Some(delete) = &self.delete {
+            delete.borrow_mut()(deleted);
+        }
+    }
+}
+
+impl<K> fmt::Debug for Closures<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Closures")
+    }
+}

@@ -1,0 +1,40 @@
+//! Keeps a cache of each kind once, and tells everybody who wants to know what changes in it.
+//!
+//! ```text
+//! Reflector ─▶ Intake ─▶ DeltaFifo ─▶ Processor ─▶ Indexer ─▶ listers
+//! (a task each)          transforms   (one task)  ├▶ observers, inline (controllers)
+//!                                                 └▶ backlogs ─▶ handlers (a task each)
+//! ```
+//!
+//! A [`SharedInformer`] is one list and one watch, whatever the number of its users; a [`SharedInformerFactory`]
+//! hands out the same one for the same question. What is watched is said by a type that is [`Watched`].
+
+mod change;
+mod watched;
+mod latch;
+mod apply;
+mod backlog;
+mod handler;
+mod registration;
+mod sync_state;
+mod listener;
+mod core;
+mod processor;
+mod shared;
+mod question;
+mod builder;
+mod factory;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use builder::{InformerBuilder, NameTaken};
+pub use change::{AddOrigin, Change, Deleted, Observer, Progress, ProgressVia, Via};
+pub use factory::SharedInformerFactory;
+pub use handler::EventHandler;
+pub use registration::{HandlerBacklog, HandlerRemoved, ObserverRegistration, Registration};
+pub use shared::{HandlerBuilder, SharedInformer};
+pub use sync_state::{FailureCause, FetchFailure, NotSynced, SyncPhase, SyncState};
+pub use watched::{Dynamic, External, Form, Metadata, TypedScope, Watched, typed_kind};

@@ -1,0 +1,235 @@
+//! The informer's one task: applies batches, then tells observers and handlers.
+
+use std::{
+    num::NonZeroUsize,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{task, time::Instant};
+
+use super::{
+    apply::{Applied, Effect, Hearers, Resynced, apply},
+    backlog::Notification,
+    change::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
+    core::{Command, Core},
+    handler::EventHandler,
+    listener::Listener,
+    registration::{Slot, Watcher},
+};
+use crate::{
+    delta_fifo::{Audience, Batch},
+    object::Object,
+};
+
+/// Most deltas applied in one go.
+const BATCH: NonZeroUsize = NonZeroUsize::new(1_000).expect("not zero");
+
+/// How long an observer may take over one change without being reported.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// An observer, and what its registration watches.
+pub(super) struct Looker<K> {
+    pub(super) observer: Arc<dyn Observer<K>>,
+    pub(super) watcher: Arc<Watcher>,
+}
+
+/// A handler as the processor sees it.
+struct Joined<K> {
+    listener: Arc<Listener<K>>,
+    /// When its next resync is due.
+    next: Option<Instant>,
+    resync: Resync,
+}
+
+/// Says whether a handler waits for a resync.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Resync {
+    NotDue,
+    Due,
+}
+
+pub(super) struct Processor<K> {
+    core: Arc<Core<K>>,
+    joined: Vec<Joined<K>>,
+    lookers: Vec<Looker<K>>,
+}
+
+impl<K: Object> Processor<K> {
+    pub(super) fn new(core: Arc<Core<K>>) -> Self {
+        Self { core, joined: Vec::new(), lookers: Vec::new() }
+    }
+
+    pub(super) async fn run(mut self) {
+        let core = self.core.clone();
+        loop {
+            let next = self.joined.iter().filter_map(|joined| joined.next).min();
+            tokio::select! {
+                biased;
+                () = core.stop.cancelled() => break,
+                () = core.wake.notified() => self.heed_commands(),
+                () = until(next) => self.ask_for_resync(),
+                batch = core.fifo.pop(BATCH) => match batch {
+                    Some(batch) => self.process(batch),
+                    None => break,
+                },
+            }
+            task::coop::consume_budget().await;
+        }
+        self.end();
+    }
+
+    fn heed_commands(&mut self) {
+        for command in self.core.commands() {
+            match command {
+                Command::Join(listener, handler) => self.join(listener, handler),
+                Command::Look(looker) => self.look(looker),
+                Command::Sweep => {}
+            }
+        }
+        self.joined.retain(|joined| !joined.listener.removed().is_set());
+        self.lookers.retain(|looker| !looker.watcher.removed.is_set());
+    }
+
+    /// Replays the cache to a handler; no batch comes between the replay and what follows.
+    fn join(&mut self, listener: Arc<Listener<K>>, handler: Box<dyn EventHandler<K>>) {
+        if listener.removed().is_set() {
+            return;
+        }
+        let cached = self.core.indexer.lister().entries();
+        listener.notify(cached.iter().map(|(key, object)| {
+            let add = Notification::Add(object.clone(), AddOrigin::InitialList);
+            (key, add)
+        }));
+        if self.core.synced.is_set() {
+            listener.mark_initial();
+        }
+        let next = listener.resync_every.map(|period| Instant::now() + period);
+        self.core.tasks.spawn(listener.clone().serve(handler, self.core.stop.clone()));
+        self.joined.push(Joined { listener, next, resync: Resync::NotDue });
+    }
+
+    fn look(&mut self, looker: Looker<K>) {
+        let lister = self.core.indexer.lister();
+        for (_, object) in lister.entries() {
+            let change = Change::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
+            self.show(&looker, &change);
+        }
+        for unreadable in lister.unreadable_or_outdated() {
+            let kept = unreadable.identity.key.as_ref().and_then(|key| lister.get(key));
+            self.show(&looker, &Change::Unreadable { unreadable, kept, via: Via::Replay });
+        }
+        if self.core.synced.is_set() {
+            let progress = Progress { version: lister.resource_version(), via: ProgressVia::Replace };
+            self.tell_progress(&looker, progress);
+            looker.watcher.synced.set();
+        }
+        self.lookers.push(looker);
+    }
+
+    fn ask_for_resync(&mut self) {
+        let now = Instant::now();
+        for joined in &mut self.joined {
+            let Some((next, period)) = joined.next.zip(joined.listener.resync_every) else { continue };
+            if next <= now {
+                joined.resync = Resync::Due;
+                // On its own grid, but never twice for a period that was slept through.
+                joined.next = Some((next + period).max(now + period / 2));
+            }
+        }
+        self.core.fifo.resync(Audience::Due);
+    }
+
+    fn process(&mut self, mut batch: Batch<K>) {
+        let entries = batch.take();
+        let core = &self.core;
+        let origin = if core.synced.is_set() { AddOrigin::Watch } else { AddOrigin::InitialList };
+        let mut applied = core.indexer.write(|store| apply(store, entries, &core.kind, origin));
+        if applied.replaced.is_some() || !applied.nameless.is_empty() {
+            core.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
+        }
+        self.tell_observers(&applied);
+        self.tell_handlers(&applied);
+        drop(batch);
+        if !self.core.synced.is_set() && self.core.fifo.has_synced() {
+            self.core.synced.set();
+            self.joined.iter().for_each(|joined| joined.listener.mark_initial());
+            self.lookers.iter().for_each(|looker| looker.watcher.synced.set());
+        }
+    }
+
+    fn tell_observers(&self, applied: &Applied<K>) {
+        for looker in &self.lookers {
+            let heard = applied.effects.iter().filter(|effect| effect.hearers != Hearers::Due);
+            heard.for_each(|effect| self.show(looker, &effect.change));
+            self.tell_progress(looker, applied.progress);
+        }
+    }
+
+    fn tell_handlers(&mut self, applied: &Applied<K>) {
+        for joined in &mut self.joined {
+            let due = joined.resync;
+            let heard = applied.effects.iter();
+            let heard = heard.filter_map(|effect| Some((&effect.key, notification(effect, due)?)));
+            joined.listener.notify(heard);
+            if applied.resynced == Resynced::Yes {
+                joined.resync = Resync::NotDue;
+            }
+        }
+    }
+
+    fn show(&self, looker: &Looker<K>, change: &Change<K>) {
+        if looker.watcher.removed.is_set() {
+            return;
+        }
+        let started = Instant::now();
+        self.contained(|| looker.observer.changed(change));
+        let taken = started.elapsed();
+        if taken > PATIENCE {
+            tracing::warn!(kind = %self.core.kind, ?taken, "an observer holds up its informer");
+        }
+    }
+
+    fn tell_progress(&self, looker: &Looker<K>, progress: Progress) {
+        if !looker.watcher.removed.is_set() {
+            self.contained(|| looker.observer.progressed(progress));
+        }
+    }
+
+    fn contained(&self, call: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(call)).is_err() {
+            self.core.health.count_panic();
+            tracing::error!(kind = %self.core.kind, "an observer panicked; the next change comes");
+        }
+    }
+
+    /// Lets nobody wait for what will not come.
+    fn end(self) {
+        self.core.fifo.close();
+        self.core.close_inbox();
+        self.joined.iter().for_each(|joined| joined.listener.remove());
+        self.lookers.iter().for_each(|looker| looker.watcher.removed.set());
+    }
+}
+
+/// Works out what a handler hears of an effect, if anything.
+fn notification<K: Object>(effect: &Effect<K>, resync: Resync) -> Option<Notification<K>> {
+    match &effect.change {
+        Change::Added { object, origin, .. } => Some(Notification::Add(object.clone(), *origin)),
+        Change::Updated { old, new, .. } => Some(Notification::Update { old: old.clone(), new: new.clone() }),
+        Change::Deleted { deleted, .. } => Some(Notification::Delete(deleted.clone())),
+        Change::Unchanged { object } => {
+            let heard = effect.hearers == Hearers::All || resync == Resync::Due;
+            heard.then(|| Notification::Update { old: object.clone(), new: object.clone() })
+        }
+        Change::Unreadable { .. } => None,
+    }
+}
+
+async fn until(next: Option<Instant>) {
+    match next {
+        Some(next) => tokio::time::sleep_until(next).await,
+        None => std::future::pending().await,
+    }
+}

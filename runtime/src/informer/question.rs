@@ -1,0 +1,70 @@
+//! What makes two informers the same one: everything that an answer depends on.
+
+use std::{any::TypeId, collections::BTreeSet, sync::Arc};
+
+use super::watched::Form;
+use crate::{
+    delta_fifo::Extent,
+    list_watch::ManagedFields,
+    object::Kind,
+    reflector::FirstList,
+    store::{FieldSelector, Selector},
+};
+
+/// A question to the server, in its normal form.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    /// The marker type: it decides object, lister and indexes.
+    pub(super) marker: TypeId,
+    pub(super) kind: Kind,
+    pub(super) form: Form,
+    /// Empty: all namespaces.
+    pub(super) namespaces: BTreeSet<Arc<str>>,
+    pub(super) labels: Selector,
+    pub(super) fields: FieldSelector,
+    pub(super) first_list: FirstList,
+    pub(super) page_size: Option<u32>,
+    pub(super) managed_fields: ManagedFields,
+    pub(super) transform: Function,
+    pub(super) hook: Function,
+}
+
+/// A function as it can be compared: by its name, or not at all.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Function {
+    #[default]
+    None,
+    Named(Arc<str>),
+    /// Never the same as another, nor as itself.
+    Unnamed,
+}
+
+impl Question {
+    /// Tells whether one informer answers both.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.transform.is(&other.transform) && self.hook.is(&other.hook) && self.plain() == other.plain()
+    }
+
+    /// Lists the parts of the cache that have a reflector each.
+    pub(super) fn extents(&self) -> Vec<Extent> {
+        match self.namespaces.is_empty() {
+            true => vec![Extent::All],
+            false => self.namespaces.iter().cloned().map(Extent::Namespace).collect(),
+        }
+    }
+
+    fn plain(&self) -> impl PartialEq + '_ {
+        let asked = (&self.namespaces, &self.labels, &self.fields, self.managed_fields);
+        ((self.marker, &self.kind, self.form), asked, (self.first_list, self.page_size))
+    }
+}
+
+impl Function {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::None, Self::None) => true,
+            (Self::Named(one), Self::Named(other)) => one == other,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What is left in the hands of whoever registered a handler or an observer.
+
+use std::{fmt, future::Future, pin::pin, sync::Arc, time::Duration};
+
+use tokio::{sync::Notify, task};
+
+use super::latch::Latch;
+
+/// What a registration needs of its handler, whatever the object's type.
+pub(super) trait Slot: Send + Sync {
+    fn remove(&self);
+    fn is_calling(&self) -> bool;
+    fn idle(&self) -> &Notify;
+    fn task(&self) -> Option<task::Id>;
+    fn synced(&self) -> &Latch;
+    fn removed(&self) -> &Latch;
+    fn panics(&self) -> u64;
+    fn backlog(&self) -> HandlerBacklog;
+}
+
+/// What a registration keeps alive, and wakes when something was removed.
+pub(super) trait Keeper: Send + Sync {
+    fn sweep(&self);
+}
+
+/// Says that a handler was removed, or its informer stopped, before it had heard the initial content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the handler was removed, or its informer stopped, before it was synced")]
+pub struct HandlerRemoved;
+
+/// What a handler has yet to hear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandlerBacklog {
+    /// How many notifications wait.
+    pub depth: usize,
+    /// How long the oldest has waited, by tokio's clock.
+    pub oldest: Option<Duration>,
+}
+
+/// Keeps a handler registered; dropping it removes the handler.
+///
+/// Once it is dropped no call starts. It keeps the informer alive.
+#[must_use = "dropping a registration removes its handler"]
+pub struct Registration {
+    slot: Arc<dyn Slot>,
+    keep: Arc<dyn Keeper>,
+}
+
+impl Registration {
+    pub(super) fn new(slot: Arc<dyn Slot>, keep: Arc<dyn Keeper>) -> Self {
+        Self { slot, keep }
+    }
+
+    /// Tells whether the handler has heard all that was there when it came.
+    ///
+    /// A call that panicked counts.
+    pub fn has_synced(&self) -> bool {
+        self.slot.synced().is_set()
+    }
+
+    /// Waits until the handler has heard all that was there when it came.
+    ///
+    /// # Errors
+    /// The informer stopped before.
+    pub async fn synced(&self) -> Result<(), HandlerRemoved> {
+        first_of(self.slot.synced(), self.slot.removed()).await
+    }
+
+    /// Removes the handler, and waits for the call that may be under way.
+    ///
+    /// It is removed at once, whether the future is awaited or not. From inside the handler there is no wait.
+    pub fn remove(self) -> impl Future<Output = ()> + Send + 'static {
+        let slot = self.slot.clone();
+        drop(self);
+        async move {
+            loop {
+                let mut idle = pin!(slot.idle().notified());
+                idle.as_mut().enable();
+                let inside = task::try_id().is_some_and(|id| slot.task() == Some(id));
+                if inside || !slot.is_calling() {
+                    return;
+                }
+                idle.await;
+            }
+        }
+    }
+
+    /// Counts the calls that panicked.
+    pub fn panics(&self) -> u64 {
+        self.slot.panics()
+    }
+
+    /// Tells how much the handler has yet to hear.
+    pub fn backlog(&self) -> HandlerBacklog {
+        self.slot.backlog()
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.slot.remove();
+        self.keep.sweep();
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("synced", &self.has_synced()).finish()
+    }
+}
+
+/// The latches of an observer.
+#[derive(Debug, Default)]
+pub(super) struct Watcher {
+    pub(super) synced: Latch,
+    pub(super) removed: Latch,
+}
+
+/// Keeps an observer registered; dropping it removes the observer.
+///
+/// A call that is under way on another thread may still end after the drop. It keeps the informer alive.
+#[must_use = "dropping a registration removes its observer"]
+pub struct ObserverRegistration {
+    watcher: Arc<Watcher>,
+    keep: Arc<dyn Keeper>,
+}
+
+impl ObserverRegistration {
+    pub(super) fn new(watcher: Arc<Watcher>, keep: Arc<dyn Keeper>) -> Self {
+        Self { watcher, keep }
+    }
+
+    /// Tells whether the observer has seen all that was there when it came.
+    pub fn has_synced(&self) -> bool {
+        self.watcher.synced.is_set()
+    }
+
+    /// Waits until the observer has seen all that was there when it came.
+    ///
+    /// # Errors
+    /// The informer stopped before.
+    pub async fn synced(&self) -> Result<(), HandlerRemoved> {
+        first_of(&self.watcher.synced, &self.watcher.removed).await
+    }
+}
+
+impl Drop for ObserverRegistration {
+    fn drop(&mut self) {
+        self.watcher.removed.set();
+        self.keep.sweep();
+    }
+}
+
+impl fmt::Debug for ObserverRegistration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObserverRegistration").field("synced", &self.has_synced()).finish()
+    }
+}
+
+async fn first_of(synced: &Latch, removed: &Latch) -> Result<(), HandlerRemoved> {
+    tokio::select! {
+        biased;
+        () = synced.wait() => Ok(()),
+        () = removed.wait() => Err(HandlerRemoved),
+    }
+}

@@ -1,0 +1,234 @@
+//! The informer as its users see it.
+
+use std::{cell::RefCell, fmt, marker::PhantomData, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    change::{AddOrigin, Deleted, Observer},
+    core::{Command, Core, Feed, Handle, Parts},
+    handler::{Closures, EventHandler},
+    listener::Listener,
+    processor::Looker,
+    registration::{ObserverRegistration, Registration, Watcher},
+    sync_state::{NotSynced, SyncState},
+    watched::Watched,
+};
+use crate::{
+    delta_fifo::Extent,
+    list_watch::ListerWatcher,
+    object::Kind,
+    reflector::ReflectorConfig,
+    store::{DuplicateIndex, IndexDefinition, Lister},
+};
+
+/// Watches one kind for any number of users: one list, one watch, one cache.
+///
+/// - The cache, its indexes included, shows at least what a handler is told of.
+/// - Handlers hear add, update and delete in order, each from a task and a backlog of its own.
+/// - One that comes late hears what is cached as adds, then what changes: no gap, no double.
+/// - It runs from [`start`](SharedInformer::start), or its factory's, until it is shut down or until the last of
+///   its users is dropped: clones of this handle, listers and registrations. It does not start again.
+///
+/// It promises no middle states: what changes twice while a handler is busy may be told once.
+pub struct SharedInformer<W: Watched> {
+    handle: Arc<Handle<W::Object>>,
+    watched: PhantomData<fn() -> W>,
+}
+
+impl<W: Watched> SharedInformer<W> {
+    /// Builds an informer on any source; it is shared with nobody who does not get a clone.
+    ///
+    /// `question` is `()` for typed kinds. Nothing runs before [`start`](SharedInformer::start).
+    pub fn from_source<L: ListerWatcher<W::Object>>(
+        question: &W::Question,
+        source: L,
+        config: ReflectorConfig,
+    ) -> Self {
+        Self::of_parts(Parts {
+            kind: W::kind(question),
+            indexes: W::indexes(),
+            feeds: vec![Feed::reflecting(Extent::All, source, config)],
+            transform: None,
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        })
+    }
+
+    pub(super) fn of_parts(parts: Parts<W::Object>) -> Self {
+        Self::of_handle(Arc::new(Handle { core: Core::new(parts) }))
+    }
+
+    pub(super) fn of_handle(handle: Arc<Handle<W::Object>>) -> Self {
+        Self { handle, watched: PhantomData }
+    }
+
+    pub(super) fn handle(&self) -> &Arc<Handle<W::Object>> {
+        &self.handle
+    }
+
+    /// Starts listing and watching, unless that was done before.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn start(&self) {
+        self.handle.core.start();
+    }
+
+    /// Stops for good, and waits until no task is left.
+    ///
+    /// Of an informer that a factory built, this awaits the tasks of all that the factory has stopped: use the
+    /// factory's shutdown there.
+    pub async fn shutdown(&self) {
+        let core = &self.handle.core;
+        core.stop();
+        core.tasks.close();
+        core.tasks.wait().await;
+    }
+
+    /// Returns a reader of the cache; it is empty until the first list is through.
+    pub fn lister(&self) -> W::Lister {
+        self.cache().into()
+    }
+
+    /// Returns a reader of the cache without the typed look-ups.
+    pub(crate) fn cache(&self) -> Lister<W::Object> {
+        self.handle.core.indexer.lister().keeping(self.handle.clone())
+    }
+
+    /// Ends once the cache holds at least what the first list held; never, if the informer is stopped before.
+    pub(crate) async fn synced(&self) {
+        self.handle.core.synced.wait().await;
+    }
+
+    /// Adds an index, filled with what is cached.
+    ///
+    /// # Errors
+    /// There is one of that name.
+    pub fn add_index(&self, definition: IndexDefinition<W::Object>) -> Result<(), DuplicateIndex> {
+        self.handle.core.indexer.add_index(definition)
+    }
+
+    /// Begins a handler made of closures.
+    pub fn handler(&self) -> HandlerBuilder<W> {
+        HandlerBuilder { informer: self.clone(), closures: Closures::none(), resync_every: None }
+    }
+
+    /// Registers a handler; a stopped informer refuses it (`synced` of the registration then fails).
+    pub fn add_handler(&self, handler: impl EventHandler<W::Object>) -> Registration {
+        self.register(Box::new(handler), None)
+    }
+
+    fn register(&self, handler: Box<dyn EventHandler<W::Object>>, resync_every: Option<Duration>) -> Registration {
+        let listener = Arc::new(Listener::new(resync_every));
+        self.handle.core.send(Command::Join(listener.clone(), handler));
+        Registration::new(listener, self.handle.clone())
+    }
+
+    /// Shows an observer every change, inline, beginning with a replay of what is cached.
+    pub fn observe(&self, observer: Arc<dyn Observer<W::Object>>) -> ObserverRegistration {
+        let watcher = Arc::new(Watcher::default());
+        self.handle.core.send(Command::Look(Looker { observer, watcher: watcher.clone() }));
+        ObserverRegistration::new(watcher, self.handle.clone())
+    }
+
+    /// Tells whether the cache holds at least what the first list held.
+    pub fn has_synced(&self) -> bool {
+        self.handle.core.synced.is_set()
+    }
+
+    /// Tells how the informer is doing.
+    pub fn sync_state(&self) -> SyncState {
+        self.handle.core.state()
+    }
+
+    /// Waits until the cache holds at least what the first list held.
+    ///
+    /// # Errors
+    /// It does not within the time given, or the informer is stopped; the error says why.
+    pub async fn wait_for_sync(&self, within: Duration) -> Result<(), NotSynced> {
+        let started = Instant::now();
+        let core = &self.handle.core;
+        let synced = async {
+            tokio::select! {
+                biased;
+                () = core.synced.wait() => {}
+                () = core.stop.cancelled() => {}
+            }
+        };
+        let _ = tokio::time::timeout(within, synced).await;
+        match self.has_synced() {
+            true => Ok(()),
+            false => Err(NotSynced { laggards: vec![self.sync_state()], waited: started.elapsed() }),
+        }
+    }
+
+    /// Returns what is watched.
+    pub fn kind(&self) -> &Kind {
+        &self.handle.core.kind
+    }
+
+    /// Counts the calls of observers that panicked.
+    pub fn observer_panics(&self) -> u64 {
+        self.handle.core.health.panics()
+    }
+}
+
+/// Makes a handler of closures; what is not given does nothing.
+#[must_use = "a handler hears nothing until it is registered"]
+pub struct HandlerBuilder<W: Watched> {
+    informer: SharedInformer<W>,
+    closures: Closures<W::Object>,
+    resync_every: Option<Duration>,
+}
+
+impl<W: Watched> HandlerBuilder<W> {
+    /// Calls this when an object is there that was not, or was there already.
+    pub fn on_add(mut self, add: impl FnMut(Arc<W::Object>, AddOrigin) + Send + 'static) -> Self {
+        self.closures.add = Some(RefCell::new(Box::new(add)));
+        self
+    }
+
+    /// Calls this with the old and the new state when an object changed; on a resync they are the same.
+    pub fn on_update(mut self, update: impl FnMut(Arc<W::Object>, Arc<W::Object>) + Send + 'static) -> Self {
+        self.closures.update = Some(RefCell::new(Box::new(update)));
+        self
+    }
+
+    /// Calls this when an object is gone, or gone from the selection.
+    pub fn on_delete(mut self, delete: impl FnMut(Deleted<W::Object>) + Send + 'static) -> Self {
+        self.closures.delete = Some(RefCell::new(Box::new(delete)));
+        self
+    }
+
+    /// Shows every cached object again, as an update, once in each period; zero means never.
+    pub fn resync_every(mut self, period: Duration) -> Self {
+        self.resync_every = Some(period).filter(|period| !period.is_zero());
+        self
+    }
+
+    /// Registers the handler.
+    pub fn register(self) -> Registration {
+        self.informer.register(Box::new(self.closures), self.resync_every)
+    }
+}
+
+impl<W: Watched> Clone for SharedInformer<W> {
+    fn clone(&self) -> Self {
+        Self::of_handle(self.handle.clone())
+    }
+}
+
+impl<W: Watched> fmt::Debug for SharedInformer<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.sync_state();
+        f.debug_struct("SharedInformer").field("kind", &state.kind).field("phase", &state.phase).finish()
+    }
+}
+
+impl<W: Watched> fmt::Debug for HandlerBuilder<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerBuilder").field("informer", &self.informer).finish()
+    }
+}

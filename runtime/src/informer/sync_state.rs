@@ -1,0 +1,250 @@
+//! How an informer is doing: synced or not, what failed last, what can't be read.
+
+use std::{
+    error::Error,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{
+    delta_fifo::Extent,
+    list_watch::{ListWatchError, Unreadable},
+    object::{Kind, Version},
+    reflector::FetchReport,
+};
+
+/// Most items without a name that are remembered a cache.
+const NAMELESS: usize = 100;
+
+/// Tells how an informer is doing at one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SyncState {
+    /// What is watched.
+    pub kind: Kind,
+    /// How far it has come.
+    pub phase: SyncPhase,
+    /// What keeps it from listing or watching at present; of several namespaces, what has failed longest.
+    pub failure: Option<FetchFailure>,
+    /// Objects whose latest state could not be read, those without a readable name included.
+    pub unreadable: Vec<Arc<Unreadable>>,
+    /// The version that the cache shows at least.
+    pub resource_version: Option<Version>,
+}
+
+/// Says how far an informer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncPhase {
+    /// Nobody started it yet.
+    NotStarted,
+    /// Its first list is not through.
+    Syncing,
+    /// The cache holds at least what the first list held.
+    Synced,
+    /// It was shut down.
+    Stopped,
+}
+
+/// Says what keeps an informer from listing or watching.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FetchFailure {
+    /// Which part of the cache it concerns.
+    pub extent: Extent,
+    /// What sort of failure it is.
+    pub cause: FailureCause,
+    /// What was said, with its causes.
+    pub message: String,
+    /// When it began to fail, by tokio's clock.
+    pub since: Instant,
+    /// How often in a row it failed.
+    pub attempts: u32,
+}
+
+/// Says what sort of failure keeps an informer from its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureCause {
+    /// The user may not list or watch the kind.
+    Forbidden,
+    /// The server does not accept who we say we are.
+    Unauthorized,
+    /// The server does not serve the kind.
+    NotServed,
+    /// There was no answer, or it broke off.
+    Unreachable,
+    /// Something else.
+    Other,
+}
+
+impl FailureCause {
+    fn of(error: &ListWatchError) -> Self {
+        match error {
+            ListWatchError::Status { status, .. } if status.code == 401 => Self::Unauthorized,
+            _ if error.is_forbidden() => Self::Forbidden,
+            _ if error.is_not_found() => Self::NotServed,
+            ListWatchError::Connection(_) | ListWatchError::Deadline(_) | ListWatchError::CutShort => {
+                Self::Unreachable
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
+impl SyncState {
+    /// Tells whether the cache holds at least what the first list held.
+    pub fn is_synced(&self) -> bool {
+        self.phase == SyncPhase::Synced
+    }
+
+    /// Says what somebody could do about an informer that does not sync.
+    fn remedy(&self) -> String {
+        let kind = &self.kind;
+        match (self.phase, self.failure.as_ref().map(|failure| failure.cause)) {
+            (SyncPhase::NotStarted, _) => "start it: `start()` on its factory".to_owned(),
+            (SyncPhase::Stopped, _) => "it was shut down and does not come back: build another".to_owned(),
+            (_, Some(FailureCause::Forbidden)) => {
+                format!("let this user `list` and `watch` {kind} (a Role or ClusterRole, and its binding)")
+            }
+            (_, Some(FailureCause::Unauthorized)) => "check the credentials of the client".to_owned(),
+            (_, Some(FailureCause::NotServed)) => {
+                format!("install what serves {kind} in version {} (its CustomResourceDefinition)", kind.version)
+            }
+            (_, Some(FailureCause::Unreachable)) => "check the server's address, and that it is up".to_owned(),
+            (_, Some(FailureCause::Other)) => "see what the server says; it is tried again with back-off".to_owned(),
+            (_, None) => "it may only need longer".to_owned(),
+        }
+    }
+}
+
+/// Shown as one line: the kind, how far it has come, and why not further.
+impl fmt::Display for SyncState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let phase = match self.phase {
+            SyncPhase::NotStarted => "was never started",
+            SyncPhase::Syncing => "has not listed yet",
+            SyncPhase::Synced => "is synced",
+            SyncPhase::Stopped => "was stopped",
+        };
+        write!(f, "{} {phase}", self.kind)?;
+        if let Some(failure) = &self.failure {
+            write!(f, ": {failure}")?;
+        }
+        match self.unreadable.len() {
+            0 => Ok(()),
+            count => write!(f, "; {count} unreadable"),
+        }
+    }
+}
+
+impl fmt::Display for FetchFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = match self.cause {
+            FailureCause::Forbidden => "forbidden",
+            FailureCause::Unauthorized => "not authenticated",
+            FailureCause::NotServed => "not served",
+            FailureCause::Unreachable => "unreachable",
+            FailureCause::Other => "failing",
+        };
+        let (extent, message, attempts) = (&self.extent, &self.message, self.attempts);
+        let times = if attempts == 1 { "time" } else { "times" };
+        write!(f, "{cause} {extent} for {:?} ({attempts} {times}): {message}", rounded(self.since.elapsed()))
+    }
+}
+
+fn rounded(duration: Duration) -> Duration {
+    Duration::from_millis(duration.as_millis().try_into().unwrap_or(u64::MAX))
+}
+
+/// Names the informers that did not sync in time, and why; a line each, and its remedy.
+#[derive(Clone, Debug)]
+pub struct NotSynced {
+    /// Those that lag.
+    pub laggards: Vec<SyncState>,
+    /// How long was waited.
+    pub waited: Duration,
+}
+
+impl fmt::Display for NotSynced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not synced after {:?}:", rounded(self.waited))?;
+        for state in &self.laggards {
+            write!(f, "\n  {state}\n    {}", state.remedy())?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for NotSynced {}
+
+/// Remembers what reflectors reported, and what could not even be named.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    state: Mutex<HealthState>,
+}
+
+#[derive(Debug, Default)]
+struct HealthState {
+    failures: Vec<FetchFailure>,
+    nameless: Vec<(Extent, Arc<Unreadable>)>,
+    panics: u64,
+}
+
+impl Health {
+    pub(super) fn count_panic(&self) {
+        self.lock().panics += 1;
+    }
+
+    pub(super) fn panics(&self) -> u64 {
+        self.lock().panics
+    }
+
+    pub(super) fn report(&self, extent: &Extent, report: &FetchReport) {
+        let mut state = self.lock();
+        let place = state.failures.iter().position(|failure| failure.extent == *extent);
+        let since = place.map(|at| state.failures.swap_remove(at).since);
+        if let FetchReport::Failed { error, attempts } = report {
+            state.failures.push(FetchFailure {
+                extent: extent.clone(),
+                cause: FailureCause::of(error),
+                message: with_causes(&**error),
+                since: since.unwrap_or_else(Instant::now),
+                attempts: *attempts,
+            });
+        }
+    }
+
+    /// Notes items that have no name; a list replaces what was noted of its extent.
+    pub(super) fn note_nameless(&self, replaced: Option<&Extent>, nameless: Vec<(Extent, Arc<Unreadable>)>) {
+        let mut state = self.lock();
+        state.nameless.retain(|(extent, _)| Some(extent) != replaced);
+        state.nameless.extend(nameless);
+        state.nameless.truncate(NAMELESS);
+    }
+
+    pub(super) fn failure(&self) -> Option<FetchFailure> {
+        self.lock().failures.iter().min_by_key(|failure| failure.since).cloned()
+    }
+
+    pub(super) fn nameless(&self) -> Vec<Arc<Unreadable>> {
+        self.lock().nameless.iter().map(|(_, unreadable)| unreadable.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HealthState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn with_causes(error: &dyn Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        message.push_str(": ");
+        message.push_str(&error.to_string());
+        cause = error.source();
+    }
+    message
+}

@@ -1,0 +1,178 @@
+//! What can be watched: built-in kinds, derived types, and the markers for all others.
+
+use std::{fmt, hash::Hash, marker::PhantomData};
+
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
+
+use crate::{
+    object::{Kind, Object, Scope},
+    store::{IndexDefinition, Lister},
+};
+
+/// Says what an informer watches, and what its users get.
+///
+/// Built-in kinds (`Pod`, `Deployment`, …) stand for themselves, and so do types with `#[derive(Informer)]`.
+/// [`Dynamic`], [`Metadata`] and [`External`] mark the rest: kinds known only at run time, metadata alone, and
+/// custom resources of other crates.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be watched",
+    note = "derive `Informer` beside `CustomResource`; for a type of another crate say `External<{Self}>`"
+)]
+pub trait Watched: Send + Sync + 'static {
+    /// The object that handlers, listers and reconcilers see.
+    type Object: Object;
+    /// The lister that users get, with typed index look-ups where there are indexes.
+    type Lister: From<Lister<Self::Object>> + Clone + Send + Sync + 'static;
+    /// What must be known beyond the type to ask the server: `()` for typed kinds.
+    type Question: Clone + fmt::Debug + Eq + Hash + Send + Sync + 'static;
+
+    /// Returns the question that this marker value asks.
+    fn question(&self) -> Self::Question;
+
+    /// Describes the kind as the API server serves it.
+    fn kind(question: &Self::Question) -> Kind;
+
+    /// Lists the indexes that come with the type.
+    fn indexes() -> Vec<IndexDefinition<Self::Object>> {
+        Vec::new()
+    }
+
+    /// Says how much of each object is asked for.
+    fn form() -> Form {
+        Form::Whole
+    }
+}
+
+/// Says how much of each object is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// The whole object.
+    Whole,
+    /// `PartialObjectMetadata`: apiVersion, kind and metadata.
+    Metadata,
+}
+
+/// Maps the scopes that a type can have to [`Scope`].
+pub trait TypedScope {
+    /// The scope as a value.
+    const SCOPE: Scope;
+}
+
+impl TypedScope for NamespaceResourceScope {
+    const SCOPE: Scope = Scope::Namespaced;
+}
+
+impl TypedScope for ClusterResourceScope {
+    const SCOPE: Scope = Scope::Cluster;
+}
+
+/// Describes the kind of a type that knows itself.
+pub fn typed_kind<K>() -> Kind
+where
+    K: kube::Resource<DynamicType = (), Scope: TypedScope>,
+{
+    Kind {
+        group: K::group(&()).into_owned().into(),
+        version: K::version(&()).into_owned().into(),
+        kind: K::kind(&()).into_owned().into(),
+        plural: K::plural(&()).into_owned().into(),
+        scope: K::Scope::SCOPE,
+    }
+}
+
+impl<K> Watched for K
+where
+    K: k8s_openapi::Resource<Scope: TypedScope> + k8s_openapi::Metadata<Ty = ObjectMeta>,
+    K: Object + kube::Resource<DynamicType = (), Scope = <K as k8s_openapi::Resource>::Scope>,
+{
+    type Object = K;
+    type Lister = Lister<K>;
+    type Question = ();
+
+    fn question(&self) {}
+
+    fn kind((): &()) -> Kind {
+        typed_kind::<K>()
+    }
+}
+
+/// Marks a custom resource type of another crate, which can't derive `Informer`.
+pub struct External<K>(PhantomData<fn() -> K>);
+
+impl<K> Watched for External<K>
+where
+    K: Object + kube::Resource<DynamicType = (), Scope: TypedScope>,
+{
+    type Object = K;
+    type Lister = Lister<K>;
+    type Question = ();
+
+    fn question(&self) {}
+
+    fn kind((): &()) -> Kind {
+        typed_kind::<K>()
+    }
+}
+
+/// Marks the metadata of a kind: nothing else is asked for, decoded or kept.
+pub struct Metadata<W>(PhantomData<fn() -> W>);
+
+impl<W> Watched for Metadata<W>
+where
+    W: Watched<Question = ()>,
+    W::Object: kube::Resource<DynamicType = ()>,
+{
+    type Object = PartialObjectMeta<W::Object>;
+    type Lister = Lister<Self::Object>;
+    type Question = ();
+
+    fn question(&self) {}
+
+    fn kind((): &()) -> Kind {
+        W::kind(&())
+    }
+
+    fn form() -> Form {
+        Form::Metadata
+    }
+}
+
+/// Marks a kind that is known only at run time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Dynamic {
+    kind: Kind,
+}
+
+impl Dynamic {
+    /// Says which kind is meant.
+    pub fn new(kind: Kind) -> Self {
+        Self { kind }
+    }
+}
+
+impl Watched for Dynamic {
+    type Object = DynamicObject;
+    type Lister = Lister<DynamicObject>;
+    type Question = Kind;
+
+    fn question(&self) -> Kind {
+        self.kind.clone()
+    }
+
+    fn kind(question: &Kind) -> Kind {
+        question.clone()
+    }
+}
+
+impl<K> fmt::Debug for External<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("External")
+    }
+}
+
+impl<W> fmt::Debug for Metadata<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metadata")
+    }
+}

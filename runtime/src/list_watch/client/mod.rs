@@ -1,0 +1,239 @@
+//! Lists and watches of a Kubernetes API server, over `kube::Client`.
+
+mod request;
+mod response;
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+
+use kube::Client;
+use tokio::time::timeout;
+
+use super::{
+    ListPage, ListWatchError, ListerWatcher, WatchStream,
+    decode::{Decoder, Representation},
+    lean::ManagedFields,
+    list_body::ListBody,
+    options::ListOptions,
+};
+use crate::object::{Kind, Object};
+
+/// Lists and watches one kind of an API server: all of it, or one namespace, or what a selector selects.
+///
+/// Bodies are decoded in chunks, each object straight from its bytes; an object that does not decode is an
+/// [`Item::Unreadable`](super::Item::Unreadable). Every request has a deadline ([`Deadlines`]), past which it
+/// counts as lost.
+///
+/// What the client itself hides, nobody here can see: by default `kube::Client` answers 429, 503 and 504 with up
+/// to 15 silent retries. Build it with `config.default_retry = false` for failures to be reported and timed
+/// here.
+pub struct ClientListWatch<K> {
+    client: Client,
+    kind: Kind,
+    namespace: Option<String>,
+    representation: Representation,
+    managed_fields: ManagedFields,
+    label_selector: Option<String>,
+    field_selector: Option<String>,
+    hook: Option<OptionsHook>,
+    deadlines: Deadlines,
+    object: PhantomData<fn() -> K>,
+}
+
+type OptionsHook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
+
+/// Says how long to wait for a server before what it owes counts as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// From a request to the headers of its answer; 30 s.
+    pub headers: Duration,
+    /// Between two chunks of a list; 30 s.
+    pub list_silence: Duration,
+    /// Without a byte on an open watch, until it is opened again; 2 min (bookmarks come about every minute).
+    pub watch_silence: Duration,
+    /// What a watch may outlive the timeout that it asked for; 30 s.
+    pub watch_slack: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            headers: Duration::from_secs(30),
+            list_silence: Duration::from_secs(30),
+            watch_silence: Duration::from_secs(120),
+            watch_slack: Duration::from_secs(30),
+        }
+    }
+}
+
+impl<K: Object> ClientListWatch<K> {
+    /// Lists and watches all objects of a kind.
+    pub fn new(client: Client, kind: Kind) -> Self {
+        Self {
+            client,
+            kind,
+            namespace: None,
+            representation: Representation::Whole,
+            managed_fields: ManagedFields::Drop,
+            label_selector: None,
+            field_selector: None,
+            hook: None,
+            deadlines: Deadlines::default(),
+            object: PhantomData,
+        }
+    }
+
+    /// Keeps to one namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Asks for metadata alone; `K` is then `PartialObjectMeta<_>`, or another type that needs no more.
+    #[must_use]
+    pub fn metadata_only(self) -> Self {
+        self.representation(Representation::Metadata)
+    }
+
+    /// Says how much of each object is asked for.
+    #[must_use]
+    pub fn representation(mut self, representation: Representation) -> Self {
+        self.representation = representation;
+        self
+    }
+
+    /// Says what becomes of managedFields; they are dropped by default.
+    #[must_use]
+    pub fn managed_fields(mut self, managed_fields: ManagedFields) -> Self {
+        self.managed_fields = managed_fields;
+        self
+    }
+
+    /// Keeps to the objects whose labels match a selector in Kubernetes' syntax.
+    #[must_use]
+    pub fn label_selector(mut self, selector: impl Into<String>) -> Self {
+        self.label_selector = Some(selector.into());
+        self
+    }
+
+    /// Keeps to the objects whose fields match a selector in Kubernetes' syntax.
+    #[must_use]
+    pub fn field_selector(mut self, selector: impl Into<String>) -> Self {
+        self.field_selector = Some(selector.into());
+        self
+    }
+
+    /// Changes the options of every list and watch just before they are sent.
+    #[must_use]
+    pub fn options_hook(mut self, hook: impl Fn(&mut ListOptions) + Send + Sync + 'static) -> Self {
+        self.hook = Some(Arc::new(hook));
+        self
+    }
+
+    /// Says how long to wait before an answer counts as lost.
+    #[must_use]
+    pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
+        self.deadlines = deadlines;
+        self
+    }
+
+    /// Returns the kind that is asked for.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    fn completed(&self, options: &ListOptions) -> ListOptions {
+        let mut options = options.clone();
+        options.label_selector = options.label_selector.or_else(|| self.label_selector.clone());
+        options.field_selector = options.field_selector.or_else(|| self.field_selector.clone());
+        if let Some(hook) = &self.hook {
+            hook(&mut options);
+        }
+        options
+    }
+
+    fn path(&self) -> String {
+        self.kind.url_path(self.namespace.as_deref())
+    }
+
+    fn decoder(&self) -> Decoder {
+        Decoder::new(&self.kind, self.representation, self.managed_fields)
+    }
+
+    /// Sends a request and waits for the headers of an answer that is a success.
+    async fn open(
+        &self,
+        request: http::Request<kube::client::Body>,
+    ) -> Result<kube::client::Body, ListWatchError> {
+        let limit = self.deadlines.headers;
+        let answer = timeout(limit, self.client.send(request)).await;
+        let answer = answer.map_err(|_| ListWatchError::Deadline(limit))?.map_err(response::connection)?;
+        match answer.status().is_success() {
+            true => Ok(answer.into_body()),
+            false => Err(response::refusal(answer, limit).await),
+        }
+    }
+}
+
+impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
+    async fn list(&self, options: &ListOptions) -> Result<ListPage<K>, ListWatchError> {
+        let options = self.completed(options);
+        let request = request::list(&self.path(), &options, request::accept_list(self.representation))?;
+        let mut chunks = response::Chunks::new(self.open(request).await?);
+        let (mut body, decoder, mut items) = (ListBody::new(), self.decoder(), Vec::new());
+        while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
+            body.feed(&chunk, |object| items.push(decoder.list_item(object)))?;
+        }
+        let head = body.finish()?;
+        Ok(ListPage { items, resource_version: head.resource_version, continue_token: head.continue_token })
+    }
+
+    async fn watch(&self, options: &ListOptions) -> Result<WatchStream<K>, ListWatchError> {
+        let options = self.completed(options);
+        let request = request::watch(&self.path(), &options, request::accept_watch(self.representation))?;
+        let body = self.open(request).await?;
+        Ok(response::events(body, self.decoder(), options.timeout, self.deadlines))
+    }
+
+    async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {
+        let options = ListOptions { limit: Some(1), ..ListOptions::default() };
+        let request = request::list(&self.path(), &options, request::ACCEPT_ANY_LIST)?;
+        let mut chunks = response::Chunks::new(self.open(request).await?);
+        let mut body = ListBody::new();
+        while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
+            body.feed(&chunk, |_| {})?;
+        }
+        Ok(Some(body.finish()?.resource_version).filter(|version| !version.is_empty()))
+    }
+}
+
+impl<K> Clone for ClientListWatch<K> {
+    fn clone(&self) -> Self {
+        Self {
+            client: self.client.clone(),
+            kind: self.kind.clone(),
+            namespace: self.namespace.clone(),
+            representation: self.representation,
+            managed_fields: self.managed_fields,
+            label_selector: self.label_selector.clone(),
+            field_selector: self.field_selector.clone(),
+            hook: self.hook.clone(),
+            deadlines: self.deadlines,
+            object: PhantomData,
+        }
+    }
+}
+
+impl<K> fmt::Debug for ClientListWatch<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientListWatch")
+            .field("kind", &self.kind)
+            .field("namespace", &self.namespace)
+            .field("representation", &self.representation)
+            .field("label_selector", &self.label_selector)
+            .field("field_selector", &self.field_selector)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,135 @@
+//! Builds the requests of lists and watches.
+
+use http::{Request, header};
+use kube::client::Body;
+
+use crate::list_watch::{
+    Bookmarks, InitialEvents, ListOptions, ListWatchError, Representation, VersionMatch,
+};
+
+const JSON: &str = "application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// Prefers metadata, and takes whatever there is: only the list's own version is read.
+pub(super) const ACCEPT_ANY_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+pub(super) fn accept_list(representation: Representation) -> &'static str {
+    match representation {
+        Representation::Whole => JSON,
+        Representation::Metadata => METADATA_LIST,
+    }
+}
+
+pub(super) fn accept_watch(representation: Representation) -> &'static str {
+    match representation {
+        Representation::Whole => JSON,
+        Representation::Metadata => METADATA,
+    }
+}
+
+pub(super) fn list(path: &str, options: &ListOptions, accept: &str) -> Result<Request<Body>, ListWatchError> {
+    let mut query = Query::default();
+    query.add_common(options);
+    query.add("limit", options.limit);
+    query.add("continue", options.continue_token.as_deref());
+    build(Request::get(query.after(path)), accept)
+}
+
+/// A watch asks for no compression: it would hold events back, and a stream has no use for it.
+pub(super) fn watch(
+    path: &str,
+    options: &ListOptions,
+    accept: &str,
+) -> Result<Request<Body>, ListWatchError> {
+    let mut query = Query::default();
+    query.add("watch", Some("true"));
+    query.add_common(options);
+    query.add("timeoutSeconds", options.timeout.map(|timeout| timeout.as_secs()));
+    query.add("allowWatchBookmarks", (options.bookmarks == Bookmarks::On).then_some("true"));
+    query.add("sendInitialEvents", (options.initial_events == InitialEvents::Send).then_some("true"));
+    build(Request::get(query.after(path)).header(header::ACCEPT_ENCODING, "identity"), accept)
+}
+
+fn build(request: http::request::Builder, accept: &str) -> Result<Request<Body>, ListWatchError> {
+    let request = request.header(header::ACCEPT, accept).body(Body::empty());
+    request.map_err(|error| ListWatchError::Other(Box::new(error)))
+}
+
+/// The query of a URL, in the order in which parameters are added.
+#[derive(Default)]
+struct Query(String);
+
+impl Query {
+    fn add_common(&mut self, options: &ListOptions) {
+        let version_match = options.version_match.map(|version_match| match version_match {
+            VersionMatch::Exact => "Exact",
+            VersionMatch::NotOlderThan => "NotOlderThan",
+        });
+        self.add("resourceVersion", options.resource_version.as_deref());
+        self.add("resourceVersionMatch", version_match);
+        self.add("labelSelector", options.label_selector.as_deref());
+        self.add("fieldSelector", options.field_selector.as_deref());
+    }
+
+    fn add(&mut self, name: &str, value: Option<impl ToString>) {
+        let Some(value) = value else { return };
+        if !self.0.is_empty() {
+            self.0.push('&');
+        }
+        self.0.push_str(name);
+        self.0.push('=');
+        for byte in value.to_string().bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                    self.0.push(char::from(byte));
+                }
+                _ => self.0.push_str(&format!("%{byte:02X}")),
+            }
+        }
+    }
+
+    fn after(self, path: &str) -> String {
+        if self.0.is_empty() { path.to_owned() } else { format!("{path}?{}", self.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    // R6
+    #[test]
+    fn options_are_spelled_as_the_server_reads_them() {
+        let options = ListOptions {
+            resource_version: Some("7".into()),
+            version_match: Some(VersionMatch::NotOlderThan),
+            limit: Some(500),
+            label_selector: Some("a in (b,c)".into()),
+            timeout: Some(Duration::from_millis(300_500)),
+            bookmarks: Bookmarks::On,
+            initial_events: InitialEvents::Send,
+            ..ListOptions::default()
+        };
+        let listed = list("/api/v1/pods", &options, JSON).unwrap();
+        assert_eq!(
+            listed.uri(),
+            "/api/v1/pods?resourceVersion=7&resourceVersionMatch=NotOlderThan\
+             &labelSelector=a%20in%20%28b%2Cc%29&limit=500"
+        );
+        let watched = watch("/api/v1/pods", &options, METADATA).unwrap();
+        assert_eq!(
+            watched.uri(),
+            "/api/v1/pods?watch=true&resourceVersion=7&resourceVersionMatch=NotOlderThan\
+             &labelSelector=a%20in%20%28b%2Cc%29&timeoutSeconds=300&allowWatchBookmarks=true\
+             &sendInitialEvents=true"
+        );
+        assert_eq!(watched.headers()[header::ACCEPT_ENCODING], "identity");
+        assert_eq!(watched.headers()[header::ACCEPT], METADATA);
+        let bare = list("/api/v1/pods", &ListOptions::default(), JSON).unwrap();
+        assert_eq!(bare.uri(), "/api/v1/pods");
+    }
+}

@@ -1,0 +1,154 @@
+//! Reads answers: bodies in chunks with deadlines, refusals as a Status.
+
+use std::{collections::VecDeque, time::Duration};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{HeaderMap, Response, header};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Deadlines;
+use crate::{
+    list_watch::{
+        ListWatchError, WatchStream,
+        decode::Decoder,
+        frames::{Event, Frames},
+        status::status_of_answer,
+    },
+    object::Object,
+};
+
+/// Most bytes of a refusal that are read.
+const LARGEST_REFUSAL: usize = 64 << 10;
+
+pub(super) fn connection(error: kube::Error) -> ListWatchError {
+    ListWatchError::Connection(Box::new(error))
+}
+
+/// A body, chunk by chunk.
+pub(super) struct Chunks {
+    body: Body,
+}
+
+impl Chunks {
+    pub(super) fn new(body: Body) -> Self {
+        Self { body }
+    }
+
+    /// Waits for the next chunk, but not longer than the limit; `None` at the end.
+    pub(super) async fn next(&mut self, limit: Duration) -> Result<Option<Bytes>, ListWatchError> {
+        timeout(limit, self.chunk()).await.map_err(|_| ListWatchError::Deadline(limit))?
+    }
+
+    async fn chunk(&mut self) -> Result<Option<Bytes>, ListWatchError> {
+        while let Some(frame) = self.body.frame().await {
+            if let Ok(chunk) = frame.map_err(connection)?.into_data() {
+                return Ok(Some(chunk));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Reads why a request was refused.
+pub(super) async fn refusal(answer: Response<Body>, limit: Duration) -> ListWatchError {
+    let (parts, body) = answer.into_parts();
+    let (mut chunks, mut text) = (Chunks::new(body), Vec::new());
+    // What was said before the body broke off is better than nothing.
+    while let Ok(Some(chunk)) = chunks.next(limit).await {
+        text.extend_from_slice(&chunk);
+        if text.len() > LARGEST_REFUSAL {
+            break;
+        }
+    }
+    let asked = retry_after(&parts.headers);
+    match ListWatchError::from_status(status_of_answer(parts.status, &text)) {
+        ListWatchError::Status { status, retry_after } => {
+            ListWatchError::Status { status, retry_after: asked.or(retry_after) }
+        }
+        other => other,
+    }
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// Reads a watch as events; the stream ends with the body, or with an error.
+pub(super) fn events<K: Object>(
+    body: Body,
+    decoder: Decoder,
+    lifetime: Option<Duration>,
+    deadlines: Deadlines,
+) -> WatchStream<K> {
+    let expires = lifetime.map(|lifetime| (Instant::now() + lifetime + deadlines.watch_slack, lifetime));
+    let watch = Watch {
+        chunks: Chunks::new(body),
+        frames: Frames::new(decoder),
+        events: VecDeque::new(),
+        expires,
+        deadlines,
+        state: Reading::Open,
+    };
+    stream::unfold(watch, |mut watch| async move {
+        let event = watch.next().await?;
+        Some((event, watch))
+    })
+    .boxed()
+}
+
+struct Watch<K> {
+    chunks: Chunks,
+    frames: Frames,
+    events: VecDeque<Event<K>>,
+    /// When the server should have ended the watch, and the timeout that was asked for.
+    expires: Option<(Instant, Duration)>,
+    deadlines: Deadlines,
+    state: Reading,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Reading {
+    Open,
+    Ended,
+}
+
+impl<K: Object> Watch<K> {
+    async fn next(&mut self) -> Option<Event<K>> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                if event.is_err() {
+                    self.state = Reading::Ended;
+                    self.events.clear();
+                }
+                return Some(event);
+            }
+            if self.state == Reading::Ended {
+                return None;
+            }
+            match self.chunk().await {
+                Ok(Some(chunk)) => self.frames.feed(&chunk, &mut self.events),
+                Ok(None) => {
+                    self.state = Reading::Ended;
+                    self.events.extend(self.frames.finish());
+                }
+                Err(error) => self.events.push_back(Err(error)),
+            }
+        }
+    }
+
+    async fn chunk(&mut self) -> Result<Option<Bytes>, ListWatchError> {
+        let silent = Instant::now() + self.deadlines.watch_silence;
+        let (until, lost) = match self.expires {
+            Some((expires, lifetime)) if expires < silent => (expires, ListWatchError::Deadline(lifetime)),
+            _ => (silent, ListWatchError::Idle(self.deadlines.watch_silence)),
+        };
+        match timeout_at(until, self.chunks.chunk()).await {
+            Ok(chunk) => chunk,
+            Err(_) => Err(lost),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! ClientListWatch over an in-memory service.

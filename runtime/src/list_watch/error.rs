@@ -1,0 +1,64 @@
+//! What can go wrong between a request and its last byte.
+
+use std::time::Duration;
+
+use kube::core::Status;
+
+/// Says what kept a list or a watch from being read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListWatchError {
+    /// The server answered with an error.
+    #[error("the server answered {}: {}", status.code, status.message)]
+    Status {
+        /// What it said; made up from the HTTP answer where it sent no Status.
+        status: Box<Status>,
+        /// How long it asked to be left alone.
+        retry_after: Option<Duration>,
+    },
+    /// The request could not be sent, or its answer broke off.
+    #[error("the connection failed")]
+    Connection(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// No answer, or no further byte of it, came in time.
+    #[error("no answer within {0:?}")]
+    Deadline(Duration),
+    /// An open watch was silent for so long that it may be dead: it is to be opened again.
+    #[error("nothing was heard for {0:?}")]
+    Idle(Duration),
+    /// The body ended inside a frame.
+    #[error("the answer ended in the middle")]
+    CutShort,
+    /// The body is not what a list or a watch looks like.
+    #[error("the answer can't be read: {0}")]
+    Unreadable(String),
+    /// A source that is no Kubernetes API server failed in a way of its own.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl ListWatchError {
+    /// Makes an error of a Status; how long to wait is taken from its details.
+    pub fn from_status(status: Status) -> Self {
+        let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        let retry_after = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
+        Self::Status { status: Box::new(status), retry_after }
+    }
+
+    /// Returns the Status that the server answered.
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Status { status, .. } => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Tells whether the server refused for lack of permission (403).
+    pub fn is_forbidden(&self) -> bool {
+        self.status().is_some_and(|status| status.code == 403 || status.reason == "Forbidden")
+    }
+
+    /// Tells whether the server does not serve what was asked for (404).
+    pub fn is_not_found(&self) -> bool {
+        self.status().is_some_and(|status| status.code == 404 || status.reason == "NotFound")
+    }
+}

@@ -1,0 +1,139 @@
+//! Reads the body of a watch: splits it into lines, and each line into an event.
+
+use std::collections::VecDeque;
+
+use bytes::BytesMut;
+use kube::core::Status;
+
+use super::{
+    InitialEventsMark, WatchEvent,
+    decode::{Decoded, Decoder},
+    error::ListWatchError,
+    item::Item,
+    json, status,
+};
+use crate::object::Object;
+
+/// The annotation of the bookmark that closes the initial events.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// What a frame comes to: an event, or the error that ends the stream.
+pub(super) type Event<K> = Result<WatchEvent<K>, ListWatchError>;
+
+/// Splits the body of a watch into frames, one a line, and decodes them.
+#[derive(Debug)]
+pub(super) struct Frames {
+    decoder: Decoder,
+    /// The line that has not ended yet.
+    rest: BytesMut,
+}
+
+impl Frames {
+    pub(super) fn new(decoder: Decoder) -> Self {
+        Self { decoder, rest: BytesMut::new() }
+    }
+
+    /// Takes a chunk, and appends what the lines that are complete now come to.
+    ///
+    /// Nothing follows an error.
+    pub(super) fn feed<K: Object>(&mut self, chunk: &[u8], events: &mut VecDeque<Event<K>>) {
+        let mut chunk = chunk;
+        while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
+            let (line, following) = (&chunk[..end], &chunk[end + 1..]);
+            chunk = following;
+            let event = if self.rest.is_empty() {
+                self.event(line)
+            } else {
+                self.rest.extend_from_slice(line);
+                let line = std::mem::take(&mut self.rest);
+                self.event(&line)
+            };
+            let Some(event) = event else { continue };
+            let ended = event.is_err();
+            events.push_back(event);
+            if ended {
+                return;
+            }
+        }
+        self.rest.extend_from_slice(chunk);
+    }
+
+    /// Ends the body: a last line needs no line break, but must be whole.
+    pub(super) fn finish<K: Object>(&mut self) -> Option<Event<K>> {
+        let line = std::mem::take(&mut self.rest);
+        let line = json::trimmed(&line);
+        match serde_json::from_slice::<serde::de::IgnoredAny>(line) {
+            Err(_) if line.is_empty() => None,
+            Err(error) if error.is_eof() => Some(Err(ListWatchError::CutShort)),
+            _ => self.event(line),
+        }
+    }
+
+    fn event<K: Object>(&self, line: &[u8]) -> Option<Event<K>> {
+        let line = json::trimmed(line);
+        if line.is_empty() {
+            return None;
+        }
+        Some(self.decode(line))
+    }
+
+    fn decode<K: Object>(&self, line: &[u8]) -> Event<K> {
+        let (mut kind, mut object) = (None, None);
+        for (key, value) in json::members(line) {
+            match key {
+                key if json::key_is(key, "type") => kind = serde_json::from_slice::<String>(value).ok(),
+                key if json::key_is(key, "object") => object = Some(value),
+                _ => {}
+            }
+        }
+        let (Some(kind), Some(object)) = (kind, object) else {
+            return if status::is_status(line) {
+                Ok(WatchEvent::Error(Box::new(status::read_status(line))))
+            } else {
+                Err(ListWatchError::Unreadable("a line of the stream is no event".to_owned()))
+            };
+        };
+        match kind.as_str() {
+            "ADDED" => self.of_object(object, WatchEvent::Added),
+            "MODIFIED" => self.of_object(object, WatchEvent::Modified),
+            "DELETED" => self.of_object(object, WatchEvent::Deleted),
+            "BOOKMARK" => Ok(bookmark(object)),
+            "ERROR" => Ok(WatchEvent::Error(Box::new(error_status(object)))),
+            _ => Ok(WatchEvent::Unexpected("an event of an unknown type".to_owned())),
+        }
+    }
+
+    fn of_object<K: Object>(&self, object: &[u8], event: impl FnOnce(Item<K>) -> WatchEvent<K>) -> Event<K> {
+        Ok(match self.decoder.decode(object) {
+            Decoded::Item(item) => event(item),
+            Decoded::OfAnotherKind(found) => {
+                WatchEvent::Unexpected(format!("an event with an object of another kind: {found}"))
+            }
+        })
+    }
+}
+
+/// Reads a bookmark leniently: servers fill it with whatever the kind requires.
+fn bookmark<K>(object: &[u8]) -> WatchEvent<K> {
+    let metadata = json::member(object, "metadata").unwrap_or_default();
+    let Some(resource_version) = json::text_member(metadata, "resourceVersion") else {
+        return WatchEvent::Unexpected("a bookmark without a resource version".to_owned());
+    };
+    let annotations = json::member(metadata, "annotations").unwrap_or_default();
+    let initial_events = match json::text_member(annotations, INITIAL_EVENTS_END).as_deref() {
+        Some("true") => InitialEventsMark::End,
+        _ => InitialEventsMark::Absent,
+    };
+    WatchEvent::Bookmark { resource_version, initial_events }
+}
+
+fn error_status(object: &[u8]) -> Status {
+    if status::is_status(object) || json::member(object, "code").is_some() {
+        status::read_status(object)
+    } else {
+        Status::failure("the server sent an error without saying which", "InternalError").with_code(500)
+    }
+}
+
+#[cfg(test)]
+mod tests;

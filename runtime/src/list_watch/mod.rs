@@ -1,0 +1,110 @@
+//! Where objects come from: lists and watches, and the items that travel.
+//!
+//! [`ListerWatcher`] is the seam: [`ClientListWatch`] asks a Kubernetes API server, users may implement it for
+//! any other source. What travels is an [`Item`], never a bare object, so that nobody takes what could not be
+//! read for absent.
+
+mod options;
+mod item;
+mod error;
+mod json;
+mod scrub;
+mod lean;
+mod status;
+mod decode;
+mod list_body;
+mod frames;
+mod client;
+
+pub use client::{ClientListWatch, Deadlines};
+pub use decode::Representation;
+pub use error::ListWatchError;
+pub use item::{Identity, Item, RawObject, Unreadable};
+pub use lean::ManagedFields;
+pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
+
+use std::future::Future;
+
+use futures::stream::BoxStream;
+
+/// Lists and watches the objects of one kind.
+///
+/// Implementations speak the Kubernetes list-and-watch protocol, or something that keeps its promises: a list
+/// has a resource version, and a watch from that version delivers every later change in order.
+pub trait ListerWatcher<K>: Send + Sync + 'static {
+    /// Reads one page of the list.
+    ///
+    /// # Errors
+    /// Whatever kept the page from being read as a whole. An object that does not decode is no error: it is an
+    /// [`Item::Unreadable`] on the page.
+    fn list(&self, options: &ListOptions)
+    -> impl Future<Output = Result<ListPage<K>, ListWatchError>> + Send;
+
+    /// Opens a watch; its stream ends when the server ends it.
+    ///
+    /// Dropping the stream closes the watch. An error inside the stream is its last element.
+    ///
+    /// # Errors
+    /// Whatever kept the watch from being opened.
+    fn watch(
+        &self,
+        options: &ListOptions,
+    ) -> impl Future<Output = Result<WatchStream<K>, ListWatchError>> + Send;
+
+    /// Asks for the collection's present version by a consistent read that ignores selectors.
+    ///
+    /// It tells a server that lost its history from one that lags. The default is `None`: can't be asked.
+    ///
+    /// # Errors
+    /// Whatever kept the question from being answered.
+    fn latest_version(&self) -> impl Future<Output = Result<Option<String>, ListWatchError>> + Send {
+        async { Ok(None) }
+    }
+}
+
+/// The events of one watch, in the order in which the server sent them.
+pub type WatchStream<K> = BoxStream<'static, Result<WatchEvent<K>, ListWatchError>>;
+
+/// One page of a list.
+#[derive(Debug)]
+pub struct ListPage<K> {
+    /// What the page holds, in the server's order.
+    pub items: Vec<Item<K>>,
+    /// The version that the whole list shows.
+    pub resource_version: String,
+    /// Where the next page starts; `None` on the last page.
+    pub continue_token: Option<String>,
+}
+
+/// One event of a watch.
+#[derive(Debug)]
+pub enum WatchEvent<K> {
+    /// An object appeared (or is part of the initial events).
+    Added(Item<K>),
+    /// An object changed.
+    Modified(Item<K>),
+    /// An object went; the item is its last state, at the version of the deletion.
+    Deleted(Item<K>),
+    /// Nothing changed up to this version.
+    Bookmark {
+        /// The version reached.
+        resource_version: String,
+        /// Whether it closes the initial events of a streaming list.
+        initial_events: InitialEventsMark,
+    },
+    /// Something that is no event of this kind: of an unknown type, or with an object of another kind.
+    ///
+    /// The text says what; it is reported and skipped.
+    Unexpected(String),
+    /// The server ends the stream with a Status.
+    Error(Box<kube::core::Status>),
+}
+
+/// Says whether a bookmark closes the initial events of a streaming list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitialEventsMark {
+    /// An ordinary bookmark.
+    Absent,
+    /// Annotated `k8s.io/initial-events-end: "true"`.
+    End,
+}

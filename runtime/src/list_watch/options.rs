@@ -1,0 +1,57 @@
+//! The options of lists and watches: one struct for both.
+
+use std::time::Duration;
+
+/// What a list or a watch asks for; a field left unset is not sent.
+///
+/// The semantics are those of Kubernetes' `ListOptions`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListOptions {
+    /// The version to read at or watch from; unset: a consistent read of the present.
+    pub resource_version: Option<String>,
+    /// How `resource_version` is meant; unset: the verb's own rule.
+    pub version_match: Option<VersionMatch>,
+    /// Most items a page may hold; unset: all.
+    pub limit: Option<u32>,
+    /// Where the page before ended.
+    pub continue_token: Option<String>,
+    /// Label selector in Kubernetes' syntax.
+    pub label_selector: Option<String>,
+    /// Field selector in Kubernetes' syntax.
+    pub field_selector: Option<String>,
+    /// How long the server keeps a watch open, in whole seconds; unset: as it likes.
+    pub timeout: Option<Duration>,
+    /// Whether a watch brings bookmarks.
+    pub bookmarks: Bookmarks,
+    /// Whether a watch starts with the present objects (a streaming list).
+    pub initial_events: InitialEvents,
+}
+
+/// Says how the resource version of a list is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VersionMatch {
+    /// Exactly that version.
+    Exact,
+    /// That version or a later one.
+    NotOlderThan,
+}
+
+/// Says whether a watch asks for bookmarks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bookmarks {
+    /// Not asked for.
+    #[default]
+    Off,
+    /// `allowWatchBookmarks=true`.
+    On,
+}
+
+/// Says whether a watch starts with the present objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InitialEvents {
+    /// Not asked for.
+    #[default]
+    Unset,
+    /// `sendInitialEvents=true`.
+    Send,
+}

@@ -1,0 +1,239 @@
+//! What every stage calls an object: its bound, its key, its kind, its version.
+
+use std::{borrow::Cow, fmt, str::FromStr, sync::Arc};
+
+use kube::core::ObjectMeta;
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Bounds every type that watchkeeper caches: the one bound, named once.
+///
+/// Implemented for every `kube::Resource` that can be cloned, shown and (de)serialised: built-in kinds,
+/// custom resources, `DynamicObject`, `PartialObjectMeta`. It can't be implemented by hand.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an object that watchkeeper can cache",
+    note = "an object implements kube::Resource, Clone, Debug, Serialize and Deserialize, and is Send + Sync + 'static"
+)]
+pub trait Object:
+    kube::Resource + Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<T> Object for T where
+    T: kube::Resource + Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+/// Names an object within its kind: a name, and a namespace if the kind has them.
+///
+/// One type for all kinds. Cheap to clone. Orders by namespace, then name. Shown as `namespace/name`, or
+/// `name` for cluster-scoped kinds, and parsed from the same.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    namespace: Option<Arc<str>>,
+    name: Arc<str>,
+}
+
+impl ObjectKey {
+    /// Names an object in a namespace; an empty namespace means none.
+    pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
+        let namespace = namespace.as_ref();
+        Self { namespace: (!namespace.is_empty()).then(|| namespace.into()), name: name.as_ref().into() }
+    }
+
+    /// Names an object of a cluster-scoped kind.
+    pub fn cluster(name: impl AsRef<str>) -> Self {
+        Self { namespace: None, name: name.as_ref().into() }
+    }
+
+    /// Builds a key of parts that are shared already, without copying them.
+    pub fn from_parts(namespace: Option<Arc<str>>, name: Arc<str>) -> Self {
+        Self { namespace: namespace.filter(|namespace| !namespace.is_empty()), name }
+    }
+
+    /// Reads the key of an object's metadata; `None` where it has no name.
+    pub fn of_meta(meta: &ObjectMeta) -> Option<Self> {
+        let name = meta.name.as_deref().filter(|name| !name.is_empty())?;
+        Some(Self::new(meta.namespace.as_deref().unwrap_or_default(), name))
+    }
+
+    /// Reads the key of an object; an object without a name has the empty one.
+    pub fn of(object: &impl Object) -> Self {
+        Self::of_meta(object.meta()).unwrap_or_else(|| {
+            Self::new(object.meta().namespace.as_deref().unwrap_or_default(), "")
+        })
+    }
+
+    /// Returns the namespace, if the kind has them.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the namespace as it is shared among clones of the key.
+    pub fn shared_namespace(&self) -> Option<&Arc<str>> {
+        self.namespace.as_ref()
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+impl fmt::Debug for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Says why a text names no object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} names no object: write `namespace/name`, or `name` for a cluster-scoped kind")]
+pub struct InvalidObjectKey(String);
+
+impl FromStr for ObjectKey {
+    type Err = InvalidObjectKey;
+
+    fn from_str(text: &str) -> Result<Self, InvalidObjectKey> {
+        let refused = || InvalidObjectKey(text.to_owned());
+        match text.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(Self::new(namespace, name))
+            }
+            None if !text.is_empty() => Ok(Self::cluster(text)),
+            _ => Err(refused()),
+        }
+    }
+}
+
+/// Says whether the objects of a kind live in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Objects have a namespace.
+    Namespaced,
+    /// Objects belong to the cluster as a whole.
+    Cluster,
+}
+
+/// Describes a kind as the API server serves it.
+///
+/// Shown as `plural.group` (`deployments.apps`; the core group's is `pods`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kind {
+    /// API group; empty for the core group.
+    pub group: Cow<'static, str>,
+    /// Served version, such as `v1`.
+    pub version: Cow<'static, str>,
+    /// Kind in CamelCase, such as `Deployment`.
+    pub kind: Cow<'static, str>,
+    /// Plural in lower case, as in URLs: `deployments`.
+    pub plural: Cow<'static, str>,
+    /// Whether objects live in namespaces.
+    pub scope: Scope,
+}
+
+impl Kind {
+    /// Returns the apiVersion: `group/version`, or `version` for the core group.
+    pub fn api_version(&self) -> String {
+        match self.group.is_empty() {
+            true => self.version.to_string(),
+            false => format!("{}/{}", self.group, self.version),
+        }
+    }
+
+    /// Returns the URL path of the collection, in one namespace or in all.
+    pub fn url_path(&self, namespace: Option<&str>) -> String {
+        let root = if self.group.is_empty() { "/api" } else { "/apis" };
+        match namespace {
+            Some(namespace) => format!("{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.plural),
+            None => format!("{root}/{}/{}", self.api_version(), self.plural),
+        }
+    }
+
+    /// Tells whether an owner reference or an object reference names this kind, in any version.
+    pub fn is_named_by(&self, api_version: &str, kind: &str) -> bool {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        group == self.group && kind == self.kind
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group.is_empty() {
+            true => f.write_str(&self.plural),
+            false => write!(f, "{}.{}", self.plural, self.group),
+        }
+    }
+}
+
+/// A resource version that may be compared: an unsigned integer, never text.
+///
+/// Kubernetes allows comparing the versions of one kind as integers (KEP-5504); versions of aggregated APIs
+/// need not be integers, and are then opaque: they don't parse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+/// Says that a resource version is not an unsigned integer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("resource version {0:?} is no unsigned integer and can't be compared")]
+pub struct InvalidVersion(String);
+
+impl Version {
+    /// Reads the version of an object's metadata; `None` where it is absent, empty or opaque.
+    pub fn of_meta(meta: &ObjectMeta) -> Option<Self> {
+        meta.resource_version.as_deref()?.parse().ok()
+    }
+}
+
+impl FromStr for Version {
+    type Err = InvalidVersion;
+
+    // S11: digits only; no sign, no blank, no leading zero, so that equal numbers are equal texts.
+    fn from_str(text: &str) -> Result<Self, InvalidVersion> {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let canonical = digits && (text.len() == 1 || !text.starts_with('0'));
+        let parsed = canonical.then(|| text.parse().ok()).flatten();
+        parsed.map(Self).ok_or_else(|| InvalidVersion(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // S11
+    #[test]
+    fn versions_compare_as_integers_and_refuse_garbage() {
+        let version = |text: &str| text.parse::<Version>();
+        assert!(version("9").unwrap() < version("10").unwrap());
+        assert_eq!(version("0").unwrap(), Version(0));
+        for garbage in ["", " 1", "+1", "-1", "01", "1.0", "0x1", "abc", "18446744073709551616"] {
+            assert!(version(garbage).is_err(), "{garbage:?} was taken");
+        }
+    }
+
+    #[test]
+    fn keys_read_as_they_are_written() {
+        for text in ["shop/a", "node-1"] {
+            assert_eq!(text.parse::<ObjectKey>().unwrap().to_string(), text);
+        }
+        for text in ["", "/", "a/", "/a", "a/b/c"] {
+            assert!(text.parse::<ObjectKey>().is_err(), "{text:?} was taken");
+        }
+        assert_eq!(ObjectKey::new("", "a"), ObjectKey::cluster("a"));
+    }
+}

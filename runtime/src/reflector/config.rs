@@ -1,0 +1,50 @@
+//! How a reflector lists and watches.
+
+use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
+
+use crate::backoff::BackoffSchedule;
+
+/// Configures a reflector; the defaults suit any server.
+#[derive(Clone, Debug)]
+pub struct ReflectorConfig {
+    /// What is fetched, as messages name it: `websites.web.example.dev`.
+    pub name: Cow<'static, str>,
+    /// How the first list is read, and later ones where that is possible.
+    pub first_list: FirstList,
+    /// Most items a page; an explicit size always wins. `None`: 500, where lists are paged at all.
+    pub page_size: Option<u32>,
+    /// How long a watch is asked to stay open: drawn anew for each; 5 to 10 min.
+    pub watch_timeout: RangeInclusive<Duration>,
+    /// How long to wait after failures.
+    pub backoff: BackoffSchedule,
+    /// Decides jitter and timeouts; equal seeds give equal delays. `None`: drawn at random.
+    pub seed: Option<u64>,
+    /// How often every known object is shown again; `None`: never.
+    pub resync: Option<Duration>,
+}
+
+impl Default for ReflectorConfig {
+    fn default() -> Self {
+        Self {
+            name: Cow::Borrowed("objects"),
+            first_list: FirstList::default(),
+            page_size: None,
+            watch_timeout: Duration::from_secs(300)..=Duration::from_secs(600),
+            backoff: BackoffSchedule::default(),
+            seed: None,
+            resync: None,
+        }
+    }
+}
+
+/// Says how the present state is read at the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FirstList {
+    /// As a streaming list, consistent; in pages where the server can't stream.
+    #[default]
+    Streaming,
+    /// As a consistent list, in pages.
+    Paged,
+    /// As whatever version the server has at hand (`"0"`): cheap, and possibly stale.
+    AnyVersion,
+}

@@ -1,0 +1,67 @@
+//! One clear line for each failure: which kind, what is wrong, what to do.
+
+use std::{error::Error, fmt::Write};
+
+use super::fault::Fault;
+use crate::list_watch::ListWatchError;
+
+/// Tells what a failure means for a kind, and what to do about it where that is known.
+///
+/// One line, without any object's content.
+pub fn explain(name: &str, error: &ListWatchError) -> String {
+    let said = error.status().map(|status| status.message.trim()).unwrap_or_default();
+    match Fault::of(error) {
+        Fault::NotFound => format!("{name} is not served: install its CRD"),
+        Fault::Forbidden => format!("{name} may not be read: allow list and watch ({said})"),
+        Fault::Unauthorized => format!("{name} can't be read: the server does not accept the credentials"),
+        Fault::Unreachable if error.status().is_none() => {
+            format!("{name} can't be read, the server is out of reach: {}", with_sources(error))
+        }
+        _ => format!("{name} can't be read: {}", with_sources(error)),
+    }
+}
+
+/// Spells an error and what caused it, each text once.
+fn with_sources(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            // Writing to a String does not fail.
+            let _ = write!(text, ": {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn lines_say_which_kind_and_what_to_do() {
+        let answer =
+            |code, message: &str| ListWatchError::from_status(Status::failure(message, "").with_code(code));
+        let name = "websites.web.example.dev";
+        for (error, expected) in [
+            (answer(404, "404 page not found"), "websites.web.example.dev is not served: install its CRD"),
+            (
+                answer(403, "User \"viewer\" cannot list resource \"websites\""),
+                "websites.web.example.dev may not be read: allow list and watch \
+                 (User \"viewer\" cannot list resource \"websites\")",
+            ),
+            (
+                ListWatchError::Connection("connection refused".into()),
+                "websites.web.example.dev can't be read, the server is out of reach: the connection failed: \
+                 connection refused",
+            ),
+            (answer(500, "oh"), "websites.web.example.dev can't be read: the server answered 500: oh"),
+        ] {
+            assert_eq!(explain(name, &error), expected);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Keeps a store equal to what a source holds, by list and watch.
+//!
+//! [`Reflector`] is a short shell: it does what `state` decides, hands what comes to a [`ReflectorStore`], and
+//! reports every failure. It knows the source and the store by their traits alone.
+
+mod sink;
+mod config;
+mod fault;
+mod explain;
+mod pacing;
+mod snapshot;
+mod state;
+mod run;
+#[cfg(test)]
+mod tests;
+
+pub use config::{FirstList, ReflectorConfig};
+pub use explain::explain;
+pub use sink::{Epoch, FetchReport, ReflectorStore, StoreChange};
+
+use std::{fmt, marker::PhantomData, sync::Arc};
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::{list_watch::ListerWatcher, object::Object};
+
+/// Keeps a store equal to what a source holds: one list, then watches, and a list again where nothing else helps.
+///
+/// Guarantees:
+///
+/// - The store hears everything in order, from one task. The version advances only past what the store has taken.
+/// - Nothing goes back in time, but for a server that lost its history: its list comes as [`Epoch::New`].
+/// - Every failure is reported, logged in one line, and followed by a jittered delay; nothing is ever given up.
+///
+/// Not promised: that every version of an object is seen. What lies between two lists is lost.
+pub struct Reflector<K, L, S> {
+    source: L,
+    store: Arc<S>,
+    config: ReflectorConfig,
+    object: PhantomData<fn() -> K>,
+}
+
+impl<K, L, S> Reflector<K, L, S>
+where
+    K: Object,
+    L: ListerWatcher<K>,
+    S: ReflectorStore<K>,
+{
+    /// Says what to fetch from, where to put it, and how.
+    pub fn new(source: L, store: Arc<S>, config: ReflectorConfig) -> Self {
+        Self { source, store, config, object: PhantomData }
+    }
+
+    /// Fetches until it is cancelled.
+    ///
+    /// Cancellation ends everything at once: a list under way, an open watch, any wait.
+    pub async fn run(self, cancel: CancellationToken) {
+        let Self { source, store, config, .. } = self;
+        let resync = resync(config.resync, store.clone());
+        let fetch = run::Run::new(source, store, &config).run();
+        // What is cancelled opens nothing any more, so that is asked first.
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => {}
+            never = resync => match never {},
+            never = Box::pin(fetch) => match never {},
+        }
+    }
+}
+
+/// Shows every known object again at each period; runs beside the fetching, so relists don't disturb it.
+async fn resync<K, S: ReflectorStore<K>>(
+    period: Option<std::time::Duration>,
+    store: Arc<S>,
+) -> std::convert::Infallible {
+    let Some(period) = period.filter(|period| !period.is_zero()) else {
+        return std::future::pending().await;
+    };
+    let mut ticks = interval_at(Instant::now() + period, period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        store.resync();
+    }
+}
+
+impl<K, L, S> fmt::Debug for Reflector<K, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reflector").field("config", &self.config).finish_non_exhaustive()
+    }
+}

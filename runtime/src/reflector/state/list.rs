@@ -1,0 +1,214 @@
+//! Lists: at which version, in which form, and what follows from their outcomes.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Freshness, Goal, Paging, ProbeNeed, State, Streaming};
+use crate::{
+    list_watch::{Bookmarks, InitialEvents, ListOptions, ListWatchError, VersionMatch},
+    reflector::{
+        config::FirstList,
+        fault::{Fault, asked_to_wait},
+        pacing::Haste,
+        sink::Epoch,
+    },
+};
+
+/// Items a page where nobody says otherwise.
+const PAGE_SIZE: u32 = 500;
+
+/// How many streaming lists may be cut in one cycle.
+const CUTS: u32 = 3;
+
+/// What a page, or the end of a streaming list, comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::reflector) enum Listed {
+    /// There are more pages.
+    More,
+    /// The list is whole.
+    Whole(Epoch),
+    /// The list shows the past: it must not be taken.
+    TooOld,
+}
+
+/// Says where a streaming list failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::reflector) enum StreamPhase {
+    /// When it was opened.
+    Opening,
+    /// Before its end.
+    Reading,
+}
+
+impl State {
+    pub(super) fn streams(&self) -> bool {
+        self.streaming == Streaming::Use && self.paging.next.is_none() && !self.paging.whole
+    }
+
+    /// Returns the version to list at; `None` for a consistent read.
+    fn list_version(&self) -> Option<String> {
+        match (self.freshness, &self.version) {
+            (Freshness::Present, _) => None,
+            (Freshness::LastSeen, Some(version)) => Some(version.clone()),
+            (Freshness::LastSeen, None) if self.first_list == FirstList::AnyVersion => Some("0".to_owned()),
+            (Freshness::LastSeen, None) => None,
+        }
+    }
+
+    pub(super) fn list_options(&self) -> ListOptions {
+        if let Some(token) = &self.paging.next {
+            let limit = Some(self.page_size.unwrap_or(PAGE_SIZE));
+            return ListOptions { limit, continue_token: Some(token.clone()), ..ListOptions::default() };
+        }
+        let version = self.list_version();
+        let at_last_seen = version.is_some() && version == self.version;
+        let limit = match self.page_size {
+            _ if self.paging.whole => None,
+            Some(size) => Some(size),
+            None if at_last_seen && !self.paging.always => None,
+            None => Some(PAGE_SIZE),
+        };
+        // A bare limit at a version means exactly that version, which is soon gone.
+        let version_match = (at_last_seen && limit.is_some()).then_some(VersionMatch::NotOlderThan);
+        ListOptions { resource_version: version, version_match, limit, ..ListOptions::default() }
+    }
+
+    pub(super) fn stream_options(&mut self) -> ListOptions {
+        ListOptions {
+            resource_version: self.list_version(),
+            version_match: Some(VersionMatch::NotOlderThan),
+            timeout: Some(self.drawn_timeout()),
+            bookmarks: Bookmarks::On,
+            initial_events: InitialEvents::Send,
+            ..ListOptions::default()
+        }
+    }
+
+    /// Takes what a page says about itself; more pages may follow.
+    pub(in crate::reflector) fn page_read(&mut self, version: &str, next: Option<String>) -> Listed {
+        let Some(token) = next else { return self.judged(version) };
+        if self.paging.next.is_none() && self.list_version().as_deref() == Some("0") {
+            self.paging.always = true;
+        }
+        self.paging.next = Some(token);
+        Listed::More
+    }
+
+    /// Judges a whole list by its version.
+    ///
+    /// A consistent read that is behind what was seen comes from a server that lost its history; any other
+    /// list that is behind is refused.
+    pub(in crate::reflector) fn judged(&self, version: &str) -> Listed {
+        match self.is_before_last(version) {
+            _ if self.epoch == Epoch::New => Listed::Whole(Epoch::New),
+            Some(true) if self.list_version().is_none() => Listed::Whole(Epoch::New),
+            Some(true) => Listed::TooOld,
+            Some(false) | None => Listed::Whole(Epoch::Same),
+        }
+    }
+
+    /// Goes on from a list that is safely in the store.
+    pub(in crate::reflector) fn replaced(&mut self, now: Instant, version: &str) {
+        self.version = Some(version.to_owned()).filter(|version| !version.is_empty());
+        self.freshness = Freshness::LastSeen;
+        self.epoch = Epoch::Same;
+        self.paging = Paging { always: self.paging.always, ..Paging::default() };
+        self.begin_cycle();
+        self.goal = Goal::Watch;
+        self.wait = Duration::ZERO;
+        self.probe = ProbeNeed::NotNeeded;
+        self.short_watches = 0;
+        self.unopened_since = None;
+        self.internal_errors_since = None;
+        self.pacing.listed(now);
+    }
+
+    /// Goes on from a list that failed.
+    pub(in crate::reflector) fn list_failed(&mut self, now: Instant, error: &ListWatchError) {
+        let in_chain = self.paging.next.take().is_some();
+        let at_version = self.list_version().is_some();
+        let wait = match Fault::of(error) {
+            Fault::Expired if in_chain => {
+                self.paging.whole = true;
+                self.pacing.relist(now, Haste::AtOnceTheFirstTime)
+            }
+            Fault::Expired | Fault::TooLarge if at_version => {
+                self.freshness = Freshness::Present;
+                self.pacing.relist(now, Haste::AtOnceTheFirstTime)
+            }
+            _ => {
+                self.begin_cycle();
+                self.pacing.relist(now, Haste::BackOff).max(asked_to_wait(error))
+            }
+        };
+        self.relist_after(wait);
+    }
+
+    /// Refuses a list that shows the past: the next one is a consistent read.
+    pub(in crate::reflector) fn list_refused(&mut self, now: Instant) {
+        self.freshness = Freshness::Present;
+        let wait = self.pacing.relist(now, Haste::BackOff);
+        self.relist_after(wait);
+    }
+
+    /// Goes on from a streaming list that failed.
+    pub(in crate::reflector) fn stream_failed(
+        &mut self,
+        now: Instant,
+        error: &ListWatchError,
+        phase: StreamPhase,
+    ) {
+        let wait = match (Fault::of(error), phase) {
+            (Fault::Rejected | Fault::NotAllowed, _) => {
+                self.streaming = Streaming::Never;
+                Duration::ZERO
+            }
+            (Fault::Expired | Fault::TooLarge, _) if self.list_version().is_some() => {
+                self.freshness = Freshness::Present;
+                self.pacing.relist(now, Haste::AtOnceTheFirstTime)
+            }
+            (Fault::CutShort | Fault::Idle, _) | (Fault::Unreachable, StreamPhase::Reading) => {
+                return self.stream_cut();
+            }
+            (Fault::Forbidden | Fault::NotFound, _) => {
+                self.streaming = Streaming::NotThisCycle;
+                Duration::ZERO
+            }
+            _ => {
+                self.streaming = Streaming::NotThisCycle;
+                self.pacing.relist(now, Haste::BackOff).max(asked_to_wait(error))
+            }
+        };
+        self.relist_after(wait);
+    }
+
+    /// Goes on from a streaming list that ended before its bookmark.
+    pub(in crate::reflector) fn stream_cut(&mut self) {
+        self.cuts += 1;
+        if self.cuts >= CUTS {
+            self.streaming = Streaming::NotThisCycle;
+        }
+        let wait = self.pacing.reopen();
+        self.relist_after(wait);
+    }
+
+    /// Gives up on streaming lists: the bookmark did not come in time.
+    pub(in crate::reflector) fn stream_overdue(&mut self) {
+        self.streaming = Streaming::Never;
+        self.relist_after(Duration::ZERO);
+    }
+
+    /// Tells whether streaming lists were given up for good.
+    pub(in crate::reflector) fn never_streams(&self) -> bool {
+        self.streaming == Streaming::Never
+    }
+
+    fn begin_cycle(&mut self) {
+        self.cuts = 0;
+        self.paging.whole = false;
+        if self.streaming == Streaming::NotThisCycle {
+            self.streaming = Streaming::Use;
+        }
+    }
+}

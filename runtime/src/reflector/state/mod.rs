@@ -1,0 +1,175 @@
+//! Decides what a reflector does next: list how, watch from where, wait how long.
+//!
+//! Pure: outcomes and the time go in, the next step comes out. No I/O, no clock; randomness is seeded.
+
+mod list;
+mod watch;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use tokio::time::Instant;
+
+use super::{
+    config::{FirstList, ReflectorConfig},
+    pacing::Pacing,
+    sink::Epoch,
+};
+use crate::{list_watch::ListOptions, object::Version};
+
+pub(super) use list::{Listed, StreamPhase};
+pub(super) use watch::{Brought, Ending, Opened, ProbeFailure};
+
+/// How long a kind may be out of reach before everything is listed again.
+const LONG_OUTAGE: Duration = Duration::from_secs(60);
+
+/// Over how long those lists are spread, so that not everybody lists at once.
+const SPREAD: Duration = Duration::from_secs(30);
+
+/// What to do next.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    /// Wait.
+    Sleep(Duration),
+    /// Ask for the collection's version, to tell a server that lost its history.
+    Probe,
+    /// Read a page of a list.
+    List(ListOptions),
+    /// Read the list as the start of a watch.
+    Stream(ListOptions),
+    /// Watch from the last version.
+    Watch(ListOptions),
+}
+
+/// What a reflector knows about the source.
+#[derive(Debug)]
+pub(super) struct State {
+    first_list: FirstList,
+    page_size: Option<u32>,
+    watch_timeout: (Duration, Duration),
+    rng: SmallRng,
+    pacing: Pacing,
+    goal: Goal,
+    wait: Duration,
+    /// The last version seen; never an empty one.
+    version: Option<String>,
+    freshness: Freshness,
+    epoch: Epoch,
+    paging: Paging,
+    streaming: Streaming,
+    /// How many streaming lists were cut in this cycle.
+    cuts: u32,
+    probe: ProbeNeed,
+    /// How many watches in a row ended at once with nothing to show.
+    short_watches: u32,
+    unopened_since: Option<Instant>,
+    internal_errors_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Goal {
+    List,
+    Watch,
+}
+
+/// Says at which version the next list is read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Freshness {
+    /// At the last version seen, or later.
+    LastSeen,
+    /// At the present: the last version seen was refused.
+    Present,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Paging {
+    /// Where the next page of the list under way starts.
+    next: Option<String>,
+    /// A chain of pages broke: the next list is read as a whole.
+    whole: bool,
+    /// The server pages what others answer from a cache: all lists are paged from then on.
+    always: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Streaming {
+    Use,
+    NotThisCycle,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ProbeNeed {
+    Needed,
+    NotNeeded,
+}
+
+impl State {
+    pub(super) fn new(config: &ReflectorConfig, seed: u64) -> Self {
+        let (shortest, longest) = (*config.watch_timeout.start(), *config.watch_timeout.end());
+        Self {
+            first_list: config.first_list,
+            page_size: config.page_size,
+            watch_timeout: (shortest, longest.max(shortest)),
+            rng: SmallRng::seed_from_u64(seed.wrapping_add(2)),
+            pacing: Pacing::new(&config.backoff, seed),
+            goal: Goal::List,
+            wait: Duration::ZERO,
+            version: None,
+            freshness: Freshness::LastSeen,
+            epoch: Epoch::Same,
+            paging: Paging::default(),
+            streaming: match config.first_list {
+                FirstList::Streaming => Streaming::Use,
+                FirstList::Paged | FirstList::AnyVersion => Streaming::Never,
+            },
+            cuts: 0,
+            probe: ProbeNeed::NotNeeded,
+            short_watches: 0,
+            unopened_since: None,
+            internal_errors_since: None,
+        }
+    }
+
+    /// Returns what to do next; a wait is returned once.
+    pub(super) fn next(&mut self) -> Step {
+        let wait = std::mem::take(&mut self.wait);
+        if !wait.is_zero() {
+            return Step::Sleep(wait);
+        }
+        match self.goal {
+            Goal::List if self.streams() => Step::Stream(self.stream_options()),
+            Goal::List => Step::List(self.list_options()),
+            Goal::Watch if self.probe == ProbeNeed::Needed => Step::Probe,
+            Goal::Watch => Step::Watch(self.watch_options()),
+        }
+    }
+
+    /// Returns how long the next step waits.
+    pub(super) fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    /// Tells whether the next list starts a new history.
+    pub(super) fn next_epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn relist_after(&mut self, wait: Duration) {
+        self.goal = Goal::List;
+        self.wait = wait;
+    }
+
+    fn drawn_timeout(&mut self) -> Duration {
+        let (shortest, longest) = self.watch_timeout;
+        Duration::from_secs(self.rng.random_range(shortest.as_secs()..=longest.as_secs()))
+    }
+
+    /// Tells whether a version is lower than the last one seen; `None` where they can't be compared.
+    fn is_before_last(&self, version: &str) -> Option<bool> {
+        let last: Version = self.version.as_deref()?.parse().ok()?;
+        Some(version.parse::<Version>().ok()? < last)
+    }
+}

@@ -1,0 +1,213 @@
+//! Watches: how they end, and what follows.
+
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::time::Instant;
+
+use super::{Freshness, Goal, LONG_OUTAGE, ProbeNeed, SPREAD, State};
+use crate::{
+    list_watch::{Bookmarks, ListOptions, ListWatchError},
+    reflector::{
+        fault::{Fault, asked_to_wait},
+        pacing::Haste,
+        sink::Epoch,
+    },
+};
+
+/// A watch that ends before this, with nothing to show, was hardly one.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// How many of those in a row make the version suspect.
+const SHORT_IN_A_ROW: u32 = 3;
+
+/// A stream that lived so long was a good one, even if it delivered nothing.
+const LIVED: Duration = Duration::from_secs(10);
+
+/// How long internal errors may go on before everything is listed again.
+const INTERNAL_ERRORS: Duration = Duration::from_secs(60);
+
+/// How a watch went, once it has ended.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::reflector) struct Ending {
+    /// When it was opened.
+    pub(in crate::reflector) opened: Instant,
+    /// What it brought.
+    pub(in crate::reflector) brought: Brought,
+}
+
+/// What a watch brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::reflector) enum Brought {
+    /// Nothing at all.
+    Nothing,
+    /// Events or bookmarks, all at the version that was known.
+    Signs,
+    /// A new version.
+    Progress,
+}
+
+/// Says what to do with a watch that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::reflector) enum Opened {
+    /// Read it.
+    Follow,
+    /// Close it: after a long outage everything is listed again.
+    Relist,
+}
+
+impl State {
+    pub(super) fn watch_options(&mut self) -> ListOptions {
+        ListOptions {
+            resource_version: self.version.clone(),
+            timeout: Some(self.drawn_timeout()),
+            bookmarks: Bookmarks::On,
+            ..ListOptions::default()
+        }
+    }
+
+    /// Notes that a watch was opened.
+    pub(in crate::reflector) fn watch_opened(&mut self, now: Instant) -> Opened {
+        if self.was_out_of_reach(now) {
+            self.relist_spread();
+            return Opened::Relist;
+        }
+        self.unopened_since = None;
+        Opened::Follow
+    }
+
+    /// Notes that a stream delivers; says whether the version is new.
+    pub(in crate::reflector) fn delivered(&mut self, version: Option<&str>) -> Brought {
+        self.pacing.stream_was_good();
+        self.internal_errors_since = None;
+        let Some(version) = version.filter(|version| !version.is_empty()) else { return Brought::Signs };
+        if self.version.as_deref() == Some(version) || self.is_before_last(version) == Some(true) {
+            return Brought::Signs;
+        }
+        self.version = Some(version.to_owned());
+        Brought::Progress
+    }
+
+    /// Goes on from a watch that could not be opened.
+    pub(in crate::reflector) fn open_failed(&mut self, now: Instant, error: &ListWatchError) {
+        self.unopened_since.get_or_insert(now);
+        self.watch_failed(now, error);
+    }
+
+    /// Goes on from a watch that broke off, or that the server ended with an error.
+    pub(in crate::reflector) fn watch_broke(&mut self, now: Instant, ending: Ending, error: &ListWatchError) {
+        self.note_life(now, ending);
+        self.short_watches = 0;
+        self.watch_failed(now, error);
+    }
+
+    /// Goes on from a watch that the server ended cleanly.
+    pub(in crate::reflector) fn watch_closed(&mut self, now: Instant, ending: Ending) {
+        self.note_life(now, ending);
+        if now - ending.opened >= SHORT || ending.brought == Brought::Progress {
+            self.short_watches = 0;
+            return;
+        }
+        self.short_watches += 1;
+        if self.short_watches < SHORT_IN_A_ROW {
+            self.wait = self.pacing.reopen();
+            return;
+        }
+        self.short_watches = 0;
+        let wait = self.pacing.relist(now, Haste::BackOff);
+        self.relist_after(wait);
+    }
+
+    /// Judges the version that a consistent read of the collection returned.
+    pub(in crate::reflector) fn probed(&mut self, now: Instant, latest: Option<&str>) {
+        self.probe = ProbeNeed::NotNeeded;
+        if latest.and_then(|latest| self.is_before_last(latest)) == Some(true) {
+            self.epoch = Epoch::New;
+            self.freshness = Freshness::Present;
+            let wait = self.pacing.relist(now, Haste::AtOnceTheFirstTime);
+            self.relist_after(wait);
+        } else if self.was_out_of_reach(now) {
+            self.relist_spread();
+        }
+    }
+
+    /// Goes on where the collection's version could not be asked for.
+    ///
+    /// A server that does not answer the question is watched without it; any other failure is that of an
+    /// opening.
+    pub(in crate::reflector) fn probe_failed(
+        &mut self,
+        now: Instant,
+        error: &ListWatchError,
+    ) -> ProbeFailure {
+        match Fault::of(error) {
+            Fault::Forbidden | Fault::NotFound | Fault::NotAllowed | Fault::Rejected | Fault::Other => {
+                self.probe = ProbeNeed::NotNeeded;
+                ProbeFailure::WatchWithout
+            }
+            _ => {
+                self.open_failed(now, error);
+                ProbeFailure::NotOpened
+            }
+        }
+    }
+
+    fn note_life(&mut self, now: Instant, ending: Ending) {
+        if now - ending.opened >= LIVED {
+            self.pacing.stream_was_good();
+            self.internal_errors_since = None;
+        }
+        if ending.brought == Brought::Nothing {
+            self.probe = ProbeNeed::Needed;
+        }
+    }
+
+    fn watch_failed(&mut self, now: Instant, error: &ListWatchError) {
+        match Fault::of(error) {
+            Fault::Idle => self.wait = Duration::ZERO,
+            Fault::Overloaded | Fault::Unauthorized | Fault::CutShort => self.reopen(error),
+            Fault::Unreachable => {
+                self.probe = ProbeNeed::Needed;
+                self.reopen(error);
+            }
+            Fault::Internal if !self.internal_errors_last(now) => self.reopen(error),
+            Fault::Expired | Fault::TooLarge => {
+                self.freshness = Freshness::Present;
+                let wait = self.pacing.relist(now, Haste::AtOnceTheFirstTime);
+                self.relist_after(wait);
+            }
+            _ => {
+                let wait = self.pacing.relist(now, Haste::BackOff).max(asked_to_wait(error));
+                self.relist_after(wait);
+            }
+        }
+    }
+
+    fn reopen(&mut self, error: &ListWatchError) {
+        self.goal = Goal::Watch;
+        self.wait = self.pacing.reopen().max(asked_to_wait(error));
+    }
+
+    fn internal_errors_last(&mut self, now: Instant) -> bool {
+        now - *self.internal_errors_since.get_or_insert(now) > INTERNAL_ERRORS
+    }
+
+    fn was_out_of_reach(&self, now: Instant) -> bool {
+        self.unopened_since.is_some_and(|since| now - since >= LONG_OUTAGE)
+    }
+
+    fn relist_spread(&mut self) {
+        self.unopened_since = None;
+        let wait = SPREAD.mul_f64(self.rng.random_range(0.0..1.0));
+        self.relist_after(wait);
+    }
+}
+
+/// Says what becomes of a question that was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::reflector) enum ProbeFailure {
+    /// The watch is opened without an answer.
+    WatchWithout,
+    /// The server counts as out of reach.
+    NotOpened,
+}

@@ -1,0 +1,1 @@
+//! The reflector over a scripted source.

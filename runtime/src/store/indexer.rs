@@ -1,0 +1,185 @@
+//! The store's one writer: changes are made in batches, and published as one snapshot.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use super::{
+    index::{DuplicateIndex, IndexDefinition},
+    lister::Lister,
+    snapshot::Snapshot,
+};
+use crate::{
+    delta_fifo::Extent,
+    list_watch::Unreadable,
+    object::{Object, ObjectKey, Version},
+};
+
+/// What writer and readers share: the published snapshot, and word that it changed.
+pub(super) struct Shared<K> {
+    pub(super) published: ArcSwap<Snapshot<K>>,
+    pub(super) moved: watch::Sender<()>,
+    writing: Mutex<()>,
+}
+
+/// Writes the store; usable alone, or fed by an informer.
+///
+/// Every write publishes a new snapshot; [`write`](Indexer::write) makes many changes and publishes once. Writers
+/// wait for each other, never for readers. Clones write the same store.
+pub struct Indexer<K> {
+    shared: Arc<Shared<K>>,
+}
+
+impl<K: Object> Indexer<K> {
+    /// Creates an empty store without indexes.
+    pub fn new() -> Self {
+        let shared = Shared {
+            published: ArcSwap::from_pointee(Snapshot::new()),
+            moved: watch::Sender::new(()),
+            writing: Mutex::new(()),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Returns a reader; any number may exist.
+    pub fn lister(&self) -> Lister<K> {
+        Lister::reading(self.shared.clone())
+    }
+
+    /// Adds an index and fills it with the objects that are there.
+    ///
+    /// # Errors
+    /// An index of that name exists.
+    pub fn add_index(&self, definition: IndexDefinition<K>) -> Result<(), DuplicateIndex> {
+        self.write(|batch| {
+            if batch.next.has_index(definition.name()) {
+                return Err(DuplicateIndex(definition.name().to_owned()));
+            }
+            batch.next.add_index(definition);
+            Ok(())
+        })
+    }
+
+    /// Makes several changes and publishes them as one.
+    ///
+    /// If the closure panics, nothing of it is published.
+    pub fn write<R>(&self, changes: impl FnOnce(&mut WriteBatch<K>) -> R) -> R {
+        let _alone = self.shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = WriteBatch { next: Snapshot::clone(&self.shared.published.load()) };
+        let answer = changes(&mut batch);
+        self.shared.published.store(Arc::new(batch.next));
+        self.shared.moved.send_replace(());
+        answer
+    }
+
+    /// Adds or replaces an object; returns the one it replaces.
+    pub fn upsert(&self, object: Arc<K>) -> Option<Arc<K>> {
+        self.write(|batch| batch.upsert(object))
+    }
+
+    /// Removes an object; returns it if it was there.
+    pub fn delete(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.write(|batch| batch.delete(key))
+    }
+
+    /// Makes the store hold these objects and no others.
+    pub fn replace(&self, objects: impl IntoIterator<Item = Arc<K>>) {
+        self.write(|batch| {
+            batch.keys(&Extent::All).iter().for_each(|key| drop((batch.delete(key), batch.clear_unreadable(key))));
+            objects.into_iter().for_each(|object| drop(batch.upsert(object)));
+        });
+    }
+}
+
+/// Changes on their way into one snapshot; see [`Indexer::write`].
+pub struct WriteBatch<K> {
+    next: Snapshot<K>,
+}
+
+impl<K: Object> WriteBatch<K> {
+    /// Finds an object as the batch has left it.
+    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<K>> {
+        self.next.get(key.namespace(), key.name())
+    }
+
+    /// Adds or replaces an object; returns the one it replaces.
+    pub fn upsert(&mut self, object: Arc<K>) -> Option<Arc<K>> {
+        let key = ObjectKey::of(&*object);
+        self.next.upsert(&key, object)
+    }
+
+    /// Removes an object; returns it if it was there.
+    pub fn delete(&mut self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.next.remove(key)
+    }
+
+    /// Returns the mark of an object whose latest state could not be read.
+    pub fn unreadable(&self, key: &ObjectKey) -> Option<&Arc<Unreadable>> {
+        self.next.mark(key)
+    }
+
+    /// Marks an object as unreadable; an earlier state that is cached stays, outdated.
+    pub fn mark_unreadable(&mut self, key: &ObjectKey, unreadable: Arc<Unreadable>) {
+        self.next.set_mark(key, unreadable);
+    }
+
+    /// Takes the mark off an object.
+    pub fn clear_unreadable(&mut self, key: &ObjectKey) -> Option<Arc<Unreadable>> {
+        self.next.clear_mark(key)
+    }
+
+    /// Lists the keys of objects and marks within an extent.
+    pub fn keys(&self, extent: &Extent) -> Vec<ObjectKey> {
+        let marked = self.next.unreadable.iter().map(|(key, _)| key);
+        let only_marked = marked.filter(|key| self.get(key).is_none() && extent.holds(key));
+        let objects = match extent {
+            Extent::All => Some(&self.next.objects),
+            Extent::Namespace(namespace) => self.next.namespace(namespace),
+        };
+        let objects = objects.into_iter().flat_map(|bucket| bucket.iter().map(|slot| &slot.key));
+        objects.chain(only_marked).cloned().collect()
+    }
+
+    /// Returns the version that an extent has reached.
+    pub fn version(&self, extent: &Extent) -> Option<Version> {
+        self.next.version_of(extent)
+    }
+
+    /// Says which version an extent has reached; `None` while unknown or opaque.
+    pub fn set_version(&mut self, extent: &Extent, version: Option<Version>) {
+        self.next.set_version(extent, version);
+    }
+
+    /// Returns the version that every extent has reached.
+    pub fn resource_version(&self) -> Option<Version> {
+        self.next.version()
+    }
+}
+
+impl<K: Object> Default for Indexer<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K> Clone for Indexer<K> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<K> fmt::Debug for Indexer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Indexer").field("len", &self.shared.published.load().objects.len()).finish()
+    }
+}
+
+impl<K> fmt::Debug for WriteBatch<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteBatch").field("len", &self.next.objects.len()).finish()
+    }
+}

@@ -1,0 +1,247 @@
+//! Reading the store: each call sees one moment, and nobody waits.
+
+use std::{any::Any, fmt, sync::Arc, time::Duration};
+
+use super::{
+    index::IndexValue,
+    indexer::Shared,
+    selector::Selector,
+    snapshot::{Bucket, Snapshot},
+};
+use crate::{
+    list_watch::Unreadable,
+    object::{Object, ObjectKey, Version},
+};
+
+/// Reads a cache: objects by key, by namespace, by labels, by index.
+///
+/// No call sends a request or waits for a writer. What comes back is shared and immutable. The order of lists is
+/// stable for a given content, and otherwise unspecified. A lister keeps its informer alive.
+pub struct Lister<K> {
+    shared: Arc<Shared<K>>,
+    keep: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// Says what the cache knows of a key.
+#[derive(Debug)]
+pub enum Lookup<K> {
+    /// The object, as last seen.
+    Found(Arc<K>),
+    /// The latest state could not be read; an earlier one is kept.
+    Outdated {
+        /// The last state that could be read.
+        kept: Arc<K>,
+        /// The latest state, as far as it could be read.
+        unreadable: Arc<Unreadable>,
+    },
+    /// It is there, but no state of it could be read.
+    Unreadable(Arc<Unreadable>),
+    /// It is not there.
+    Absent,
+}
+
+impl<K: Object> Lister<K> {
+    pub(super) fn reading(shared: Arc<Shared<K>>) -> Self {
+        Self { shared, keep: None }
+    }
+
+    /// Ties the lifetime of what fills the cache to this lister and its clones.
+    pub(crate) fn keeping(mut self, keep: Arc<dyn Any + Send + Sync>) -> Self {
+        self.keep = Some(keep);
+        self
+    }
+
+    /// Finds an object; an outdated one is found too (see [`lookup`](Lister::lookup)).
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.shared.published.load().get(key.namespace(), key.name()).cloned()
+    }
+
+    /// Tells found, outdated, unreadable and absent apart.
+    pub fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
+        let snapshot = self.shared.published.load();
+        match (snapshot.get(key.namespace(), key.name()).cloned(), snapshot.mark(key).cloned()) {
+            (Some(object), None) => Lookup::Found(object),
+            (Some(kept), Some(unreadable)) => Lookup::Outdated { kept, unreadable },
+            (None, Some(unreadable)) => Lookup::Unreadable(unreadable),
+            (None, None) => Lookup::Absent,
+        }
+    }
+
+    /// Lists all objects.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        collect(&self.snapshot().objects)
+    }
+
+    /// Lists the objects whose labels match.
+    pub fn list_matching(&self, selector: &Selector) -> Vec<Arc<K>> {
+        collect_matching(&self.snapshot().objects, selector)
+    }
+
+    /// Narrows the view to one namespace.
+    pub fn namespace(&self, namespace: impl Into<Arc<str>>) -> NamespaceLister<K> {
+        NamespaceLister { lister: self.clone(), namespace: namespace.into() }
+    }
+
+    /// Lists the objects that an index holds under a value.
+    ///
+    /// An index that nobody defined holds nothing, and the log says so.
+    pub fn by_index(&self, index: &str, value: &IndexValue) -> Vec<Arc<K>> {
+        self.snapshot().indexed(index, value).unwrap_or_else(|| unknown(index)).map(collect).unwrap_or_default()
+    }
+
+    /// Tells whether an index of that name is defined.
+    pub fn has_index(&self, index: &str) -> bool {
+        self.snapshot().has_index(index)
+    }
+
+    /// Names the objects that are there but that no `list` shows, since no state of them could be read.
+    pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
+        let snapshot = self.snapshot();
+        let hidden = snapshot.unreadable.iter().filter(|(key, _)| snapshot.get(key.namespace(), key.name()).is_none());
+        hidden.map(|(_, unreadable)| unreadable.clone()).collect()
+    }
+
+    /// Names all objects whose latest state could not be read, those with a kept earlier state included.
+    pub fn unreadable_or_outdated(&self) -> Vec<Arc<Unreadable>> {
+        self.snapshot().unreadable.iter().map(|(_, unreadable)| unreadable.clone()).collect()
+    }
+
+    /// Returns the version that the cache shows at least; `None` while unknown or opaque.
+    ///
+    /// With several namespaces in one cache it is the lowest of theirs.
+    pub fn resource_version(&self) -> Option<Version> {
+        self.snapshot().version()
+    }
+
+    /// Waits until the cache shows at least a version.
+    ///
+    /// # Errors
+    /// It does not within the time given, by tokio's clock.
+    pub async fn wait_for_version(&self, version: Version, within: Duration) -> Result<(), VersionNotReached> {
+        let mut moved = self.shared.moved.subscribe();
+        let reached = async {
+            while self.resource_version().is_none_or(|reached| reached < version) {
+                if moved.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let waited = tokio::time::timeout(within, reached).await;
+        waited.map_err(|_| VersionNotReached { wanted: version, reached: self.resource_version(), within })
+    }
+
+    /// Lists all objects with their keys.
+    pub(crate) fn entries(&self) -> Vec<(ObjectKey, Arc<K>)> {
+        self.snapshot().objects.iter().map(|slot| (slot.key.clone(), slot.object.clone())).collect()
+    }
+
+    /// Counts the objects.
+    pub fn len(&self) -> usize {
+        self.shared.published.load().objects.len()
+    }
+
+    /// Tells whether there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot<K>> {
+        self.shared.published.load_full()
+    }
+}
+
+/// Says that a cache did not show a version in time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the cache did not reach resource version {wanted} within {within:?}: it stands at {}", shown(.reached))]
+pub struct VersionNotReached {
+    /// What was waited for.
+    pub wanted: Version,
+    /// Where the cache stood at the end.
+    pub reached: Option<Version>,
+    /// How long was waited.
+    pub within: Duration,
+}
+
+fn shown(version: &Option<Version>) -> String {
+    version.map_or_else(|| "no known version".to_owned(), |version| version.to_string())
+}
+
+/// Reads one namespace of a cache.
+pub struct NamespaceLister<K> {
+    lister: Lister<K>,
+    namespace: Arc<str>,
+}
+
+impl<K: Object> NamespaceLister<K> {
+    /// Finds an object by its name.
+    pub fn get(&self, name: &str) -> Option<Arc<K>> {
+        let namespace = Some(&*self.namespace).filter(|namespace| !namespace.is_empty());
+        self.lister.shared.published.load().get(namespace, name).cloned()
+    }
+
+    /// Lists the namespace's objects.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.lister.snapshot().namespace(&self.namespace).map(collect).unwrap_or_default()
+    }
+
+    /// Lists the namespace's objects whose labels match.
+    pub fn list_matching(&self, selector: &Selector) -> Vec<Arc<K>> {
+        let snapshot = self.lister.snapshot();
+        snapshot.namespace(&self.namespace).map(|bucket| collect_matching(bucket, selector)).unwrap_or_default()
+    }
+
+    /// Lists the namespace's objects that an index holds under a value.
+    pub fn by_index(&self, index: &str, value: &IndexValue) -> Vec<Arc<K>> {
+        let snapshot = self.lister.snapshot();
+        let bucket = snapshot.indexed(index, value).unwrap_or_else(|| unknown(index));
+        let slots = bucket.into_iter().flat_map(Bucket::iter);
+        let here = slots.filter(|slot| slot.key.namespace().unwrap_or_default() == &*self.namespace);
+        here.map(|slot| slot.object.clone()).collect()
+    }
+
+    /// Returns the namespace.
+    pub fn name(&self) -> &str {
+        &self.namespace
+    }
+}
+
+fn collect<K>(bucket: &Bucket<K>) -> Vec<Arc<K>> {
+    let mut objects = Vec::with_capacity(bucket.len());
+    objects.extend(bucket.iter().map(|slot| slot.object.clone()));
+    objects
+}
+
+fn collect_matching<K: Object>(bucket: &Bucket<K>, selector: &Selector) -> Vec<Arc<K>> {
+    let empty = std::collections::BTreeMap::new();
+    let matching = bucket.iter().filter(|slot| selector.matches(slot.object.meta().labels.as_ref().unwrap_or(&empty)));
+    matching.map(|slot| slot.object.clone()).collect()
+}
+
+fn unknown<K>(index: &str) -> Option<&'static Bucket<K>> {
+    tracing::error!(index, "no index of that name is defined; nothing is found");
+    None
+}
+
+impl<K> Clone for Lister<K> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), keep: self.keep.clone() }
+    }
+}
+
+impl<K> Clone for NamespaceLister<K> {
+    fn clone(&self) -> Self {
+        Self { lister: self.lister.clone(), namespace: self.namespace.clone() }
+    }
+}
+
+impl<K> fmt::Debug for Lister<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lister").field("len", &self.shared.published.load().objects.len()).finish()
+    }
+}
+
+impl<K> fmt::Debug for NamespaceLister<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamespaceLister").field("namespace", &self.namespace).finish()
+    }
+}

@@ -1,0 +1,17 @@
+//! Keeps what was read, in immutable snapshots: one [`Indexer`] writes, any number of [`Lister`]s read.
+//!
+//! A read works on the snapshot that was current when it began: readers never block the writer, the writer never
+//! blocks readers, and one `list` sees one moment. Objects, indexes, marks of unreadable objects and versions
+//! change together, in one published snapshot.
+
+mod cow_map;
+mod index;
+mod selector;
+mod snapshot;
+mod indexer;
+mod lister;
+
+pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
+pub use indexer::{Indexer, WriteBatch};
+pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};
+pub use selector::{FieldSelector, InvalidSelector, Selector};
