@@ -15,7 +15,12 @@ const DISCOVERY: [&str; 3] = ["/api", "/apis", "/openapi"];
 ///
 /// # Errors
 /// 403 in the server's words.
-pub(super) fn check(state: &State, user: &User, method: &http::Method, info: &RequestInfo) -> Result<(), Status> {
+pub(super) fn check(
+    state: &State,
+    user: &User,
+    method: &http::Method,
+    info: &RequestInfo,
+) -> Result<(), Status> {
     if *user == User::Admin {
         return Ok(());
     }
@@ -72,7 +77,8 @@ pub(super) fn granted(state: &State, user: &User) -> Vec<(String, String)> {
 
 /// Tells whether a user may read a path that is no resource.
 pub(super) fn reads(user: &User, path: &str) -> bool {
-    let under = |root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+    let under =
+        |root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
     *user == User::Admin
         || OPEN.into_iter().any(under)
         || (*user != User::Anonymous && DISCOVERY.into_iter().any(under))

@@ -41,7 +41,8 @@ pub(super) fn review(
 }
 
 fn parse(body: &[u8]) -> Result<Value, Status> {
-    serde_yaml_ng::from_slice(body).map_err(|error| Status::bad_request(format!("error decoding the review: {error}")))
+    serde_yaml_ng::from_slice(body)
+        .map_err(|error| Status::bad_request(format!("error decoding the review: {error}")))
 }
 
 fn who(state: &State, user: &User, _: &Value) -> Result<Value, Status> {
@@ -90,9 +91,11 @@ fn rules(state: &State, user: &User, _: &Value) -> Result<Value, Status> {
                "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]}),
         json!({"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]}),
     ];
-    resources.extend(access::granted(state, user).into_iter().map(|(verb, resource)| {
-        json!({"verbs": [verb], "apiGroups": ["*"], "resources": [resource]})
-    }));
+    resources.extend(
+        access::granted(state, user)
+            .into_iter()
+            .map(|(verb, resource)| json!({"verbs": [verb], "apiGroups": ["*"], "resources": [resource]})),
+    );
     let paths = json!([{"verbs": ["get"], "nonResourceURLs": [
         "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz",
         "/version", "/version/",
