@@ -166,19 +166,6 @@ pub(crate) fn faults(resource: &Resource, object: &Value) -> Vec<Cause> {
         }
         "CustomResourceDefinition" => causes.extend(super::definition::faults(object)),
         "ConfigMap" | "Secret" => {
-            let binary = object["binaryData"].as_object();
-            for key in object["data"].as_object().into_iter().flat_map(|data| data.keys()) {
-                if binary.is_some_and(|binary| binary.contains_key(key)) {
-                    let why = "duplicate of key present in binaryData";
-                    causes.push(Cause::invalid(format!("data[{key}]"), &format!("{key:?}"), why));
-                }
-            }
-            let sizes = ["data", "binaryData"].map(|field| object[field].as_object().map_or(0, size));
-            if sizes.iter().sum::<usize>() > DATA_LIMIT {
-                let field = if object["kind"] == "Secret" { "data" } else { "[]" };
-                let why = format!("Too long: may not be more than {DATA_LIMIT} bytes");
-                causes.push(Cause::new("FieldValueTooLong", field, why));
-            }
             for key in object["data"].as_object().into_iter().flat_map(|data| data.keys()) {
                 let fine = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
                 if key.is_empty() || !key.bytes().all(fine) {
@@ -230,11 +217,4 @@ pub(crate) fn holds_itself(resource: &Resource, object: &Value) -> Hold {
     let held =
         object::at(object, "spec.finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     if held { Hold::Held } else { Hold::Released }
-}
-
-/// The most bytes in the values of a ConfigMap or a Secret.
-const DATA_LIMIT: usize = 1 << 20;
-
-fn size(data: &serde_json::Map<String, Value>) -> usize {
-    data.values().map(|value| value.as_str().map_or(0, str::len)).sum()
 }

@@ -72,72 +72,12 @@ pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
             causes.push(Cause::invalid("metadata.annotations", &format!("{key:?}"), &why));
         }
     }
-    causes.extend(finalizer_faults(target, object));
-    causes.extend(owner_faults(object));
-    causes
-}
-
-/// Finalizers that every built-in kind may have without a domain.
-const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
-
-fn finalizer_faults(target: &Target, object: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    for (index, finalizer) in object::finalizers(object).into_iter().enumerate() {
-        let shown = format!("{finalizer:?}");
+    for finalizer in object::finalizers(object) {
         if let Err(why) = check_label_key(finalizer) {
-            causes.push(Cause::invalid("metadata.finalizers", &shown, &why));
-        } else if !target.resource.is_custom()
-            && !finalizer.contains('/')
-            && !STANDARD_FINALIZERS.contains(&finalizer)
-        {
-            let why = "name is neither a standard finalizer name nor is it fully qualified";
-            causes.push(Cause::invalid(format!("metadata.finalizers[{index}]"), &shown, why));
+            causes.push(Cause::invalid("metadata.finalizers", &format!("{finalizer:?}"), &why));
         }
     }
     causes
-}
-
-fn owner_faults(object: &Value) -> Vec<Cause> {
-    let Some(owners) = object::meta(object, "ownerReferences").and_then(Value::as_array) else {
-        return Vec::new();
-    };
-    let text = |owner: &Value, field: &str| owner[field].as_str().unwrap_or_default().to_owned();
-    let mut causes = Vec::new();
-    for owner in owners {
-        for (field, why) in [
-            ("apiVersion", "version must not be empty"),
-            ("kind", "must not be empty"),
-            ("name", "must not be empty"),
-            ("uid", "must not be empty"),
-        ] {
-            if text(owner, field).is_empty() {
-                causes.push(Cause::invalid(format!("metadata.ownerReferences.{field}"), "\"\"", why));
-            }
-        }
-    }
-    let controllers: Vec<String> = owners
-        .iter()
-        .filter(|owner| owner["controller"] == true)
-        .map(|owner| format!("{}/{}", text(owner, "kind"), text(owner, "name")))
-        .collect();
-    if let [first, .., last] = controllers.as_slice() {
-        let why = format!(
-            "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {last}"
-        );
-        causes.push(Cause::invalid("metadata.ownerReferences", &owners_shown(owners), &why));
-    }
-    causes
-}
-
-/// Writes owner references with their fields in the order of the API's type.
-fn owners_shown(owners: &[Value]) -> String {
-    let one = |owner: &Value| {
-        let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-        let given = fields.iter().filter(|field| !owner[**field].is_null());
-        let pairs: Vec<String> = given.map(|field| format!("{field:?}:{}", owner[*field])).collect();
-        format!("{{{}}}", pairs.join(","))
-    };
-    format!("[{}]", owners.iter().map(one).collect::<Vec<_>>().join(","))
 }
 
 fn name_fault(target: &Target, name: &str) -> Option<String> {
@@ -152,12 +92,12 @@ fn name_fault(target: &Target, name: &str) -> Option<String> {
             return Some("must not contain dots".to_owned());
         }
         if name.len() > 63 {
-            return Some("must be no more than 63 characters".to_owned());
+            return Some("must be no more than 63 bytes".to_owned());
         }
         return (!is_dns_label(name)).then(|| LABEL.to_owned());
     }
     if name.len() > 253 {
-        return Some("must be no more than 253 characters".to_owned());
+        return Some("must be no more than 253 bytes".to_owned());
     }
     (!name.split('.').all(is_dns_label)).then(|| SUBDOMAIN.to_owned())
 }

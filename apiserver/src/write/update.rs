@@ -13,9 +13,6 @@ use crate::object;
 use crate::state::State;
 use crate::status::{Cause, Status};
 
-/// The parts of metadata whose change has them all checked.
-const METADATA: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
-
 /// Where a new state comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
@@ -84,7 +81,7 @@ pub(super) fn replace(
     causes.extend(
         check::metadata(target, &new)
             .into_iter()
-            .filter(|_| METADATA.iter().any(|part| object::meta(&new, part) != object::meta(&shown, part))),
+            .filter(|_| object::meta(&new, "labels") != object::meta(&shown, "labels")),
     );
     causes.extend(served.schema.validate(&new, Some(&shown)).into_iter().map(Cause::from));
     causes.extend(prepare::update_faults(resource, &shown, &new));
