@@ -137,10 +137,6 @@ impl WriteOptions {
                 "Too long: may not be more than 128 bytes",
             ));
         }
-        if let Some((at, found)) = manager.chars().enumerate().find(|(_, c)| c.is_control()) {
-            let why = format!("invalid character U+{:04X} (at position {at})", u32::from(found));
-            causes.push(Cause::invalid("fieldManager", &format!("{manager:?}"), &why));
-        }
         let validation = match query.text("fieldValidation") {
             "" | "Warn" => FieldValidation::Warn,
             "Ignore" => FieldValidation::Ignore,
