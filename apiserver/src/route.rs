@@ -92,8 +92,7 @@ impl RequestInfo {
     pub(crate) fn of(method: &Method, uri: &Uri) -> Self {
         let query = Query::of(uri);
         let trimmed = uri.path().trim_end_matches('/');
-        let path = decode(trimmed);
-        let parts: Vec<String> = path.split('/').skip(1).map(str::to_owned).collect();
+        let parts: Vec<String> = trimmed.split('/').skip(1).map(decode).collect();
         let mut words: &[String] = &parts;
         let mut info = Self {
             verb: None,
@@ -103,7 +102,7 @@ impl RequestInfo {
             namespace: None,
             name: None,
             subresource: String::new(),
-            path: if path.is_empty() { "/".to_owned() } else { path },
+            path: if trimmed.is_empty() { "/".to_owned() } else { decode(trimmed) },
             shape: Shape::Other,
         };
         match words {
