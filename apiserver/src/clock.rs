@@ -16,6 +16,11 @@ impl Clock {
         Self { origin, started: Instant::now() }
     }
 
+    /// Starts a clock that shows the machine's time, for servers that other machines' clients use.
+    pub(crate) fn wall() -> Self {
+        Self::starting_at(Timestamp::now())
+    }
+
     /// Gives the present moment.
     pub(crate) fn now(&self) -> Timestamp {
         let passed = SignedDuration::try_from(self.started.elapsed()).unwrap_or(SignedDuration::ZERO);

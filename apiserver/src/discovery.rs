@@ -1,5 +1,7 @@
 //! Discovery: groups, versions and resources, in the old form and the aggregated one.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::kinds::{Reach, Registry, Resource, Served};
@@ -10,6 +12,25 @@ const BUILT_IN_VERBS: [&str; 8] =
 const CUSTOM_VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+/// The kinds that are answered and never stored, each with its group and plural.
+const REVIEWS: [(&str, &str, &str); 3] = [
+    ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+];
+
+/// Gives all groups with their versions, preferred first.
+fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
+    let mut groups: BTreeMap<String, Vec<String>> = registry.groups().into_iter().collect();
+    groups.extend(REVIEWS.map(|(group, _, _)| (group.to_owned(), vec!["v1".to_owned()])));
+    groups
+}
+
+fn reviews_of(group: &str, version: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let wanted = if version == "v1" { group.to_owned() } else { String::new() };
+    REVIEWS.into_iter().filter(move |(group, _, _)| *group == wanted).map(|(_, plural, kind)| (plural, kind))
+}
 
 fn verbs(resource: &Resource) -> Vec<&'static str> {
     let all = if resource.is_custom() { CUSTOM_VERBS } else { BUILT_IN_VERBS };
@@ -41,8 +62,7 @@ fn group_value(name: &str, versions: &[String]) -> Value {
 
 /// Writes `/apis`.
 pub(crate) fn groups(registry: &Registry) -> Value {
-    let groups: Vec<Value> = registry
-        .groups()
+    let groups: Vec<Value> = all_groups(registry)
         .iter()
         .filter(|(name, _)| !name.is_empty())
         .map(|(name, versions)| group_value(name, versions))
@@ -52,7 +72,7 @@ pub(crate) fn groups(registry: &Registry) -> Value {
 
 /// Writes `/apis/GROUP`.
 pub(crate) fn group(registry: &Registry, name: &str) -> Option<Value> {
-    let groups = registry.groups();
+    let groups = all_groups(registry);
     let mut value = group_value(name, groups.get(name)?);
     value["kind"] = "APIGroup".into();
     value["apiVersion"] = "v1".into();
@@ -72,6 +92,13 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
             names.sort_by_key(|name| name != "status");
         }
         out.extend(names.iter().map(|name| subresource(resource, served, name)));
+    }
+    for (plural, kind) in reviews_of(group, version) {
+        known = true;
+        out.push(json!({
+            "name": plural, "singularName": kind.to_lowercase(), "namespaced": false, "kind": kind,
+            "verbs": ["create"],
+        }));
     }
     let mut list = json!({
         "kind": "APIResourceList", "groupVersion": object::api_version(group, version), "resources": out,
@@ -131,7 +158,7 @@ pub(crate) enum Half {
 
 /// Writes the aggregated discovery of `/api` or `/apis`.
 pub(crate) fn aggregated(registry: &Registry, half: Half) -> Value {
-    let groups = registry.groups();
+    let groups = all_groups(registry);
     let groups = groups.iter().filter(|(name, _)| name.is_empty() == (half == Half::Core));
     let items: Vec<Value> = groups
         .map(|(name, versions)| {
@@ -141,6 +168,13 @@ pub(crate) fn aggregated(registry: &Registry, half: Half) -> Value {
                 .map(|version| {
                     let found = registry.all().filter(|r| r.group() == name);
                     let found = found.filter_map(|r| Some(discovered(r, r.served(version)?)));
+                    let reviews = reviews_of(name, version).map(|(plural, kind)| {
+                        json!({
+                            "resource": plural, "responseKind": {"group": "", "version": "", "kind": kind},
+                            "scope": "Cluster", "singularResource": kind.to_lowercase(), "verbs": ["create"],
+                        })
+                    });
+                    let found = found.chain(reviews);
                     json!({"version": version, "resources": found.collect::<Vec<_>>(), "freshness": "Current"})
                 })
                 .collect();
@@ -203,7 +237,7 @@ pub(crate) fn root(registry: &Registry) -> Value {
         ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version"]
             .map(str::to_owned)
             .to_vec();
-    for (group, versions) in registry.groups().iter().filter(|(name, _)| !name.is_empty()) {
+    for (group, versions) in all_groups(registry).iter().filter(|(name, _)| !name.is_empty()) {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
     }

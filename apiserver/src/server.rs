@@ -9,6 +9,7 @@ use std::time::Duration;
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 
+use crate::clock::Clock;
 use crate::control::Control;
 use crate::core::{Core, CoreConfig, Restart};
 use crate::faults::{Faults, Requests};
@@ -68,18 +69,18 @@ impl<T> Deref for ApiServer<T> {
 }
 
 impl ApiServer<InMemory> {
-    /// Builds a server in memory: no sockets, and tokio's paused time for all its clocks.
-    #[must_use]
+    /// Builds a server in memory: no sockets, and tokio's clock, paused or not, from the start of 2026.
     pub fn in_memory() -> Builder<ForMemory> {
         Builder::new(ForMemory(()))
     }
 }
 
 impl ApiServer<OverHttp> {
-    /// Builds a server that listens on loopback with TLS.
-    #[must_use]
+    /// Builds a server that listens on loopback with TLS; its clock shows the machine's time.
     pub fn http() -> Builder<ForHttp> {
-        Builder::new(ForHttp { address: loopback(0), control: None })
+        let mut builder = Builder::new(ForHttp { address: loopback(0), control: None });
+        builder.config.clock = Clock::wall();
+        builder
     }
 
     /// Gives the address, e.g. `https://127.0.0.1:6443`.

@@ -8,6 +8,9 @@ use crate::status::Status;
 /// Paths that everyone may read.
 const OPEN: [&str; 4] = ["/version", "/healthz", "/livez", "/readyz"];
 
+/// Paths that everyone with a token may read.
+const DISCOVERY: [&str; 3] = ["/api", "/apis", "/openapi"];
+
 /// Says no, or nothing.
 ///
 /// # Errors
@@ -18,29 +21,21 @@ pub(super) fn check(
     method: &http::Method,
     info: &RequestInfo,
 ) -> Result<(), Status> {
-    let name = match user {
-        User::Admin => return Ok(()),
-        User::Named { name, .. } => name.as_str(),
-        User::Anonymous => "system:anonymous",
-    };
-    let under = |root: &str| {
-        info.path == root || info.path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
-    };
+    if *user == User::Admin {
+        return Ok(());
+    }
+    let name = name(user);
     let verb = info.verb.map_or_else(|| method.as_str().to_lowercase(), |verb| verb.as_str().to_owned());
     if info.shape == Shape::Other {
-        let discovery = ["/api", "/apis", "/openapi"].into_iter().any(under) && *user != User::Anonymous;
-        if OPEN.into_iter().any(under) || discovery {
-            return Ok(());
-        }
-        return Err(Status::forbidden_path(name, &verb, &info.path));
+        let refused = || Status::forbidden_path(name, &verb, &info.path);
+        return if reads(user, &info.path) { Ok(()) } else { Err(refused()) };
     }
     let resource = if info.subresource.is_empty() {
         info.resource.clone()
     } else {
         format!("{}/{}", info.resource, info.subresource)
     };
-    let fits = |given: &str, asked: &str| given == "*" || given == asked;
-    if state.grants.iter().any(|(who, may, what)| who == name && fits(may, &verb) && fits(what, &resource)) {
+    if grants(state, user, &verb, &resource) {
         return Ok(());
     }
     let place = match &info.namespace {
@@ -50,4 +45,41 @@ pub(super) fn check(
     let what =
         format!("User {name:?} cannot {verb} resource {resource:?} in API group {:?} {place}", info.group);
     Err(Status::forbidden(&info.group, &info.resource, info.name.as_deref().unwrap_or_default(), &what))
+}
+
+/// Gives a user's name as messages have it.
+pub(super) fn name(user: &User) -> &str {
+    match user {
+        User::Admin => "admin",
+        User::Named { name, .. } => name,
+        User::Anonymous => "system:anonymous",
+    }
+}
+
+/// Tells whether a user may do `verb` on `resource` (`plural/status` for a subresource).
+pub(super) fn grants(state: &State, user: &User, verb: &str, resource: &str) -> bool {
+    let fits = |given: &str, asked: &str| given == "*" || given == asked;
+    *user == User::Admin
+        || state
+            .grants
+            .iter()
+            .any(|(who, may, what)| who == name(user) && fits(may, verb) && fits(what, resource))
+}
+
+/// Lists what a user may do, as pairs of verb and resource.
+pub(super) fn granted(state: &State, user: &User) -> Vec<(String, String)> {
+    if *user == User::Admin {
+        return vec![("*".to_owned(), "*".to_owned())];
+    }
+    let own = state.grants.iter().filter(|(who, _, _)| who == name(user));
+    own.map(|(_, verb, resource)| (verb.clone(), resource.clone())).collect()
+}
+
+/// Tells whether a user may read a path that is no resource.
+pub(super) fn reads(user: &User, path: &str) -> bool {
+    let under =
+        |root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+    *user == User::Admin
+        || OPEN.into_iter().any(under)
+        || (*user != User::Anonymous && DISCOVERY.into_iter().any(under))
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Method, Response};
 use serde_json::{Value, json};
 
-use super::{ApiRequest, access, answer};
+use super::{ApiRequest, access, answer, reviews};
 use crate::crd;
 use crate::discovery::{self, Half};
 use crate::encode::{self, Encoder};
@@ -56,6 +56,9 @@ pub(super) fn handle(
     info: &RequestInfo,
     patience: Patience,
 ) -> Result<Outcome, Status> {
+    if let Some(answer) = reviews::review(state, request, info)? {
+        return Ok(Outcome::Full(answer));
+    }
     access::check(state, &request.user, &request.method, info)?;
     if request.body.len() > BODY_LIMIT {
         return Err(Status::too_large(BODY_LIMIT));

@@ -262,3 +262,101 @@ async fn the_control_port_compacts_arms_and_lists() {
     assert!(send("PUT", "/faults", "").await.starts_with("405"));
     assert!(send("GET", "/nope", "").await.starts_with("404"));
 }
+
+#[derive(kube::CustomResource, Clone, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[kube(group = "web.example.dev", version = "v1", kind = "Website", namespaced, status = "WebsiteStatus")]
+struct WebsiteSpec {
+    domain: String,
+    replicas: i32,
+}
+
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct WebsiteStatus {
+    ready_replicas: i32,
+}
+
+fn website(name: &str) -> Website {
+    Website::new(name, WebsiteSpec { domain: format!("{name}.example"), replicas: 1 })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_custom_resource_is_served_when_start_returns() {
+    let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+    let made = server.create(&website("a")).await;
+    assert_eq!(made.metadata.generation, Some(1));
+    let changed = server.patch_status::<Website>("a", json!({ "readyReplicas": 2 })).await;
+    assert_eq!(changed.status.map(|status| status.ready_replicas), Some(2));
+    assert_eq!(changed.metadata.generation, Some(1));
+    let mut edited = server.get::<Website>("shop/a").await.unwrap();
+    edited.spec.replicas = 3;
+    assert_eq!(server.update(&edited).await.metadata.generation, Some(2));
+    assert!(server.delete::<Website>("shop/a").await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_restart_forgets_definitions_until_they_are_installed_again() {
+    let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+    server.create(&website("a")).await;
+    server.restart(Restart::Empty);
+    let missing = Api::<Website>::namespaced(server.client(), "shop").get("a").await.unwrap_err();
+    assert_eq!(code(&missing), Some(404));
+    server.install().await.unwrap();
+    assert!(server.list::<Website>("*").await.is_empty());
+    server.create(&website("a")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_was_cut_resumes_without_loss() {
+    let server = ApiServer::in_memory().start().await;
+    let version = server.resource_version();
+    server.faults().on(Verb::Watch, "configmaps").times(3).then(Fault::Cut.after_events(2));
+    for index in 0..9 {
+        server.create(&config_map(&format!("m{index}"))).await;
+    }
+    let (mut from, mut seen) = (version, Vec::new());
+    while seen.len() < 9 {
+        let uri = format!("{WATCH}&resourceVersion={from}&timeoutSeconds=1");
+        for line in read_all(&server.client(), &uri).await.0 {
+            let event: Value = serde_json::from_str(&line).unwrap();
+            from = event["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+            seen.push(event["object"]["metadata"]["name"].as_str().unwrap().to_owned());
+        }
+    }
+    let expected: Vec<String> = (0..9).map(|index| format!("m{index}")).collect();
+    assert_eq!(seen, expected);
+    assert_eq!(server.requests().count(Verb::Watch, "configmaps"), 4);
+    assert_eq!(server.faults().log().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_clients_over_http_see_every_write() {
+    let server = ApiServer::http().start().await.unwrap();
+    let uri = format!("{WATCH}&resourceVersion={}&timeoutSeconds=3", server.resource_version());
+    let watchers: Vec<_> = (0..8)
+        .map(|_| {
+            let (client, uri) = (server.client(), uri.clone());
+            tokio::spawn(async move { read_all(&client, &uri).await })
+        })
+        .collect();
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let api = maps(server.client());
+            tokio::spawn(async move {
+                for index in 0..25 {
+                    let map = config_map(&format!("m{writer}-{index}"));
+                    api.create(&PostParams::default(), &map).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    for watcher in watchers {
+        let (lines, clean) = watcher.await.unwrap();
+        assert!(clean);
+        let added = lines.iter().filter(|line| line.contains("\"ADDED\"")).count();
+        assert_eq!(added, 100);
+    }
+}

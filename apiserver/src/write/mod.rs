@@ -19,6 +19,7 @@ mod scale;
 mod typed;
 mod update;
 
+pub(crate) use body::media_type;
 pub(crate) use create::create;
 pub(crate) use delete::{
     CRD_CLEANUP, DeleteOptions, FOREGROUND, ORPHAN, Policy, delete, delete_collection, remove_or_mark,
