@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::gc::release;
+use crate::kinds::definition::{mark_terminating, set_condition};
 use crate::kinds::{Origin, Reach, Resource, ScalePaths, Served, View, version_rank};
 use crate::object;
 use crate::schema::Schema;
@@ -105,21 +106,6 @@ fn condition<'a>(crd: &'a Value, kind: &str) -> Option<&'a str> {
     list.iter().find(|c| c["type"] == kind)?["status"].as_str()
 }
 
-fn set_condition(crd: &mut Value, now: &str, kind: &str, status: &str, reason: &str, message: &str) {
-    let status_map = object::child_mut(object::map_mut(crd), "status");
-    let list = status_map.entry("conditions").or_insert(Value::Null);
-    if !list.is_array() {
-        *list = json!([]);
-    }
-    let entry = json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message});
-    if let Some(list) = list.as_array_mut() {
-        match list.iter_mut().find(|c| c["type"] == kind) {
-            Some(there) => *there = entry,
-            None => list.push(entry),
-        }
-    }
-}
-
 /// Registers again what a changed CRD defines, and schedules a new one.
 pub(crate) fn changed(state: &mut State, name: &str) {
     let Some(stored) = state.store.get(&id(), name).cloned() else { return };
@@ -191,7 +177,10 @@ fn establish(state: &mut State, name: &str) -> usize {
     let Some(stored) = state.store.get(&id(), name).cloned() else { return 0 };
     let mut value = stored.value.clone();
     let now = state.clock.seconds();
-    if let Some((reason, message)) = clash(state, &value) {
+    let (accepted, clash) = clash(state, &value);
+    object::child_mut(object::map_mut(&mut value), "status").insert("acceptedNames".into(), accepted);
+    if let Some((reason, word)) = clash {
+        let message = format!("{word:?} is already in use");
         set_condition(&mut value, &now, "NamesAccepted", "False", reason, &message);
         let why = "not all names are accepted";
         set_condition(&mut value, &now, "Established", "False", "NotAccepted", why);
@@ -201,8 +190,6 @@ fn establish(state: &mut State, name: &str) -> usize {
     set_condition(&mut value, &now, "NamesAccepted", "True", "NoConflicts", "no conflicts found");
     let why = "the initial names have been accepted";
     set_condition(&mut value, &now, "Established", "True", "InitialNamesAccepted", why);
-    let names = value["spec"]["names"].clone();
-    object::child_mut(object::map_mut(&mut value), "status").insert("acceptedNames".into(), names);
     if let Some(resource) = resource(state, &value) {
         state.registry.insert(resource);
     }
@@ -210,35 +197,42 @@ fn establish(state: &mut State, name: &str) -> usize {
     1
 }
 
-/// Finds a name of a CRD that another resource of its group has.
-fn clash(state: &State, crd: &Value) -> Option<(&'static str, String)> {
+/// Sorts a CRD's names into those accepted and the last that another resource of its group has.
+fn clash(state: &State, crd: &Value) -> (Value, Option<(&'static str, String)>) {
+    const WORDS: [(&str, &str); 4] = [
+        ("plural", "PluralConflict"),
+        ("singular", "SingularConflict"),
+        ("kind", "KindConflict"),
+        ("listKind", "ListKindConflict"),
+    ];
     let names = &crd["spec"]["names"];
     let group = text(crd, "spec.group");
-    let word = |key: &str| names[key].as_str().unwrap_or_default();
-    for other in
-        state.registry.all().filter(|other| other.group() == group && other.plural() != word("plural"))
-    {
-        let taken: Vec<&str> = [other.plural(), other.singular.as_str()]
-            .into_iter()
-            .chain(other.short_names.iter().map(String::as_str))
-            .collect();
-        if taken.contains(&word("plural")) {
-            return Some(("PluralConflict", format!("{:?} is already in use", word("plural"))));
-        }
-        if taken.contains(&word("singular")) {
-            return Some(("SingularConflict", format!("{:?} is already in use", word("singular"))));
-        }
-        let short = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        if let Some(short) = short.into_iter().find(|short| taken.contains(short)) {
-            return Some(("ShortNamesConflict", format!("{short:?} is already in use")));
-        }
-        for (key, reason) in [("kind", "KindConflict"), ("listKind", "ListKindConflict")] {
-            if word(key) == other.kind || word(key) == other.list_kind {
-                return Some((reason, format!("{:?} is already in use", word(key))));
-            }
+    let own = names["plural"].as_str().unwrap_or_default();
+    let (mut words, mut kinds) = (Vec::new(), Vec::new());
+    for other in state.registry.all().filter(|other| other.group() == group && other.plural() != own) {
+        words.extend([other.plural().to_owned(), other.singular.clone()]);
+        words.extend(other.short_names.iter().cloned());
+        kinds.extend([other.kind.clone(), other.list_kind.clone()]);
+    }
+    let mut accepted = names.clone();
+    let mut clash = None;
+    for (field, reason) in WORDS {
+        let word = names[field].as_str().unwrap_or_default();
+        let taken = if field.ends_with("ind") { &kinds } else { &words };
+        if !word.is_empty() && taken.iter().any(|t| t == word) {
+            clash = Some((reason, word.to_owned()));
+            object::map_mut(&mut accepted).remove(field);
         }
     }
-    None
+    let short = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    if let Some(short) = short.into_iter().find(|short| words.iter().any(|t| t == short)) {
+        clash = clash.or_else(|| Some(("ShortNamesConflict", short.to_owned())));
+        object::map_mut(&mut accepted).remove("shortNames");
+    }
+    for field in ["plural", "kind"] {
+        object::map_mut(&mut accepted).entry(field).or_insert_with(|| "".into());
+    }
+    (accepted, clash)
 }
 
 fn clean_up(state: &mut State, stored: &Arc<Stored>) -> usize {
@@ -246,15 +240,7 @@ fn clean_up(state: &mut State, stored: &Arc<Stored>) -> usize {
     let mut touched = 0;
     if condition(&stored.value, "Terminating") != Some("True") {
         let mut value = stored.value.clone();
-        let why = "CustomResource deletion is in progress";
-        set_condition(
-            &mut value,
-            &state.clock.seconds(),
-            "Terminating",
-            "True",
-            "InstanceDeletionInProgress",
-            why,
-        );
+        mark_terminating(&mut value, &state.clock.seconds());
         state.store.put(&id(), &stored.key, value);
         touched += 1;
     }

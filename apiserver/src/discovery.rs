@@ -87,9 +87,11 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
         let Some(served) = resource.served(version) else { continue };
         known = true;
         out.push(main_resource(resource));
-        out.extend(
-            subresource_names(resource, served).iter().map(|name| subresource(resource, served, name)),
-        );
+        let mut names = served.subresources.clone();
+        if resource.is_custom() {
+            names.sort_by_key(|name| name != "status");
+        }
+        out.extend(names.iter().map(|name| subresource(resource, served, name)));
     }
     for (plural, kind) in reviews_of(group, version) {
         known = true;
@@ -105,15 +107,6 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
         list["apiVersion"] = "v1".into();
     }
     known.then_some(list)
-}
-
-/// Gives the subresources in the order they are shown.
-fn subresource_names(resource: &Resource, served: &Served) -> Vec<String> {
-    let mut names = served.subresources.clone();
-    if resource.is_custom() {
-        names.sort_by_key(|name| name != "status");
-    }
-    names
 }
 
 fn main_resource(resource: &Resource) -> Value {
@@ -207,7 +200,11 @@ fn discovered(resource: &Resource, served: &Served) -> Value {
     if !resource.categories.is_empty() {
         out["categories"] = resource.categories.clone().into();
     }
-    let subresources: Vec<Value> = subresource_names(resource, served)
+    let mut names = served.subresources.clone();
+    if resource.is_custom() {
+        names.sort_by_key(|name| name != "status");
+    }
+    let subresources: Vec<Value> = names
         .iter()
         .map(|name| {
             let kind = if name == "scale" {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::kinds::{Resource, Served, field_text, known_field};
+use crate::negotiate::Shape;
 use crate::route::Query;
 use crate::selector::{FieldSelector, LabelSelector, Selector};
 use crate::state::State;
@@ -255,12 +256,12 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Writes the list's metadata; lists of custom resources always carry `continue`.
-    pub(crate) fn metadata(&self, resource: &Resource) -> Value {
+    /// Writes the list's metadata; whole lists of custom resources always carry `continue`.
+    pub(crate) fn metadata(&self, resource: &Resource, shape: Shape) -> Value {
         let mut out = json!({"resourceVersion": self.version.to_string()});
         if let Some(token) = &self.go_on {
             out["continue"] = token.clone().into();
-        } else if resource.is_custom() {
+        } else if resource.is_custom() && shape == Shape::Object {
             out["continue"] = "".into();
         }
         if let Some(remaining) = self.remaining {
@@ -424,7 +425,7 @@ fn not_json(bytes: &[u8]) -> String {
 
 /// Writes a list's body.
 pub(crate) fn list_body(page: &Page, encoder: &crate::encode::Encoder) -> Bytes {
-    encoder.list(&page.metadata(&encoder.resource), &page.items)
+    encoder.list(&page.metadata(&encoder.resource, encoder.shape()), &page.items)
 }
 
 #[cfg(test)]

@@ -92,8 +92,8 @@ impl RequestInfo {
     pub(crate) fn of(method: &Method, uri: &Uri) -> Self {
         let query = Query::of(uri);
         let trimmed = uri.path().trim_end_matches('/');
-        let path = decode(trimmed);
-        let parts: Vec<String> = path.split('/').skip(1).map(str::to_owned).collect();
+        let decoded = decode(trimmed);
+        let parts: Vec<String> = decoded.split('/').skip(1).map(str::to_owned).collect();
         let mut words: &[String] = &parts;
         let mut info = Self {
             verb: None,
@@ -103,7 +103,7 @@ impl RequestInfo {
             namespace: None,
             name: None,
             subresource: String::new(),
-            path: if path.is_empty() { "/".to_owned() } else { path },
+            path: if trimmed.is_empty() { "/".to_owned() } else { decoded.clone() },
             shape: Shape::Other,
         };
         match words {

@@ -79,6 +79,8 @@ pub(crate) struct Status {
     pub(crate) retry_after: Option<u32>,
     /// JSON or plain text.
     pub(crate) body: Body,
+    /// Texts for `Warning` headers.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// The text for a path or a kind nobody serves.
@@ -95,7 +97,14 @@ impl Status {
             go_on: None,
             retry_after: None,
             body: Body::Status,
+            warnings: Vec::new(),
         }
+    }
+
+    /// Adds texts for `Warning` headers.
+    pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
+        self.warnings.extend_from_slice(warnings);
+        self
     }
 
     /// Adds details.
@@ -149,7 +158,12 @@ impl Status {
 
     /// 422: fields that are wrong; `kind` is the kind (the plural for versions on update).
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
-        let lines: Vec<String> = causes.iter().map(Cause::line).collect();
+        let mut lines: Vec<String> = Vec::new();
+        for line in causes.iter().map(Cause::line) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
         let list = if let [one] = lines.as_slice() { one.clone() } else { format!("[{}]", lines.join(", ")) };
         let message = format!("{} {name:?} is invalid: {list}", qualified(group, kind));
         let mut details = named(group, kind, name);

@@ -47,6 +47,9 @@ pub(super) fn warn(response: &mut Response<Bytes>, warnings: &[String]) {
 /// 406: a list was asked for.
 pub(super) fn fits_object(resource: &Resource, shape: Shape) -> Result<(), Status> {
     if let Shape::PartialList(_) = shape {
+        if resource.is_custom() {
+            return Err(Status::internal("content is not a list"));
+        }
         let what = go_type(resource);
         let message = format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list ({what})"

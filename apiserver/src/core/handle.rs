@@ -69,11 +69,18 @@ pub(super) fn handle(
         return other_path(state, request, info).map(Outcome::Full);
     }
     let target = find(state, info)?;
-    let verb = info.verb.ok_or_else(Status::method_not_allowed)?;
+    let head = (request.method == Method::HEAD && target.resource.is_custom()).then_some(match info.shape {
+        PathShape::Object => Verb::Get,
+        _ => Verb::List,
+    });
+    let verb = info.verb.or(head).ok_or_else(Status::method_not_allowed)?;
     let mut outcome = match verb {
         Verb::Get | Verb::List | Verb::Watch => read(state, request, &query, &target, verb, patience)?,
         _ => write(state, request, &query, &target, verb).map(Outcome::Full)?,
     };
+    if let (Outcome::Full(response), Some(_)) = (&mut outcome, head) {
+        *response.body_mut() = Bytes::new();
+    }
     if let (Outcome::Full(response), Some(text)) = (&mut outcome, &target.served.deprecation) {
         answer::warn(response, std::slice::from_ref(text));
     }
@@ -213,7 +220,7 @@ fn read(
                 Reached::Now(page) if matches!(shape, Shape::Table(_)) => {
                     let rows: Vec<Value> =
                         page.items.iter().map(|stored| encoder.show(&stored.value)).collect();
-                    let metadata = page.metadata(&target.resource);
+                    let metadata = page.metadata(&target.resource, shape);
                     let body = encoder.table(metadata, &rows, Header::Shown, included(query)?, now(state));
                     Ok(Outcome::Full(answer::json(200, body)))
                 }
@@ -249,8 +256,9 @@ fn included(query: &Query) -> Result<IncludeObject, Status> {
         "Object" => Ok(IncludeObject::Object),
         "None" => Ok(IncludeObject::None),
         other => {
-            let known = "supported values: \"Metadata\", \"None\", \"Object\"";
-            Err(Status::bad_request(format!("includeObject: Unsupported value: {other:?}: {known}")))
+            let why = "must be 'Metadata', 'Object', 'None', or empty";
+            let message = format!("includeObject: Invalid value: {other:?}: {why}");
+            Err(Status::bad_request(format!("Unable to convert to Table as requested: {message}")))
         }
     }
 }

@@ -242,7 +242,11 @@ impl Core {
             }
             Ok(Outcome::Full(response)) => response,
             Ok(Outcome::Wait(version)) => Status::version_too_large(version, version).to_response(),
-            Err(status) => status.to_response(),
+            Err(status) => {
+                let mut response = status.to_response();
+                answer::warn(&mut response, &status.warnings);
+                response
+            }
         };
         Reply::Full(answer::finish(response, &request.headers, &Query::of(&request.uri)))
     }

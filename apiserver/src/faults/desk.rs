@@ -1,6 +1,6 @@
 //! The desk: armed rules, open streams, and what has fired.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +12,9 @@ use super::action::{Action, Effect, Interrupt};
 use super::rule::{Count, Matcher, Rule, Verbs, When};
 use super::stream::{Plant, Tap};
 use crate::route::{RequestInfo, Verb};
+
+/// The number of firings remembered.
+const REMEMBERED: usize = 10_000;
 
 /// Writes and clears fault rules; a clone is the same desk.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +28,7 @@ struct Desk {
     armed: u64,
     streams: BTreeMap<u64, Arc<Tap>>,
     opened: u64,
-    log: Vec<Firing>,
+    log: VecDeque<Firing>,
 }
 
 #[derive(Debug)]
@@ -101,10 +104,10 @@ impl Faults {
         }
     }
 
-    /// Lists what has fired, oldest first.
+    /// Lists the last 10,000 firings, oldest first.
     #[must_use]
     pub fn log(&self) -> Vec<Firing> {
-        self.lock().log.clone()
+        self.lock().log.iter().cloned().collect()
     }
 
     /// Writes what has fired as lines that, put into a test, fire alike.
@@ -197,7 +200,10 @@ impl Faults {
 impl Desk {
     fn note(&mut self, firing: Firing) {
         tracing::info!(target: "watchkeeper_apiserver::faults", "{firing}");
-        self.log.push(firing);
+        if self.log.len() == REMEMBERED {
+            self.log.pop_front();
+        }
+        self.log.push_back(firing);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Definitions: what a CRD must say.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::object;
 use crate::schema::Schema;
@@ -33,20 +33,31 @@ pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
         let message = format!("Unsupported value: {scope:?}: supported values: \"Cluster\", \"Namespaced\"");
         causes.push(Cause::new("FieldValueNotSupported", "spec.scope", message));
     }
+    if object::at(crd, "spec.preserveUnknownFields") == Some(&Value::Bool(true)) {
+        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        causes.push(Cause::invalid("spec.preserveUnknownFields", "true", why));
+    }
+    if (group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io")) && approval(crd).is_empty() {
+        let why = "protected groups must have approval annotation \"api-approved.kubernetes.io\", see \
+                   https://github.com/kubernetes/enhancements/pull/1111";
+        causes.push(Cause::required("metadata.annotations[api-approved.kubernetes.io]", why));
+    }
     let versions =
         object::at(crd, "spec.versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    if versions.iter().filter(|v| v["storage"] == true).count() != 1 {
+    let stored = versions.iter().filter(|v| v["storage"] == true).count();
+    if stored != 1 {
         let why = "must have exactly one version marked as storage version";
-        causes.push(Cause::invalid(
-            "spec.versions",
-            &object::at(crd, "spec.versions").unwrap_or(&Value::Null).to_string(),
-            why,
-        ));
+        causes.push(Cause::invalid("spec.versions", &shown_versions(versions), why));
+    }
+    if stored == 0 {
+        causes.push(Cause::invalid("status.storedVersions", "null", "must have at least one stored version"));
+    }
+    for (index, version) in versions.iter().enumerate() {
+        causes.extend(version_faults(version, index, versions.len() == 1));
     }
     for (index, version) in versions.iter().enumerate() {
         let Some(schema) = version["schema"].get("openAPIV3Schema") else {
-            let why = "schemas are required";
-            causes.push(Cause::required(format!("spec.versions[{index}].schema.openAPIV3Schema"), why));
+            causes.push(Cause::required(format!("spec.versions[{index}].schema.openAPIV3Schema"), ""));
             continue;
         };
         if let Err(errors) = Schema::from_crd(schema) {
@@ -61,4 +72,114 @@ pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
         }
     }
     causes
+}
+
+fn approval(crd: &Value) -> &str {
+    let annotations = object::meta(crd, "annotations");
+    annotations.and_then(|map| map["api-approved.kubernetes.io"].as_str()).unwrap_or_default()
+}
+
+/// Shows versions as the server's own structs print.
+fn shown_versions(versions: &[Value]) -> String {
+    let shown: Vec<Value> = versions
+        .iter()
+        .map(|version| {
+            json!({
+                "Name": version["name"], "Served": version["served"] == true, "Storage": version["storage"] == true,
+                "Deprecated": version["deprecated"] == true, "DeprecationWarning": null, "Schema": null,
+                "Subresources": null, "AdditionalPrinterColumns": null, "SelectableFields": null,
+            })
+        })
+        .collect();
+    Value::from(shown).to_string()
+}
+
+fn version_faults(version: &Value, index: usize, only: bool) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let place = if only { "spec".to_owned() } else { format!("spec.versions[{index}]") };
+    let name = version["name"].as_str().unwrap_or_default();
+    let fine = name.starts_with(|c: char| c.is_ascii_lowercase())
+        && !name.ends_with('-')
+        && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-');
+    if !fine {
+        let why = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+                   character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
+                   validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+        causes.push(Cause::invalid(format!("spec.versions[{index}].name"), &format!("{name:?}"), why));
+        if only {
+            causes.push(Cause::invalid("spec.version", &format!("{name:?}"), why));
+        }
+    }
+    for (at, column) in version["additionalPrinterColumns"].as_array().into_iter().flatten().enumerate() {
+        if column["type"].as_str().unwrap_or_default().is_empty() {
+            let why = "must be one of boolean,date,integer,number,string";
+            causes.push(Cause::required(format!("{place}.additionalPrinterColumns[{at}].type"), why));
+        }
+    }
+    if let Some(scale) = version["subresources"].get("scale") {
+        for field in ["specReplicasPath", "statusReplicasPath"] {
+            if scale[field].as_str().unwrap_or_default().is_empty() {
+                causes.push(Cause::required(format!("{place}.subresources.scale.{field}"), ""));
+            }
+        }
+    }
+    for (at, field) in version["selectableFields"].as_array().into_iter().flatten().enumerate() {
+        let path = field["jsonPath"].as_str().unwrap_or_default();
+        let mut schema = version["schema"].get("openAPIV3Schema");
+        for part in path.split('.').filter(|part| !part.is_empty()) {
+            schema = schema.and_then(|schema| schema.get("properties")?.get(part));
+        }
+        if schema.is_none() {
+            let why = "is an invalid path: does not refer to a valid field";
+            let field = format!("{place}.selectableFields[{at}].jsonPath");
+            causes.push(Cause::new("FieldValueInvalid", field, format!("Invalid value: {path:?}: {why}")));
+        }
+    }
+    causes
+}
+
+/// Says which stored versions a changed CRD no longer has.
+pub(super) fn vanished(crd: &Value) -> Vec<Cause> {
+    let stored = object::at(crd, "status.storedVersions").and_then(Value::as_array);
+    let versions = object::at(crd, "spec.versions").and_then(Value::as_array);
+    let has = |name: &Value| versions.is_some_and(|all| all.iter().any(|version| version["name"] == *name));
+    let gone = stored.into_iter().flatten().enumerate().filter(|(_, name)| !has(name));
+    gone.map(|(index, name)| {
+        let name = name.as_str().unwrap_or_default();
+        let why = format!(
+            "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a \
+             storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+        );
+        Cause::invalid(format!("status.storedVersions[{index}]"), &format!("{name:?}"), &why)
+    })
+    .collect()
+}
+
+/// Sets a condition of a CRD.
+pub(crate) fn set_condition(
+    crd: &mut Value,
+    now: &str,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+) {
+    let status_map = object::child_mut(object::map_mut(crd), "status");
+    let list = status_map.entry("conditions").or_insert(Value::Null);
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    let entry = json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message});
+    if let Some(list) = list.as_array_mut() {
+        match list.iter_mut().find(|c| c["type"] == kind) {
+            Some(there) => *there = entry,
+            None => list.push(entry),
+        }
+    }
+}
+
+/// Says in a CRD's conditions that its objects are being removed.
+pub(crate) fn mark_terminating(crd: &mut Value, now: &str) {
+    let why = "CustomResource deletion is in progress";
+    set_condition(crd, now, "Terminating", "True", "InstanceDeletionInProgress", why);
 }

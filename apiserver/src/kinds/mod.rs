@@ -13,7 +13,7 @@ use crate::table::Columns;
 
 mod builtin;
 mod defaults;
-mod definition;
+pub(crate) mod definition;
 mod events;
 mod fields;
 pub(crate) mod prepare;

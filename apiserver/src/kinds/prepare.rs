@@ -20,6 +20,9 @@ pub(crate) enum Hold {
     Released,
 }
 
+/// The most bytes of a ConfigMap's data.
+const MOST_DATA: usize = 1024 * 1024;
+
 /// The label every namespace carries.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
@@ -88,6 +91,11 @@ pub(crate) fn defaults(resource: &Resource, object: &mut Value) {
         "CustomResourceDefinition" => crd(object),
         other => defaults::fill(other, object),
     }
+}
+
+/// Fills in what the typed server writes even where nothing was given.
+pub(crate) fn fill_empty(resource: &Resource, object: &mut Value) {
+    let Some(row) = resource.built_in() else { return };
     if let Value::Object(empty) = row.empty_fields() {
         let map = map_mut(object);
         for (key, value) in empty {
@@ -102,7 +110,7 @@ pub(crate) fn defaults(resource: &Resource, object: &mut Value) {
 
 fn fill_missing(map: &mut Map<String, Value>, key: &str, from: Value) {
     if let (Some(Value::Object(there)), Value::Object(from)) = (map.get_mut(key), from) {
-        for (key, value) in from.into_iter().filter(|(_, value)| !value.is_null()) {
+        for (key, value) in from {
             there.entry(key).or_insert(value);
         }
     }
@@ -141,9 +149,7 @@ fn crd(object: &mut Value) {
 pub(crate) fn faults(resource: &Resource, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     match kind(resource) {
-        "Pod" if object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) => {
-            causes.push(Cause::required("spec.containers", ""));
-        }
+        "Pod" => container_faults(&object["spec"], "spec", &mut causes),
         "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => {
             let spec = &object["spec"];
             let wanted = spec["selector"]["matchLabels"].as_object();
@@ -156,16 +162,50 @@ pub(crate) fn faults(resource: &Resource, object: &Value) -> Vec<Cause> {
                 let shown = if labels.is_null() { "null".to_owned() } else { labels.to_string() };
                 causes.push(Cause::invalid("spec.template.metadata.labels", &shown, why));
             }
-            if spec["template"]["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
-                causes.push(Cause::required("spec.template.spec.containers", ""));
-            }
+            container_faults(&spec["template"]["spec"], "spec.template.spec", &mut causes);
             if spec["replicas"].as_i64().is_some_and(|replicas| replicas < 0) {
                 let shown = spec["replicas"].to_string();
                 causes.push(Cause::invalid("spec.replicas", &shown, "must be greater than or equal to 0"));
             }
         }
         "CustomResourceDefinition" => causes.extend(super::definition::faults(object)),
+        "Lease" => {
+            if object["spec"]["leaseDurationSeconds"].as_i64().is_some_and(|seconds| seconds <= 0) {
+                let shown = object["spec"]["leaseDurationSeconds"].to_string();
+                causes.push(Cause::invalid("spec.leaseDurationSeconds", &shown, "must be greater than 0"));
+            }
+            if object["spec"]["leaseTransitions"].as_i64().is_some_and(|count| count < 0) {
+                let shown = object["spec"]["leaseTransitions"].to_string();
+                let why = "must be greater than or equal to 0";
+                causes.push(Cause::invalid("spec.leaseTransitions", &shown, why));
+            }
+        }
         "ConfigMap" | "Secret" => {
+            if object["type"] == "kubernetes.io/tls" {
+                for key in ["tls.crt", "tls.key"].into_iter().filter(|key| object["data"].get(key).is_none())
+                {
+                    causes.push(Cause::required(format!("data[{key}]"), ""));
+                }
+            }
+            let sizes = ["data", "binaryData"].map(|field| object[field].as_object());
+            let size: usize = sizes
+                .into_iter()
+                .flatten()
+                .flat_map(|map| map.values())
+                .filter_map(Value::as_str)
+                .map(str::len)
+                .sum();
+            if kind(resource) == "ConfigMap" && size > MOST_DATA {
+                let message = format!("Too long: may not be more than {MOST_DATA} bytes");
+                causes.push(Cause::new("FieldValueTooLong", "[]", message));
+            }
+            let binary = object["binaryData"].as_object();
+            for key in object["data"].as_object().into_iter().flat_map(|data| data.keys()) {
+                if binary.is_some_and(|binary| binary.contains_key(key)) {
+                    let why = "duplicate of key present in binaryData";
+                    causes.push(Cause::invalid(format!("data[{key}]"), &format!("{key:?}"), why));
+                }
+            }
             for key in object["data"].as_object().into_iter().flat_map(|data| data.keys()) {
                 let fine = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
                 if key.is_empty() || !key.bytes().all(fine) {
@@ -180,15 +220,34 @@ pub(crate) fn faults(resource: &Resource, object: &Value) -> Vec<Cause> {
     causes
 }
 
+fn container_faults(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let containers = spec["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if containers.is_empty() {
+        causes.push(Cause::required(format!("{path}.containers"), ""));
+    }
+    for (index, container) in containers.iter().enumerate() {
+        for field in ["name", "image"] {
+            if container[field].as_str().unwrap_or_default().is_empty() {
+                causes.push(Cause::required(format!("{path}.containers[{index}].{field}"), ""));
+            }
+        }
+    }
+}
+
 /// Says what an update changes that may not change.
 pub(crate) fn update_faults(resource: &Resource, before: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = faults(resource, new);
     let immutable: &[&str] = match kind(resource) {
         "Deployment" | "DaemonSet" | "ReplicaSet" => &["spec.selector"],
         "Secret" => &["type"],
+        "CustomResourceDefinition" => &["spec.scope", "spec.group", "spec.names.kind"],
         "RoleBinding" | "ClusterRoleBinding" => &["roleRef"],
         _ => &[],
     };
+    if kind(resource) == "CustomResourceDefinition" {
+        causes.retain(|cause| cause.field != "metadata.name");
+        causes.extend(super::definition::vanished(new));
+    }
     for path in immutable {
         let (was, is) = (object::at(before, path), object::at(new, path));
         if was != is && was.is_some() {

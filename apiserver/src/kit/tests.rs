@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use crate::server::ApiServer;
+use crate::ApiServer;
 
 fn config_map(namespace: Option<&str>, name: &str) -> ConfigMap {
     let metadata = json!({ "name": name, "namespace": namespace });

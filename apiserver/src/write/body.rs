@@ -55,7 +55,7 @@ pub(crate) fn decode(
         }
         "application/yaml" => {
             let parsed = serde_yaml_ng::from_slice(body);
-            (parsed.map_err(|e| unrecognized(format!("yaml: {e} ({})", hex(body))))?, false)
+            (parsed.map_err(|e| unrecognized(format!("yaml: {} ({})", yaml_error(&e), hex(body))))?, false)
         }
         _ => return Err(Status::unsupported_media_type(ACCEPTED)),
     };
@@ -90,13 +90,30 @@ pub(crate) fn decode(
     }
     if validation == FieldValidation::Strict && !complaints.is_empty() {
         let why = format!("strict decoding error: {}", complaints.join(", "));
-        return Err(Status::bad_request(if target.resource.is_custom() {
-            why
-        } else {
-            format!("{kind} in version {:?} cannot be handled as a {kind}: {why}", target.served.version)
-        }));
+        return Err(unfit(target, &why));
+    }
+    super::typed::empty_nulls(target, &mut object);
+    if let Some(why) = super::typed::fault(target, &dropped_nulls(target, &object)) {
+        return Err(unfit(target, &why));
     }
     Ok(Decoded { object, complaints })
+}
+
+fn unfit(target: &Target, why: &str) -> Status {
+    let kind = &target.resource.kind;
+    Status::bad_request(format!(
+        "{kind} in version {:?} cannot be handled as a {kind}: {why}",
+        target.served.version
+    ))
+}
+
+/// Copies an object without what a typed decoder passes over.
+pub(super) fn dropped_nulls(target: &Target, object: &Value) -> Value {
+    let mut object = object.clone();
+    if !target.resource.is_custom() {
+        target.served.schema.prune(&mut object);
+    }
+    object
 }
 
 fn check_type(target: &Target, object: &mut Value, body: &[u8]) -> Result<(), Status> {
@@ -154,6 +171,16 @@ pub(crate) fn version_mismatch(given: &str, expected: &str) -> Status {
     Status::bad_request(format!(
         "the API version in the data ({given}) does not match the expected API version ({expected})"
     ))
+}
+
+/// Words a YAML error as the server does.
+pub(super) fn yaml_error(error: &serde_yaml_ng::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" at line ").next().unwrap_or_default();
+    match error.location() {
+        Some(place) => format!("line {}: {text}", place.line().saturating_sub(1).max(1)),
+        None => text.to_owned(),
+    }
 }
 
 /// Words a JSON error as the server does.

@@ -20,11 +20,13 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
 /// 400, in the server's words.
 pub(super) fn fit_path(target: &Target, object: &mut Value) -> Result<(), Status> {
     let given = object::namespace(object);
-    if !given.is_empty() && given != target.namespace {
+    if !given.is_empty() && given != target.namespace && !target.namespace.is_empty() {
         let why = "the namespace of the provided object does not match the namespace sent on the request";
         return Err(Status::bad_request(why));
     }
-    if !target.namespace.is_empty() {
+    if target.namespace.is_empty() {
+        object::remove(object, "namespace");
+    } else {
         object::set(object, "namespace", target.namespace.clone());
     }
     Ok(())
@@ -53,6 +55,12 @@ pub(super) fn same_name(target: &Target, object: &Value) -> Result<(), Status> {
 pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = object::name(object);
+    let prefix = object::text(object, "generateName");
+    if !prefix.is_empty()
+        && let Some(why) = name_fault(target, &format!("{prefix}a"))
+    {
+        causes.push(Cause::invalid("metadata.generateName", &format!("{prefix:?}"), &why));
+    }
     if let Some(why) = name_fault(target, name) {
         causes.push(Cause::invalid("metadata.name", &format!("{name:?}"), &why));
     }
@@ -72,12 +80,71 @@ pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
             causes.push(Cause::invalid("metadata.annotations", &format!("{key:?}"), &why));
         }
     }
-    for finalizer in object::finalizers(object) {
+    for (index, finalizer) in object::finalizers(object).into_iter().enumerate() {
         if let Err(why) = check_label_key(finalizer) {
             causes.push(Cause::invalid("metadata.finalizers", &format!("{finalizer:?}"), &why));
+        } else if !finalizer.contains('/') && !STANDARD.contains(&finalizer) && !target.resource.is_custom() {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            causes.push(Cause::invalid(
+                format!("metadata.finalizers[{index}]"),
+                &format!("{finalizer:?}"),
+                why,
+            ));
         }
     }
+    causes.extend(owner_causes(object));
     causes
+}
+
+/// Finalizers that need no domain.
+const STANDARD: [&str; 4] =
+    ["kubernetes", "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];
+
+fn owner_causes(object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let list = object::meta(object, "ownerReferences").and_then(Value::as_array);
+    for entry in list.into_iter().flatten() {
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            if entry[field].as_str().unwrap_or_default().is_empty() {
+                causes.push(Cause::invalid(
+                    format!("metadata.ownerReferences.{field}"),
+                    "\"\"",
+                    "must not be empty",
+                ));
+            }
+        }
+    }
+    let controllers: Vec<&Value> =
+        list.into_iter().flatten().filter(|entry| entry["controller"] == true).collect();
+    if let [first, second, ..] = controllers.as_slice() {
+        let told = |entry: &Value| {
+            let word = |field: &str| entry[field].as_str().unwrap_or_default();
+            format!("{}/{}", word("kind"), word("name"))
+        };
+        let why = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            told(first),
+            told(second)
+        );
+        let shown = object::meta(object, "ownerReferences").map(ToString::to_string).unwrap_or_default();
+        causes.push(Cause::invalid("metadata.ownerReferences", &shown, &why));
+    }
+    causes
+}
+
+/// Warns of finalizers without a domain on custom resources.
+pub(super) fn finalizer_warnings(target: &Target, object: &Value) -> Vec<String> {
+    if !target.resource.is_custom() {
+        return Vec::new();
+    }
+    let odd = object::finalizers(object).into_iter().filter(|f| !f.contains('/') && !STANDARD.contains(f));
+    odd.map(|finalizer| {
+        format!(
+            "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts \
+             with other finalizer writers"
+        )
+    })
+    .collect()
 }
 
 fn name_fault(target: &Target, name: &str) -> Option<String> {
@@ -97,7 +164,7 @@ fn name_fault(target: &Target, name: &str) -> Option<String> {
         return (!is_dns_label(name)).then(|| LABEL.to_owned());
     }
     if name.len() > 253 {
-        return Some("must be no more than 253 bytes".to_owned());
+        return Some("must be no more than 253 characters".to_owned());
     }
     (!name.split('.').all(is_dns_label)).then(|| SUBDOMAIN.to_owned())
 }
@@ -137,6 +204,7 @@ pub(super) fn keep_server_fields(live: &Value, new: &mut Value, from_patch: bool
             causes.push(Cause::forbidden("metadata.finalizers", &why));
         }
     }
+    causes.extend(causes.clone());
     for field in [
         "uid",
         "creationTimestamp",

@@ -41,9 +41,12 @@ pub(crate) fn create(
     }
     let name = object::name(&object).to_owned();
     let target = &Target { name, ..target.clone() };
-    let mut written = insert(state, target, options, object, Tracking::Update)?;
-    written.warnings = decoded.complaints;
-    Ok(written)
+    let mut warnings = decoded.complaints;
+    warnings.extend(check::finalizer_warnings(target, &object));
+    match insert(state, target, options, object, Tracking::Update) {
+        Ok(written) => Ok(Written { warnings, ..written }),
+        Err(status) => Err(status.with_warnings(&warnings)),
+    }
 }
 
 /// Who tracks the fields of a new object.
@@ -67,6 +70,9 @@ pub(super) fn insert(
     if resource.reach == Reach::Namespaced {
         namespace_takes(state, target)?;
     }
+    if !target.namespace.is_empty() {
+        object::set(&mut object, "namespace", target.namespace.clone());
+    }
     for field in [
         "creationTimestamp",
         "deletionTimestamp",
@@ -88,7 +94,9 @@ pub(super) fn insert(
         object::set(&mut object, "generation", 1);
     }
     prepare::for_create(resource, &mut object);
-    served.schema.prune(&mut object);
+    if tracking == Tracking::Update || !resource.is_custom() {
+        served.schema.prune(&mut object);
+    }
     served.schema.default(&mut object);
     prepare::defaults(resource, &mut object);
     object::tidy(&mut object);
@@ -98,6 +106,7 @@ pub(super) fn insert(
     if !causes.is_empty() {
         return Err(target.invalid(&target.name, &causes));
     }
+    prepare::fill_empty(resource, &mut object);
     let now = state.clock.seconds();
     if tracking == Tracking::Update {
         track_update(UpdateInput {

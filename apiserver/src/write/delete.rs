@@ -6,8 +6,8 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::{Keep, Shown, Target, Written};
-use crate::kinds::Resource;
 use crate::kinds::prepare::{Hold, holds_itself};
+use crate::kinds::{Resource, definition};
 use crate::object;
 use crate::read::{ListOptions, Page, Reached, list};
 use crate::route::Query;
@@ -95,10 +95,12 @@ impl DeleteOptions {
             let why = "orphanDependents and deletionPropagation cannot be both set";
             causes.push(Cause::invalid("propagationPolicy", &format!("{policy:?}"), why));
         }
+        let listed = given["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let dry: Vec<&str> = query.all("dryRun").chain(listed).collect();
+        causes.extend(dry.iter().filter_map(|value| super::dry_run_fault(value)));
         if !causes.is_empty() {
             return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", &causes));
         }
-        let dry = given["dryRun"].as_array().is_some_and(|list| list.iter().any(|v| v == "All"));
         let precondition = |key: &str| given["preconditions"][key].as_str().map(str::to_owned);
         Ok(Self {
             uid: precondition("uid"),
@@ -108,7 +110,7 @@ impl DeleteOptions {
             grace: given["gracePeriodSeconds"]
                 .as_i64()
                 .or_else(|| query.get("gracePeriodSeconds")?.parse().ok()),
-            keep: if dry || query.get("dryRun") == Some("All") { Keep::DryRun } else { Keep::Yes },
+            keep: if dry.is_empty() { Keep::Yes } else { Keep::DryRun },
         })
     }
 
@@ -216,6 +218,9 @@ fn plan(state: &State, resource: &Resource, live: &Value, options: &DeleteOption
         if kind == "Namespace" {
             object::child_mut(object::map_mut(&mut new), "status")
                 .insert("phase".into(), "Terminating".into());
+        }
+        if kind == "CustomResourceDefinition" {
+            definition::mark_terminating(&mut new, &state.clock.seconds());
         }
     } else if kind == "Pod" && marked_grace.is_some_and(|marked| grace < marked) {
         let due =

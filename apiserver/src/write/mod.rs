@@ -16,6 +16,7 @@ mod create;
 mod delete;
 mod patching;
 mod scale;
+mod typed;
 mod update;
 
 pub(crate) use body::media_type;
@@ -51,6 +52,11 @@ impl Target {
     /// Gives the managed-fields name of the subresource.
     pub(crate) fn managed_subresource(&self) -> Option<&str> {
         (!self.subresource.is_empty()).then_some(self.subresource.as_str())
+    }
+
+    /// Gives the version managed fields are noted under.
+    pub(crate) fn managed_version(&self) -> String {
+        if self.subresource == "scale" { "autoscaling/v1".to_owned() } else { self.served.api_version() }
     }
 
     /// 404 for this object.
@@ -121,13 +127,9 @@ impl WriteOptions {
     pub(crate) fn read(query: &Query, user_agent: &str, kind: &str) -> Result<Self, Status> {
         let mut causes = Vec::new();
         let mut keep = Keep::Yes;
-        for value in query.all("dryRun").filter(|value| !value.is_empty()) {
+        for value in query.all("dryRun") {
             keep = Keep::DryRun;
-            if value != "All" {
-                let message = format!("Unsupported value: {:?}: supported values: \"All\"", vec![value]);
-                let message = message.replace("[\"", "[]string{\"").replace("\"]", "\"}");
-                causes.push(Cause::new("FieldValueNotSupported", "dryRun", message));
-            }
+            causes.extend(dry_run_fault(value));
         }
         let manager = query.text("fieldManager");
         if manager.len() > 128 {
@@ -137,8 +139,8 @@ impl WriteOptions {
                 "Too long: may not be more than 128 bytes",
             ));
         }
-        if let Some((at, found)) = manager.chars().enumerate().find(|(_, c)| c.is_control()) {
-            let why = format!("invalid character U+{:04X} (at position {at})", u32::from(found));
+        if let Some((at, odd)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+            let why = format!("invalid character U+{:04X} (at position {at})", u32::from(odd));
             causes.push(Cause::invalid("fieldManager", &format!("{manager:?}"), &why));
         }
         let validation = match query.text("fieldValidation") {
@@ -146,7 +148,7 @@ impl WriteOptions {
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             other => {
-                let known = "supported values: \"Ignore\", \"Strict\", \"Warn\"";
+                let known = "supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"";
                 let message = format!("Unsupported value: {other:?}: {known}");
                 causes.push(Cause::new("FieldValueNotSupported", "fieldValidation", message));
                 FieldValidation::Warn
@@ -165,6 +167,12 @@ impl WriteOptions {
             taking: if query.flag("force") { Taking::Forces } else { Taking::Asks },
         })
     }
+}
+
+/// Says that `dryRun` knows only one word.
+fn dry_run_fault(value: &str) -> Option<Cause> {
+    let message = format!("Unsupported value: [{value:?}]: supported values: \"All\"");
+    (value != "All").then(|| Cause::new("FieldValueNotSupported", "dryRun", message))
 }
 
 /// The object a write answers with.

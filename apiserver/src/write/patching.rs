@@ -9,7 +9,7 @@ use super::update::{Source, replace};
 use super::{FieldValidation, Taking, Target, WriteOptions, Written, check};
 use crate::apply::{ApplyError, ApplyInput, Force, apply};
 use crate::object;
-use crate::patch::{JsonPatchError, json_patch, merge_patch, strategic_patch};
+use crate::patch::{JsonPatchError, json_patch, merge_patch, strategic_patch, unknown_patch_fields};
 use crate::route::Query;
 use crate::state::State;
 use crate::status::{Cause, Status};
@@ -17,7 +17,7 @@ use crate::status::{Cause, Status};
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 /// Patches an object by the body's media type.
 ///
@@ -131,13 +131,21 @@ fn change_live(
     }
     check::same_name(target, &new)?;
     check::fit_path(target, &mut new)?;
+    super::typed::empty_nulls(target, &mut new);
+    if let Some(why) = super::typed::fault(target, &super::body::dropped_nulls(target, &new)) {
+        return Err(bad_patch(&new, &why));
+    }
     let mut warnings = Vec::new();
     if options.validation != FieldValidation::Ignore {
         let known = target.served.schema.unknown_fields(&shown);
         let unknown =
             target.served.schema.unknown_fields(&new).into_iter().filter(|field| !known.contains(field));
         warnings.extend(unknown.map(|field| format!("unknown field \"{field}\"")));
-        if media_type(headers) != JSON_PATCH {
+        if media_type(headers) == JSON_PATCH {
+            let odd =
+                serde_json::from_slice(body).map(|patch| unknown_patch_fields(&patch)).unwrap_or_default();
+            warnings.extend(odd.into_iter().map(|field| format!("json patch unknown field {field:?}")));
+        } else {
             let found = target.served.schema.strict_errors(body);
             warnings.extend(found.into_iter().filter(|text| text.starts_with("duplicate ")));
         }
@@ -145,9 +153,10 @@ fn change_live(
     if options.validation == FieldValidation::Strict && !warnings.is_empty() {
         return Err(bad_patch(&new, &format!("strict decoding error: {}", warnings.join(", "))));
     }
-    let mut written = replace(state, target, options, new, Source::Patch)?;
-    written.warnings = warnings;
-    Ok(written)
+    match replace(state, target, options, new, Source::Patch) {
+        Ok(written) => Ok(Written { warnings, ..written }),
+        Err(status) => Err(status.with_warnings(&warnings)),
+    }
 }
 
 fn bad_patch(object: &Value, why: &str) -> Status {
@@ -206,19 +215,7 @@ fn apply_body(
     let others = other_fields(target, &applied);
     let ignored: Vec<&str> = others.iter().map(String::as_str).collect();
     let now = state.clock.seconds();
-    let merged = apply(ApplyInput {
-        live: shown.as_ref(),
-        applied: &applied,
-        manager: &options.manager,
-        force: if options.taking == Taking::Forces { Force::Take } else { Force::Refuse },
-        subresource: target.managed_subresource(),
-        api_version: &served.api_version(),
-        schema: &served.schema,
-        ignored: &ignored,
-        now: &now,
-    })
-    .map_err(|error| refused(&error))?;
-    let mut merged = merged;
+    let mut merged = apply_to(target, options, shown.as_ref(), &applied, &ignored, &now)?;
     match &live {
         None => insert(state, target, options, merged, Tracking::Done),
         Some(live) => {
@@ -226,6 +223,56 @@ fn apply_body(
             replace(state, target, options, merged, Source::Apply)
         }
     }
+}
+
+/// Applies a scale's number of replicas to its parent.
+pub(super) fn apply_replicas(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    path: &str,
+    scale: &Value,
+) -> Result<Written, Status> {
+    let live = state
+        .store
+        .get(&target.resource.storage, &target.key())
+        .cloned()
+        .ok_or_else(|| target.not_found())?;
+    let shown = target.served.show(&live.value).into_owned();
+    let mut applied = json!({
+        "apiVersion": target.served.api_version(), "kind": target.resource.kind, "metadata": {"name": target.name},
+    });
+    let mut at = &mut applied;
+    for part in path.split('.').filter(|part| !part.is_empty()) {
+        at = object::map_mut(at).entry(part).or_insert(Value::Null);
+    }
+    *at = object::at(scale, "spec.replicas").cloned().unwrap_or_default();
+    let now = state.clock.seconds();
+    let mut merged = apply_to(target, options, Some(&shown), &applied, &[], &now)?;
+    object::carry(&live.value, &mut merged, "resourceVersion");
+    replace(state, target, options, merged, Source::Apply)
+}
+
+fn apply_to(
+    target: &Target,
+    options: &WriteOptions,
+    live: Option<&Value>,
+    applied: &Value,
+    ignored: &[&str],
+    now: &str,
+) -> Result<Value, Status> {
+    apply(ApplyInput {
+        live,
+        applied,
+        manager: &options.manager,
+        force: if options.taking == Taking::Forces { Force::Take } else { Force::Refuse },
+        subresource: target.managed_subresource(),
+        api_version: &target.managed_version(),
+        schema: &target.served.schema,
+        ignored,
+        now,
+    })
+    .map_err(|error| refused(&error))
 }
 
 /// Names the top-level fields this endpoint does not write.
@@ -246,7 +293,10 @@ fn read_applied(target: &Target, body: &[u8]) -> Result<Value, Status> {
     let parsed: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
         Err(_) => serde_yaml_ng::from_slice(body).map_err(|e| {
-            Status::bad_request(format!("error decoding YAML: error converting YAML to JSON: yaml: {e}"))
+            Status::bad_request(format!(
+                "error decoding YAML: error converting YAML to JSON: yaml: {}",
+                super::body::yaml_error(&e)
+            ))
         })?,
     };
     if parsed.is_array() || parsed.is_string() || parsed.is_number() || parsed.is_boolean() {

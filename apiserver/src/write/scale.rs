@@ -3,6 +3,8 @@
 use http::HeaderMap;
 use serde_json::{Value, json};
 
+use super::body::media_type;
+use super::patching::{APPLY, apply_replicas};
 use super::update::{Source, replace};
 use super::{Shown, Target, WriteOptions, Written};
 use crate::kinds::ScalePaths;
@@ -90,7 +92,13 @@ pub(crate) fn patch_scale(
     body: &[u8],
 ) -> Result<Written, Status> {
     let parent = live(state, target)?;
-    let mut scale = scale_of(&parent, paths(target)?);
+    let paths = paths(target)?.clone();
+    if media_type(headers) == APPLY {
+        let scale = serde_yaml_ng::from_slice(body).map_err(|e| Status::bad_request(e.to_string()))?;
+        let written = apply_replicas(state, target, options, &paths.spec, &scale)?;
+        return Ok(shown_as_scale(target, written, &paths));
+    }
+    let mut scale = scale_of(&parent, &paths);
     super::patching::change(target, headers, body, &mut scale)?;
     set_scale(state, target, options, &scale)
 }
@@ -119,9 +127,13 @@ fn set_scale(
     }
     *at = wanted.into();
     let written = replace(state, target, options, parent, Source::Patch)?;
+    Ok(shown_as_scale(target, written, &paths))
+}
+
+fn shown_as_scale(target: &Target, written: Written, paths: &ScalePaths) -> Written {
     let shown = match &written.shown {
         Shown::Stored(stored) => target.served.show(&stored.value).into_owned(),
         Shown::Unstored(value) | Shown::Other(value) => value.clone(),
     };
-    Ok(Written { shown: Shown::Other(scale_of(&shown, &paths)), ..written })
+    Written { shown: Shown::Other(scale_of(&shown, paths)), ..written }
 }

@@ -41,13 +41,15 @@ pub(crate) fn put(
     check::same_name(target, &object)?;
     let there = state.store.get(&target.resource.storage, &target.key()).is_some();
     let on_put = target.resource.built_in().map_or(OnPut::Lax, |row| row.on_put);
-    let mut written = if !there && on_put != OnPut::Lax && target.subresource.is_empty() {
-        insert(state, target, options, object, Tracking::Update)?
+    let written = if !there && on_put != OnPut::Lax && target.subresource.is_empty() {
+        insert(state, target, options, object, Tracking::Update)
     } else {
-        replace(state, target, options, object, Source::Put)?
+        replace(state, target, options, object, Source::Put)
     };
-    written.warnings = decoded.complaints;
-    Ok(written)
+    match written {
+        Ok(written) => Ok(Written { warnings: decoded.complaints, ..written }),
+        Err(status) => Err(status.with_warnings(&decoded.complaints)),
+    }
 }
 
 /// Makes `new` the object's state, as far as the rules allow; `new` is in the target's version.
@@ -74,7 +76,9 @@ pub(super) fn replace(
     if target.subresource.is_empty() {
         prepare::for_update(resource, &shown, &mut new);
     }
-    served.schema.prune(&mut new);
+    if source != Source::Apply || !resource.is_custom() {
+        served.schema.prune(&mut new);
+    }
     served.schema.default(&mut new);
     prepare::defaults(resource, &mut new);
     object::tidy(&mut new);
@@ -88,6 +92,7 @@ pub(super) fn replace(
     if !causes.is_empty() {
         return Err(target.invalid(&target.name, &causes));
     }
+    prepare::fill_empty(resource, &mut new);
     let writes_spec = matches!(target.subresource.as_str(), "" | "scale");
     if writes_spec && spec_changed(resource.built_in().map(|row| row.generation), served, &shown, &new) {
         let generation = object::meta(&live.value, "generation").and_then(Value::as_i64).unwrap_or(0);
@@ -100,7 +105,7 @@ pub(super) fn replace(
             new: &mut new,
             manager: &options.manager,
             subresource: target.managed_subresource(),
-            api_version: &served.api_version(),
+            api_version: &target.managed_version(),
             schema: &served.schema,
             ignored: if target.subresource.is_empty() && served.offers("status") { &["status"] } else { &[] },
             now: &now,
