@@ -1,1 +1,86 @@
-//! The embedded server.
+//! A Kubernetes API server inside the process, for examples, tests and development.
+//!
+//! The same core answers in memory, as a tower service behind a `kube::Client`, and over TLS on loopback for any
+//! client, `kubectl` included. In memory it lives on tokio's clock alone: under paused time hours pass at once.
+//!
+//! ```no_run
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use watchkeeper_apiserver::{ApiServer, Fault, Verb};
+//!
+//! # async fn example() {
+//! let server = ApiServer::in_memory().namespace("shop").start().await;
+//! let client = server.client();                                     // what the code under test gets
+//! server.faults().on(Verb::Watch, "configmaps").once().then(Fault::Cut);
+//! server.create(&ConfigMap::default()).await;
+//! server.eventually::<ConfigMap>("shop/made-by-the-code", |found| found.is_some()).await;
+//! assert_eq!(server.requests().count(Verb::List, "configmaps"), 1);
+//! # }
+//! ```
+//!
+//! It is not a cluster: no kubelet, no scheduler, no workload controllers. Objects are stored, watched, defaulted,
+//! validated and collected; nothing runs them.
+
+mod status;
+
+mod object;
+
+mod clock;
+
+mod selector;
+
+mod schema;
+
+mod apply;
+
+mod patch;
+
+mod table;
+
+mod store;
+
+mod kinds;
+
+mod route;
+
+mod negotiate;
+
+mod state;
+
+mod encode;
+
+mod read;
+
+mod watch;
+
+mod write;
+
+mod gc;
+
+mod namespaces;
+
+mod crd;
+
+mod discovery;
+
+mod core;
+
+pub mod faults;
+
+mod tokens;
+
+mod service;
+
+mod http;
+
+mod control;
+
+pub mod kit;
+
+mod server;
+
+pub use crate::core::Restart;
+pub use crate::faults::{Fault, Faults, Requests};
+pub use crate::http::StartError;
+pub use crate::kit::Kit;
+pub use crate::route::Verb;
+pub use crate::server::{ApiServer, Builder, ForHttp, ForMemory, InMemory, OverHttp};

@@ -1,1 +1,70 @@
-//! The `Informer` derive.
+//! The `Informer` derive: syntax, then a validated model, then tokens.
+//!
+//! [`attr`] reads attributes and keeps their spans. [`model`] turns a struct into what is to be generated, and
+//! finds every mistake a user can make. [`expand`] writes the code, all of it through `::watchkeeper::__private`.
+//! [`fallback`] does so after a mistake, so that one mistake gives one error.
+
+mod attr;
+mod model;
+mod expand;
+mod fallback;
+
+use proc_macro2::TokenStream;
+use syn::DeriveInput;
+
+/// Derives an informer and a typed lister for a custom resource.
+///
+/// Stands beside `#[derive(CustomResource)]` on the spec, in either order, and reads `#[kube(...)]`; or on a
+/// hand-written root type, which is a struct with a field `metadata` that implements `kube::Resource`.
+///
+/// ```rust
+/// #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+/// #[kube(group = "web.example.dev", version = "v1", kind = "Website", namespaced)]
+/// pub struct WebsiteSpec {
+///     #[informer(index)]
+///     pub domain: String,
+///     #[informer(index = "by_tag")]
+///     pub tags: Vec<String>,
+/// }
+/// ```
+///
+/// For a root type `Website` it generates, as visible as the struct:
+///
+/// - `impl Watched for Website`, which is what informers, listers and controllers ask for;
+/// - `WebsiteInformer`, an alias of `SharedInformer<Website>`;
+/// - `WebsiteLister`, a `Lister<Website>` with a method for each index: `by_domain("a.example")`, `by_tag("x")`;
+/// - `WebsiteNamespaceLister`, the same within one namespace (not for cluster-scoped kinds).
+///
+/// # Indexes
+///
+/// `#[informer(index)]` on a field gives the look-up `by_<field>`; `#[informer(index = "name")]` names it. The
+/// index has the look-up's name. It takes:
+///
+/// | Field | Look-up's argument |
+/// |---|---|
+/// | `String` and other owned or static text | `&str` |
+/// | integers of at most 64 bits, `bool` | the value |
+/// | any other type that implements `Display`, such as an enum | a reference |
+/// | `Option`, `Vec`, sets, arrays and boxes of these | that of the element: each element is an index value |
+///
+/// Types with `Display` are looked up by the text it writes. Floats and maps are refused. Fields go by their Rust
+/// names: what serde calls them does not matter.
+///
+/// # Other attributes
+///
+/// `#[informer(crate = some::path)]` on the struct says where `watchkeeper` is found, if it is not `::watchkeeper`.
+#[proc_macro_derive(Informer, attributes(informer, kube))]
+pub fn derive_informer(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    derive(input.into()).into()
+}
+
+fn derive(input: TokenStream) -> TokenStream {
+    let (model, mistakes) = match syn::parse2::<DeriveInput>(input) {
+        Ok(input) => model::read(&input),
+        Err(error) => return error.to_compile_error(),
+    };
+    match mistakes.into_error() {
+        None => model.as_ref().map(expand::expand).unwrap_or_default(),
+        Some(error) => fallback::expand(model.as_ref(), &error),
+    }
+}

@@ -30,3 +30,16 @@ pub mod manager;
 #[doc(hidden)]
 pub mod __private;
 pub mod prelude;
+
+pub use controller::{Action, Cleanup, Context, Controller, Panics, Reconciler, Terminal};
+pub use error::Error;
+pub use informer::{SharedInformer, SharedInformerFactory, Watched};
+pub use manager::{Manager, Running};
+pub use object::{Object, ObjectKey};
+pub use store::Lister;
+pub use watchkeeper_macros::Informer;
+pub use workqueue::{RateLimit, WorkQueue};
+pub use writes::WriteError;
+
+// What the public types are made of: use these versions.
+pub use {k8s_openapi, kube};

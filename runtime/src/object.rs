@@ -58,9 +58,8 @@ impl ObjectKey {
 
     /// Reads the key of an object; an object without a name has the empty one.
     pub fn of(object: &impl Object) -> Self {
-        Self::of_meta(object.meta()).unwrap_or_else(|| {
-            Self::new(object.meta().namespace.as_deref().unwrap_or_default(), "")
-        })
+        Self::of_meta(object.meta())
+            .unwrap_or_else(|| Self::new(object.meta().namespace.as_deref().unwrap_or_default(), ""))
     }
 
     /// Returns the namespace, if the kind has them.
@@ -153,7 +152,9 @@ impl Kind {
     pub fn url_path(&self, namespace: Option<&str>) -> String {
         let root = if self.group.is_empty() { "/api" } else { "/apis" };
         match namespace {
-            Some(namespace) => format!("{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.plural),
+            Some(namespace) => {
+                format!("{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.plural)
+            }
             None => format!("{root}/{}/{}", self.api_version(), self.plural),
         }
     }

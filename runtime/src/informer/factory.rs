@@ -124,6 +124,11 @@ impl SharedInformerFactory {
         InformerBuilder::new(self.clone(), marker.question())
     }
 
+    /// Asks for an informer of what a marker's question says.
+    pub fn informer_of<W: Watched>(&self, question: W::Question) -> InformerBuilder<W> {
+        InformerBuilder::new(self.clone(), question)
+    }
+
     /// Starts every informer that was not started before.
     ///
     /// # Panics
@@ -158,10 +163,15 @@ impl SharedInformerFactory {
     ///
     /// A handler that blocks is waited for. Informers asked for afterwards never start.
     pub async fn shutdown(&self) {
-        self.shared.stop.cancel();
-        self.informers().iter().for_each(|informer| informer.stop());
+        self.stop();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
+    }
+
+    /// Stops every informer for good, without waiting for its tasks to end.
+    pub fn stop(&self) {
+        self.shared.stop.cancel();
+        self.informers().iter().for_each(|informer| informer.stop());
     }
 
     /// Counts the tasks that run for informers of this factory.

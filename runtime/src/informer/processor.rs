@@ -163,8 +163,9 @@ impl<K: Object> Processor<K> {
         for looker in &self.lookers {
             let heard = applied.effects.iter().filter(|effect| effect.hearers != Hearers::Due);
             heard.for_each(|effect| self.show(looker, &effect.change));
-            self.tell_progress(looker, applied.progress);
         }
+        // Only now: several observers may be one controller's, which judges progress by what all have seen.
+        self.lookers.iter().for_each(|looker| self.tell_progress(looker, applied.progress));
     }
 
     fn tell_handlers(&mut self, applied: &Applied<K>) {

@@ -20,7 +20,7 @@ use crate::{
     list_watch::ListerWatcher,
     object::Kind,
     reflector::ReflectorConfig,
-    store::{DuplicateIndex, IndexDefinition},
+    store::{DuplicateIndex, IndexDefinition, Lister},
 };
 
 /// Watches one kind for any number of users: one list, one watch, one cache.
@@ -88,7 +88,17 @@ impl<W: Watched> SharedInformer<W> {
 
     /// Returns a reader of the cache; it is empty until the first list is through.
     pub fn lister(&self) -> W::Lister {
-        self.handle.engine.indexer.lister().keeping(self.handle.clone()).into()
+        self.cache().into()
+    }
+
+    /// Returns a reader of the cache without the typed look-ups.
+    pub(crate) fn cache(&self) -> Lister<W::Object> {
+        self.handle.engine.indexer.lister().keeping(self.handle.clone())
+    }
+
+    /// Ends once the cache holds at least what the first list held; never, if the informer is stopped before.
+    pub(crate) async fn synced(&self) {
+        self.handle.engine.synced.wait().await;
     }
 
     /// Adds an index, filled with what is cached.

@@ -74,10 +74,10 @@ async fn resync<K, S: ReflectorStore<K>>(
     period: Option<std::time::Duration>,
     store: Arc<S>,
 ) -> std::convert::Infallible {
-    let Some(period) = period.filter(|period| !period.is_zero()) else {
-        return std::future::pending().await;
-    };
-    let mut ticks = interval_at(Instant::now() + period, period);
+    let period = period.filter(|period| !period.is_zero());
+    let first = period.and_then(|period| Some((Instant::now().checked_add(period)?, period)));
+    let Some((first, period)) = first else { return std::future::pending().await };
+    let mut ticks = interval_at(first, period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

@@ -61,6 +61,8 @@ where
 
     pub(super) async fn run(mut self) -> Infallible {
         loop {
+            // A source that fails at once, on a schedule without delays, must let others run.
+            consume_budget().await;
             match self.state.next() {
                 Step::Sleep(wait) => sleep(wait).await,
                 Step::Probe => self.probe().await,

@@ -89,7 +89,11 @@ pub(super) fn events<K: Object>(
     lifetime: Option<Duration>,
     deadlines: Deadlines,
 ) -> WatchStream<K> {
-    let expires = lifetime.map(|lifetime| (Instant::now() + lifetime + deadlines.watch_slack, lifetime));
+    // A limit beyond the end of time is none.
+    let expires = lifetime.and_then(|lifetime| {
+        let until = Instant::now().checked_add(lifetime.saturating_add(deadlines.watch_slack))?;
+        Some((until, lifetime))
+    });
     let watch = Watch {
         chunks: Chunks::new(body),
         frames: Frames::new(decoder),
@@ -146,10 +150,11 @@ impl<K: Object> Watch<K> {
     }
 
     async fn chunk(&mut self) -> Result<Option<Bytes>, ListWatchError> {
-        let silent = Instant::now() + self.deadlines.watch_silence;
-        let (until, lost) = match self.expires {
-            Some((expires, lifetime)) if expires < silent => (expires, ListWatchError::Deadline(lifetime)),
-            _ => (silent, ListWatchError::Idle(self.deadlines.watch_silence)),
+        let silence = self.deadlines.watch_silence;
+        let silent = Instant::now().checked_add(silence).map(|until| (until, ListWatchError::Idle(silence)));
+        let expires = self.expires.map(|(until, lifetime)| (until, ListWatchError::Deadline(lifetime)));
+        let Some((until, lost)) = silent.into_iter().chain(expires).min_by_key(|(until, _)| *until) else {
+            return self.chunks.chunk().await;
         };
         match timeout_at(until, self.chunks.chunk()).await {
             Ok(chunk) => chunk,

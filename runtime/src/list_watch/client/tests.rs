@@ -281,3 +281,14 @@ async fn one_kept_object_does_not_keep_its_page() {
     let kept = server.config_maps().list(&ListOptions::default()).await.unwrap().items.remove(0);
     assert!(page.is_unique(), "{kept:?} holds the page");
 }
+
+#[tokio::test(start_paused = true)]
+async fn limits_beyond_the_end_of_time_are_none() {
+    let server = Server::default();
+    let feed = server.answers(200, &[]);
+    let deadlines = Deadlines { watch_silence: Duration::MAX, ..Deadlines::default() };
+    let options = ListOptions { timeout: Some(Duration::MAX), ..ListOptions::default() };
+    let mut watch = server.config_maps().deadlines(deadlines).watch(&options).await.unwrap();
+    feed.send(&added(1));
+    assert!(is_added(watch.next().await));
+}

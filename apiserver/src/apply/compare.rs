@@ -1,0 +1,167 @@
+//! What differs between two states of an object.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::schema::NodeRef;
+
+use super::set::{FieldSet, PathElement, Shape};
+
+/// The fields in which two states differ.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Difference {
+    /// Only the new state has these.
+    pub(super) added: FieldSet,
+    /// Both states have these, with other values.
+    pub(super) modified: FieldSet,
+    /// Only the old state has these.
+    pub(super) removed: FieldSet,
+}
+
+impl Difference {
+    /// Compares two states.
+    pub(super) fn between(node: NodeRef<'_>, old: &Value, new: &Value) -> Difference {
+        let mut found = Difference::default();
+        found.walk(node, Some(old), Some(new), &mut Vec::new());
+        found
+    }
+
+    /// Leaves top-level fields out.
+    pub(super) fn without_fields(self, names: &[&str]) -> Difference {
+        Difference {
+            added: self.added.without_fields(names),
+            modified: self.modified.without_fields(names),
+            removed: self.removed.without_fields(names),
+        }
+    }
+
+    /// Collects the fields that the new state set.
+    pub(super) fn written(&self) -> FieldSet {
+        self.added.union(&self.modified)
+    }
+
+    /// Tells whether the states are the same.
+    pub(super) fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
+    }
+
+    fn walk(
+        &mut self,
+        node: NodeRef<'_>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        path: &mut Vec<PathElement>,
+    ) {
+        let shape = Shape::of(node, old, new);
+        if shape == Shape::Leaf || (is_bare(old) && is_bare(new)) {
+            self.leaf(old, new, path);
+            return;
+        }
+        if shape == Shape::Map {
+            self.map(node, old, new, path);
+        } else {
+            self.list(node, old, new, path);
+        }
+        match (old, new) {
+            (None, Some(_)) => self.added.insert(path),
+            (Some(_), None) => self.removed.insert(path),
+            _ => {}
+        }
+    }
+
+    fn leaf(&mut self, old: Option<&Value>, new: Option<&Value>, path: &[PathElement]) {
+        match (old, new) {
+            (None, Some(_)) => self.added.insert(path),
+            (Some(_), None) => self.removed.insert(path),
+            (Some(old), Some(new)) if !same(old, new) => self.modified.insert(path),
+            _ => {}
+        }
+    }
+
+    fn map(
+        &mut self,
+        node: NodeRef<'_>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        path: &mut Vec<PathElement>,
+    ) {
+        let names: BTreeSet<&String> = [old, new]
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object)
+            .flat_map(|fields| fields.keys())
+            .collect();
+        for name in names {
+            let Some(below) = node.field(name) else { continue };
+            path.push(PathElement::field(name));
+            let old = old.and_then(|old| old.get(name));
+            let new = new.and_then(|new| new.get(name));
+            self.walk(below, old, new, path);
+            path.pop();
+        }
+    }
+
+    fn list(
+        &mut self,
+        node: NodeRef<'_>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        path: &mut Vec<PathElement>,
+    ) {
+        let (old, new) = (indexed(node, old), indexed(node, new));
+        let only_new = new.iter().filter(|(element, _)| find(&old, element).is_none());
+        for (element, item) in &old {
+            path.push(element.clone());
+            self.walk(node.item(), Some(*item), find(&new, element), path);
+            path.pop();
+        }
+        for (element, item) in only_new {
+            path.push(element.clone());
+            self.walk(node.item(), None, Some(*item), path);
+            path.pop();
+        }
+    }
+}
+
+/// Pairs the items of a list with what tells them apart; of doubles, the first counts.
+pub(super) fn indexed<'a>(node: NodeRef<'_>, list: Option<&'a Value>) -> Vec<(PathElement, &'a Value)> {
+    let mut found: Vec<(PathElement, &Value)> = Vec::new();
+    for item in list.and_then(Value::as_array).into_iter().flatten() {
+        let element = PathElement::item(node, item);
+        if find(&found, &element).is_none() {
+            found.push((element, item));
+        }
+    }
+    found
+}
+
+/// Finds an item among indexed ones.
+pub(super) fn find<'a>(items: &[(PathElement, &'a Value)], element: &PathElement) -> Option<&'a Value> {
+    items.iter().find(|(known, _)| known == element).map(|(_, item)| *item)
+}
+
+/// Tells whether a map or list has nothing in it.
+pub(super) fn is_bare(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(Value::Object(fields)) => fields.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// Compares values; numbers by value, so that `1` is `1.0`.
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(name, value)| other.get(name).is_some_and(|other| same(value, other)))
+        }
+        _ => one == other,
+    }
+}

@@ -1,0 +1,75 @@
+//! Merges what is applied into what is there.
+
+use serde_json::{Map, Value};
+
+use crate::schema::NodeRef;
+
+use super::compare::{find, indexed, is_bare};
+use super::set::{PathElement, Shape};
+
+/// Merges two values of a node; the applied one wins wherever it says something.
+pub(super) fn merge(node: NodeRef<'_>, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
+    let shape = Shape::of(node, live, applied);
+    if shape == Shape::Leaf || (is_bare(live) && is_bare(applied)) {
+        return applied.or(live).cloned();
+    }
+    let merged = match shape {
+        Shape::Map => Value::Object(merge_maps(node, fields(live), fields(applied))),
+        _ => Value::Array(merge_lists(node, &indexed(node, live), &indexed(node, applied))),
+    };
+    Some(merged)
+}
+
+fn fields(value: Option<&Value>) -> Option<&Map<String, Value>> {
+    value.and_then(Value::as_object)
+}
+
+fn merge_maps(
+    node: NodeRef<'_>,
+    live: Option<&Map<String, Value>>,
+    applied: Option<&Map<String, Value>>,
+) -> Map<String, Value> {
+    let mut merged = live.cloned().unwrap_or_default();
+    for (name, value) in applied.into_iter().flatten() {
+        let live = live.and_then(|live| live.get(name));
+        let value = match node.field(name) {
+            Some(below) => merge(below, live, Some(value)),
+            None => Some(value.clone()),
+        };
+        if let Some(value) = value {
+            merged.insert(name.clone(), value);
+        }
+    }
+    merged
+}
+
+/// Merges two lists item by item.
+///
+/// Applied items come in their own order. Items that only the live list has stay in front of the shared item that they
+/// were in front of; where both could come next, the live one does.
+fn merge_lists(
+    node: NodeRef<'_>,
+    live: &[(PathElement, &Value)],
+    applied: &[(PathElement, &Value)],
+) -> Vec<Value> {
+    let mut merged = Vec::new();
+    let mut live_left = live.iter().peekable();
+    for (at, (element, item)) in applied.iter().enumerate() {
+        let next_shared = applied[at..].iter().find(|(element, _)| find(live, element).is_some());
+        while let Some((before, value)) =
+            live_left.next_if(|(before, _)| next_shared.is_none_or(|(shared, _)| shared != before))
+        {
+            if find(applied, before).is_none() {
+                merged.push((*value).clone());
+            }
+        }
+        live_left.next_if(|(reached, _)| reached == element);
+        merged.extend(merge(node.item(), find(live, element), Some(*item)));
+    }
+    for (element, value) in live_left {
+        if find(applied, element).is_none() {
+            merged.push((*value).clone());
+        }
+    }
+    merged
+}

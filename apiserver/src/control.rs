@@ -1,0 +1,179 @@
+//! The control port: compaction, faults and the recorder for other processes, without TLS.
+//!
+//! | Request | Does |
+//! |---|---|
+//! | `POST /compact` | forgets all history; `?resourceVersion=N` or `?revision=N`: up to N |
+//! | `POST /faults` | arms the rule in the body, or each of a list of rules ([`RuleScript`]) |
+//! | `GET /faults` | says what has fired, a line a firing |
+//! | `DELETE /faults` | disarms all rules and lets go on what they hold |
+//! | `GET /requests` | lists what was asked: `{total, counts, requests}` |
+//! | `DELETE /requests` | forgets what was asked |
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::faults::{RequestRecord, RuleScript};
+use crate::http::{StartError, bind};
+use crate::route::Query;
+use crate::service::Front;
+
+/// The longest body taken, in bytes.
+const BODY_LIMIT: usize = 1 << 20;
+
+/// A control port under way; dropping it closes it.
+#[derive(Debug)]
+pub(crate) struct Control {
+    address: SocketAddr,
+    accepting: JoinHandle<()>,
+}
+
+impl Control {
+    /// Opens the port; port 0 takes a free one.
+    pub(crate) async fn start(front: Arc<Front>, address: SocketAddr) -> Result<Self, StartError> {
+        let socket = bind(address).await?;
+        let address = socket.local_addr().map_err(|source| StartError::Listen { address, source })?;
+        Ok(Self { address, accepting: tokio::spawn(accept(socket, front)) })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Closes the port, and returns when it is closed.
+    pub(crate) async fn stop(mut self) {
+        self.accepting.abort();
+        // The task was told to stop: how it ended says nothing.
+        let _ended = (&mut self.accepting).await;
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(socket: TcpListener, front: Arc<Front>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = socket.accept() => {
+                let Ok((stream, _)) = accepted else { continue };
+                let front = Arc::clone(&front);
+                connections.spawn(async move {
+                    let service = service_fn(|request| answer(&front, request));
+                    let mut server = http1::Builder::new();
+                    // A client that goes away is no concern of the server.
+                    let _ended = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn answer(front: &Front, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (parts, body) = request.into_parts();
+    let body = match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return Ok(reply(StatusCode::BAD_REQUEST, &json!({ "error": error.to_string() }))),
+    };
+    let query = Query::of(&parts.uri);
+    let done = match (&parts.method, parts.uri.path()) {
+        (&Method::POST, "/compact") => compact(front, &query),
+        (&Method::POST, "/faults") => arm(front, &body),
+        (&Method::GET, "/faults") => {
+            Ok(json!({ "fired": front.faults().log().iter().map(ToString::to_string).collect::<Vec<_>>() }))
+        }
+        (&Method::DELETE, "/faults") => {
+            front.faults().clear();
+            Ok(json!({}))
+        }
+        (&Method::GET, "/requests") => Ok(requests(front)),
+        (&Method::DELETE, "/requests") => {
+            front.requests().clear();
+            Ok(json!({}))
+        }
+        (_, "/compact" | "/faults" | "/requests") => {
+            return Ok(reply(StatusCode::METHOD_NOT_ALLOWED, &json!({ "error": "not with this method" })));
+        }
+        _ => {
+            let error = "only /compact, /faults and /requests are here";
+            return Ok(reply(StatusCode::NOT_FOUND, &json!({ "error": error })));
+        }
+    };
+    Ok(match done {
+        Ok(value) => reply(StatusCode::OK, &value),
+        Err(error) => reply(StatusCode::BAD_REQUEST, &json!({ "error": error })),
+    })
+}
+
+fn compact(front: &Front, query: &Query) -> Result<Value, String> {
+    let core = front.core();
+    let version = match query.get("resourceVersion").or_else(|| query.get("revision")) {
+        None => core.resource_version(),
+        Some(text) => text.parse().map_err(|_| format!("resourceVersion {text:?} is not a number"))?,
+    };
+    core.compact_to(version);
+    Ok(json!({ "resourceVersion": version.to_string() }))
+}
+
+fn arm(front: &Front, body: &[u8]) -> Result<Value, String> {
+    let value: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let rules = if value.is_array() { value } else { json!([value]) };
+    let rules: Vec<RuleScript> = serde_json::from_value(rules).map_err(|error| error.to_string())?;
+    let armed = rules.len();
+    for rule in rules {
+        rule.arm(front.faults());
+    }
+    Ok(json!({ "armed": armed }))
+}
+
+fn requests(front: &Front) -> Value {
+    let requests = front.requests();
+    let counts: serde_json::Map<String, Value> = requests
+        .counts()
+        .into_iter()
+        .map(|((verb, resource), count)| (format!("{verb} {resource}"), count.into()))
+        .collect();
+    let list: Vec<Value> = requests.list().iter().map(record).collect();
+    json!({ "total": requests.total(), "counts": counts, "requests": list })
+}
+
+fn record(record: &RequestRecord) -> Value {
+    json!({
+        "verb": record.verb.map(|verb| verb.as_str()),
+        "method": record.method,
+        "path": record.path,
+        "query": record.query,
+        "group": record.group,
+        "resource": record.resource,
+        "namespace": record.namespace,
+        "name": record.name,
+        "subresource": record.subresource,
+        "user": record.user,
+        "userAgent": record.user_agent,
+        "accept": record.accept,
+        "contentType": record.content_type,
+        "status": record.status,
+    })
+}
+
+fn reply(status: StatusCode, value: &Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(format!("{value}\n"))));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,280 @@
+//! The core: requests in, answers or event streams out, one mutex around one state.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, Uri};
+use tokio::sync::Notify;
+use tokio::time::{sleep, sleep_until, timeout};
+
+use self::handle::{Outcome, Patience, handle};
+use crate::clock::Clock;
+use crate::route::{Query, RequestInfo};
+use crate::state::State;
+use crate::status::Status;
+use crate::store::Store;
+pub(crate) use crate::watch::{EventType, Frame, WatchStream};
+use crate::{crd, gc, namespaces};
+
+mod access;
+mod answer;
+mod handle;
+mod reviews;
+
+#[cfg(test)]
+mod tests;
+
+/// How long a version that is not there yet is waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Who sends a request, as far as authentication has found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum User {
+    /// May do everything.
+    Admin,
+    /// A user whose rights are looked up.
+    Named {
+        /// The user's name, e.g. `viewer`.
+        name: String,
+        /// The groups of the user.
+        groups: Vec<String>,
+    },
+    /// Sent no token.
+    Anonymous,
+}
+
+/// One request, whole.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiRequest {
+    /// The HTTP method.
+    pub(crate) method: Method,
+    /// The path and query; an authority is ignored.
+    pub(crate) uri: Uri,
+    /// The headers.
+    pub(crate) headers: HeaderMap,
+    /// The body, complete.
+    pub(crate) body: Bytes,
+    /// The sender.
+    pub(crate) user: User,
+}
+
+impl ApiRequest {
+    /// Reads what the request is about.
+    pub(crate) fn info(&self) -> RequestInfo {
+        RequestInfo::of(&self.method, &self.uri)
+    }
+}
+
+/// The answer to one request.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// A whole response.
+    Full(Response<Bytes>),
+    /// A stream of events.
+    Stream {
+        /// Status and headers.
+        parts: http::response::Parts,
+        /// The events, one line a frame.
+        events: Box<WatchStream>,
+    },
+}
+
+/// What a restart forgets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// Nothing: streams are cut, data and history stay.
+    Keep,
+    /// The history: older versions are gone, watches from them get 410.
+    ForgetHistory,
+    /// Everything: a fresh store whose versions start low again.
+    Empty,
+}
+
+/// The settings of a core; the defaults suit tests.
+#[derive(Clone, Debug)]
+pub(crate) struct CoreConfig {
+    /// The clock of `creationTimestamp` and the like.
+    pub(crate) clock: Clock,
+    /// The seed of uids and generated names.
+    pub(crate) seed: u64,
+    /// The resource version before the first write.
+    pub(crate) first_version: u64,
+    /// The number of changes kept for each resource.
+    pub(crate) history: usize,
+    /// The time between two bookmarks of a watch that asked for them.
+    pub(crate) bookmark_period: Duration,
+    /// The time from a CRD's creation to its being served.
+    pub(crate) establish_delay: Duration,
+    /// The time from a write to the controllers' looking at it.
+    pub(crate) controller_delay: Duration,
+}
+
+impl Default for CoreConfig {
+    fn default() -> Self {
+        Self {
+            clock: Clock::default(),
+            seed: 1,
+            first_version: 1,
+            history: 100_000,
+            bookmark_period: Duration::from_secs(60),
+            establish_delay: Duration::from_millis(30),
+            controller_delay: Duration::from_millis(20),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    state: Mutex<State>,
+    first_version: u64,
+    unsettled: Arc<Notify>,
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.unsettled.notify_one();
+    }
+}
+
+/// The server itself; a clone is the same server.
+#[derive(Clone, Debug)]
+pub(crate) struct Core {
+    inner: Arc<Inner>,
+}
+
+impl Core {
+    /// Starts a core with the four namespaces every cluster has.
+    ///
+    /// Its controllers run as a task of the current tokio runtime until the last clone is dropped; outside of a
+    /// runtime they run in [`Core::settle`] only.
+    pub(crate) fn new(config: CoreConfig) -> Self {
+        let store = Store::new(config.first_version, config.history);
+        let mut state = State::new(store, config.clock, config.seed);
+        state.establish_delay = config.establish_delay;
+        state.bookmark_period = config.bookmark_period;
+        namespaces::preload(&mut state);
+        let unsettled = Arc::new(Notify::new());
+        let inner = Arc::new(Inner {
+            state: Mutex::new(state),
+            first_version: config.first_version,
+            unsettled: unsettled.clone(),
+        });
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(control(Arc::downgrade(&inner), unsettled, config.controller_delay));
+        }
+        Self { inner }
+    }
+
+    /// Forgets all history up to a version; open watches go on.
+    pub(crate) fn compact_to(&self, version: u64) {
+        self.inner.lock().store.compact(version);
+    }
+
+    /// Restarts: every stream ends, then what is said is forgotten.
+    pub(crate) fn restart(&self, what: Restart) {
+        let mut state = self.inner.lock();
+        state.store.cut();
+        match what {
+            Restart::Keep => {}
+            Restart::ForgetHistory => {
+                let now = state.store.version();
+                state.store.compact(now);
+            }
+            Restart::Empty => {
+                state.store.clear(self.inner.first_version);
+                state.registry = crate::kinds::Registry::new();
+                state.establishing.clear();
+                namespaces::preload(&mut state);
+            }
+        }
+    }
+
+    /// Runs the controllers (garbage, namespaces, CRDs) until nothing is left to do, delays included.
+    pub(crate) fn settle(&self) {
+        run_controllers(&mut self.inner.lock(), crd::Due::All);
+    }
+
+    /// Collects garbage now; gives the number of objects it touched.
+    pub(crate) fn collect_garbage(&self) -> usize {
+        gc::collect(&mut self.inner.lock())
+    }
+
+    /// Gives the newest resource version.
+    pub(crate) fn resource_version(&self) -> u64 {
+        self.inner.lock().store.version()
+    }
+
+    /// Lets a named user do `verb` on `resource` (`*` is any; `plural/status` for a subresource).
+    pub(crate) fn allow(&self, user: &str, verb: &str, resource: &str) {
+        self.inner.lock().grants.insert((user.to_owned(), verb.to_owned(), resource.to_owned()));
+    }
+
+    /// Answers one request; waits only on tokio time.
+    pub(crate) async fn serve(&self, request: ApiRequest) -> Reply {
+        let info = request.info();
+        let mut patience = Patience::Fresh;
+        let outcome = loop {
+            let (outcome, mut reached) = {
+                let mut state = self.inner.lock();
+                let outcome = handle(&mut state, &request, &info, patience);
+                if state.unsettled || state.store.owners.has_suspects() {
+                    self.inner.unsettled.notify_one();
+                }
+                (outcome, state.store.reached())
+            };
+            let Ok(Outcome::Wait(version)) = outcome else { break outcome };
+            let there = timeout(PATIENCE, reached.wait_for(|now| *now >= version)).await;
+            if !matches!(there, Ok(Ok(_))) {
+                patience = Patience::Over;
+            }
+        };
+        let response = match outcome {
+            Ok(Outcome::Watch(events)) => {
+                let (parts, _) = answer::json(200, Bytes::new()).into_parts();
+                return Reply::Stream { parts, events };
+            }
+            Ok(Outcome::Full(response)) => response,
+            Ok(Outcome::Wait(version)) => Status::version_too_large(version, version).to_response(),
+            Err(status) => status.to_response(),
+        };
+        Reply::Full(answer::finish(response, &request.headers, &Query::of(&request.uri)))
+    }
+}
+
+/// Runs the controllers a moment after each write that may concern them.
+async fn control(inner: Weak<Inner>, unsettled: Arc<Notify>, delay: Duration) {
+    loop {
+        let due = match inner.upgrade() {
+            Some(inner) => crd::next_due(&inner.lock()),
+            None => return,
+        };
+        match due {
+            Some(due) => tokio::select! {
+                () = unsettled.notified() => {}
+                () = sleep_until(due) => {}
+            },
+            None => unsettled.notified().await,
+        }
+        sleep(delay).await;
+        let Some(inner) = inner.upgrade() else { return };
+        run_controllers(&mut inner.lock(), crd::Due::Now);
+    }
+}
+
+fn run_controllers(state: &mut State, due: crd::Due) {
+    loop {
+        state.unsettled = false;
+        let touched = crd::step(state, due) + namespaces::step(state) + gc::collect(state);
+        if touched == 0 && !state.store.owners.has_suspects() {
+            state.unsettled = false;
+            return;
+        }
+    }
+}

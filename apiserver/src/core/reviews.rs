@@ -1,0 +1,107 @@
+//! Reviews: who am I, and what may I; answered and never stored.
+
+use bytes::Bytes;
+use http::{Method, Response};
+use serde_json::{Value, json};
+
+use super::{ApiRequest, User, access, answer};
+use crate::route::RequestInfo;
+use crate::state::State;
+use crate::status::{Cause, Status};
+
+/// Answers a review, or says by `None` that the request is none.
+///
+/// # Errors
+/// 405 for all but POST, 400 and 422 for bodies that ask nothing, 403 for the anonymous.
+pub(super) fn review(
+    state: &State,
+    request: &ApiRequest,
+    info: &RequestInfo,
+) -> Result<Option<Response<Bytes>>, Status> {
+    let answer = match (info.group.as_str(), info.version.as_str(), info.resource.as_str()) {
+        ("authentication.k8s.io", "v1", "selfsubjectreviews") => who,
+        ("authorization.k8s.io", "v1", "selfsubjectaccessreviews") => may,
+        ("authorization.k8s.io", "v1", "selfsubjectrulesreviews") => rules,
+        _ => return Ok(None),
+    };
+    if request.user == User::Anonymous {
+        access::check(state, &request.user, &request.method, info)?;
+    }
+    if request.method != Method::POST || !info.subresource.is_empty() || info.name.is_some() {
+        return Err(Status::method_not_allowed());
+    }
+    if crate::write::media_type(&request.headers).contains("protobuf") {
+        let message = "the body of the request was in an unknown format - accepted media types include: \
+                       application/json, application/yaml";
+        return Err(Status::unsupported_media_type(message));
+    }
+    let body: Value = if request.body.is_empty() { Value::Null } else { parse(&request.body)? };
+    let answered = answer(state, &request.user, &body)?;
+    Ok(Some(answer::json(201, Bytes::from(answered.to_string()))))
+}
+
+fn parse(body: &[u8]) -> Result<Value, Status> {
+    serde_yaml_ng::from_slice(body)
+        .map_err(|error| Status::bad_request(format!("error decoding the review: {error}")))
+}
+
+fn who(state: &State, user: &User, _: &Value) -> Result<Value, Status> {
+    let groups = match user {
+        User::Admin => vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
+        User::Named { groups, .. } => groups.clone(),
+        User::Anonymous => vec!["system:unauthenticated".to_owned()],
+    };
+    let name = access::name(user);
+    Ok(json!({
+        "kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {"creationTimestamp": state.clock.seconds()},
+        "status": {"userInfo": {"username": name, "uid": name, "groups": groups}},
+    }))
+}
+
+fn may(state: &State, user: &User, body: &Value) -> Result<Value, Status> {
+    let spec = &body["spec"];
+    let text = |attributes: &Value, key: &str| attributes[key].as_str().unwrap_or_default().to_owned();
+    let allowed = match (&spec["resourceAttributes"], &spec["nonResourceAttributes"]) {
+        (resource @ Value::Object(_), Value::Null) => {
+            let plural = match text(resource, "subresource").as_str() {
+                "" => text(resource, "resource"),
+                subresource => format!("{}/{subresource}", text(resource, "resource")),
+            };
+            access::grants(state, user, &text(resource, "verb"), &plural)
+        }
+        (Value::Null, path @ Value::Object(_)) => {
+            text(path, "verb") == "get" && access::reads(user, &text(path, "path"))
+        }
+        _ => {
+            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            let cause = Cause::invalid("spec.resourceAttributes", "null", why);
+            return Err(Status::invalid("authorization.k8s.io", "", "", &[cause]));
+        }
+    };
+    Ok(json!({
+        "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+        "metadata": {}, "spec": spec, "status": {"allowed": allowed},
+    }))
+}
+
+fn rules(state: &State, user: &User, _: &Value) -> Result<Value, Status> {
+    let mut resources = vec![
+        json!({"verbs": ["create"], "apiGroups": ["authorization.k8s.io"],
+               "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]}),
+        json!({"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]}),
+    ];
+    resources.extend(
+        access::granted(state, user)
+            .into_iter()
+            .map(|(verb, resource)| json!({"verbs": [verb], "apiGroups": ["*"], "resources": [resource]})),
+    );
+    let paths = json!([{"verbs": ["get"], "nonResourceURLs": [
+        "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz",
+        "/version", "/version/",
+    ]}]);
+    Ok(json!({
+        "kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}, "spec": {},
+        "status": {"resourceRules": resources, "nonResourceRules": paths, "incomplete": false},
+    }))
+}

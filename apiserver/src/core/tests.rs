@@ -1,0 +1,372 @@
+//! Claims about the whole core, through its one entry.
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{HeaderMap, Method, StatusCode, header};
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant, advance};
+
+use super::*;
+
+fn request(method: Method, uri: &str, body: &Value) -> ApiRequest {
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let mut headers = HeaderMap::new();
+    headers.insert(header::USER_AGENT, "wire/1".parse().expect("value"));
+    if method == Method::PATCH {
+        headers.insert(header::CONTENT_TYPE, "application/merge-patch+json".parse().expect("value"));
+    }
+    ApiRequest { method, uri: uri.parse().expect("uri"), headers, body, user: User::Admin }
+}
+
+async fn send(core: &Core, request: ApiRequest) -> (StatusCode, Value) {
+    match core.serve(request).await {
+        Reply::Full(response) => {
+            let value = serde_json::from_slice(response.body())
+                .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(response.body()).into_owned()));
+            (response.status(), value)
+        }
+        Reply::Stream { .. } => panic!("a stream where an answer was expected"),
+    }
+}
+
+async fn call(core: &Core, method: Method, uri: &str, body: Value) -> (u16, Value) {
+    let (status, value) = send(core, request(method, uri, &body)).await;
+    (status.as_u16(), value)
+}
+
+async fn watch(core: &Core, uri: &str) -> Box<WatchStream> {
+    match core.serve(request(Method::GET, uri, &Value::Null)).await {
+        Reply::Stream { events, .. } => events,
+        Reply::Full(response) => panic!("no stream: {response:?}"),
+    }
+}
+
+async fn next(stream: &mut WatchStream) -> (String, Value) {
+    let frame = stream.next().await.expect("an event");
+    let value: Value = serde_json::from_slice(&frame.bytes).expect("JSON");
+    (value["type"].as_str().expect("type").to_owned(), value["object"].clone())
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}})
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn crd(schema: &Value) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                "subresources": {"status": {}},
+            }],
+        },
+    })
+}
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+async fn with_widgets() -> Core {
+    let core = Core::new(CoreConfig::default());
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    assert_eq!(call(&core, Method::POST, CRDS, crd(&schema)).await.0, 201);
+    core.settle();
+    core
+}
+
+fn widget(name: &str) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"n": 1}})
+}
+
+// wire 001, 303
+#[tokio::test(start_paused = true)]
+async fn an_object_is_created_read_updated_and_deleted() {
+    let core = Core::new(CoreConfig::default());
+    let (code, made) = call(&core, Method::POST, MAPS, config_map("a")).await;
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(made["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
+    assert_eq!(made["metadata"]["managedFields"][0]["manager"], "wire");
+    let mut changed = made.clone();
+    changed["data"]["k"] = "2".into();
+    let (code, updated) = call(&core, Method::PUT, &format!("{MAPS}/a"), changed.clone()).await;
+    assert_eq!((code, &updated["data"]["k"]), (200, &json!("2")));
+    changed["data"]["k"] = "3".into();
+    let (code, stale) = call(&core, Method::PUT, &format!("{MAPS}/a"), changed).await;
+    assert_eq!((code, &stale["reason"]), (409, &json!("Conflict")));
+    let (code, gone) = call(&core, Method::DELETE, &format!("{MAPS}/a"), Value::Null).await;
+    assert_eq!((code, &gone["status"]), (200, &json!("Success")));
+    let (code, missing) = call(&core, Method::GET, &format!("{MAPS}/a"), Value::Null).await;
+    assert_eq!((code, &missing["message"]), (404, &json!("configmaps \"a\" not found")));
+}
+
+// wire 304
+#[tokio::test(start_paused = true)]
+async fn a_write_that_changes_nothing_takes_no_version() {
+    let core = Core::new(CoreConfig::default());
+    let (_, made) = call(&core, Method::POST, MAPS, config_map("a")).await;
+    let before = core.resource_version();
+    for body in [json!({}), json!({"data": {"k": "v"}}), json!({"metadata": {"labels": {}}})] {
+        let (code, same) = call(&core, Method::PATCH, &format!("{MAPS}/a"), body).await;
+        assert_eq!((code, &same), (200, &made));
+    }
+    assert_eq!(core.resource_version(), before);
+}
+
+// wire 101, 106, 122
+#[tokio::test(start_paused = true)]
+async fn a_watch_begins_with_the_state_and_its_mark() {
+    let core = Core::new(CoreConfig::default());
+    call(&core, Method::POST, MAPS, config_map("b")).await;
+    call(&core, Method::POST, MAPS, config_map("a")).await;
+    let mut stream = watch(&core, &format!("{MAPS}?watch=1&allowWatchBookmarks=true")).await;
+    assert_eq!(next(&mut stream).await.1["metadata"]["name"], "a");
+    assert_eq!(next(&mut stream).await.1["metadata"]["name"], "b");
+    let (kind, mark) = next(&mut stream).await;
+    assert_eq!(
+        (kind.as_str(), &mark["metadata"]["annotations"]["k8s.io/initial-events-end"]),
+        ("BOOKMARK", &json!("true"))
+    );
+    call(&core, Method::DELETE, &format!("{MAPS}/a"), Value::Null).await;
+    let (kind, object) = next(&mut stream).await;
+    assert_eq!(
+        (kind.as_str(), object["metadata"]["resourceVersion"].as_str()),
+        ("DELETED", Some(core.resource_version().to_string().as_str()))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_watch_gets_bookmarks_and_ends_at_its_time() {
+    let core = Core::new(CoreConfig::default());
+    let version = core.resource_version();
+    let uri = format!("{MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=90");
+    let mut stream = watch(&core, &uri).await;
+    let started = Instant::now();
+    assert_eq!(next(&mut stream).await.0, "BOOKMARK");
+    assert_eq!(started.elapsed().as_secs(), 60);
+    assert!(stream.next().await.is_none());
+    assert_eq!(started.elapsed().as_secs(), 90);
+}
+
+// wire 104
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_version_is_one_error_event() {
+    let core = Core::new(CoreConfig::default());
+    call(&core, Method::POST, MAPS, config_map("a")).await;
+    core.compact_to(core.resource_version());
+    let mut stream = watch(&core, &format!("{MAPS}?watch=1&resourceVersion=1")).await;
+    let (kind, status) = next(&mut stream).await;
+    assert_eq!((kind.as_str(), &status["code"]), ("ERROR", &json!(410)));
+    assert!(stream.next().await.is_none());
+}
+
+// wire 002
+#[tokio::test(start_paused = true)]
+async fn a_future_version_is_waited_for() {
+    let core = Core::new(CoreConfig::default());
+    call(&core, Method::POST, MAPS, config_map("a")).await;
+    let future = core.resource_version() + 1;
+    let uri = format!("{MAPS}/a?resourceVersion={future}");
+    let started = Instant::now();
+    let (code, late) = call(&core, Method::GET, &uri, Value::Null).await;
+    assert_eq!((code, started.elapsed().as_secs()), (504, 3), "{late}");
+    let path = format!("{MAPS}/a");
+    let patch = call(&core, Method::PATCH, &path, json!({"data": {"k": "2"}}));
+    let ((code, _), _) = tokio::join!(call(&core, Method::GET, &uri, Value::Null), patch);
+    assert_eq!(code, 200);
+}
+
+// wire 112
+#[tokio::test(start_paused = true)]
+async fn entering_a_selection_is_added_and_leaving_it_deleted() {
+    let core = Core::new(CoreConfig::default());
+    call(&core, Method::POST, MAPS, config_map("b")).await;
+    let version = core.resource_version();
+    let mut stream =
+        watch(&core, &format!("{MAPS}?watch=1&labelSelector=on%3D1&resourceVersion={version}")).await;
+    call(&core, Method::PATCH, &format!("{MAPS}/b"), json!({"metadata": {"labels": {"on": "1"}}})).await;
+    call(
+        &core,
+        Method::PATCH,
+        &format!("{MAPS}/b"),
+        json!({"metadata": {"labels": {"on": "0"}}, "data": {"k": "3"}}),
+    )
+    .await;
+    assert_eq!(next(&mut stream).await.0, "ADDED");
+    let (kind, object) = next(&mut stream).await;
+    assert_eq!((kind.as_str(), &object["data"]["k"]), ("DELETED", &json!("v")));
+    assert_eq!(object["metadata"]["resourceVersion"], core.resource_version().to_string());
+}
+
+// wire 007
+#[tokio::test(start_paused = true)]
+async fn pages_show_one_snapshot() {
+    let core = Core::new(CoreConfig::default());
+    for name in ["a", "b", "c"] {
+        call(&core, Method::POST, MAPS, config_map(name)).await;
+    }
+    let (_, first) = call(&core, Method::GET, &format!("{MAPS}?limit=2"), Value::Null).await;
+    assert_eq!(first["metadata"]["remainingItemCount"], 1);
+    call(&core, Method::DELETE, &format!("{MAPS}/c"), Value::Null).await;
+    let token = first["metadata"]["continue"].as_str().expect("token");
+    let (_, second) =
+        call(&core, Method::GET, &format!("{MAPS}?limit=2&continue={token}"), Value::Null).await;
+    assert_eq!(second["items"][0]["metadata"]["name"], "c");
+    assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    core.compact_to(core.resource_version());
+    let (code, expired) =
+        call(&core, Method::GET, &format!("{MAPS}?limit=2&continue={token}"), Value::Null).await;
+    assert_eq!((code, &expired["reason"]), (410, &json!("Expired")));
+}
+
+// wire 312
+#[tokio::test(start_paused = true)]
+async fn finalizers_hold_an_object_until_the_last_is_gone() {
+    let core = with_widgets().await;
+    let mut object = widget("x");
+    object["metadata"]["finalizers"] = json!(["example.com/f"]);
+    let (code, made) = call(&core, Method::POST, WIDGETS, object).await;
+    assert_eq!(code, 201, "{made}");
+    let (_, marked) = call(&core, Method::DELETE, &format!("{WIDGETS}/x"), Value::Null).await;
+    assert_eq!(
+        (&marked["metadata"]["generation"], &marked["metadata"]["deletionGracePeriodSeconds"]),
+        (&json!(2), &json!(0))
+    );
+    let released = json!({"metadata": {"finalizers": null}});
+    let (code, last) = call(&core, Method::PATCH, &format!("{WIDGETS}/x"), released).await;
+    assert_eq!((code, &last["metadata"]["resourceVersion"]), (200, &marked["metadata"]["resourceVersion"]));
+    assert_eq!(call(&core, Method::GET, &format!("{WIDGETS}/x"), Value::Null).await.0, 404);
+}
+
+// wire 308
+#[tokio::test(start_paused = true)]
+async fn status_and_spec_are_written_apart() {
+    let core = with_widgets().await;
+    let mut object = widget("x");
+    object["status"] = json!({"lost": true});
+    let (_, made) = call(&core, Method::POST, WIDGETS, object).await;
+    assert!(made.get("status").is_none());
+    let status = json!({"spec": {"n": 9}, "status": {"ok": true}});
+    let (_, after) = call(&core, Method::PATCH, &format!("{WIDGETS}/x/status"), status).await;
+    assert_eq!(
+        (&after["spec"]["n"], &after["status"]["ok"], &after["metadata"]["generation"]),
+        (&json!(1), &json!(true), &json!(1))
+    );
+    let (_, after) =
+        call(&core, Method::PATCH, &format!("{WIDGETS}/x"), json!({"spec": {"n": 2}, "status": null})).await;
+    assert_eq!((&after["status"]["ok"], &after["metadata"]["generation"]), (&json!(true), &json!(2)));
+}
+
+// wire 315
+#[tokio::test(start_paused = true)]
+async fn dependents_follow_their_owner() {
+    let core = Core::new(CoreConfig::default());
+    let (_, owner) = call(&core, Method::POST, MAPS, config_map("owner")).await;
+    let mut child = config_map("child");
+    let reference =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]});
+    child["metadata"]["ownerReferences"] = json!([reference]);
+    call(&core, Method::POST, MAPS, child).await;
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(call(&core, Method::GET, &format!("{MAPS}/child"), Value::Null).await.0, 200);
+    call(&core, Method::DELETE, &format!("{MAPS}/owner"), Value::Null).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(call(&core, Method::GET, &format!("{MAPS}/child"), Value::Null).await.0, 404);
+}
+
+// wire 208, 321
+#[tokio::test(start_paused = true)]
+async fn a_namespace_empties_before_it_goes() {
+    let core = Core::new(CoreConfig::default());
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    call(&core, Method::POST, "/api/v1/namespaces", namespace).await;
+    let mut held = config_map("held");
+    held["metadata"]["finalizers"] = json!(["example.com/f"]);
+    call(&core, Method::POST, "/api/v1/namespaces/n/configmaps", held).await;
+    let (_, going) = call(&core, Method::DELETE, "/api/v1/namespaces/n", Value::Null).await;
+    assert_eq!(going["status"]["phase"], "Terminating");
+    let (code, _) = call(&core, Method::POST, "/api/v1/namespaces/n/configmaps", config_map("late")).await;
+    assert_eq!(code, 403);
+    core.settle();
+    assert_eq!(call(&core, Method::GET, "/api/v1/namespaces/n", Value::Null).await.0, 200);
+    let release = json!({"metadata": {"finalizers": null}});
+    call(&core, Method::PATCH, "/api/v1/namespaces/n/configmaps/held", release).await;
+    core.settle();
+    assert_eq!(call(&core, Method::GET, "/api/v1/namespaces/n", Value::Null).await.0, 404);
+}
+
+// wire 501, 510
+#[tokio::test(start_paused = true)]
+async fn a_crd_is_served_once_established_and_takes_its_objects_along() {
+    let core = Core::new(CoreConfig::default());
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer", "default": 7}}}}});
+    let (code, made) = call(&core, Method::POST, CRDS, crd(&schema)).await;
+    assert_eq!((code, &made["status"]["conditions"]), (201, &Value::Null), "{made}");
+    assert_eq!(call(&core, Method::GET, WIDGETS, Value::Null).await.0, 404);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (code, list) = call(&core, Method::GET, WIDGETS, Value::Null).await;
+    assert_eq!((code, &list["metadata"]["continue"]), (200, &json!("")));
+    let mut object = widget("x");
+    object["spec"] = json!({"other": 1});
+    let (_, stored) = call(&core, Method::POST, WIDGETS, object).await;
+    assert_eq!(stored["spec"], json!({"n": 7}));
+    let mut stream = watch(&core, &format!("{WIDGETS}?watch=1")).await;
+    assert_eq!(next(&mut stream).await.0, "ADDED");
+    call(&core, Method::DELETE, &format!("{CRDS}/widgets.example.com"), Value::Null).await;
+    assert_eq!(next(&mut stream).await.0, "DELETED");
+    assert!(stream.next().await.is_none());
+    assert_eq!(call(&core, Method::GET, WIDGETS, Value::Null).await.0, 404);
+}
+
+// wire 401, 402
+#[tokio::test(start_paused = true)]
+async fn an_apply_creates_repeats_and_conflicts() {
+    let core = Core::new(CoreConfig::default());
+    let apply = |manager: &str, body: Value| {
+        let mut request = request(Method::PATCH, &format!("{MAPS}/a?fieldManager={manager}"), &body);
+        request.headers.insert(header::CONTENT_TYPE, "application/apply-patch+yaml".parse().expect("value"));
+        request
+    };
+    let (code, made) = send(&core, apply("m", config_map("a"))).await;
+    assert_eq!(code, 201, "{made}");
+    let (code, again) = send(&core, apply("m", config_map("a"))).await;
+    assert_eq!((code.as_u16(), &again), (200, &made));
+    let mut other = config_map("a");
+    other["data"]["k"] = "2".into();
+    let (code, conflict) = send(&core, apply("n", other)).await;
+    assert_eq!(code, 409);
+    assert_eq!(conflict["message"], "Apply failed with 1 conflict: conflict with \"m\": .data.k");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_cuts_streams_and_empties_on_demand() {
+    let core = Core::new(CoreConfig::default());
+    let first = core.resource_version();
+    call(&core, Method::POST, MAPS, config_map("a")).await;
+    let mut stream = watch(&core, &format!("{MAPS}?watch=1")).await;
+    core.restart(Restart::Empty);
+    assert_eq!(next(&mut stream).await.0, "ADDED");
+    assert!(stream.next().await.is_none());
+    assert_eq!(core.resource_version(), first);
+    assert_eq!(call(&core, Method::GET, &format!("{MAPS}/a"), Value::Null).await.0, 404);
+}
+
+// wire 202
+#[tokio::test(start_paused = true)]
+async fn a_named_user_may_do_what_is_granted() {
+    let core = Core::new(CoreConfig::default());
+    let viewer = |uri: &str| ApiRequest {
+        user: User::Named { name: "viewer".into(), groups: Vec::new() },
+        ..request(Method::GET, uri, &Value::Null)
+    };
+    let (code, status) = send(&core, viewer(MAPS)).await;
+    let message = "configmaps is forbidden: User \"viewer\" cannot list resource \"configmaps\" in API group \"\" in the \
+                   namespace \"default\"";
+    assert_eq!((code.as_u16(), &status["message"]), (403, &json!(message)));
+    core.allow("viewer", "list", "configmaps");
+    assert_eq!(send(&core, viewer(MAPS)).await.0, 200);
+    assert_eq!(send(&core, viewer("/apis")).await.0, 200);
+}

@@ -1,0 +1,288 @@
+//! Custom resource definitions: checked, accepted, served, and taken away again.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::gc::release;
+use crate::kinds::{Origin, Reach, Resource, ScalePaths, Served, View, version_rank};
+use crate::object;
+use crate::schema::Schema;
+use crate::state::State;
+use crate::store::{ResourceId, Stored};
+use crate::table::Columns;
+use crate::write::{CRD_CLEANUP, DeleteOptions, remove_or_mark};
+
+fn id() -> ResourceId {
+    ResourceId::new("apiextensions.k8s.io", "customresourcedefinitions")
+}
+
+fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+    object::at(value, path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Reads the resource a CRD defines; `None` where a schema can't be read.
+fn resource(state: &mut State, crd: &Value) -> Option<Resource> {
+    let (group, names) = (text(crd, "spec.group"), &crd["spec"]["names"]);
+    let id = ResourceId::new(group, text(crd, "spec.names.plural"));
+    let strings = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut versions = Vec::new();
+    for version in crd["spec"]["versions"].as_array()? {
+        versions.push((version["storage"] == true, Arc::new(served(state, crd, version)?)));
+    }
+    versions.sort_by_key(|(_, served)| version_rank(&served.version));
+    let stored_as = versions.iter().position(|(storage, _)| *storage)?;
+    Some(Resource {
+        storage: id.clone(),
+        id,
+        kind: text(crd, "spec.names.kind").to_owned(),
+        list_kind: text(crd, "spec.names.listKind").to_owned(),
+        singular: text(crd, "spec.names.singular").to_owned(),
+        short_names: strings(&names["shortNames"]),
+        categories: strings(&names["categories"]),
+        reach: if text(crd, "spec.scope") == "Cluster" { Reach::Cluster } else { Reach::Namespaced },
+        versions: versions.into_iter().map(|(_, served)| served).collect(),
+        stored_as,
+        origin: Origin::Custom,
+    })
+}
+
+fn served(state: &mut State, crd: &Value, version: &Value) -> Option<Served> {
+    let (group, kind) = (text(crd, "spec.group"), text(crd, "spec.names.kind"));
+    let name = version["name"].as_str()?;
+    let schema = version["schema"].get("openAPIV3Schema")?;
+    let undotted = |value: &Value| value.as_str().unwrap_or_default().trim_start_matches('.').to_owned();
+    let subresources = version["subresources"].as_object();
+    let scale = subresources.and_then(|s| s.get("scale")).map(|scale| ScalePaths {
+        spec: undotted(&scale["specReplicasPath"]),
+        status: undotted(&scale["statusReplicasPath"]),
+        selector: undotted(&scale["labelSelectorPath"]),
+    });
+    let selectable = version["selectableFields"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|f| undotted(&f["jsonPath"]))
+        .collect();
+    let newest = crd["spec"]["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|v| v["deprecated"] != true && v["served"] == true);
+    let newest = newest.filter_map(|v| v["name"].as_str()).min_by_key(|name| version_rank(name));
+    let deprecation = (version["deprecated"] == true).then(|| {
+        let own = version["deprecationWarning"].as_str().map(str::to_owned);
+        own.unwrap_or_else(|| {
+            let instead = newest.map(|newest| format!("; use {group}/{newest} {kind}")).unwrap_or_default();
+            format!("{group}/{name} {kind} is deprecated{instead}")
+        })
+    });
+    Some(Served {
+        id: state.registry.number(),
+        group: group.to_owned(),
+        version: name.to_owned(),
+        kind: kind.to_owned(),
+        served: version["served"] == true,
+        schema: Schema::from_crd(schema).ok()?,
+        subresources: subresources.map(|s| s.keys().cloned().collect()).unwrap_or_default(),
+        scale,
+        columns: Columns::custom(version.get("additionalPrinterColumns")),
+        selectable,
+        deprecation,
+        view: View::Schema,
+    })
+}
+
+fn established(crd: &Value) -> bool {
+    condition(crd, "Established") == Some("True")
+}
+
+fn condition<'a>(crd: &'a Value, kind: &str) -> Option<&'a str> {
+    let list = object::at(crd, "status.conditions")?.as_array()?;
+    list.iter().find(|c| c["type"] == kind)?["status"].as_str()
+}
+
+fn set_condition(crd: &mut Value, now: &str, kind: &str, status: &str, reason: &str, message: &str) {
+    let status_map = object::child_mut(object::map_mut(crd), "status");
+    let list = status_map.entry("conditions").or_insert(Value::Null);
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    let entry = json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message});
+    if let Some(list) = list.as_array_mut() {
+        match list.iter_mut().find(|c| c["type"] == kind) {
+            Some(there) => *there = entry,
+            None => list.push(entry),
+        }
+    }
+}
+
+/// Registers again what a changed CRD defines, and schedules a new one.
+pub(crate) fn changed(state: &mut State, name: &str) {
+    let Some(stored) = state.store.get(&id(), name).cloned() else { return };
+    if established(&stored.value) {
+        if let Some(resource) = resource(state, &stored.value) {
+            state.registry.insert(resource);
+        }
+        accept_versions(state, &stored);
+    } else if condition(&stored.value, "NamesAccepted").is_none()
+        && !state.establishing.iter().any(|(_, n)| n == name)
+    {
+        let due = Instant::now() + state.establish_delay;
+        state.establishing.push((due, name.to_owned()));
+    }
+    state.unsettled = true;
+}
+
+/// Adds a new storage version to those that objects may be stored in.
+fn accept_versions(state: &mut State, stored: &Stored) {
+    let versions = stored.value["spec"]["versions"].as_array().into_iter().flatten();
+    let Some(storage) = versions.clone().find(|v| v["storage"] == true).map(|v| v["name"].clone()) else {
+        return;
+    };
+    let known = stored.value["status"]["storedVersions"].as_array().cloned().unwrap_or_default();
+    if known.contains(&storage) {
+        return;
+    }
+    let mut value = stored.value.clone();
+    let list = object::child_mut(object::map_mut(&mut value), "status")
+        .entry("storedVersions")
+        .or_insert_with(|| json!([]));
+    if let Some(list) = list.as_array_mut() {
+        list.push(storage);
+    }
+    state.store.put(&id(), &stored.key, value);
+}
+
+/// Which waiting CRDs are established.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Those whose moment has come.
+    Now,
+    /// All.
+    All,
+}
+
+/// Establishes the CRDs that are due, and takes away those that are deleted.
+///
+/// Gives the number of objects touched.
+pub(crate) fn step(state: &mut State, which: Due) -> usize {
+    let now = Instant::now();
+    let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut state.establishing)
+        .into_iter()
+        .partition(|(at, _)| which == Due::All || *at <= now);
+    state.establishing = later;
+    let mut touched = 0;
+    for (_, name) in due {
+        touched += establish(state, &name);
+    }
+    let deleted: Vec<Arc<Stored>> =
+        state.store.scan(&id(), "").filter(|stored| object::is_deleting(&stored.value)).cloned().collect();
+    for stored in deleted {
+        touched += clean_up(state, &stored);
+    }
+    touched
+}
+
+fn establish(state: &mut State, name: &str) -> usize {
+    let Some(stored) = state.store.get(&id(), name).cloned() else { return 0 };
+    let mut value = stored.value.clone();
+    let now = state.clock.seconds();
+    if let Some((reason, message)) = clash(state, &value) {
+        set_condition(&mut value, &now, "NamesAccepted", "False", reason, &message);
+        let why = "not all names are accepted";
+        set_condition(&mut value, &now, "Established", "False", "NotAccepted", why);
+        state.store.put(&id(), name, value);
+        return 1;
+    }
+    set_condition(&mut value, &now, "NamesAccepted", "True", "NoConflicts", "no conflicts found");
+    let why = "the initial names have been accepted";
+    set_condition(&mut value, &now, "Established", "True", "InitialNamesAccepted", why);
+    let names = value["spec"]["names"].clone();
+    object::child_mut(object::map_mut(&mut value), "status").insert("acceptedNames".into(), names);
+    if let Some(resource) = resource(state, &value) {
+        state.registry.insert(resource);
+    }
+    state.store.put(&id(), name, value);
+    1
+}
+
+/// Finds a name of a CRD that another resource of its group has.
+fn clash(state: &State, crd: &Value) -> Option<(&'static str, String)> {
+    let names = &crd["spec"]["names"];
+    let group = text(crd, "spec.group");
+    let word = |key: &str| names[key].as_str().unwrap_or_default();
+    for other in
+        state.registry.all().filter(|other| other.group() == group && other.plural() != word("plural"))
+    {
+        let taken: Vec<&str> = [other.plural(), other.singular.as_str()]
+            .into_iter()
+            .chain(other.short_names.iter().map(String::as_str))
+            .collect();
+        if taken.contains(&word("plural")) {
+            return Some(("PluralConflict", format!("{:?} is already in use", word("plural"))));
+        }
+        if taken.contains(&word("singular")) {
+            return Some(("SingularConflict", format!("{:?} is already in use", word("singular"))));
+        }
+        let short = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        if let Some(short) = short.into_iter().find(|short| taken.contains(short)) {
+            return Some(("ShortNamesConflict", format!("{short:?} is already in use")));
+        }
+        for (key, reason) in [("kind", "KindConflict"), ("listKind", "ListKindConflict")] {
+            if word(key) == other.kind || word(key) == other.list_kind {
+                return Some((reason, format!("{:?} is already in use", word(key))));
+            }
+        }
+    }
+    None
+}
+
+fn clean_up(state: &mut State, stored: &Arc<Stored>) -> usize {
+    let crd = ResourceId::new(text(&stored.value, "spec.group"), text(&stored.value, "spec.names.plural"));
+    let mut touched = 0;
+    if condition(&stored.value, "Terminating") != Some("True") {
+        let mut value = stored.value.clone();
+        let why = "CustomResource deletion is in progress";
+        set_condition(
+            &mut value,
+            &state.clock.seconds(),
+            "Terminating",
+            "True",
+            "InstanceDeletionInProgress",
+            why,
+        );
+        state.store.put(&id(), &stored.key, value);
+        touched += 1;
+    }
+    if let Some(resource) = state.registry.find(&crd.group, &crd.plural).cloned() {
+        let objects: Vec<Arc<Stored>> = state.store.scan(&crd, "").cloned().collect();
+        for object in objects.iter().filter(|object| !object::is_deleting(&object.value)) {
+            remove_or_mark(state, &resource, object, &DeleteOptions::default());
+            touched += 1;
+        }
+    }
+    if state.store.count(&crd) > 0 {
+        return touched;
+    }
+    touched += release(state, &(id(), stored.key.clone()), CRD_CLEANUP);
+    if state.store.get(&id(), &stored.key).is_none() {
+        state.registry.remove(&crd);
+        state.store.end_followers(&crd);
+    }
+    touched
+}
+
+/// Tells whether a custom resource's definition is going away.
+pub(crate) fn is_terminating(state: &State, resource: &Resource) -> bool {
+    let name = format!("{}.{}", resource.plural(), resource.group());
+    state.store.get(&id(), &name).is_some_and(|crd| object::is_deleting(&crd.value))
+}
+
+/// Gives the moment the next CRD is due.
+pub(crate) fn next_due(state: &State) -> Option<Instant> {
+    state.establishing.iter().map(|(due, _)| *due).min()
+}

@@ -1,0 +1,249 @@
+//! Discovery: groups, versions and resources, in the old form and the aggregated one.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::kinds::{Reach, Registry, Resource, Served};
+use crate::object;
+
+const BUILT_IN_VERBS: [&str; 8] =
+    ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const CUSTOM_VERBS: [&str; 8] =
+    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+/// The kinds that are answered and never stored, each with its group and plural.
+const REVIEWS: [(&str, &str, &str); 3] = [
+    ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+];
+
+/// Gives all groups with their versions, preferred first.
+fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
+    let mut groups: BTreeMap<String, Vec<String>> = registry.groups().into_iter().collect();
+    groups.extend(REVIEWS.map(|(group, _, _)| (group.to_owned(), vec!["v1".to_owned()])));
+    groups
+}
+
+fn reviews_of(group: &str, version: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let wanted = if version == "v1" { group.to_owned() } else { String::new() };
+    REVIEWS.into_iter().filter(move |(group, _, _)| *group == wanted).map(|(_, plural, kind)| (plural, kind))
+}
+
+fn verbs(resource: &Resource) -> Vec<&'static str> {
+    let all = if resource.is_custom() { CUSTOM_VERBS } else { BUILT_IN_VERBS };
+    let no_collection = resource.built_in().is_some_and(|row| row.kind == "Namespace");
+    all.into_iter().filter(|verb| !(no_collection && *verb == "deletecollection")).collect()
+}
+
+fn subresource_verbs(name: &str) -> Vec<&'static str> {
+    if name == "finalize" { vec!["update"] } else { SUBRESOURCE_VERBS.to_vec() }
+}
+
+/// Writes `/api`.
+pub(crate) fn core_versions() -> Value {
+    json!({
+        "kind": "APIVersions", "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}],
+    })
+}
+
+fn group_value(name: &str, versions: &[String]) -> Value {
+    let entry =
+        |version: &String| json!({"groupVersion": object::api_version(name, version), "version": version});
+    json!({
+        "name": name,
+        "versions": versions.iter().map(entry).collect::<Vec<_>>(),
+        "preferredVersion": versions.first().map(entry),
+    })
+}
+
+/// Writes `/apis`.
+pub(crate) fn groups(registry: &Registry) -> Value {
+    let groups: Vec<Value> = all_groups(registry)
+        .iter()
+        .filter(|(name, _)| !name.is_empty())
+        .map(|(name, versions)| group_value(name, versions))
+        .collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// Writes `/apis/GROUP`.
+pub(crate) fn group(registry: &Registry, name: &str) -> Option<Value> {
+    let groups = all_groups(registry);
+    let mut value = group_value(name, groups.get(name)?);
+    value["kind"] = "APIGroup".into();
+    value["apiVersion"] = "v1".into();
+    Some(value)
+}
+
+/// Writes `/api/v1` or `/apis/GROUP/VERSION`.
+pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+    let mut out = Vec::new();
+    let mut known = false;
+    for resource in registry.all().filter(|r| r.group() == group) {
+        let Some(served) = resource.served(version) else { continue };
+        known = true;
+        out.push(main_resource(resource));
+        out.extend(
+            subresource_names(resource, served).iter().map(|name| subresource(resource, served, name)),
+        );
+    }
+    for (plural, kind) in reviews_of(group, version) {
+        known = true;
+        out.push(json!({
+            "name": plural, "singularName": kind.to_lowercase(), "namespaced": false, "kind": kind,
+            "verbs": ["create"],
+        }));
+    }
+    let mut list = json!({
+        "kind": "APIResourceList", "groupVersion": object::api_version(group, version), "resources": out,
+    });
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    known.then_some(list)
+}
+
+/// Gives the subresources in the order they are shown.
+fn subresource_names(resource: &Resource, served: &Served) -> Vec<String> {
+    let mut names = served.subresources.clone();
+    if resource.is_custom() {
+        names.sort_by_key(|name| name != "status");
+    }
+    names
+}
+
+fn main_resource(resource: &Resource) -> Value {
+    let mut out = json!({
+        "name": resource.plural(), "singularName": resource.singular,
+        "namespaced": resource.reach == Reach::Namespaced, "kind": resource.kind, "verbs": verbs(resource),
+        "storageVersionHash": storage_hash(resource),
+    });
+    if !resource.short_names.is_empty() {
+        out["shortNames"] = resource.short_names.clone().into();
+    }
+    if !resource.categories.is_empty() {
+        out["categories"] = resource.categories.clone().into();
+    }
+    out
+}
+
+/// Makes eleven letters from a resource's storage version, stable from run to run.
+fn storage_hash(resource: &Resource) -> String {
+    use base64::Engine;
+    let text = format!("{}/{}/{}", resource.group(), resource.storage_version().version, resource.kind);
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    base64::engine::general_purpose::STANDARD.encode(hash.to_be_bytes())
+}
+
+fn subresource(resource: &Resource, served: &Served, name: &str) -> Value {
+    let mut out = json!({
+        "name": format!("{}/{name}", resource.plural()), "singularName": "",
+        "namespaced": resource.reach == Reach::Namespaced, "kind": served.kind, "verbs": subresource_verbs(name),
+    });
+    if name == "scale" {
+        out["group"] = "autoscaling".into();
+        out["version"] = "v1".into();
+        out["kind"] = "Scale".into();
+    }
+    out
+}
+
+/// Which half of the aggregated discovery is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// The core group: `/api`.
+    Core,
+    /// All others: `/apis`.
+    Groups,
+}
+
+/// Writes the aggregated discovery of `/api` or `/apis`.
+pub(crate) fn aggregated(registry: &Registry, half: Half) -> Value {
+    let groups = all_groups(registry);
+    let groups = groups.iter().filter(|(name, _)| name.is_empty() == (half == Half::Core));
+    let items: Vec<Value> = groups
+        .map(|(name, versions)| {
+            let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|version| {
+                    let found = registry.all().filter(|r| r.group() == name);
+                    let found = found.filter_map(|r| Some(discovered(r, r.served(version)?)));
+                    let reviews = reviews_of(name, version).map(|(plural, kind)| {
+                        json!({
+                            "resource": plural, "responseKind": {"group": "", "version": "", "kind": kind},
+                            "scope": "Cluster", "singularResource": kind.to_lowercase(), "verbs": ["create"],
+                        })
+                    });
+                    let found = found.chain(reviews);
+                    json!({"version": version, "resources": found.collect::<Vec<_>>(), "freshness": "Current"})
+                })
+                .collect();
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
+}
+
+fn discovered(resource: &Resource, served: &Served) -> Value {
+    let (group, version) =
+        if resource.is_custom() { (served.group.as_str(), served.version.as_str()) } else { ("", "") };
+    let mut out = json!({
+        "resource": resource.plural(),
+        "responseKind": {"group": group, "version": version, "kind": resource.kind},
+        "scope": if resource.reach == Reach::Namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": verbs(resource),
+    });
+    if !resource.short_names.is_empty() {
+        out["shortNames"] = resource.short_names.clone().into();
+    }
+    if !resource.categories.is_empty() {
+        out["categories"] = resource.categories.clone().into();
+    }
+    let subresources: Vec<Value> = subresource_names(resource, served)
+        .iter()
+        .map(|name| {
+            let kind = if name == "scale" {
+                json!({"group": "autoscaling", "version": "v1", "kind": "Scale"})
+            } else {
+                json!({"group": group, "version": version, "kind": resource.kind})
+            };
+            json!({"subresource": name, "responseKind": kind, "verbs": subresource_verbs(name)})
+        })
+        .collect();
+    if !subresources.is_empty() {
+        out["subresources"] = subresources.into();
+    }
+    out
+}
+
+/// Writes `/version`: the server whose answers this one follows.
+pub(crate) fn version() -> Value {
+    json!({
+        "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": "v1.36.3",
+        "gitCommit": "0000000000000000000000000000000000000000", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "go1.26", "compiler": "rustc", "platform": "linux/amd64",
+    })
+}
+
+/// Writes `/`: the paths there are.
+pub(crate) fn root(registry: &Registry) -> Value {
+    let mut paths: Vec<String> =
+        ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version"]
+            .map(str::to_owned)
+            .to_vec();
+    for (group, versions) in all_groups(registry).iter().filter(|(name, _)| !name.is_empty()) {
+        paths.push(format!("/apis/{group}"));
+        paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
+    }
+    paths.sort();
+    json!({"paths": paths})
+}

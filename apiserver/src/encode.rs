@@ -1,0 +1,233 @@
+//! Encoding: stored objects as the bytes of answers and events, made once each.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::ser::{SerializeMap, Serializer};
+use serde_json::{Value, json};
+
+use crate::kinds::{Resource, Served};
+use crate::negotiate::{MetaVersion, Shape};
+use crate::object;
+use crate::store::{Change, FormKey, Stored};
+use crate::table::{Header, IncludeObject, TableInput, table};
+
+/// Writes objects of one resource in one served version and shape.
+#[derive(Clone, Debug)]
+pub(crate) struct Encoder {
+    /// The resource.
+    pub(crate) resource: Arc<Resource>,
+    /// The version asked for.
+    pub(crate) served: Arc<Served>,
+    shape: Shape,
+    head: Bytes,
+    key: FormKey,
+}
+
+impl Encoder {
+    /// Makes an encoder; tables are not its business and are written whole.
+    pub(crate) fn new(resource: Arc<Resource>, served: Arc<Served>, shape: Shape) -> Self {
+        let (kind, api_version) = match shape {
+            Shape::Partial(version) | Shape::PartialList(version) => {
+                ("PartialObjectMetadata", version.api_version().to_owned())
+            }
+            Shape::Object | Shape::Table(_) => (served.kind.as_str(), served.api_version()),
+        };
+        let head = Bytes::from(format!("{{\"kind\":{},\"apiVersion\":{},", json!(kind), json!(api_version)));
+        let number = match shape {
+            Shape::Object | Shape::Table(_) => 0,
+            Shape::Partial(_) | Shape::PartialList(_) => 1,
+        };
+        let key = FormKey { served: served.id, shape: number };
+        Self { resource, served, shape, head, key }
+    }
+
+    /// Gives the shape.
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Tells forms apart in caches; partial objects of two meta versions differ in their head only.
+    pub(crate) fn line_key(&self) -> FormKey {
+        let beta = matches!(
+            self.shape,
+            Shape::Partial(MetaVersion::V1Beta1) | Shape::PartialList(MetaVersion::V1Beta1)
+        );
+        FormKey { shape: self.key.shape + if beta { 8 } else { 0 }, ..self.key }
+    }
+
+    /// Writes an object from behind its `apiVersion` and `kind` to its end.
+    fn tail(&self, stored: &Stored) -> Bytes {
+        stored.forms.get(self.key, || self.make_tail(&stored.value))
+    }
+
+    fn make_tail(&self, value: &Value) -> Bytes {
+        let partial = self.key.shape == 1;
+        let text = if partial {
+            json!({"metadata": value["metadata"]}).to_string()
+        } else {
+            let shown = self.served.show(value);
+            let mut out = Vec::with_capacity(512);
+            if without_type(&shown, &mut out).is_err() {
+                out = b"{}".to_vec();
+            }
+            return Bytes::from(out).slice(1..);
+        };
+        Bytes::from(text).slice(1..)
+    }
+
+    /// Writes a stored object whole, `kind` and `apiVersion` included.
+    pub(crate) fn object(&self, stored: &Stored) -> Bytes {
+        self.join(&self.tail(stored))
+    }
+
+    /// Writes an object that is not stored.
+    pub(crate) fn value(&self, value: &Value) -> Bytes {
+        self.join(&self.make_tail(value))
+    }
+
+    fn join(&self, tail: &Bytes) -> Bytes {
+        let mut out = BytesMut::with_capacity(self.head.len() + tail.len());
+        out.put_slice(&self.head);
+        out.put_slice(tail);
+        out.freeze()
+    }
+
+    /// Writes a list; `metadata` is the list's own.
+    pub(crate) fn list(&self, metadata: &Value, items: &[Arc<Stored>]) -> Bytes {
+        let (kind, api_version) = match self.shape {
+            Shape::Partial(version) | Shape::PartialList(version) => {
+                ("PartialObjectMetadataList", version.api_version().to_owned())
+            }
+            Shape::Object | Shape::Table(_) => (self.resource.list_kind.as_str(), self.served.api_version()),
+        };
+        let bare = self.key.shape == 0 && !self.resource.is_custom();
+        let start = format!(
+            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[",
+            json!(kind),
+            json!(api_version)
+        );
+        let tails: Vec<Bytes> = items.iter().map(|stored| self.tail(stored)).collect();
+        let size = tails.iter().map(|tail| tail.len() + self.head.len() + 1).sum::<usize>();
+        let mut out = BytesMut::with_capacity(start.len() + size + 2);
+        out.put_slice(start.as_bytes());
+        for (at, tail) in tails.iter().enumerate() {
+            if at > 0 {
+                out.put_u8(b',');
+            }
+            if bare {
+                out.put_u8(b'{');
+            } else {
+                out.put_slice(&self.head);
+            }
+            out.put_slice(tail);
+        }
+        out.put_slice(b"]}");
+        out.freeze()
+    }
+
+    /// Writes an event line around an object's bytes.
+    pub(crate) fn line(event: &str, object: &[u8]) -> Bytes {
+        let mut out = BytesMut::with_capacity(event.len() + object.len() + 24);
+        out.put_slice(b"{\"type\":\"");
+        out.put_slice(event.as_bytes());
+        out.put_slice(b"\",\"object\":");
+        out.put_slice(object);
+        out.put_slice(b"}\n");
+        out.freeze()
+    }
+
+    /// Writes a change's line, once for all who follow in this form.
+    pub(crate) fn change_line(&self, change: &Change, event: &'static str, number: u8, left: bool) -> Bytes {
+        change.lines.get((self.line_key(), number), || {
+            let object = match (&change.previous, left) {
+                (Some(previous), true) => self.value(&at_version(&previous.value, change.version)),
+                _ => self.object(&change.object),
+            };
+            Self::line(event, &object)
+        })
+    }
+
+    /// Writes the object of a bookmark.
+    pub(crate) fn bookmark(&self, version: u64, initial_end: bool) -> Value {
+        let mut metadata = json!({"resourceVersion": version.to_string()});
+        if initial_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        if let Shape::Partial(meta) | Shape::PartialList(meta) = self.shape {
+            return json!({"kind": "PartialObjectMetadata", "apiVersion": meta.api_version(), "metadata": metadata});
+        }
+        let mut object = self.resource.built_in().map(|row| row.empty_fields()).unwrap_or_else(|| json!({}));
+        object["kind"] = self.served.kind.clone().into();
+        object["apiVersion"] = self.served.api_version().into();
+        object["metadata"] = metadata;
+        object
+    }
+}
+
+impl Encoder {
+    /// Writes objects as a table.
+    pub(crate) fn table(
+        &self,
+        metadata: Value,
+        values: &[Value],
+        header: Header,
+        include: IncludeObject,
+        now: i64,
+    ) -> Bytes {
+        let version = if matches!(self.shape, Shape::Table(MetaVersion::V1Beta1)) { "v1beta1" } else { "v1" };
+        let columns = &self.served.columns;
+        let value = table(TableInput { columns, metadata, objects: values, include, header, version, now });
+        Bytes::from(value.to_string())
+    }
+
+    /// Shows a value in this version, whole.
+    pub(crate) fn show(&self, value: &Value) -> Value {
+        self.served.show(value).into_owned()
+    }
+}
+
+/// Copies an object at another version.
+pub(crate) fn at_version(value: &Value, version: u64) -> Value {
+    let mut value = value.clone();
+    object::set(&mut value, "resourceVersion", version.to_string());
+    value
+}
+
+/// Writes a map without `apiVersion` and `kind`.
+fn without_type(value: &Value, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    let mut serializer = serde_json::Serializer::new(out);
+    let mut map = serializer.serialize_map(None)?;
+    for (key, value) in value.as_object().into_iter().flatten() {
+        if key != "apiVersion" && key != "kind" {
+            map.serialize_entry(key, value)?;
+        }
+    }
+    map.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::Registry;
+    use crate::store::{ResourceId, Store};
+
+    #[test]
+    fn items_of_built_in_lists_have_no_kind() {
+        let registry = Registry::new();
+        let resource = registry.find("", "configmaps").expect("there").clone();
+        let served = resource.served("v1").expect("there").clone();
+        let encoder = Encoder::new(resource, served, Shape::Object);
+        let mut store = Store::new(0, 9);
+        let id = ResourceId::new("", "configmaps");
+        let stored = store.put(
+            &id,
+            "n/a",
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
+        );
+        let list: Value = serde_json::from_slice(&encoder.list(&json!({}), &[stored.clone()])).expect("JSON");
+        assert_eq!(list["items"], json!([{"metadata": {"name": "a", "resourceVersion": "1"}}]));
+        let one: Value = serde_json::from_slice(&encoder.object(&stored)).expect("JSON");
+        assert_eq!(one["kind"], "ConfigMap");
+    }
+}

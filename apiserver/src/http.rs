@@ -1,0 +1,246 @@
+//! The listener: TLS on loopback, HTTP/1.1 over the same front door.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kube::config::Kubeconfig;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+
+use crate::service::{Front, Passage, auth_info};
+
+/// Why a server over HTTP did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The address could not be listened on.
+    #[error("cannot listen on {address}: {source}; {}", remedy(source))]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The address is not of this machine alone.
+    #[error(
+        "will not listen on {address}: the server's tokens are public; choose a loopback address such as 127.0.0.1"
+    )]
+    NotLoopback {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// The certificates could not be made.
+    #[error("cannot make the server's certificates: {0}")]
+    Certificates(#[from] rcgen::Error),
+    /// TLS refused the certificates.
+    #[error("cannot set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    /// No client could be built for the server.
+    #[error("cannot build a client for the server: {0}")]
+    Client(Box<kube::Error>),
+    /// A namespace was refused.
+    #[error("cannot create the namespace {name}: {message}")]
+    Namespace {
+        /// The namespace's name.
+        name: String,
+        /// What the server said of it.
+        message: String,
+    },
+    /// A custom resource definition was refused, or did not become established.
+    #[error("cannot install the custom resource definition {name}: {message}")]
+    Crd {
+        /// The definition's name.
+        name: String,
+        /// What the server said of it.
+        message: String,
+    },
+}
+
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "stop what listens there, or choose another port (0 takes a free one)",
+        io::ErrorKind::PermissionDenied => "choose a port above 1023 (0 takes a free one)",
+        _ => "choose a loopback address of this machine",
+    }
+}
+
+/// The certificates of one server, made when it starts.
+struct Certificates {
+    authority_pem: String,
+    authority_der: CertificateDer<'static>,
+    leaf: CertificateDer<'static>,
+    key: PrivatePkcs8KeyDer<'static>,
+}
+
+impl Certificates {
+    fn make() -> Result<Self, rcgen::Error> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.distinguished_name.push(DnType::CommonName, "watchkeeper-apiserver authority");
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let names = ["localhost", "127.0.0.1", "::1", "kubernetes.default.svc"];
+        let mut params = CertificateParams::new(names.map(str::to_owned))?;
+        params.distinguished_name.push(DnType::CommonName, "watchkeeper-apiserver");
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate()?;
+        let leaf = params.signed_by(&key, &authority)?;
+        Ok(Self {
+            authority_pem: authority.pem(),
+            authority_der: authority.der().clone(),
+            leaf: leaf.der().clone(),
+            key: key.serialize_der().into(),
+        })
+    }
+
+    fn acceptor(self) -> Result<TlsAcceptor, rustls::Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![self.leaf, self.authority_der], self.key.into())?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+/// A listener under way; dropping it closes the port and every connection.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    address: SocketAddr,
+    authority_pem: String,
+    authority_der: Vec<u8>,
+    accepting: JoinHandle<()>,
+}
+
+impl Listener {
+    /// Opens the port and serves; port 0 takes a free one.
+    pub(crate) async fn start(front: Arc<Front>, address: SocketAddr) -> Result<Self, StartError> {
+        let socket = bind(address).await?;
+        let address = socket.local_addr().map_err(|source| StartError::Listen { address, source })?;
+        let certificates = Certificates::make()?;
+        let authority_pem = certificates.authority_pem.clone();
+        let authority_der = certificates.authority_der.to_vec();
+        let acceptor = certificates.acceptor()?;
+        let accepting = tokio::spawn(accept(socket, acceptor, front));
+        Ok(Self { address, authority_pem, authority_der, accepting })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// Closes the port, and returns when it is closed.
+    pub(crate) async fn stop(mut self) {
+        self.accepting.abort();
+        // The task was told to stop: how it ended says nothing.
+        let _ended = (&mut self.accepting).await;
+    }
+
+    /// Builds a client with kube's own stack, its retries off.
+    pub(crate) fn client(&self, token: &str, namespace: &str) -> Result<kube::Client, kube::Error> {
+        let url = self.url().parse().expect("a socket address makes a URL");
+        let mut config = kube::Config::new(url);
+        config.root_cert = Some(vec![self.authority_der.clone()]);
+        config.auth_info = auth_info(token);
+        config.default_namespace = namespace.to_owned();
+        config.default_retry = false;
+        kube::Client::try_from(config)
+    }
+
+    /// Writes a kubeconfig for a token.
+    pub(crate) fn kubeconfig_yaml(&self, token: &str, namespace: &str) -> String {
+        let (url, authority) = (self.url(), STANDARD.encode(&self.authority_pem));
+        format!(
+            "apiVersion: v1\n\
+             kind: Config\n\
+             current-context: watchkeeper\n\
+             clusters:\n\
+             - name: watchkeeper\n\
+             \x20 cluster:\n\
+             \x20   server: {url}\n\
+             \x20   certificate-authority-data: {authority}\n\
+             contexts:\n\
+             - name: watchkeeper\n\
+             \x20 context:\n\
+             \x20   cluster: watchkeeper\n\
+             \x20   user: admin\n\
+             \x20   namespace: {namespace}\n\
+             users:\n\
+             - name: admin\n\
+             \x20 user:\n\
+             \x20   token: {token}\n"
+        )
+    }
+
+    pub(crate) fn kubeconfig(&self, token: &str, namespace: &str) -> Kubeconfig {
+        Kubeconfig::from_yaml(&self.kubeconfig_yaml(token, namespace)).expect("the YAML is written above")
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// Binds a loopback address.
+pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+    if !address.ip().is_loopback() {
+        return Err(StartError::NotLoopback { address });
+    }
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
+}
+
+/// Gives the usual address with a port.
+pub(crate) fn loopback(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+/// Takes connections until it is dropped, and they with it.
+async fn accept(socket: TcpListener, acceptor: TlsAcceptor, front: Arc<Front>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = socket.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, acceptor.clone(), Arc::clone(&front)));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be taken");
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// Serves one connection until either side ends it, or all are cut.
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, front: Arc<Front>) {
+    let Ok(epoch) = front.epoch() else { return };
+    let serving = async {
+        stream.set_nodelay(true)?;
+        let stream = acceptor.accept(stream).await?;
+        let service = service_fn(|request| front.handle(request, Passage::Ruled));
+        let serving =
+            http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+        serving.await.map_err(io::Error::other)
+    };
+    tokio::select! {
+        () = epoch.cancelled() => {}
+        served = serving => if let Err(error) = served {
+            tracing::debug!(%error, "a connection ended");
+        },
+    }
+}

@@ -1,0 +1,145 @@
+//! Defaults of workloads: what the real server fills into pods and their owners.
+
+use serde_json::{Map, Value, json};
+
+use crate::object::{child_mut, map_mut};
+
+/// Fills in the defaults of a kind that has some.
+pub(super) fn fill(kind: &str, object: &mut Value) {
+    match kind {
+        "Pod" => {
+            let spec = child_mut(map_mut(object), "spec");
+            pod_spec(spec);
+            put(spec, "enableServiceLinks", json!(true));
+        }
+        "Deployment" => {
+            let spec = child_mut(map_mut(object), "spec");
+            put(spec, "replicas", json!(1));
+            put(spec, "revisionHistoryLimit", json!(10));
+            put(spec, "progressDeadlineSeconds", json!(600));
+            let strategy = child_mut(spec, "strategy");
+            put(strategy, "type", json!("RollingUpdate"));
+            if strategy["type"] == "RollingUpdate" {
+                let rolling = child_mut(strategy, "rollingUpdate");
+                put(rolling, "maxUnavailable", json!("25%"));
+                put(rolling, "maxSurge", json!("25%"));
+            }
+            template(spec);
+        }
+        "ReplicaSet" => {
+            let spec = child_mut(map_mut(object), "spec");
+            put(spec, "replicas", json!(1));
+            template(spec);
+        }
+        "StatefulSet" => {
+            let spec = child_mut(map_mut(object), "spec");
+            put(spec, "replicas", json!(1));
+            put(spec, "revisionHistoryLimit", json!(10));
+            put(spec, "podManagementPolicy", json!("OrderedReady"));
+            let strategy = child_mut(spec, "updateStrategy");
+            put(strategy, "type", json!("RollingUpdate"));
+            if strategy["type"] == "RollingUpdate" {
+                put(child_mut(strategy, "rollingUpdate"), "partition", json!(0));
+            }
+            template(spec);
+        }
+        "DaemonSet" => {
+            let spec = child_mut(map_mut(object), "spec");
+            put(spec, "revisionHistoryLimit", json!(10));
+            let strategy = child_mut(spec, "updateStrategy");
+            put(strategy, "type", json!("RollingUpdate"));
+            if strategy["type"] == "RollingUpdate" {
+                let rolling = child_mut(strategy, "rollingUpdate");
+                put(rolling, "maxUnavailable", json!(1));
+                put(rolling, "maxSurge", json!(0));
+            }
+            template(spec);
+        }
+        "Job" => {
+            let spec = child_mut(map_mut(object), "spec");
+            put(spec, "parallelism", json!(1));
+            put(spec, "completions", json!(1));
+            put(spec, "backoffLimit", json!(6));
+            put(spec, "completionMode", json!("NonIndexed"));
+            put(spec, "suspend", json!(false));
+            template(spec);
+        }
+        "Service" => service(object),
+        _ => {}
+    }
+}
+
+fn service(object: &mut Value) {
+    let spec = child_mut(map_mut(object), "spec");
+    put(spec, "type", json!("ClusterIP"));
+    put(spec, "sessionAffinity", json!("None"));
+    if spec["type"] != "ExternalName" {
+        put(spec, "internalTrafficPolicy", json!("Cluster"));
+    }
+    for port in maps(spec, "ports") {
+        put(port, "protocol", json!("TCP"));
+        let number = port.get("port").cloned().unwrap_or(Value::Null);
+        put(port, "targetPort", number);
+    }
+}
+
+fn template(spec: &mut Map<String, Value>) {
+    let template = child_mut(spec, "template");
+    template.entry("metadata").or_insert_with(|| json!({}));
+    pod_spec(child_mut(template, "spec"));
+}
+
+fn pod_spec(spec: &mut Map<String, Value>) {
+    put(spec, "restartPolicy", json!("Always"));
+    put(spec, "terminationGracePeriodSeconds", json!(30));
+    put(spec, "dnsPolicy", json!("ClusterFirst"));
+    put(spec, "securityContext", json!({}));
+    put(spec, "schedulerName", json!("default-scheduler"));
+    for list in ["containers", "initContainers"] {
+        for container in maps(spec, list) {
+            put(container, "resources", json!({}));
+            put(container, "terminationMessagePath", json!("/dev/termination-log"));
+            put(container, "terminationMessagePolicy", json!("File"));
+            let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+            let tag = image.rsplit('/').next().and_then(|name| name.split_once(':')).map(|(_, tag)| tag);
+            let policy = if tag.is_none_or(|tag| tag == "latest") && !image.contains('@') {
+                "Always"
+            } else {
+                "IfNotPresent"
+            };
+            put(container, "imagePullPolicy", json!(policy));
+            for port in maps(container, "ports") {
+                put(port, "protocol", json!("TCP"));
+            }
+        }
+    }
+}
+
+/// Gives a pod's quality of service, as far as requests and limits tell.
+pub(super) fn qos_class(pod: &Value) -> &'static str {
+    let containers = pod["spec"]["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let resources = |container: &Value, what: &str| {
+        container["resources"][what].as_object().is_some_and(|m| !m.is_empty())
+    };
+    if containers.iter().all(|c| !resources(c, "requests") && !resources(c, "limits")) {
+        return "BestEffort";
+    }
+    let whole = |c: &Value| {
+        let limits = &c["resources"]["limits"];
+        let requests = &c["resources"]["requests"];
+        limits.get("cpu").is_some()
+            && limits.get("memory").is_some()
+            && (requests.is_null() || requests == limits)
+    };
+    if containers.iter().all(whole) { "Guaranteed" } else { "Burstable" }
+}
+
+fn put(map: &mut Map<String, Value>, key: &str, value: Value) {
+    if map.get(key).is_none_or(Value::is_null) {
+        map.insert(key.to_owned(), value);
+    }
+}
+
+fn maps<'a>(map: &'a mut Map<String, Value>, key: &str) -> impl Iterator<Item = &'a mut Map<String, Value>> {
+    map.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+}

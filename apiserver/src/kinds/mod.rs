@@ -1,0 +1,320 @@
+//! Kinds: every resource served, built in or defined by a CRD.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::object;
+use crate::schema::Schema;
+use crate::store::ResourceId;
+use crate::table::Columns;
+
+mod builtin;
+mod defaults;
+mod definition;
+mod events;
+mod fields;
+pub(crate) mod prepare;
+
+pub(crate) use builtin::{BUILT_IN, BuiltIn, Generation, OnPut};
+pub(crate) use fields::{field_text, known_field};
+
+/// Whether objects live in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Each in one namespace.
+    Namespaced,
+    /// In none.
+    Cluster,
+}
+
+/// Where a kind comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Origin {
+    /// The server's own table.
+    BuiltIn(&'static BuiltIn),
+    /// A CRD.
+    Custom,
+}
+
+/// The paths of a scale subresource, dotted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ScalePaths {
+    /// Where the wanted number of replicas stands.
+    pub(crate) spec: String,
+    /// Where the number there is stands.
+    pub(crate) status: String,
+    /// Where the selector's text stands; empty for none.
+    pub(crate) selector: String,
+}
+
+/// One version of a resource, as served.
+#[derive(Debug)]
+pub(crate) struct Served {
+    /// A number no other served version has.
+    pub(crate) id: u64,
+    /// The group.
+    pub(crate) group: String,
+    /// The version, e.g. `v1`.
+    pub(crate) version: String,
+    /// The kind.
+    pub(crate) kind: String,
+    /// Whether requests may name this version.
+    pub(crate) served: bool,
+    /// The schema.
+    pub(crate) schema: Schema,
+    /// The subresources, e.g. `status`.
+    pub(crate) subresources: Vec<String>,
+    /// The paths of the scale subresource.
+    pub(crate) scale: Option<ScalePaths>,
+    /// The columns of tables.
+    pub(crate) columns: Columns,
+    /// The paths that field selectors may name, with a leading dot removed.
+    pub(crate) selectable: Vec<String>,
+    /// What to warn users of this version of.
+    pub(crate) deprecation: Option<String>,
+    /// How stored objects turn into this version's.
+    pub(crate) view: View,
+}
+
+/// How a stored object is shown in a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// As it is.
+    Same,
+    /// Renamed to this version, pruned and defaulted by its schema.
+    Schema,
+    /// A core event as `events.k8s.io` has it.
+    Events,
+}
+
+impl Served {
+    /// Gives `group/version`.
+    pub(crate) fn api_version(&self) -> String {
+        object::api_version(&self.group, &self.version)
+    }
+
+    /// Tells whether a subresource is offered.
+    pub(crate) fn offers(&self, subresource: &str) -> bool {
+        self.subresources.iter().any(|s| s == subresource)
+    }
+
+    /// Shows a stored object in this version.
+    pub(crate) fn show<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
+        match self.view {
+            View::Same => Cow::Borrowed(stored),
+            View::Schema => {
+                let mut value = stored.clone();
+                object::map_mut(&mut value).insert("apiVersion".into(), self.api_version().into());
+                self.schema.prune(&mut value);
+                self.schema.default(&mut value);
+                Cow::Owned(value)
+            }
+            View::Events => Cow::Owned(events::to_new(stored)),
+        }
+    }
+
+    /// Turns an object of this version into the stored form.
+    pub(crate) fn unshow(&self, shown: Value, storage: &Served) -> Value {
+        match self.view {
+            View::Events => events::to_old(shown),
+            View::Same => shown,
+            View::Schema => {
+                let mut value = shown;
+                object::map_mut(&mut value).insert("apiVersion".into(), storage.api_version().into());
+                value
+            }
+        }
+    }
+}
+
+/// A resource in all its versions.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    /// Its group and plural.
+    pub(crate) id: ResourceId,
+    /// Where its objects are stored; another resource's for a second face of it.
+    pub(crate) storage: ResourceId,
+    /// The kind.
+    pub(crate) kind: String,
+    /// The list's kind.
+    pub(crate) list_kind: String,
+    /// The singular.
+    pub(crate) singular: String,
+    /// Short names.
+    pub(crate) short_names: Vec<String>,
+    /// Categories, e.g. `all`.
+    pub(crate) categories: Vec<String>,
+    /// Whether its objects live in namespaces.
+    pub(crate) reach: Reach,
+    /// Its versions, the preferred first.
+    pub(crate) versions: Vec<Arc<Served>>,
+    /// The version objects are stored in, an index into `versions`.
+    pub(crate) stored_as: usize,
+    /// Where it comes from.
+    pub(crate) origin: Origin,
+}
+
+impl Resource {
+    /// Gives the group.
+    pub(crate) fn group(&self) -> &str {
+        &self.id.group
+    }
+
+    /// Gives the plural.
+    pub(crate) fn plural(&self) -> &str {
+        &self.id.plural
+    }
+
+    /// Gives a served version.
+    pub(crate) fn served(&self, version: &str) -> Option<&Arc<Served>> {
+        self.versions.iter().find(|v| v.served && v.version == version)
+    }
+
+    /// Gives the version objects are stored in.
+    pub(crate) fn storage_version(&self) -> &Arc<Served> {
+        &self.versions[self.stored_as]
+    }
+
+    /// Tells whether a CRD defines it.
+    pub(crate) fn is_custom(&self) -> bool {
+        matches!(self.origin, Origin::Custom)
+    }
+
+    /// Gives the row of the built-in table.
+    pub(crate) fn built_in(&self) -> Option<&'static BuiltIn> {
+        match self.origin {
+            Origin::BuiltIn(row) => Some(row),
+            Origin::Custom => None,
+        }
+    }
+}
+
+/// Every resource by group and plural.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    resources: BTreeMap<ResourceId, Arc<Resource>>,
+    next: u64,
+}
+
+impl Registry {
+    /// Makes a registry of the built-in kinds.
+    pub(crate) fn new() -> Self {
+        let mut registry = Self { resources: BTreeMap::new(), next: 0 };
+        for row in &BUILT_IN {
+            let id = registry.number();
+            registry.insert(row.resource(id));
+        }
+        registry
+    }
+
+    /// Gives a number no other served version has.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Adds or replaces a resource.
+    pub(crate) fn insert(&mut self, resource: Resource) {
+        self.resources.insert(resource.id.clone(), Arc::new(resource));
+    }
+
+    /// Removes a resource.
+    pub(crate) fn remove(&mut self, id: &ResourceId) {
+        self.resources.remove(id);
+    }
+
+    /// Finds a resource by group and plural.
+    pub(crate) fn find(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.resources.get(&ResourceId::new(group, plural))
+    }
+
+    /// Finds a resource by group and kind.
+    pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.resources.values().find(|r| r.group() == group && r.kind == kind)
+    }
+
+    /// Gives every resource, by group and plural.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.values()
+    }
+
+    /// Gives the resources that store objects of their own.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.all().filter(|r| r.id == r.storage)
+    }
+
+    /// Tells whether the server itself brings a group.
+    pub(crate) fn is_built_in_group(&self, group: &str) -> bool {
+        BUILT_IN.iter().any(|row| row.group == group) || builtin::MORE_GROUPS.contains(&group)
+    }
+
+    /// Gives all groups with their served versions, sorted by name, versions by preference.
+    pub(crate) fn groups(&self) -> BTreeMap<String, Vec<String>> {
+        let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for resource in self.all() {
+            let versions = groups.entry(resource.group().to_owned()).or_default();
+            for served in resource.versions.iter().filter(|v| v.served) {
+                if !versions.contains(&served.version) {
+                    versions.push(served.version.clone());
+                }
+            }
+        }
+        groups.retain(|_, versions| !versions.is_empty());
+        for versions in groups.values_mut() {
+            versions.sort_by_key(|version| version_rank(version));
+        }
+        groups
+    }
+}
+
+impl From<crate::schema::FieldError> for crate::status::Cause {
+    fn from(error: crate::schema::FieldError) -> Self {
+        Self { reason: error.reason.as_str(), message: error.message, field: error.field }
+    }
+}
+
+/// Ranks versions as Kubernetes prefers them: `v2`, `v1`, `v2beta1`, `v1alpha1`, others by name.
+pub(crate) fn version_rank(version: &str) -> (u8, std::cmp::Reverse<(u64, u64)>, String) {
+    let numbers = version.strip_prefix('v').and_then(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let major: u64 = rest[..end].parse().ok()?;
+        let tail = &rest[end..];
+        if tail.is_empty() {
+            return Some((0, major, 0));
+        }
+        let (stage, minor) = if let Some(minor) = tail.strip_prefix("beta") {
+            (1, minor)
+        } else {
+            (2, tail.strip_prefix("alpha")?)
+        };
+        Some((stage, major, minor.parse().ok()?))
+    });
+    match numbers {
+        Some((stage, major, minor)) => (stage, std::cmp::Reverse((major, minor)), String::new()),
+        None => (3, std::cmp::Reverse((0, 0)), version.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // wire 509
+    #[test]
+    fn stable_versions_come_before_betas() {
+        let mut versions = vec!["v1alpha1", "foo", "v1", "v1beta1", "v2"];
+        versions.sort_by_key(|v| version_rank(v));
+        assert_eq!(versions, ["v2", "v1", "v1beta1", "v1alpha1", "foo"]);
+    }
+
+    #[test]
+    fn built_in_kinds_are_found_by_plural_and_kind() {
+        let registry = Registry::new();
+        assert_eq!(registry.find("apps", "deployments").expect("there").kind, "Deployment");
+        assert_eq!(registry.find_kind("", "ConfigMap").expect("there").plural(), "configmaps");
+        assert!(registry.find("", "deployments").is_none());
+    }
+}

@@ -1,0 +1,220 @@
+//! Preparation: what single built-in kinds fill in, keep and refuse.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use super::Resource;
+use super::defaults;
+use crate::object::{self, child_mut, map_mut};
+use crate::status::Cause;
+
+/// Whether an object's own fields hold its deletion back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// The kind knows no such thing.
+    None,
+    /// It waits for its controller.
+    Held,
+    /// Its controller has let go.
+    Released,
+}
+
+/// The label every namespace carries.
+const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
+
+fn kind(resource: &Resource) -> &str {
+    resource.built_in().map_or("", |row| row.kind)
+}
+
+/// Fills in what a new object begins with.
+pub(crate) fn for_create(resource: &Resource, object: &mut Value) {
+    match kind(resource) {
+        "Namespace" => {
+            name_label(object);
+            let spec = child_mut(map_mut(object), "spec");
+            let list = spec.entry("finalizers").or_insert_with(|| json!([]));
+            if let Some(list) = list.as_array_mut()
+                && !list.iter().any(|f| f == "kubernetes")
+            {
+                list.push("kubernetes".into());
+            }
+            map_mut(object).insert("status".into(), json!({"phase": "Active"}));
+        }
+        "Pod" => {
+            let phase = json!({"phase": "Pending", "qosClass": defaults::qos_class(object)});
+            map_mut(object).insert("status".into(), phase);
+        }
+        "PersistentVolumeClaim" => drop(map_mut(object).insert("status".into(), json!({"phase": "Pending"}))),
+        "CustomResourceDefinition" => {
+            let stored: Vec<Value> = stored_version(object).into_iter().collect();
+            let accepted = json!({"plural": "", "kind": ""});
+            let status = json!({"conditions": null, "acceptedNames": accepted, "storedVersions": stored});
+            map_mut(object).insert("status".into(), status);
+        }
+        _ => {}
+    }
+}
+
+fn stored_version(crd: &Value) -> Option<Value> {
+    let versions = crd["spec"]["versions"].as_array()?;
+    versions.iter().find(|v| v["storage"] == true).map(|v| v["name"].clone())
+}
+
+fn name_label(object: &mut Value) {
+    let name = object::name(object).to_owned();
+    let labels = child_mut(object::meta_mut(object), "labels");
+    labels.insert(NAMESPACE_LABEL.into(), name.into());
+}
+
+/// Carries what an update may not change silently.
+pub(crate) fn for_update(resource: &Resource, before: &Value, new: &mut Value) {
+    if kind(resource) == "Namespace" {
+        name_label(new);
+        let finalizers = object::at(before, "spec.finalizers").cloned();
+        let spec = child_mut(map_mut(new), "spec");
+        match finalizers {
+            Some(list) => drop(spec.insert("finalizers".into(), list)),
+            None => drop(spec.remove("finalizers")),
+        }
+    }
+}
+
+/// Fills in the defaults of a built-in kind.
+pub(crate) fn defaults(resource: &Resource, object: &mut Value) {
+    let Some(row) = resource.built_in() else { return };
+    match row.kind {
+        "Secret" => secret(object),
+        "CustomResourceDefinition" => crd(object),
+        other => defaults::fill(other, object),
+    }
+    if let Value::Object(empty) = row.empty_fields() {
+        let map = map_mut(object);
+        for (key, value) in empty {
+            if map.get(&key).is_none_or(|there| there.is_null() && !value.is_null()) {
+                map.insert(key, value);
+            } else if key == "status" {
+                fill_missing(map, &key, value);
+            }
+        }
+    }
+}
+
+fn fill_missing(map: &mut Map<String, Value>, key: &str, from: Value) {
+    if let (Some(Value::Object(there)), Value::Object(from)) = (map.get_mut(key), from) {
+        for (key, value) in from.into_iter().filter(|(_, value)| !value.is_null()) {
+            there.entry(key).or_insert(value);
+        }
+    }
+}
+
+fn secret(object: &mut Value) {
+    let map = map_mut(object);
+    if map.get("type").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        map.insert("type".into(), "Opaque".into());
+    }
+    if let Some(Value::Object(plain)) = map.remove("stringData") {
+        let data = child_mut(map, "data");
+        for (key, value) in plain {
+            data.insert(key, STANDARD.encode(value.as_str().unwrap_or_default()).into());
+        }
+    }
+}
+
+fn crd(object: &mut Value) {
+    let spec = child_mut(map_mut(object), "spec");
+    let conversion = child_mut(spec, "conversion");
+    conversion.entry("strategy").or_insert_with(|| "None".into());
+    let names = child_mut(spec, "names");
+    let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if !kind.is_empty() {
+        for (key, value) in [("listKind", format!("{kind}List")), ("singular", kind.to_lowercase())] {
+            let entry = names.entry(key).or_insert(Value::Null);
+            if entry.as_str().unwrap_or_default().is_empty() {
+                *entry = value.into();
+            }
+        }
+    }
+}
+
+/// Says what is wrong with a new or changed object beyond its schema.
+pub(crate) fn faults(resource: &Resource, object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    match kind(resource) {
+        "Pod" if object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) => {
+            causes.push(Cause::required("spec.containers", ""));
+        }
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => {
+            let spec = &object["spec"];
+            let wanted = spec["selector"]["matchLabels"].as_object();
+            if spec["selector"].is_null() {
+                causes.push(Cause::required("spec.selector", ""));
+            }
+            let labels = &spec["template"]["metadata"]["labels"];
+            if wanted.is_some_and(|wanted| wanted.iter().any(|(key, value)| labels.get(key) != Some(value))) {
+                let why = "`selector` does not match template `labels`";
+                let shown = if labels.is_null() { "null".to_owned() } else { labels.to_string() };
+                causes.push(Cause::invalid("spec.template.metadata.labels", &shown, why));
+            }
+            if spec["template"]["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
+                causes.push(Cause::required("spec.template.spec.containers", ""));
+            }
+            if spec["replicas"].as_i64().is_some_and(|replicas| replicas < 0) {
+                let shown = spec["replicas"].to_string();
+                causes.push(Cause::invalid("spec.replicas", &shown, "must be greater than or equal to 0"));
+            }
+        }
+        "CustomResourceDefinition" => causes.extend(super::definition::faults(object)),
+        "ConfigMap" | "Secret" => {
+            for key in object["data"].as_object().into_iter().flat_map(|data| data.keys()) {
+                let fine = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
+                if key.is_empty() || !key.bytes().all(fine) {
+                    let why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. \
+                               'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+                    causes.push(Cause::invalid(format!("data[{key}]"), &format!("{key:?}"), why));
+                }
+            }
+        }
+        _ => {}
+    }
+    causes
+}
+
+/// Says what an update changes that may not change.
+pub(crate) fn update_faults(resource: &Resource, before: &Value, new: &Value) -> Vec<Cause> {
+    let mut causes = faults(resource, new);
+    let immutable: &[&str] = match kind(resource) {
+        "Deployment" | "DaemonSet" | "ReplicaSet" => &["spec.selector"],
+        "Secret" => &["type"],
+        "RoleBinding" | "ClusterRoleBinding" => &["roleRef"],
+        _ => &[],
+    };
+    for path in immutable {
+        let (was, is) = (object::at(before, path), object::at(new, path));
+        if was != is && was.is_some() {
+            let shown = is.map_or_else(|| "null".to_owned(), ToString::to_string);
+            causes.push(Cause::invalid(*path, &shown, "field is immutable"));
+        }
+    }
+    if matches!(kind(resource), "ConfigMap" | "Secret") && before["immutable"] == true {
+        if new["immutable"] != true {
+            causes.push(Cause::forbidden("immutable", "field is immutable when `immutable` is set"));
+        }
+        for field in ["data", "binaryData"] {
+            if before.get(field) != new.get(field) {
+                causes.push(Cause::forbidden(field, "field is immutable when `immutable` is set"));
+            }
+        }
+    }
+    causes
+}
+
+/// Tells whether an object's own fields hold its deletion.
+pub(crate) fn holds_itself(resource: &Resource, object: &Value) -> Hold {
+    if kind(resource) != "Namespace" {
+        return Hold::None;
+    }
+    let held =
+        object::at(object, "spec.finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    if held { Hold::Held } else { Hold::Released }
+}

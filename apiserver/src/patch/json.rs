@@ -1,0 +1,200 @@
+//! JSON patch (RFC 6902), with the liberties that the real server takes.
+
+use json_patch::{Patch, PatchOperation};
+use serde_json::{Map, Value, json};
+
+/// The most operations of one patch.
+const MOST_OPERATIONS: usize = 10_000;
+
+/// Says why a JSON patch was not applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum JsonPatchError {
+    /// The patch is no list of objects: 400.
+    #[error("error decoding patch: json: cannot unmarshal {0} into Go value of type {1}")]
+    Malformed(&'static str, &'static str),
+    /// The patch has too many operations: 413.
+    #[error(
+        "Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {0}"
+    )]
+    TooLarge(usize),
+    /// An operation failed, such as a test or a path that is not there: 422.
+    #[error("the server rejected our request due to an error in our request")]
+    Rejected,
+}
+
+/// Applies a JSON patch to a document, all of it or nothing.
+///
+/// Three things are let pass that the RFC forbids: `replace` of a map's absent key adds it, a path without a leading
+/// `/` loses all before its first `/`, and `add` without a value writes null.
+pub(crate) fn json_patch(document: &mut Value, patch: &Value) -> Result<(), JsonPatchError> {
+    let operations =
+        patch.as_array().ok_or(JsonPatchError::Malformed(go_type(patch), "[]handlers.jsonPatchOp"))?;
+    if operations.len() > MOST_OPERATIONS {
+        return Err(JsonPatchError::TooLarge(operations.len()));
+    }
+    let mut result = document.clone();
+    for operation in operations {
+        let fields = operation
+            .as_object()
+            .ok_or(JsonPatchError::Malformed(go_type(operation), "handlers.jsonPatchOp"))?;
+        apply(&mut result, fields)?;
+    }
+    *document = result;
+    Ok(())
+}
+
+/// Lists the fields of operations that JSON patch does not know, such as `[0].extra`.
+pub(crate) fn unknown_patch_fields(patch: &Value) -> Vec<String> {
+    let operations = patch.as_array().into_iter().flatten().enumerate();
+    let known = |name: &str| matches!(name, "op" | "path" | "from" | "value");
+    operations
+        .flat_map(|(index, operation)| {
+            let names = operation.as_object().into_iter().flat_map(Map::keys);
+            names.filter(|name| !known(name)).map(move |name| format!("[{index}].{name}"))
+        })
+        .collect()
+}
+
+fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<(), JsonPatchError> {
+    let mut operation = operation.clone();
+    for name in ["path", "from"] {
+        if let Some(Value::String(path)) = operation.get_mut(name) {
+            *path = rooted(path);
+        }
+    }
+    let op = operation.get("op").and_then(Value::as_str).unwrap_or_default();
+    let path = operation.get("path").and_then(Value::as_str).unwrap_or_default();
+    let adds = op == "replace" && is_absent_key(document, path);
+    let lacks_value = matches!(op, "add" | "replace" | "test") && !operation.contains_key("value");
+    if adds {
+        operation.insert("op".to_owned(), json!("add"));
+    }
+    if lacks_value {
+        operation.insert("value".to_owned(), Value::Null);
+    }
+    let operation: PatchOperation =
+        serde_json::from_value(Value::Object(operation)).map_err(|_| JsonPatchError::Rejected)?;
+    json_patch::patch(document, &Patch(vec![operation])).map_err(|_| JsonPatchError::Rejected)
+}
+
+/// Drops what stands before the first `/`.
+fn rooted(path: &str) -> String {
+    match path.find('/') {
+        Some(start) => path[start..].to_owned(),
+        None => path.to_owned(),
+    }
+}
+
+/// Tells whether a path names a key that its map does not have.
+fn is_absent_key(document: &Value, path: &str) -> bool {
+    let Some((parent, key)) = path.rsplit_once('/') else { return false };
+    let key = key.replace("~1", "/").replace("~0", "~");
+    match document.pointer(parent) {
+        Some(Value::Object(fields)) => !fields.contains_key(&key),
+        _ => false,
+    }
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map() -> Value {
+        json!({"metadata": {"labels": {"a/b": "1"}}, "data": {"x": "1", "y": "2"}})
+    }
+
+    fn patched(patch: Value) -> Result<Value, JsonPatchError> {
+        let mut document = map();
+        json_patch(&mut document, &patch)?;
+        Ok(document)
+    }
+
+    #[test]
+    fn operations_apply_in_order() -> anyhow::Result<()> {
+        // wire 326
+        let patch = json!([
+            {"op": "replace", "path": "/data/x", "value": "9"},
+            {"op": "test", "path": "/data/x", "value": "9"},
+            {"op": "copy", "path": "/data/w", "from": "/data/x"},
+            {"op": "move", "path": "/data/v", "from": "/data/y"},
+            {"op": "replace", "path": "/metadata/labels/a~1b", "value": "2"},
+        ]);
+        let result = patched(patch)?;
+        assert_eq!(result["data"], json!({"x": "9", "w": "9", "v": "2"}));
+        assert_eq!(result["metadata"]["labels"], json!({"a/b": "2"}));
+        Ok(())
+    }
+
+    #[test]
+    fn replace_of_an_absent_key_adds_it() -> anyhow::Result<()> {
+        // wire 326
+        let result = patched(json!([{"op": "replace", "path": "/data/none", "value": "1"}]))?;
+        assert_eq!(result["data"]["none"], "1");
+        Ok(())
+    }
+
+    #[test]
+    fn a_path_without_a_slash_is_one_key_below() -> anyhow::Result<()> {
+        // wire 326
+        let result = patched(json!([{"op": "add", "path": "data/x", "value": "1"}]))?;
+        assert_eq!(result["x"], "1");
+        Ok(())
+    }
+
+    #[test]
+    fn add_without_a_value_writes_null() -> anyhow::Result<()> {
+        // wire 326: the typed server then reads the null as an empty string.
+        let result = patched(json!([{"op": "add", "path": "/data/x"}]))?;
+        assert_eq!(result["data"]["x"], Value::Null);
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_rejected() {
+        // wire 326
+        for operation in [
+            json!({"op": "test", "path": "/data/x", "value": "no"}),
+            json!({"op": "remove", "path": "/data/none"}),
+            json!({"op": "add", "path": "/none/x", "value": "1"}),
+            json!({"op": "bogus", "path": "/data/x"}),
+        ] {
+            assert_eq!(patched(json!([operation])), Err(JsonPatchError::Rejected));
+        }
+    }
+
+    #[test]
+    fn a_failed_patch_changes_nothing() {
+        let mut document = map();
+        let patch = json!([{"op": "remove", "path": "/data/x"}, {"op": "remove", "path": "/data/x"}]);
+        assert!(json_patch(&mut document, &patch).is_err());
+        assert_eq!(document, map());
+    }
+
+    #[test]
+    fn a_patch_must_be_a_short_list() {
+        // wire 326
+        let error = patched(json!({"op": "add"})).map_err(|error| error.to_string());
+        let text = "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp";
+        assert_eq!(error, Err(text.to_owned()));
+        let many = vec![json!({"op": "test", "path": "/data/x", "value": "1"}); 10_001];
+        assert_eq!(patched(Value::Array(many)), Err(JsonPatchError::TooLarge(10_001)));
+    }
+
+    #[test]
+    fn fields_that_no_operation_has_are_listed() {
+        // wire 324
+        let patch = json!([{"op": "add", "path": "/data/z", "value": "1", "extra": 1}]);
+        assert_eq!(unknown_patch_fields(&patch), ["[0].extra"]);
+    }
+}

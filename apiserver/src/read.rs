@@ -1,0 +1,458 @@
+//! Reads: one object, or a list at the right version, page by page.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::kinds::{Resource, Served, field_text, known_field};
+use crate::route::Query;
+use crate::selector::{FieldSelector, LabelSelector, Selector};
+use crate::state::State;
+use crate::status::{Cause, Status};
+use crate::store::{Forgotten, Scope, Stored};
+
+/// An answer, or the version that must be reached first.
+#[derive(Debug)]
+pub(crate) enum Reached<T> {
+    /// The answer.
+    Now(T),
+    /// Ask again once this version is there; after three seconds it is too large.
+    At(u64),
+}
+
+/// How `resourceVersionMatch` wants the version met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Match {
+    /// Not said.
+    Unset,
+    /// The version or a later one.
+    NotOlderThan,
+    /// The version itself.
+    Exact,
+}
+
+/// The options of a list or watch, read and checked.
+#[derive(Clone, Debug)]
+pub(crate) struct ListOptions {
+    /// What is selected.
+    pub(crate) selector: Selector,
+    /// The version as given; empty for none.
+    pub(crate) version: String,
+    /// How the version is to be met.
+    pub(crate) matching: Match,
+    /// The most items of a page; 0 for no limit.
+    pub(crate) limit: usize,
+    /// The token of the page before; empty for none.
+    pub(crate) go_on: String,
+    /// Whether a watch is to begin with the state.
+    pub(crate) initial_events: Option<bool>,
+    /// Whether a watch is sent bookmarks.
+    pub(crate) bookmarks: bool,
+    /// The seconds after which a watch ends.
+    pub(crate) timeout: Option<u64>,
+}
+
+impl ListOptions {
+    /// Reads the options of a list.
+    ///
+    /// # Errors
+    /// 400 or 422, in the server's words.
+    pub(crate) fn list(query: &Query, resource: &Resource, served: &Served) -> Result<Self, Status> {
+        let options = Self::parse(query, resource, served)?;
+        let causes = options.list_causes(query);
+        if causes.is_empty() { Ok(options) } else { Err(Status::invalid_list_options(&causes)) }
+    }
+
+    /// Reads the options of a watch.
+    ///
+    /// # Errors
+    /// 400 or 422, in the server's words.
+    pub(crate) fn watch(query: &Query, resource: &Resource, served: &Served) -> Result<Self, Status> {
+        let options = Self::parse(query, resource, served)?;
+        let causes = options.watch_causes(query);
+        if causes.is_empty() { Ok(options) } else { Err(Status::invalid_list_options(&causes)) }
+    }
+
+    fn parse(query: &Query, resource: &Resource, served: &Served) -> Result<Self, Status> {
+        let limit = number(query.text("limit"))?;
+        let timeout = number(query.text("timeoutSeconds"))?;
+        Ok(Self {
+            selector: selector(query, resource, served)?,
+            version: query.text("resourceVersion").to_owned(),
+            matching: match query.text("resourceVersionMatch") {
+                "Exact" => Match::Exact,
+                "NotOlderThan" => Match::NotOlderThan,
+                _ => Match::Unset,
+            },
+            limit: usize::try_from(limit.unwrap_or(0)).unwrap_or(0),
+            go_on: query.text("continue").to_owned(),
+            initial_events: query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents")),
+            bookmarks: query.flag("allowWatchBookmarks"),
+            timeout: timeout.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0),
+        })
+    }
+
+    fn list_causes(&self, query: &Query) -> Vec<Cause> {
+        const FIELD: &str = "resourceVersionMatch";
+        let mut causes = Vec::new();
+        if self.initial_events.is_some() {
+            return vec![Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")];
+        }
+        let given = query.text(FIELD);
+        if given.is_empty() {
+            return causes;
+        }
+        if self.version.is_empty() {
+            causes.push(Cause::forbidden(
+                FIELD,
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ));
+        }
+        if !self.go_on.is_empty() {
+            causes
+                .push(Cause::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if self.matching == Match::Unset {
+            let message =
+                format!("Unsupported value: {given:?}: supported values: \"Exact\", \"NotOlderThan\", \"\"");
+            causes.push(Cause::new("FieldValueNotSupported", FIELD, message));
+        }
+        if self.matching == Match::Exact && self.version == "0" {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            causes.push(Cause::forbidden(FIELD, why));
+        }
+        causes
+    }
+
+    fn watch_causes(&self, query: &Query) -> Vec<Cause> {
+        const FIELD: &str = "resourceVersionMatch";
+        let mut causes = Vec::new();
+        let given = query.text(FIELD);
+        if self.initial_events.is_none() {
+            if !given.is_empty() {
+                let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                causes.push(Cause::forbidden(FIELD, why));
+            }
+        } else if self.matching != Match::NotOlderThan {
+            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            causes.push(Cause::forbidden(FIELD, why));
+            if !given.is_empty() {
+                let message = format!("Unsupported value: {given:?}: supported values: \"NotOlderThan\"");
+                causes.push(Cause::new("FieldValueNotSupported", FIELD, message));
+            }
+        }
+        if !self.go_on.is_empty() {
+            causes
+                .push(Cause::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        causes
+    }
+}
+
+fn number(text: &str) -> Result<Option<i64>, Status> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let refused = || Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"));
+    text.parse().map(Some).map_err(|_| refused())
+}
+
+/// Reads the two selectors of a query.
+///
+/// # Errors
+/// 400: malformed, or a field nobody may select by.
+pub(crate) fn selector(query: &Query, resource: &Resource, served: &Served) -> Result<Selector, Status> {
+    let labels = LabelSelector::parse(query.text("labelSelector")).map_err(|e| Status::bad_request(e.0))?;
+    let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(|e| Status::bad_request(e.0))?;
+    for term in fields.terms() {
+        known_field(resource, served, &term.path).map_err(Status::bad_request)?;
+    }
+    Ok(Selector { labels, fields })
+}
+
+/// Reads a resource version; empty is none.
+///
+/// # Errors
+/// The server's words for what is no number.
+pub(crate) fn parse_version(text: &str) -> Result<Option<u64>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let refused = || {
+        format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        )
+    };
+    if !text.bytes().all(|c| c.is_ascii_digit()) {
+        return Err(refused());
+    }
+    text.parse().map(Some).map_err(|_| refused())
+}
+
+/// Tells whether a stored object is selected, as a version shows it.
+pub(crate) fn selects(selector: &Selector, served: &Served, value: &Value) -> bool {
+    if selector.is_empty() {
+        return true;
+    }
+    if served.view != crate::kinds::View::Same
+        && selector.fields.terms().iter().any(|t| !t.path.starts_with("metadata."))
+    {
+        return selector.matches(&served.show(value), field_text);
+    }
+    selector.matches(value, field_text)
+}
+
+/// Narrows a scope by what a field selector says of name and namespace.
+pub(crate) fn narrow(mut scope: Scope, selector: &Selector) -> Scope {
+    if let Some(namespace) = selector.fields.exact("metadata.namespace")
+        && scope.namespace.is_none()
+        && !namespace.is_empty()
+    {
+        scope.namespace = Some(namespace.to_owned());
+    }
+    if let Some(name) = selector.fields.exact("metadata.name")
+        && scope.name.is_none()
+    {
+        scope.name = Some(name.to_owned());
+    }
+    scope
+}
+
+/// Reads one object not older than the version asked for.
+///
+/// # Errors
+/// 404, or 500 for a version that is no number.
+pub(crate) fn get(
+    state: &State,
+    resource: &Resource,
+    key: &str,
+    name: &str,
+    version: &str,
+) -> Result<Reached<Arc<Stored>>, Status> {
+    let version = parse_version(version).map_err(Status::internal)?.unwrap_or(0);
+    if version > state.store.version() {
+        return Ok(Reached::At(version));
+    }
+    let found = state.store.get(&resource.storage, key).cloned();
+    found.map(Reached::Now).ok_or_else(|| Status::not_found(resource.group(), resource.plural(), name))
+}
+
+/// A page of a list.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// The objects.
+    pub(crate) items: Vec<Arc<Stored>>,
+    /// The version the list shows.
+    pub(crate) version: u64,
+    /// The token of the next page.
+    pub(crate) go_on: Option<String>,
+    /// The number of objects after this page.
+    pub(crate) remaining: Option<usize>,
+}
+
+impl Page {
+    /// Writes the list's metadata; lists of custom resources always carry `continue`.
+    pub(crate) fn metadata(&self, resource: &Resource) -> Value {
+        let mut out = json!({"resourceVersion": self.version.to_string()});
+        if let Some(token) = &self.go_on {
+            out["continue"] = token.clone().into();
+        } else if resource.is_custom() {
+            out["continue"] = "".into();
+        }
+        if let Some(remaining) = self.remaining {
+            out["remainingItemCount"] = remaining.into();
+        }
+        out
+    }
+}
+
+/// Reads a list.
+///
+/// # Errors
+/// 400, 410 or 422 as the options deserve.
+pub(crate) fn list(
+    state: &State,
+    resource: &Resource,
+    served: &Served,
+    scope: Scope,
+    options: &ListOptions,
+) -> Result<Reached<Page>, Status> {
+    let scope = narrow(scope, &options.selector);
+    let prefix = scope.prefix();
+    let given = parse_version(&options.version)
+        .map_err(|e| Status::bad_request(format!("invalid resource version: {e}")))?;
+    let mut start = String::new();
+    let mut at = None;
+    let mut limit = options.limit;
+    if options.go_on.is_empty() {
+        let version = given.unwrap_or(0);
+        if version > state.store.version() {
+            return Ok(Reached::At(version));
+        }
+        let legacy_exact = options.matching == Match::Unset && limit > 0 && version > 0;
+        if options.matching == Match::Exact || legacy_exact {
+            at = Some(version);
+        }
+        if given == Some(0) {
+            limit = 0;
+        }
+    } else {
+        if given.is_some_and(|version| version > 0) {
+            let why = "specifying resource version is not allowed when using continue";
+            return Err(Status::bad_request(why));
+        }
+        let token = Token::decode(&options.go_on)?;
+        at = u64::try_from(token.version).ok();
+        start = token.start;
+    }
+    let shown = at.unwrap_or(state.store.version());
+    let all = match past(state, resource, &prefix, at) {
+        Ok(all) => all,
+        Err(_) if options.go_on.is_empty() => {
+            return Err(Status::expired("The resourceVersion for the provided list is too old."));
+        }
+        Err(_) => return Err(expired_token(&start)),
+    };
+    let from = format!("{prefix}{start}");
+    let wanted = all.iter().filter(|stored| start.is_empty() || stored.key.as_ref() >= from.as_str());
+    let wanted: Vec<&Arc<Stored>> = wanted.filter(|stored| scope.holds(&stored.key)).collect();
+    let mut items = Vec::new();
+    let mut last = None;
+    for (position, stored) in wanted.iter().enumerate() {
+        if limit > 0 && items.len() == limit {
+            break;
+        }
+        last = Some(position);
+        if selects(&options.selector, served, &stored.value) {
+            items.push((*stored).clone());
+        }
+    }
+    let after = wanted.len() - last.map_or(0, |position| position + 1);
+    let go_on = (after > 0).then(|| {
+        let key = last.map_or("", |position| &wanted[position].key);
+        Token {
+            version: i64::try_from(shown).unwrap_or(i64::MAX),
+            start: format!("{}\0", &key[prefix.len()..]),
+        }
+        .encode()
+    });
+    let remaining = (after > 0 && options.selector.is_empty()).then_some(after);
+    Ok(Reached::Now(Page { items, version: shown, go_on, remaining }))
+}
+
+fn past(
+    state: &State,
+    resource: &Resource,
+    prefix: &str,
+    at: Option<u64>,
+) -> Result<Vec<Arc<Stored>>, Forgotten> {
+    match at {
+        Some(version) if version < state.store.version() => {
+            state.store.scan_at(&resource.storage, prefix, version)
+        }
+        _ => Ok(state.store.scan(&resource.storage, prefix).cloned().collect()),
+    }
+}
+
+fn expired_token(start: &str) -> Status {
+    let message = "The provided continue parameter is too old to display a consistent list result. You can start a \
+                   new list without the continue parameter, or use the continue token in this response to retrieve \
+                   the remainder of the results. Continuing with the provided token results in an inconsistent list - \
+                   objects that were created, modified, or deleted between the time the first chunk was returned and \
+                   now may show up in the list.";
+    let token = Token { version: -1, start: start.to_owned() }.encode();
+    Status { go_on: Some(token), ..Status::expired(message) }
+}
+
+/// Base64 as Go reads it: spare bits at the end are let pass.
+const BASE64: GeneralPurpose = {
+    let config = GeneralPurposeConfig::new().with_encode_padding(false).with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&URL_SAFE, config.with_decode_padding_mode(DecodePaddingMode::RequireNone))
+};
+
+/// Where a page ended: the list's version and the key to start at, relative to the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Token {
+    version: i64,
+    start: String,
+}
+
+impl Token {
+    fn encode(&self) -> String {
+        let text = json!({"v": "meta.k8s.io/v1", "rv": self.version, "start": format!("/{}", self.start)})
+            .to_string();
+        BASE64.encode(text)
+    }
+
+    fn decode(text: &str) -> Result<Self, Status> {
+        let refused = |why: &str| {
+            Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
+        let bytes = BASE64.decode(text).map_err(|e| refused(&e.to_string()))?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|_| refused(&not_json(&bytes)))?;
+        let version = value["v"].as_str().unwrap_or_default();
+        if version != "meta.k8s.io/v1" {
+            return Err(refused(&format!("server does not recognize this encoded version {version}")));
+        }
+        let start = value["start"].as_str().unwrap_or_default();
+        if start.is_empty() {
+            return Err(refused("missing fields"));
+        }
+        if start.split('/').any(|part| part == "..") {
+            return Err(refused(start));
+        }
+        let start = start.strip_prefix('/').unwrap_or(start).to_owned();
+        Ok(Self { version: value["rv"].as_i64().unwrap_or(0), start })
+    }
+}
+
+fn not_json(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    match bytes.first() {
+        None => "unexpected end of JSON input".to_owned(),
+        Some(&first) if first.is_ascii() => format!(
+            "invalid character '{}' looking for beginning of value",
+            text.chars().next().unwrap_or(' ')
+        ),
+        Some(&first) => format!("invalid character '{}' looking for beginning of value", char::from(first)),
+    }
+}
+
+/// Writes a list's body.
+pub(crate) fn list_body(page: &Page, encoder: &crate::encode::Encoder) -> Bytes {
+    encoder.list(&page.metadata(&encoder.resource), &page.items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // wire 009
+    #[test]
+    fn rubbish_tokens_are_refused() {
+        let message = |text: &str| Token::decode(text).expect_err("refused").message;
+        assert!(message("rubbish").ends_with("invalid character '\u{ae}' looking for beginning of value"));
+        assert!(message("e30").ends_with("server does not recognize this encoded version "));
+        let climbing = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIuLi9hXHUwMDAwIn0";
+        assert!(message(climbing).ends_with("continue key is not valid: ../a\0"));
+    }
+
+    #[test]
+    fn a_token_goes_there_and_back() {
+        let token = Token { version: 7, start: "a/b\0".to_owned() };
+        assert_eq!(Token::decode(&token.encode()).expect("reads"), token);
+    }
+
+    // wire 002
+    #[test]
+    fn versions_are_numbers() {
+        assert_eq!(parse_version("12"), Ok(Some(12)));
+        assert_eq!(parse_version(""), Ok(None));
+        assert!(parse_version("-1").is_err());
+        assert!(parse_version("abc").expect_err("refused").contains("strconv.ParseUint: parsing \"abc\""));
+    }
+}

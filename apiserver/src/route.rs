@@ -1,0 +1,300 @@
+//! Routes: what a method and a path ask for.
+
+use http::{Method, Uri};
+use percent::decode;
+
+/// What is done to a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verb {
+    /// Reads one object.
+    Get,
+    /// Reads a collection.
+    List,
+    /// Streams changes of a collection.
+    Watch,
+    /// Creates an object.
+    Create,
+    /// Replaces an object.
+    Update,
+    /// Patches or applies an object.
+    Patch,
+    /// Deletes one object.
+    Delete,
+    /// Deletes a collection.
+    DeleteCollection,
+}
+
+impl Verb {
+    /// Gives the word of the API, e.g. `deletecollection`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+
+    /// Tells whether the verb writes.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        !matches!(self, Self::Get | Self::List | Self::Watch)
+    }
+}
+
+impl std::fmt::Display for Verb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a request is about, read from its method, path and query alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestInfo {
+    /// The verb; `None` on paths that are no resource, and for HEAD, OPTIONS and the like.
+    pub(crate) verb: Option<Verb>,
+    /// The group, empty for the core group.
+    pub(crate) group: String,
+    /// The version, e.g. `v1`; empty when the path names no group version.
+    pub(crate) version: String,
+    /// The plural, e.g. `configmaps`; empty when the path is no resource.
+    pub(crate) resource: String,
+    /// The namespace in the path.
+    pub(crate) namespace: Option<String>,
+    /// The object's name, in the path or by `fieldSelector=metadata.name=…`.
+    pub(crate) name: Option<String>,
+    /// The subresource, e.g. `status`; empty when there is none.
+    pub(crate) subresource: String,
+    /// The path, decoded, without a trailing `/`.
+    pub(crate) path: String,
+    /// True shape of the path: whether an object's name stands in it.
+    pub(crate) shape: Shape,
+}
+
+/// What the path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// A collection of objects.
+    Collection,
+    /// One object, or a subresource of it.
+    Object,
+    /// Neither: discovery, health and so on.
+    Other,
+}
+
+impl RequestInfo {
+    /// Reads a request's method and URI.
+    pub(crate) fn of(method: &Method, uri: &Uri) -> Self {
+        let query = Query::of(uri);
+        let trimmed = uri.path().trim_end_matches('/');
+        let path = decode(trimmed);
+        let parts: Vec<String> = path.split('/').skip(1).map(str::to_owned).collect();
+        let mut words: &[String] = &parts;
+        let mut info = Self {
+            verb: None,
+            group: String::new(),
+            version: String::new(),
+            resource: String::new(),
+            namespace: None,
+            name: None,
+            subresource: String::new(),
+            path: if path.is_empty() { "/".to_owned() } else { path },
+            shape: Shape::Other,
+        };
+        match words {
+            [root, version, rest @ ..] if root == "api" => {
+                info.version.clone_from(version);
+                words = rest;
+            }
+            [root, group, version, rest @ ..] if root == "apis" => {
+                info.group.clone_from(group);
+                info.version.clone_from(version);
+                words = rest;
+            }
+            _ => return info,
+        }
+        let mut forced_watch = false;
+        if let [word, rest @ ..] = words
+            && word == "watch"
+            && !rest.is_empty()
+        {
+            forced_watch = true;
+            words = rest;
+        }
+        if let [word, namespace, resource, ..] = words
+            && word == "namespaces"
+            && !(info.group.is_empty() && matches!(resource.as_str(), "status" | "finalize"))
+        {
+            info.namespace = Some(namespace.clone());
+            words = &words[2..];
+        }
+        match words {
+            [] => return info,
+            [resource] => {
+                info.resource.clone_from(resource);
+                info.shape = Shape::Collection;
+            }
+            [resource, name, rest @ ..] => {
+                info.resource.clone_from(resource);
+                info.name = Some(name.clone());
+                info.subresource = rest.join("/");
+                info.shape = Shape::Object;
+            }
+        }
+        if info.group.is_empty() && info.resource == "namespaces" && info.name.is_some() {
+            info.namespace.clone_from(&info.name);
+        }
+        info.verb = verb(method, &info, &query, forced_watch);
+        if forced_watch && info.shape == Shape::Object && info.subresource.is_empty() {
+            info.shape = Shape::Collection;
+        }
+        if info.shape == Shape::Collection
+            && info.name.is_none()
+            && matches!(info.verb, Some(Verb::List | Verb::Watch | Verb::DeleteCollection))
+        {
+            info.name = query.get("fieldSelector").and_then(selected_name);
+        }
+        info
+    }
+}
+
+fn verb(method: &Method, info: &RequestInfo, query: &Query, forced_watch: bool) -> Option<Verb> {
+    let object = info.shape == Shape::Object;
+    match *method {
+        Method::GET if forced_watch => Some(Verb::Watch),
+        Method::GET if object => Some(Verb::Get),
+        Method::GET if query.flag("watch") => Some(Verb::Watch),
+        Method::GET => Some(Verb::List),
+        Method::POST => Some(Verb::Create),
+        Method::PUT => Some(Verb::Update),
+        Method::PATCH => Some(Verb::Patch),
+        Method::DELETE if object => Some(Verb::Delete),
+        Method::DELETE => Some(Verb::DeleteCollection),
+        _ => None,
+    }
+}
+
+fn selected_name(selector: &str) -> Option<String> {
+    selector.split(',').find_map(|part| {
+        let value = part.strip_prefix("metadata.name=")?;
+        let value = value.strip_prefix('=').unwrap_or(value);
+        (!value.is_empty()).then(|| value.to_owned())
+    })
+}
+
+/// The pairs of a query, decoded; empty pairs are passed over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads a URI's query.
+    pub(crate) fn of(uri: &Uri) -> Self {
+        let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        Self(
+            pairs
+                .map(|pair| {
+                    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                    (decode(&key.replace('+', " ")), decode(&value.replace('+', " ")))
+                })
+                .collect(),
+        )
+    }
+
+    /// Gives the first value of a key.
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    /// Gives the first value of a key, empty when it is absent.
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.get(key).unwrap_or_default()
+    }
+
+    /// Gives every value of a key.
+    pub(crate) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    /// Tells whether a key is given and not `false` or `0`.
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|v| !matches!(v.to_ascii_lowercase().as_str(), "false" | "0"))
+    }
+}
+
+/// Percent decoding, lenient: what is no escape stays.
+mod percent {
+    /// Decodes `%XX`; invalid UTF-8 is replaced.
+    pub(super) fn decode(text: &str) -> String {
+        let bytes = text.as_bytes();
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut i = 0;
+        while i < bytes.len() {
+            let escape = (bytes[i] == b'%').then(|| text.get(i + 1..i + 3)).flatten();
+            match escape.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+                Some(byte) => {
+                    out.push(byte);
+                    i += 3;
+                }
+                None => {
+                    out.push(bytes[i]);
+                    i += 1;
+                }
+            }
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(method: &str, uri: &str) -> RequestInfo {
+        RequestInfo::of(&method.parse().expect("method"), &uri.parse().expect("uri"))
+    }
+
+    #[test]
+    fn paths_give_verb_resource_and_name() {
+        let get = info("GET", "/api/v1/namespaces/a/configmaps/b");
+        assert_eq!((get.verb, get.resource.as_str()), (Some(Verb::Get), "configmaps"));
+        assert_eq!((get.namespace.as_deref(), get.name.as_deref()), (Some("a"), Some("b")));
+        let status = info("PATCH", "/apis/apps/v1/namespaces/a/deployments/b/status");
+        assert_eq!((status.verb, status.subresource.as_str()), (Some(Verb::Patch), "status"));
+        let namespace = info("PUT", "/api/v1/namespaces/a/finalize");
+        assert_eq!((namespace.resource.as_str(), namespace.subresource.as_str()), ("namespaces", "finalize"));
+        assert_eq!(namespace.name.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn a_watch_is_a_flag_or_an_old_path() {
+        assert_eq!(info("GET", "/api/v1/pods?&watch=true").verb, Some(Verb::Watch));
+        assert_eq!(info("GET", "/api/v1/pods?watch=0").verb, Some(Verb::List));
+        let old = info("GET", "/api/v1/watch/namespaces/a/pods/p");
+        assert_eq!(
+            (old.verb, old.shape, old.name.as_deref()),
+            (Some(Verb::Watch), Shape::Collection, Some("p"))
+        );
+        assert_eq!(info("GET", "/api/v1/namespaces/a/pods/p?watch=1").verb, Some(Verb::Get));
+    }
+
+    #[test]
+    fn a_field_selector_on_the_name_names_the_object() {
+        let list = info("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dx");
+        assert_eq!(list.name.as_deref(), Some("x"));
+        assert_eq!(list.shape, Shape::Collection);
+    }
+
+    #[test]
+    fn other_paths_have_no_verb() {
+        for path in
+            ["/", "/version", "/apis", "/apis/apps", "/apis/apps/v1/", "/api/v1", "/openapi/v3/api/v1"]
+        {
+            assert_eq!(info("GET", path).verb, None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Structural schemas: what a kind's objects may hold.
+
+mod builtin;
+mod decode;
+mod defaults;
+mod error;
+mod node;
+mod parse;
+mod prune;
+mod strict;
+mod structural;
+mod validate;
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+pub(crate) use self::error::FieldError;
+pub(crate) use self::node::{Kind, ListKind, MapKind, NodeRef};
+
+use self::node::{Arena, NodeId};
+use self::parse::Origin;
+
+/// Describes a kind's objects; cheap to clone.
+///
+/// The root's `apiVersion`, `kind` and `metadata` are known to every schema; `metadata` is always that of `ObjectMeta`.
+#[derive(Clone, Debug)]
+pub(crate) struct Schema {
+    arena: Arc<Arena>,
+    root: NodeId,
+    origin: Origin,
+}
+
+impl Schema {
+    /// Parses the `openAPIV3Schema` of a CRD version.
+    ///
+    /// # Errors
+    ///
+    /// What makes the schema not structural; fields are relative to the CRD (`spec.validation.openAPIV3Schema…`).
+    pub(crate) fn from_crd(schema: &Value) -> Result<Schema, Vec<FieldError>> {
+        let (arena, root) = parse::custom(schema)?;
+        Ok(Schema { arena: Arc::new(arena), root, origin: Origin::Custom })
+    }
+
+    /// Finds the schema of a built-in kind (the core group is `""`).
+    pub(crate) fn builtin(group: &str, version: &str, kind: &str) -> Option<Schema> {
+        builtin::find(group, version, kind)
+    }
+
+    /// Holds the published definitions of all built-in kinds, by full name, for OpenAPI documents.
+    ///
+    /// They refer to each other by `#/$defs/<name>`.
+    pub(crate) fn definitions() -> &'static Map<String, Value> {
+        builtin::definitions()
+    }
+
+    /// Names the definition of a built-in kind, such as `io.k8s.api.core.v1.Pod`.
+    pub(crate) fn definition_name(group: &str, version: &str, kind: &str) -> Option<&'static str> {
+        builtin::definition_name(group, version, kind)
+    }
+
+    /// Reads what the definition of a built-in kind or struct says about a field; empty if nothing.
+    pub(crate) fn description(definition: &str, field: &str) -> &'static str {
+        builtin::description(definition, field)
+    }
+
+    /// Accepts anything: maps are granular, lists atomic.
+    pub(crate) fn untyped() -> Schema {
+        let (arena, root) = parse::untyped();
+        Schema { arena: Arc::new(arena), root, origin: Origin::Custom }
+    }
+
+    /// Tells whether this is a built-in kind, whose server has types for everything.
+    pub(crate) fn is_builtin(&self) -> bool {
+        self.origin == Origin::BuiltIn
+    }
+
+    /// Points at the node of whole objects.
+    pub(crate) fn root(&self) -> NodeRef<'_> {
+        self.arena.at(self.root)
+    }
+
+    /// Removes the fields that the schema does not know.
+    ///
+    /// Also drops nulls where the schema has neither `nullable` nor a default for them.
+    pub(crate) fn prune(&self, object: &mut Value) {
+        self.prune_unknown(object);
+        prune::nulls(self.root(), object);
+    }
+
+    /// Removes the fields that the schema does not know, but no nulls: an apply may leave some to be refused.
+    pub(crate) fn prune_unknown(&self, object: &mut Value) {
+        prune::unknown(self.root(), object);
+    }
+
+    /// Reads an object of a built-in kind as its types do: unknown fields and nulls go.
+    ///
+    /// # Errors
+    ///
+    /// The first value of another type, such as
+    /// `json: cannot unmarshal number into Go struct field ConfigMap.data of type string`.
+    pub(crate) fn decode(&self, object: &mut Value) -> Result<(), String> {
+        decode::decode(self.root(), object)
+    }
+
+    /// Fills in the defaults of absent fields, and of nulls that may not be.
+    pub(crate) fn default(&self, object: &mut Value) {
+        defaults::apply(self.root(), object);
+    }
+
+    /// Checks an object; on update an unchanged value passes whatever it is.
+    pub(crate) fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        validate::check(self.root(), new, old)
+    }
+
+    /// Checks one top-level field on its own, as the `status` subresource does.
+    ///
+    /// Messages then name values from that field on.
+    pub(crate) fn validate_field(&self, name: &str, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        match self.root().property(name) {
+            Some(node) => validate::check_part(node, name, new, old),
+            None => Vec::new(),
+        }
+    }
+
+    /// Lists the paths that `prune` would remove, such as `spec.containers[0].nope`.
+    pub(crate) fn unknown_fields(&self, object: &Value) -> Vec<String> {
+        prune::list_unknown(self.root(), object)
+    }
+
+    /// Lists what strict decoding of a JSON text finds, such as `unknown field "spec.x"`.
+    ///
+    /// For built-in kinds in the order of the text; for the others duplicates first, then by path.
+    pub(crate) fn strict_errors(&self, text: &[u8]) -> Vec<String> {
+        strict::report(self, text)
+    }
+
+    /// Builds the object that a typed server would hold before creation.
+    ///
+    /// For built-in kinds the structs that are always written; `{}` for the others.
+    pub(crate) fn zero(&self) -> Value {
+        self.root().zero()
+    }
+}
+
+#[cfg(test)]
+mod tests;

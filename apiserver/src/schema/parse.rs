@@ -1,0 +1,235 @@
+//! Reads OpenAPI schemas into arenas.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::builtin;
+use super::error::FieldError;
+use super::node::{Arena, Kind, ListKind, MapKind, Node, NodeId};
+use super::structural;
+
+/// Reads a CRD version's schema.
+pub(super) fn custom(schema: &Value) -> Result<(Arena, NodeId), Vec<FieldError>> {
+    let errors = structural::check(schema);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let mut reader = Reader { arena: Arena::new(), known: HashMap::new(), origin: Origin::Custom };
+    let root = reader.read(schema, "");
+    let meta = reader.object_meta();
+    let text = reader.arena.add(Node { kind: Kind::String, ..Node::default() });
+    let node = reader.arena.edit(root);
+    node.resource = true;
+    node.properties.insert("apiVersion".to_owned(), text);
+    node.properties.insert("kind".to_owned(), text);
+    node.properties.insert("metadata".to_owned(), meta);
+    Ok((reader.arena, root))
+}
+
+/// Makes the schema of objects about which nothing is known but their metadata.
+pub(super) fn untyped() -> (Arena, NodeId) {
+    let mut reader = Reader { arena: Arena::new(), known: HashMap::new(), origin: Origin::Custom };
+    let meta = reader.object_meta();
+    let text = reader.arena.add(Node { kind: Kind::String, ..Node::default() });
+    let mut node = Node { kind: Kind::Object, preserve: true, resource: true, ..Node::default() };
+    node.properties.insert("apiVersion".to_owned(), text);
+    node.properties.insert("kind".to_owned(), text);
+    node.properties.insert("metadata".to_owned(), meta);
+    let root = reader.arena.add(node);
+    (reader.arena, root)
+}
+
+/// Reads a part of a CRD's schema as it is.
+pub(super) fn fragment(schema: &Map<String, Value>) -> (Arena, NodeId) {
+    let mut reader = Reader { arena: Arena::new(), known: HashMap::new(), origin: Origin::Custom };
+    let root = reader.read(&Value::Object(schema.clone()), "");
+    (reader.arena, root)
+}
+
+/// Reads the definition of a built-in kind and all that it refers to.
+pub(super) fn definitions(names: &[&str]) -> (Arena, Vec<NodeId>) {
+    let mut reader = Reader { arena: Arena::new(), known: HashMap::new(), origin: Origin::BuiltIn };
+    let roots = names.iter().map(|name| reader.definition(name)).collect();
+    (reader.arena, roots)
+}
+
+/// Tells where a schema comes from, which decides how it is completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    Custom,
+    BuiltIn,
+}
+
+struct Reader {
+    arena: Arena,
+    known: HashMap<String, NodeId>,
+    origin: Origin,
+}
+
+impl Reader {
+    /// Reads the metadata of all objects, as a built-in definition.
+    fn object_meta(&mut self) -> NodeId {
+        let before = std::mem::replace(&mut self.origin, Origin::BuiltIn);
+        let meta = self.definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+        self.origin = before;
+        meta
+    }
+
+    fn definition(&mut self, name: &str) -> NodeId {
+        if let Some(id) = self.known.get(name) {
+            return *id;
+        }
+        let id = self.arena.reserve();
+        self.known.insert(name.to_owned(), id);
+        let schema = builtin::definitions().get(name).unwrap_or(&Value::Null);
+        let node = if builtin::is_any_json(name) {
+            Node { kind: Kind::Any, preserve: true, ..Node::default() }
+        } else {
+            self.node(schema, name)
+        };
+        self.arena.set(id, node);
+        id
+    }
+
+    /// Reads a schema; `owner` names the definition it stands in, for the table of list keys.
+    fn read(&mut self, schema: &Value, owner: &str) -> NodeId {
+        if let Some(name) = reference(schema) {
+            return self.definition(name);
+        }
+        let id = self.arena.reserve();
+        let node = self.node(schema, owner);
+        self.arena.set(id, node);
+        id
+    }
+
+    fn node(&mut self, schema: &Value, owner: &str) -> Node {
+        let empty = Map::new();
+        let fields = schema.as_object().unwrap_or(&empty);
+        let mut node = Node {
+            kind: kind(fields, owner),
+            nullable: flag(fields, "nullable"),
+            preserve: flag(fields, "x-kubernetes-preserve-unknown-fields"),
+            embedded: flag(fields, "x-kubernetes-embedded-resource"),
+            default: fields.get("default").cloned(),
+            list: list(fields),
+            map: map(fields),
+            ..Node::default()
+        };
+        self.children(&mut node, fields, owner);
+        match self.origin {
+            Origin::Custom => node.rules = fields.clone(),
+            Origin::BuiltIn => self.complete(&mut node, fields, owner),
+        }
+        if node.embedded {
+            self.embed(&mut node);
+        }
+        node
+    }
+
+    fn children(&mut self, node: &mut Node, fields: &Map<String, Value>, owner: &str) {
+        if let Some(Value::Object(properties)) = fields.get("properties") {
+            for (name, schema) in properties {
+                let id = self.read(schema, "");
+                let id = self.listed(id, schema, owner, name);
+                node.properties.insert(name.clone(), id);
+            }
+        }
+        match fields.get("additionalProperties") {
+            Some(schema @ Value::Object(_)) => node.additional = Some(self.read(schema, "")),
+            Some(Value::Bool(true)) => node.preserve = true,
+            _ => {}
+        }
+        if let Some(schema @ Value::Object(_)) = fields.get("items") {
+            node.items = Some(self.read(schema, ""));
+        }
+    }
+
+    /// Gives a property of a built-in definition what the crate's schema leaves out.
+    fn listed(&mut self, id: NodeId, schema: &Value, owner: &str, property: &str) -> NodeId {
+        if self.origin == Origin::BuiltIn && !owner.is_empty() && reference(schema).is_none() {
+            let keyed_by_type = {
+                let item = self.arena.at(id);
+                item.kind() == Kind::Array && item.item().property("type").is_some()
+            };
+            let node = self.arena.edit(id);
+            node.list = builtin::list_kind(owner, property, keyed_by_type);
+            if builtin::is_atomic_map(owner, property) {
+                node.map = MapKind::Atomic;
+            }
+            node.default = builtin::key_default(owner, property);
+        }
+        id
+    }
+
+    fn complete(&mut self, node: &mut Node, fields: &Map<String, Value>, owner: &str) {
+        let bare = !fields.contains_key("properties") && !fields.contains_key("additionalProperties");
+        if node.kind == Kind::Object && bare {
+            node.preserve = true;
+        }
+        node.resource = node.properties.contains_key("metadata") && node.properties.contains_key("kind");
+        node.always = builtin::always(owner).iter().map(|name| (*name).to_owned()).collect();
+        node.definition = owner.rsplit('.').next().unwrap_or_default().to_owned();
+        if let Some(format) = fields.get("format") {
+            node.rules.insert("format".to_owned(), format.clone());
+        }
+        if builtin::is_atomic_struct(owner) {
+            node.map = MapKind::Atomic;
+        }
+    }
+
+    fn embed(&mut self, node: &mut Node) {
+        let text = self.arena.add(Node { kind: Kind::String, ..Node::default() });
+        let meta = self.object_meta();
+        for name in ["apiVersion", "kind"] {
+            node.properties.entry(name.to_owned()).or_insert(text);
+        }
+        node.properties.insert("metadata".to_owned(), meta);
+    }
+}
+
+fn reference(schema: &Value) -> Option<&str> {
+    let path = schema.get("$ref")?.as_str()?;
+    path.rsplit('/').next()
+}
+
+fn flag(fields: &Map<String, Value>, name: &str) -> bool {
+    fields.get(name).and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn kind(fields: &Map<String, Value>, owner: &str) -> Kind {
+    if flag(fields, "x-kubernetes-int-or-string") {
+        return Kind::IntOrString;
+    }
+    if owner.ends_with(".Quantity") {
+        return Kind::Any;
+    }
+    match fields.get("type").and_then(Value::as_str) {
+        Some("object") => Kind::Object,
+        Some("array") => Kind::Array,
+        Some("string") => Kind::String,
+        Some("integer") => Kind::Integer,
+        Some("number") => Kind::Number,
+        Some("boolean") => Kind::Boolean,
+        _ => Kind::Any,
+    }
+}
+
+fn list(fields: &Map<String, Value>) -> ListKind {
+    match fields.get("x-kubernetes-list-type").and_then(Value::as_str) {
+        Some("set") => ListKind::Set,
+        Some("map") => {
+            let keys = fields.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
+            let keys = keys.into_iter().flatten().filter_map(Value::as_str);
+            ListKind::Map(keys.map(str::to_owned).collect())
+        }
+        _ => ListKind::Atomic,
+    }
+}
+
+fn map(fields: &Map<String, Value>) -> MapKind {
+    match fields.get("x-kubernetes-map-type").and_then(Value::as_str) {
+        Some("atomic") => MapKind::Atomic,
+        _ => MapKind::Granular,
+    }
+}

@@ -1,0 +1,127 @@
+//! Finds the fields that strict decoding refuses: unknown ones and those given twice.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::Schema;
+use super::node::NodeRef;
+
+/// Lists what is wrong with the fields of a JSON text.
+///
+/// A text that is no JSON has no such errors: parsing it reports that.
+pub(super) fn report(schema: &Schema, text: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let walker = Walker { node: Some(schema.root()), path: String::new(), found: &mut found };
+    if walker.deserialize(&mut deserializer).is_err() {
+        return Vec::new();
+    }
+    if !schema.is_builtin() {
+        found.sort();
+    }
+    found.into_iter().map(|finding| finding.to_string()).collect()
+}
+
+/// One field that strict decoding refuses.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Finding {
+    Duplicate(String),
+    Unknown(String),
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::Duplicate(path) => write!(f, "duplicate field {path:?}"),
+            Finding::Unknown(path) => write!(f, "unknown field {path:?}"),
+        }
+    }
+}
+
+/// Walks a JSON text and the schema along with it; below an unknown field there is none.
+struct Walker<'a> {
+    node: Option<NodeRef<'a>>,
+    path: String,
+    found: &'a mut Vec<Finding>,
+}
+
+impl Walker<'_> {
+    fn add(&mut self, finding: Finding) {
+        if !self.found.contains(&finding) {
+            self.found.push(finding);
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Walker<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walker<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let path = match self.path.as_str() {
+                "" => name.clone(),
+                parent => format!("{parent}.{name}"),
+            };
+            let below = self.node.and_then(|node| node.field(&name));
+            if self.node.is_some() && below.is_none() {
+                self.add(Finding::Unknown(path.clone()));
+            }
+            if !seen.insert(name) {
+                self.add(Finding::Duplicate(path.clone()));
+            }
+            map.next_value_seed(Walker { node: below, path, found: &mut *self.found })?;
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let node = self.node.map(NodeRef::item);
+        for index in 0.. {
+            let path = format!("{}[{index}]", self.path);
+            let walker = Walker { node, path, found: &mut *self.found };
+            if seq.next_element_seed(walker)?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Checks objects against a schema, in the words of the real server.
+
+mod formats;
+mod keywords;
+mod lists;
+
+use serde_json::Value;
+
+use super::error::FieldError;
+use super::node::NodeRef;
+use super::prune::allows_null;
+
+/// Names the place of a value.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    /// Leads to the checked root from outside of it, such as `status`.
+    prefix: &'a str,
+    /// Leads from the root to the value, such as `conditions[0].type`.
+    name: &'a str,
+}
+
+impl Place<'_> {
+    /// Names the field of an error here.
+    fn field(self) -> String {
+        join(self.prefix, self.name)
+    }
+
+    /// Names the value in an error's text.
+    fn body(self) -> String {
+        format!("{} in body", self.name)
+    }
+}
+
+fn join(parent: &str, name: &str) -> String {
+    if parent.is_empty() {
+        name.to_owned()
+    } else if name.is_empty() || name.starts_with('[') {
+        format!("{parent}{name}")
+    } else {
+        format!("{parent}.{name}")
+    }
+}
+
+/// Checks a value; what equals the old one passes.
+pub(super) fn check(node: NodeRef<'_>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    check_part(node, "", new, old)
+}
+
+/// Checks a part of an object that has the path `prefix`.
+pub(super) fn check_part(
+    node: NodeRef<'_>,
+    prefix: &str,
+    new: &Value,
+    old: Option<&Value>,
+) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    walk(node, Place { prefix, name: "" }, new, old, &mut errors);
+    lists::check(node, prefix, new, old, &mut errors);
+    errors
+}
+
+fn walk(node: NodeRef<'_>, place: Place<'_>, new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    if old == Some(new) || (new.is_null() && allows_null(node)) {
+        return;
+    }
+    keywords::check(node, place, new, errors);
+    if node.node().embedded {
+        embedded(place, new, errors);
+    }
+    let child = |name: &str| join(place.name, name);
+    match new {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if is_meta(node, name) {
+                    continue;
+                }
+                let Some(below) = node.field(name) else { continue };
+                let old = old.and_then(|old| old.get(name));
+                walk(below, Place { name: &child(name), ..place }, value, old, errors);
+            }
+        }
+        Value::Array(items) if node.node().items.is_some() => {
+            for (index, value) in items.iter().enumerate() {
+                let old = old.and_then(|old| lists::counterpart(node, value, old));
+                let name = child(&format!("[{index}]"));
+                walk(node.item(), Place { name: &name, ..place }, value, old, errors);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Tells whether a field belongs to every object, and is checked elsewhere.
+fn is_meta(node: NodeRef<'_>, name: &str) -> bool {
+    (node.node().resource || node.node().embedded) && name == "metadata"
+}
+
+/// Asks an embedded resource for its kind.
+fn embedded(place: Place<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+    let Value::Object(fields) = value else { return };
+    for name in ["apiVersion", "kind"] {
+        let given = fields.get(name).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+        if !given {
+            errors.push(FieldError::required(join(&place.field(), name), ""));
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The front door: tokens, faults, then the core; in memory it is a tower service.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response, Uri, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use kube::client::ConfigExt as _;
+use kube::config::AuthInfo;
+use tokio_util::sync::CancellationToken;
+use tower::{BoxError, Service, ServiceBuilder};
+use tower_http::decompression::DecompressionLayer;
+
+use crate::core::{ApiRequest, Core, Reply, Restart, User};
+use crate::faults::{Faults, FaultyBody, Interrupted, Recorded, Requests, Tap, Verdict};
+use crate::route::RequestInfo;
+use crate::status::Status;
+use crate::tokens::{Tokens, name_of};
+
+/// The longest body taken, in bytes.
+const BODY_LIMIT: usize = 3_145_728;
+
+/// The address a client in memory believes it talks to.
+pub(crate) const IN_MEMORY_URL: &str = "https://watchkeeper.in-memory";
+
+/// Everything between a transport and the core; both transports share it.
+#[derive(Debug)]
+pub(crate) struct Front {
+    core: Core,
+    faults: Faults,
+    requests: Requests,
+    tokens: Tokens,
+    epoch: Mutex<Epoch>,
+}
+
+/// The time between two restarts; its token is cancelled at its end.
+#[derive(Debug)]
+enum Epoch {
+    Serving(CancellationToken),
+    Stopped,
+}
+
+/// Whose requests pass: a client's under the rules, the test kit's past them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passage {
+    Ruled,
+    Unruled,
+}
+
+impl Front {
+    pub(crate) fn new(core: Core) -> Self {
+        Self {
+            core,
+            faults: Faults::default(),
+            requests: Requests::default(),
+            tokens: Tokens::default(),
+            epoch: Mutex::new(Epoch::Serving(CancellationToken::new())),
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    pub(crate) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    pub(crate) fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    /// Gives the token that is cancelled when all connections are to break.
+    pub(crate) fn epoch(&self) -> Result<CancellationToken, Interrupted> {
+        match &*lock(&self.epoch) {
+            Epoch::Serving(token) => Ok(token.clone()),
+            Epoch::Stopped => Err(Interrupted),
+        }
+    }
+
+    /// Breaks every connection, stream and request, restarts the core, then serves again.
+    pub(crate) fn restart(&self, what: Restart) {
+        self.stop();
+        self.core.restart(what);
+        *lock(&self.epoch) = Epoch::Serving(CancellationToken::new());
+    }
+
+    /// Breaks everything and serves no more.
+    pub(crate) fn stop(&self) {
+        if let Epoch::Serving(token) = std::mem::replace(&mut *lock(&self.epoch), Epoch::Stopped) {
+            token.cancel();
+        }
+    }
+
+    /// Answers one request, or breaks its connection.
+    pub(crate) async fn handle<B>(
+        &self,
+        request: Request<B>,
+        passage: Passage,
+    ) -> Result<Response<FaultyBody>, Interrupted>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let epoch = self.epoch()?;
+        let answer = self.answer(request, passage, epoch.clone());
+        tokio::select! {
+            biased;
+            () = epoch.cancelled() => Err(Interrupted),
+            answer = answer => answer,
+        }
+    }
+
+    async fn answer<B>(
+        &self,
+        request: Request<B>,
+        passage: Passage,
+        epoch: CancellationToken,
+    ) -> Result<Response<FaultyBody>, Interrupted>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let (parts, body) = request.into_parts();
+        let body = collect(body).await?;
+        let http::request::Parts { method, uri, headers, .. } = parts;
+        let mut request = ApiRequest { method, uri, headers, body: Bytes::new(), user: User::Anonymous };
+        let info = request.info();
+        let allowed = self.tokens.user(&request.headers, &info).and_then(|user| {
+            request.user = user;
+            request.body = body?;
+            Ok(())
+        });
+        let recorded = (passage == Passage::Ruled).then(|| self.record(&request, &info));
+        match (allowed, recorded) {
+            (Ok(()), Some(recorded)) => self.serve_ruled(request, info, recorded, epoch).await,
+            (Ok(()), None) => Ok(self.serve_unruled(request, epoch).await),
+            (Err(refusal), recorded) => {
+                if let Some(recorded) = recorded {
+                    recorded.answered(refusal.code);
+                }
+                Ok(refusal.to_response().map(FaultyBody::whole))
+            }
+        }
+    }
+
+    async fn serve_unruled(&self, request: ApiRequest, epoch: CancellationToken) -> Response<FaultyBody> {
+        match self.core.serve(request).await {
+            Reply::Full(response) => response.map(FaultyBody::whole),
+            Reply::Stream { parts, events } => {
+                Response::from_parts(parts, FaultyBody::unruled(events, epoch))
+            }
+        }
+    }
+
+    async fn serve_ruled(
+        &self,
+        request: ApiRequest,
+        info: RequestInfo,
+        recorded: Recorded,
+        epoch: CancellationToken,
+    ) -> Result<Response<FaultyBody>, Interrupted> {
+        let user_agent = crate::faults::text(&request.headers, header::USER_AGENT);
+        let judged = self.faults.armed();
+        let plants = match self.faults.judge(&info, &user_agent, self.core.resource_version()) {
+            Verdict::Serve(plants) => plants,
+            Verdict::Drop => return Err(Interrupted),
+            Verdict::Reply(response) => {
+                recorded.answered(response.status().as_u16());
+                return Ok(response.map(FaultyBody::whole));
+            }
+            Verdict::ServeThenDrop => {
+                drop(self.core.serve(request).await);
+                return Err(Interrupted);
+            }
+            Verdict::Hold(mut healed) => {
+                // An error says that the rule is gone: that is the healing.
+                while healed.changed().await.is_ok() {}
+                Vec::new()
+            }
+        };
+        let reply = self.core.serve(request).await;
+        let tap = |plants| Tap::new(info, user_agent, self.core.resource_version(), plants);
+        let response = match reply {
+            Reply::Full(response) if plants.is_empty() => response.map(FaultyBody::whole),
+            Reply::Full(response) => {
+                response.map(|bytes| FaultyBody::planted(bytes, &self.faults, tap(plants), epoch))
+            }
+            Reply::Stream { parts, events } => {
+                let body = FaultyBody::events(events, &self.faults, tap(plants), judged, epoch);
+                Response::from_parts(parts, body)
+            }
+        };
+        recorded.answered(response.status().as_u16());
+        Ok(response)
+    }
+
+    fn record(&self, request: &ApiRequest, info: &RequestInfo) -> Recorded {
+        self.requests.arrived(&request.method, &request.uri, &request.headers, info, name_of(&request.user))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads a body up to the limit; a sender that goes away ends the request.
+async fn collect<B>(body: B) -> Result<Result<Bytes, Status>, Interrupted>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(collected) => Ok(Ok(collected.to_bytes())),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let message = format!("Request entity too large: limit is {BODY_LIMIT}");
+            Ok(Err(Status::new(413, Some("RequestEntityTooLarge"), message)))
+        }
+        Err(_) => Err(Interrupted),
+    }
+}
+
+/// The server as a tower service, for clients of the same process.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalService {
+    front: Arc<Front>,
+    passage: Passage,
+}
+
+impl LocalService {
+    pub(crate) fn new(front: Arc<Front>, passage: Passage) -> Self {
+        Self { front, passage }
+    }
+
+    /// Builds a client with the layers that a client over HTTP has: base address, gzip, token.
+    pub(crate) fn client(self, token: &str, namespace: &str) -> kube::Client {
+        let mut config = kube::Config::new(Uri::from_static(IN_MEMORY_URL));
+        config.auth_info = auth_info(token);
+        let auth = config.auth_layer().expect("a plain token always makes a header");
+        let extra = config.extra_headers_layer().expect("no extra headers are set");
+        let service = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .layer(DecompressionLayer::new())
+            .option_layer(auth)
+            .layer(extra)
+            .map_err(BoxError::from)
+            .service(self);
+        kube::Client::new(service, namespace)
+    }
+}
+
+/// Builds the credentials of a token.
+pub(crate) fn auth_info(token: &str) -> AuthInfo {
+    let value = serde_json::json!({ "token": token });
+    serde_json::from_value(value).expect("a token alone is a user of a kubeconfig")
+}
+
+impl Service<Request<kube::client::Body>> for LocalService {
+    type Response = Response<FaultyBody>;
+    type Error = Interrupted;
+    type Future = BoxFuture<'static, Result<Response<FaultyBody>, Interrupted>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        let Self { front, passage } = self.clone();
+        Box::pin(async move { front.handle(request, passage).await })
+    }
+}

@@ -1,0 +1,86 @@
+//! The state: store, kinds, clock and generators that every request works on.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use uuid_text::format_uuid;
+
+use crate::clock::Clock;
+use crate::kinds::Registry;
+use crate::store::Store;
+
+/// Everything behind the server's mutex.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// The objects.
+    pub(crate) store: Store,
+    /// The kinds.
+    pub(crate) registry: Registry,
+    /// The time.
+    pub(crate) clock: Clock,
+    /// Rights beyond none: user, verb, resource; `*` is any.
+    pub(crate) grants: BTreeSet<(String, String, String)>,
+    /// CRDs to establish, with the moment for it.
+    pub(crate) establishing: Vec<(tokio::time::Instant, String)>,
+    /// The time from a CRD's creation to its being served.
+    pub(crate) establish_delay: Duration,
+    /// The time between two bookmarks of a watch.
+    pub(crate) bookmark_period: Duration,
+    /// Whether something changed that a controller may care about.
+    pub(crate) unsettled: bool,
+    random: SmallRng,
+}
+
+impl State {
+    /// Makes an empty state.
+    pub(crate) fn new(store: Store, clock: Clock, seed: u64) -> Self {
+        Self {
+            store,
+            registry: Registry::new(),
+            clock,
+            grants: BTreeSet::new(),
+            establishing: Vec::new(),
+            establish_delay: Duration::ZERO,
+            bookmark_period: Duration::from_secs(60),
+            unsettled: false,
+            random: SmallRng::seed_from_u64(seed),
+        }
+    }
+
+    /// Makes a uid; equal seeds give equal rows of them.
+    pub(crate) fn make_uid(&mut self) -> String {
+        format_uuid(self.random.random())
+    }
+
+    /// Makes the five letters after a `generateName`.
+    pub(crate) fn make_suffix(&mut self) -> String {
+        const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        (0..5).map(|_| char::from(LETTERS[self.random.random_range(0..LETTERS.len())])).collect()
+    }
+
+    /// Picks a number below a bound.
+    pub(crate) fn pick(&mut self, below: u64) -> u64 {
+        self.random.random_range(0..below.max(1))
+    }
+}
+
+/// The text of random uuids.
+mod uuid_text {
+    /// Writes 128 bits as a version 4 uuid.
+    pub(super) fn format_uuid(bits: u128) -> String {
+        let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+        let hex = format!("{bits:032x}");
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+
+    #[cfg(test)]
+    mod tests {
+        #[test]
+        fn a_uuid_says_its_version_and_variant() {
+            let text = super::format_uuid(u128::MAX);
+            assert_eq!(text, "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        }
+    }
+}

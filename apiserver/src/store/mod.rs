@@ -1,0 +1,406 @@
+//! The store: every object, the changes that led there, and who follows them.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+use crate::object;
+
+mod owners;
+
+pub(crate) use owners::{Owners, Place};
+
+/// Names a resource across its versions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ResourceId {
+    /// The group, empty for core.
+    pub(crate) group: Arc<str>,
+    /// The plural.
+    pub(crate) plural: Arc<str>,
+}
+
+impl ResourceId {
+    /// Names a resource.
+    pub(crate) fn new(group: &str, plural: &str) -> Self {
+        Self { group: group.into(), plural: plural.into() }
+    }
+}
+
+/// Names one way an object is written: a served version and a shape of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FormKey {
+    /// The served version's own number.
+    pub(crate) served: u64,
+    /// Which of its shapes.
+    pub(crate) shape: u8,
+}
+
+/// Bytes made once for each form and shared by all who ask.
+#[derive(Debug)]
+pub(crate) struct FormCache<K>(Mutex<Vec<(K, Bytes)>>);
+
+impl<K> Default for FormCache<K> {
+    fn default() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+}
+
+impl<K: PartialEq> FormCache<K> {
+    /// Gives the bytes of a form, making them the first time.
+    pub(crate) fn get(&self, key: K, make: impl FnOnce() -> Bytes) -> Bytes {
+        let mut forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, bytes)) = forms.iter().find(|(k, _)| *k == key) {
+            return bytes.clone();
+        }
+        let bytes = make();
+        forms.push((key, bytes.clone()));
+        bytes
+    }
+}
+
+/// One version of one object; never changed.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    /// The storage key, `namespace/name` or the name.
+    pub(crate) key: Arc<str>,
+    /// The version that wrote it.
+    pub(crate) version: u64,
+    /// The object, `resourceVersion` included.
+    pub(crate) value: Value,
+    /// Its encoded forms.
+    pub(crate) forms: FormCache<FormKey>,
+}
+
+/// What a change did to its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ChangeKind {
+    /// Wrote it.
+    Put,
+    /// Removed it.
+    Delete,
+}
+
+/// One change of one object.
+#[derive(Debug)]
+pub(crate) struct Change {
+    /// The version of the change.
+    pub(crate) version: u64,
+    /// What it did.
+    pub(crate) kind: ChangeKind,
+    /// The new state; for a deletion the last state at the deletion's version.
+    pub(crate) object: Arc<Stored>,
+    /// The state before.
+    pub(crate) previous: Option<Arc<Stored>>,
+    /// Encoded event lines, by form and event type.
+    pub(crate) lines: FormCache<(FormKey, u8)>,
+}
+
+/// Says that a version is no longer remembered; holds the oldest that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forgotten(pub(crate) u64);
+
+/// What part of a resource a follower wants; empty is all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scope {
+    /// One namespace.
+    pub(crate) namespace: Option<String>,
+    /// One name.
+    pub(crate) name: Option<String>,
+}
+
+impl Scope {
+    /// Tells whether a storage key lies inside.
+    pub(crate) fn holds(&self, key: &str) -> bool {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        self.namespace.as_deref().is_none_or(|n| n == namespace)
+            && self.name.as_deref().is_none_or(|n| n == name)
+    }
+
+    /// Gives the prefix that all keys inside have.
+    pub(crate) fn prefix(&self) -> String {
+        self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default()
+    }
+}
+
+#[derive(Debug)]
+struct Follower {
+    scope: Scope,
+    feed: mpsc::UnboundedSender<Arc<Change>>,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    current: BTreeMap<Arc<str>, Arc<Stored>>,
+    changes: VecDeque<Arc<Change>>,
+    forgotten: u64,
+    followers: Vec<Follower>,
+}
+
+/// All objects under one counter of versions.
+#[derive(Debug)]
+pub(crate) struct Store {
+    version: u64,
+    compacted: u64,
+    history: usize,
+    shelves: HashMap<ResourceId, Shelf>,
+    reached: watch::Sender<u64>,
+    /// Who depends on whom.
+    pub(crate) owners: Owners,
+}
+
+impl Store {
+    /// Makes an empty store that keeps `history` changes for each resource.
+    pub(crate) fn new(first_version: u64, history: usize) -> Self {
+        let (reached, _) = watch::channel(first_version);
+        Self {
+            version: first_version,
+            compacted: 0,
+            history,
+            shelves: HashMap::new(),
+            reached,
+            owners: Owners::default(),
+        }
+    }
+
+    /// Gives the newest version.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Follows the newest version.
+    pub(crate) fn reached(&self) -> watch::Receiver<u64> {
+        self.reached.subscribe()
+    }
+
+    /// Reads one object.
+    pub(crate) fn get(&self, id: &ResourceId, key: &str) -> Option<&Arc<Stored>> {
+        self.shelves.get(id)?.current.get(key)
+    }
+
+    /// Counts the objects of a resource.
+    pub(crate) fn count(&self, id: &ResourceId) -> usize {
+        self.shelves.get(id).map_or(0, |shelf| shelf.current.len())
+    }
+
+    /// Reads the present objects in key order, from a prefix on.
+    pub(crate) fn scan<'a>(
+        &'a self,
+        id: &ResourceId,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let current = self.shelves.get(id).map(|shelf| shelf.current.range::<str, _>(from));
+        current
+            .into_iter()
+            .flatten()
+            .take_while(move |(key, _)| key.starts_with(prefix))
+            .map(|(_, stored)| stored)
+    }
+
+    /// Reads every object as of a past version, in key order, from a prefix on.
+    ///
+    /// # Errors
+    /// The version is forgotten.
+    pub(crate) fn scan_at(
+        &self,
+        id: &ResourceId,
+        prefix: &str,
+        version: u64,
+    ) -> Result<Vec<Arc<Stored>>, Forgotten> {
+        let mut out: BTreeMap<Arc<str>, Arc<Stored>> =
+            self.scan(id, prefix).map(|stored| (stored.key.clone(), stored.clone())).collect();
+        let later = self.changes_after(id, version)?;
+        for change in later.iter().rev().filter(|change| change.object.key.starts_with(prefix)) {
+            match &change.previous {
+                Some(previous) => drop(out.insert(previous.key.clone(), previous.clone())),
+                None => drop(out.remove(&change.object.key)),
+            }
+        }
+        Ok(out.into_values().collect())
+    }
+
+    /// Reads the changes after a version, oldest first.
+    ///
+    /// # Errors
+    /// Some of them are forgotten.
+    pub(crate) fn changes_after(&self, id: &ResourceId, version: u64) -> Result<Vec<Arc<Change>>, Forgotten> {
+        if version >= self.version {
+            return Ok(Vec::new());
+        }
+        let shelf = self.shelves.get(id);
+        let floor = self.compacted.max(shelf.map_or(0, |shelf| shelf.forgotten));
+        if version < floor {
+            return Err(Forgotten(floor));
+        }
+        let Some(shelf) = shelf else { return Ok(Vec::new()) };
+        let start = shelf.changes.partition_point(|change| change.version <= version);
+        Ok(shelf.changes.range(start..).cloned().collect())
+    }
+
+    /// Follows a resource from now on; the feed ends when the server ends it.
+    pub(crate) fn follow(&mut self, id: &ResourceId, scope: Scope) -> mpsc::UnboundedReceiver<Arc<Change>> {
+        let (feed, changes) = mpsc::unbounded_channel();
+        let followers = &mut self.shelves.entry(id.clone()).or_default().followers;
+        followers.retain(|follower| !follower.feed.is_closed());
+        followers.push(Follower { scope, feed });
+        changes
+    }
+
+    /// Writes an object at a new version and tells the followers.
+    pub(crate) fn put(&mut self, id: &ResourceId, key: &str, mut value: Value) -> Arc<Stored> {
+        self.version += 1;
+        object::set(&mut value, "resourceVersion", self.version.to_string());
+        let stored = self.stored(key.into(), value);
+        let shelf = self.shelves.entry(id.clone()).or_default();
+        let previous = shelf.current.insert(stored.key.clone(), stored.clone());
+        self.publish(id, ChangeKind::Put, stored.clone(), previous);
+        stored
+    }
+
+    /// Removes an object at a new version; gives its last state at that version.
+    pub(crate) fn delete(&mut self, id: &ResourceId, key: &str) -> Option<Arc<Stored>> {
+        let previous = self.shelves.get_mut(id)?.current.remove(key)?;
+        self.version += 1;
+        let mut value = previous.value.clone();
+        object::set(&mut value, "resourceVersion", self.version.to_string());
+        let last = self.stored(previous.key.clone(), value);
+        self.publish(id, ChangeKind::Delete, last.clone(), Some(previous));
+        Some(last)
+    }
+
+    fn stored(&self, key: Arc<str>, value: Value) -> Arc<Stored> {
+        Arc::new(Stored { key, version: self.version, value, forms: FormCache::default() })
+    }
+
+    fn publish(
+        &mut self,
+        id: &ResourceId,
+        kind: ChangeKind,
+        object: Arc<Stored>,
+        previous: Option<Arc<Stored>>,
+    ) {
+        let place = (id.clone(), object.key.clone());
+        let after = (kind == ChangeKind::Put).then_some(&object.value);
+        self.owners.note(&place, previous.as_ref().map(|p| &p.value), after);
+        let change =
+            Arc::new(Change { version: self.version, kind, object, previous, lines: FormCache::default() });
+        let history = self.history;
+        if let Some(shelf) = self.shelves.get_mut(id) {
+            for follower in &shelf.followers {
+                if follower.scope.holds(&change.object.key) {
+                    let _gone = follower.feed.send(change.clone());
+                }
+            }
+            shelf.changes.push_back(change);
+            while shelf.changes.len() > history {
+                if let Some(dropped) = shelf.changes.pop_front() {
+                    shelf.forgotten = dropped.version;
+                }
+            }
+        }
+        self.reached.send_replace(self.version);
+    }
+
+    /// Takes a version for something that is no object's write.
+    pub(crate) fn tick(&mut self) -> u64 {
+        self.version += 1;
+        self.reached.send_replace(self.version);
+        self.version
+    }
+
+    /// Forgets the changes up to a version, at most the newest.
+    pub(crate) fn compact(&mut self, version: u64) {
+        self.compacted = self.compacted.max(version.min(self.version));
+        for shelf in self.shelves.values_mut() {
+            while shelf.changes.front().is_some_and(|change| change.version <= self.compacted) {
+                shelf.changes.pop_front();
+            }
+        }
+    }
+
+    /// Ends every follower's feed of one resource.
+    pub(crate) fn end_followers(&mut self, id: &ResourceId) {
+        if let Some(shelf) = self.shelves.get_mut(id) {
+            shelf.followers.clear();
+        }
+    }
+
+    /// Ends every follower's feed.
+    pub(crate) fn cut(&mut self) {
+        for shelf in self.shelves.values_mut() {
+            shelf.followers.clear();
+        }
+    }
+
+    /// Empties the store; versions start again at `first_version`.
+    pub(crate) fn clear(&mut self, first_version: u64) {
+        self.shelves.clear();
+        self.owners.clear();
+        self.compacted = 0;
+        self.version = first_version;
+        self.reached.send_replace(first_version);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn names(list: &[Arc<Stored>]) -> Vec<&str> {
+        list.iter().map(|stored| &*stored.key).collect()
+    }
+
+    #[test]
+    fn the_past_is_read_as_it_was() {
+        let (mut store, id) = (Store::new(10, 100), ResourceId::new("", "configmaps"));
+        store.put(&id, "n/a", json!({"data": 1}));
+        store.put(&id, "n/b", json!({}));
+        store.put(&id, "n/a", json!({"data": 2}));
+        store.delete(&id, "n/b");
+        let then = store.scan_at(&id, "n/", 12).expect("remembered");
+        assert_eq!(names(&then), ["n/a", "n/b"]);
+        assert_eq!(then[0].value["data"], 1);
+        let now: Vec<_> = store.scan(&id, "n/").cloned().collect();
+        assert_eq!(names(&now), ["n/a"]);
+        assert!(store.scan_at(&id, "n/", 10).expect("remembered").is_empty());
+    }
+
+    #[test]
+    fn compaction_and_a_full_history_forget() {
+        let (mut store, id) = (Store::new(0, 2), ResourceId::new("", "configmaps"));
+        for n in 0..4 {
+            store.put(&id, "a", json!({"n": n}));
+        }
+        assert_eq!(store.changes_after(&id, 2).expect("kept").len(), 2);
+        assert_eq!(store.changes_after(&id, 1).err(), Some(Forgotten(2)));
+        store.compact(3);
+        assert_eq!(store.changes_after(&id, 2).err(), Some(Forgotten(3)));
+        assert_eq!(store.changes_after(&id, 3).expect("kept").len(), 1);
+    }
+
+    #[test]
+    fn a_slash_orders_namespaces_bytewise() {
+        let (mut store, id) = (Store::new(0, 2), ResourceId::new("", "configmaps"));
+        store.put(&id, "a/x", json!({}));
+        store.put(&id, "a-2/x", json!({}));
+        let all: Vec<_> = store.scan(&id, "").cloned().collect();
+        assert_eq!(names(&all), ["a-2/x", "a/x"]);
+    }
+
+    #[test]
+    fn followers_hear_their_scope_only() {
+        let (mut store, id) = (Store::new(0, 9), ResourceId::new("", "configmaps"));
+        let mut feed = store.follow(&id, Scope { namespace: Some("n".into()), name: None });
+        store.put(&id, "m/a", json!({}));
+        store.put(&id, "n/a", json!({}));
+        assert_eq!(feed.try_recv().expect("one").version, 2);
+        assert!(feed.try_recv().is_err());
+        store.cut();
+        assert_eq!(feed.try_recv().err(), Some(mpsc::error::TryRecvError::Disconnected));
+    }
+}

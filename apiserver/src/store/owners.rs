@@ -1,0 +1,91 @@
+//! Owners: who depends on whom by uid, kept up with every write.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::ResourceId;
+use crate::object;
+
+/// Where an object lies.
+pub(crate) type Place = (ResourceId, Arc<str>);
+
+/// The uids that exist, who names them as owners, and whom the collector should look at.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    places: HashMap<String, Place>,
+    dependents: HashMap<String, BTreeSet<Place>>,
+    suspects: VecDeque<Place>,
+}
+
+impl Owners {
+    /// Notes a write: the state before and the one after.
+    pub(super) fn note(&mut self, place: &Place, before: Option<&Value>, after: Option<&Value>) {
+        let uids = |value: Option<&Value>| -> Vec<String> {
+            value.into_iter().flat_map(object::owners).map(|owner| owner.uid.to_owned()).collect()
+        };
+        let (was, is) = (uids(before), uids(after));
+        if was != is {
+            for uid in &was {
+                if let Some(places) = self.dependents.get_mut(uid) {
+                    places.remove(place);
+                    if places.is_empty() {
+                        self.dependents.remove(uid);
+                    }
+                }
+            }
+            for uid in is {
+                self.dependents.entry(uid).or_default().insert(place.clone());
+            }
+            if after.is_some() {
+                self.suspects.push_back(place.clone());
+            }
+        }
+        match after {
+            Some(after) if before.is_none() => {
+                self.places.insert(object::uid(after).to_owned(), place.clone());
+            }
+            Some(after) if object::is_deleting(after) => self.suspects.push_back(place.clone()),
+            Some(_) => {}
+            None => {
+                let uid = before.map(object::uid).unwrap_or_default();
+                self.places.remove(uid);
+                self.suspects.extend(self.dependents(uid));
+                for owner in was {
+                    self.suspects.extend(self.places.get(&owner).cloned());
+                }
+            }
+        }
+    }
+
+    /// Gives where the object of a uid lies.
+    pub(crate) fn place(&self, uid: &str) -> Option<&Place> {
+        self.places.get(uid)
+    }
+
+    /// Gives the objects that name a uid as an owner.
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
+        self.dependents.get(uid).into_iter().flatten().cloned().collect()
+    }
+
+    /// Asks for another look at an object.
+    pub(crate) fn suspect(&mut self, place: Place) {
+        self.suspects.push_back(place);
+    }
+
+    /// Gives the next object to look at.
+    pub(crate) fn next_suspect(&mut self) -> Option<Place> {
+        self.suspects.pop_front()
+    }
+
+    /// Tells whether there is something to look at.
+    pub(crate) fn has_suspects(&self) -> bool {
+        !self.suspects.is_empty()
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

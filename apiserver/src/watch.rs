@@ -1,0 +1,274 @@
+//! Watches: changes of a collection as a stream of lines.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Sleep, sleep};
+
+use crate::encode::Encoder;
+use crate::read::{ListOptions, Reached, narrow, parse_version, selects};
+use crate::selector::Selector;
+use crate::state::State;
+use crate::status::Status;
+use crate::store::{Change, ChangeKind, Scope, Stored};
+
+/// The kind of one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum EventType {
+    /// An object came, or entered the selection.
+    Added,
+    /// An object changed.
+    Modified,
+    /// An object went, or left the selection.
+    Deleted,
+    /// Only a version.
+    Bookmark,
+    /// A `Status`; the stream ends after it.
+    Error,
+}
+
+impl EventType {
+    /// Gives the word on the wire.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+            Self::Bookmark => "BOOKMARK",
+            Self::Error => "ERROR",
+        }
+    }
+}
+
+/// One event as sent: a line of JSON with its newline.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    /// The line, newline included.
+    pub(crate) bytes: Bytes,
+    /// The event's kind.
+    pub(crate) event: EventType,
+    /// The version of the object in it; 0 for errors.
+    pub(crate) version: u64,
+    /// True for the bookmark that ends the initial events.
+    pub(crate) initial_end: bool,
+}
+
+/// Writes the objects of tables, which need the rows' columns.
+pub(crate) type TableWriter = Box<dyn FnMut(&serde_json::Value, u64) -> Bytes + Send>;
+
+/// What waits to be sent.
+enum Pending {
+    State(Arc<Stored>),
+    Change(Arc<Change>),
+    EndOfState(u64),
+    Error(Box<Status>),
+}
+
+/// The events of one watch; ends when the watch does.
+pub(crate) struct WatchStream {
+    encoder: Encoder,
+    selector: Selector,
+    after: u64,
+    pending: VecDeque<Pending>,
+    feed: Option<mpsc::UnboundedReceiver<Arc<Change>>>,
+    reached: watch::Receiver<u64>,
+    deadline: Pin<Box<Sleep>>,
+    bookmarks: Option<(Pin<Box<Sleep>>, Duration)>,
+    table: Option<TableWriter>,
+}
+
+impl std::fmt::Debug for WatchStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WatchStream")
+            .field("after", &self.after)
+            .field("pending", &self.pending.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a watch is told besides its options.
+pub(crate) struct WatchSetup {
+    /// The encoder.
+    pub(crate) encoder: Encoder,
+    /// The part of the resource in the path.
+    pub(crate) scope: Scope,
+    /// The time between bookmarks.
+    pub(crate) bookmark_period: Duration,
+    /// Whether waiting for the version is over.
+    pub(crate) waited: bool,
+    /// Writes tables where those are asked for.
+    pub(crate) table: Option<TableWriter>,
+}
+
+/// Opens a watch.
+///
+/// # Errors
+/// 500 for a version that is no number; a forgotten one is an event of the stream.
+pub(crate) fn open(
+    state: &mut State,
+    options: &ListOptions,
+    setup: WatchSetup,
+) -> Result<Reached<WatchStream>, Status> {
+    let given = parse_version(&options.version).map_err(Status::internal)?;
+    let WatchSetup { encoder, scope, bookmark_period, waited, table } = setup;
+    let scope = narrow(scope, &options.selector);
+    let storage = encoder.resource.storage.clone();
+    let now = state.store.version();
+    let from_start = options.initial_events.unwrap_or(given.unwrap_or(0) == 0);
+    let mut pending = VecDeque::new();
+    let mut after = now;
+    if from_start {
+        let wanted = given.unwrap_or(0);
+        if wanted > now && !waited {
+            return Ok(Reached::At(wanted));
+        }
+        if wanted > now {
+            pending.push_back(Pending::Error(Box::new(Status::version_too_large(wanted, now))));
+        } else {
+            let prefix = scope.prefix();
+            let state = state.store.scan(&storage, &prefix).filter(|stored| scope.holds(&stored.key));
+            let state = state.filter(|stored| selects(&options.selector, &encoder.served, &stored.value));
+            pending.extend(state.cloned().map(Pending::State));
+            if options.bookmarks {
+                pending.push_back(Pending::EndOfState(now));
+            }
+        }
+    } else if let Some(version) = given.filter(|version| *version > 0) {
+        after = version;
+        match state.store.changes_after(&storage, version) {
+            Ok(changes) => {
+                pending
+                    .extend(changes.into_iter().filter(|c| scope.holds(&c.object.key)).map(Pending::Change));
+            }
+            Err(oldest) => {
+                let message = format!("too old resource version: {version} ({})", oldest.0);
+                pending.push_back(Pending::Error(Box::new(Status::expired(message))));
+            }
+        }
+    }
+    let seconds = options.timeout.unwrap_or_else(|| 1800 + state.pick(1800));
+    let bookmarks = options.bookmarks.then(|| (Box::pin(sleep(bookmark_period)), bookmark_period));
+    Ok(Reached::Now(WatchStream {
+        encoder,
+        selector: options.selector.clone(),
+        after,
+        pending,
+        feed: Some(state.store.follow(&storage, scope)),
+        reached: state.store.reached(),
+        deadline: Box::pin(sleep(Duration::from_secs(seconds))),
+        bookmarks,
+        table,
+    }))
+}
+
+impl WatchStream {
+    fn render(&mut self, pending: Pending) -> Option<Frame> {
+        match pending {
+            Pending::State(stored) => {
+                let object = match &mut self.table {
+                    Some(table) => table(&stored.value, stored.version),
+                    None => self.encoder.object(&stored),
+                };
+                Some(frame(EventType::Added, &object, stored.version))
+            }
+            Pending::Change(change) => self.change(&change),
+            Pending::EndOfState(version) => {
+                self.after = self.after.max(version);
+                Some(Frame { initial_end: true, ..self.bookmark(version, true) })
+            }
+            Pending::Error(status) => {
+                self.feed = None;
+                self.pending.clear();
+                Some(frame(EventType::Error, status.to_value().to_string().as_bytes(), 0))
+            }
+        }
+    }
+
+    fn change(&mut self, change: &Change) -> Option<Frame> {
+        if change.version <= self.after {
+            return None;
+        }
+        self.after = change.version;
+        let fits = |stored: &Arc<Stored>| selects(&self.selector, &self.encoder.served, &stored.value);
+        let before = change.previous.as_ref().is_some_and(fits);
+        let after = change.kind == ChangeKind::Put && fits(&change.object);
+        let event = match (before, after) {
+            (false, false) => return None,
+            (false, true) => EventType::Added,
+            (true, true) => EventType::Modified,
+            (true, false) => EventType::Deleted,
+        };
+        let left = event == EventType::Deleted && change.kind == ChangeKind::Put;
+        if let Some(table) = &mut self.table {
+            let object = match (&change.previous, left) {
+                (Some(previous), true) => table(&previous.value, change.version),
+                _ => table(&change.object.value, change.version),
+            };
+            return Some(frame(event, &object, change.version));
+        }
+        let bytes = self.encoder.change_line(change, event.as_str(), event as u8, left);
+        Some(Frame { bytes, event, version: change.version, initial_end: false })
+    }
+
+    fn bookmark(&mut self, version: u64, initial_end: bool) -> Frame {
+        let value = self.encoder.bookmark(version, initial_end);
+        let object = match &mut self.table {
+            Some(table) => table(&value, version),
+            None => Bytes::from(value.to_string()),
+        };
+        frame(EventType::Bookmark, &object, version)
+    }
+}
+
+fn frame(event: EventType, object: &[u8], version: u64) -> Frame {
+    Frame { bytes: Encoder::line(event.as_str(), object), event, version, initial_end: false }
+}
+
+impl Stream for WatchStream {
+    type Item = Frame;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(pending) = this.pending.pop_front() {
+                match this.render(pending) {
+                    Some(frame) => return Poll::Ready(Some(frame)),
+                    None => continue,
+                }
+            }
+            let Some(feed) = &mut this.feed else { return Poll::Ready(None) };
+            let reached = *this.reached.borrow();
+            match feed.poll_recv(cx) {
+                Poll::Ready(Some(change)) => {
+                    this.pending.push_back(Pending::Change(change));
+                    continue;
+                }
+                Poll::Ready(None) => {
+                    this.feed = None;
+                    continue;
+                }
+                Poll::Pending => {}
+            }
+            if this.deadline.as_mut().poll(cx).is_ready() {
+                this.feed = None;
+                continue;
+            }
+            if let Some((due, period)) = &mut this.bookmarks
+                && due.as_mut().poll(cx).is_ready()
+            {
+                let next = tokio::time::Instant::now() + *period;
+                due.as_mut().reset(next);
+                let version = reached.max(this.after);
+                return Poll::Ready(Some(this.bookmark(version, false)));
+            }
+            return Poll::Pending;
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Bodies: bytes into objects, and the words for what is none.
+
+use http::{HeaderMap, header};
+use serde_json::Value;
+
+use super::{FieldValidation, Target};
+use crate::object;
+use crate::status::Status;
+
+/// Gives the media type of a body, without parameters.
+pub(crate) fn media_type(headers: &HeaderMap) -> &str {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+const ACCEPTED: &str = "the body of the request was in an unknown format - accepted media types include: \
+                        application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
+/// A body, read.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    /// The object, its kind and version filled in.
+    pub(crate) object: Value,
+    /// Fields that are given twice or that nobody knows, as the server words them.
+    pub(crate) complaints: Vec<String>,
+}
+
+/// Reads the body of a create or update.
+///
+/// # Errors
+/// 400, 415 or 422, and 400 for complaints where fields are validated strictly.
+pub(crate) fn decode(
+    target: &Target,
+    headers: &HeaderMap,
+    body: &[u8],
+    validation: FieldValidation,
+) -> Result<Decoded, Status> {
+    let kind = &target.resource.kind;
+    let unrecognized = |why: String| {
+        Status::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why}"))
+    };
+    let (mut object, json): (Value, bool) = match media_type(headers) {
+        "" | "application/json" | "*/*" => {
+            let parsed = serde_json::from_slice(body);
+            (
+                parsed.map_err(|e| {
+                    unrecognized(format!(
+                        "couldn't get version/kind; json parse error: {} ({})",
+                        go_error(&e, body),
+                        shown(body)
+                    ))
+                })?,
+                true,
+            )
+        }
+        "application/yaml" => {
+            let parsed = serde_yaml_ng::from_slice(body);
+            (parsed.map_err(|e| unrecognized(format!("yaml: {e} ({})", hex(body))))?, false)
+        }
+        _ => return Err(Status::unsupported_media_type(ACCEPTED)),
+    };
+    let what = match &object {
+        Value::Object(_) => None,
+        Value::Null => {
+            object = Value::Object(serde_json::Map::new());
+            None
+        }
+        Value::Array(_) => Some("array"),
+        Value::String(_) => Some("string"),
+        Value::Number(_) => Some("number"),
+        Value::Bool(_) => Some("bool"),
+    };
+    if let Some(what) = what {
+        let into = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+        let why = format!("json: cannot unmarshal {what} into Go value of type {into}");
+        return Err(unrecognized(format!(
+            "couldn't get version/kind; json parse error: {why} ({})",
+            hex(body)
+        )));
+    }
+    check_type(target, &mut object, body)?;
+    let mut complaints: Vec<String> = Vec::new();
+    if validation != FieldValidation::Ignore {
+        if json {
+            complaints = target.served.schema.strict_errors(body);
+        } else {
+            let unknown = target.served.schema.unknown_fields(&object);
+            complaints.extend(unknown.into_iter().map(|field| format!("unknown field {field:?}")));
+        }
+    }
+    if validation == FieldValidation::Strict && !complaints.is_empty() {
+        let why = format!("strict decoding error: {}", complaints.join(", "));
+        return Err(Status::bad_request(if target.resource.is_custom() {
+            why
+        } else {
+            format!("{kind} in version {:?} cannot be handled as a {kind}: {why}", target.served.version)
+        }));
+    }
+    Ok(Decoded { object, complaints })
+}
+
+fn check_type(target: &Target, object: &mut Value, body: &[u8]) -> Result<(), Status> {
+    let (kind, expected) = (&target.resource.kind, target.served.api_version());
+    let given_kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    let given_version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
+    if target.resource.is_custom() {
+        if given_kind.is_empty() || given_version.is_empty() {
+            let missing = if given_kind.is_empty() { "Kind" } else { "apiVersion" };
+            let text = String::from_utf8_lossy(body);
+            let why = format!("Object '{missing}' is missing in '{text}' ({})", shown(body));
+            let message = format!("the object provided is unrecognized (must be of type {kind}): {why}");
+            return Err(Status::bad_request(message));
+        }
+        if given_version != expected {
+            return Err(version_mismatch(&given_version, &expected));
+        }
+        if given_kind != *kind {
+            let cause =
+                crate::status::Cause::invalid("kind", &format!("{given_kind:?}"), &format!("must be {kind}"));
+            return Err(Status::invalid(
+                target.resource.group(),
+                &given_kind,
+                object::name(object),
+                &[cause],
+            ));
+        }
+        return Ok(());
+    }
+    let map = object::map_mut(object);
+    if given_kind.is_empty() {
+        map.insert("kind".into(), kind.clone().into());
+    }
+    if given_version.is_empty() {
+        map.insert("apiVersion".into(), expected.clone().into());
+    }
+    let wrong_kind = !given_kind.is_empty() && given_kind != *kind;
+    let wrong_version = !given_version.is_empty() && given_version != expected;
+    if wrong_kind || wrong_version {
+        let shown_kind = if given_kind.is_empty() { kind } else { &given_kind };
+        let shown_version = if given_version.is_empty() { &expected } else { &given_version };
+        let why = format!(
+            "no kind {shown_kind:?} is registered for version {shown_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        );
+        let (_, version) = object::group_version(shown_version);
+        return Err(Status::bad_request(format!(
+            "{shown_kind} in version {version:?} cannot be handled as a {kind}: {why}"
+        )));
+    }
+    Ok(())
+}
+
+/// 400: the body is of another version than the path.
+pub(crate) fn version_mismatch(given: &str, expected: &str) -> Status {
+    Status::bad_request(format!(
+        "the API version in the data ({given}) does not match the expected API version ({expected})"
+    ))
+}
+
+/// Words a JSON error as the server does.
+pub(super) fn go_error(error: &serde_json::Error, body: &[u8]) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".to_owned();
+    }
+    let line_start: usize =
+        body.split_inclusive(|c| *c == b'\n').take(error.line().saturating_sub(1)).map(<[u8]>::len).sum();
+    let at = line_start + error.column().saturating_sub(1);
+    let found = body.get(at).map_or(' ', |c| char::from(*c));
+    let first = body.iter().position(|c| !c.is_ascii_whitespace()) == Some(at);
+    let place =
+        if first || at == 0 { "looking for beginning of value" } else { "after object key:value pair" };
+    let found = if at == 0 || first { found } else { body.get(at).map_or(found, |c| char::from(*c)) };
+    format!("invalid character '{found}' {place}")
+}
+
+fn shown(body: &[u8]) -> String {
+    if body.is_empty() {
+        "<empty>".to_owned()
+    } else {
+        String::from_utf8_lossy(&body[..body.len().min(1024)]).into_owned()
+    }
+}
+
+fn hex(body: &[u8]) -> String {
+    body.iter().take(1024).map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,166 @@
+//! Checks of metadata: names, labels, finalizers, and what a client may not change.
+
+use serde_json::Value;
+
+use super::Target;
+use crate::object;
+use crate::selector::{check_label_key, check_label_value};
+use crate::status::{Cause, Status};
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
+                         and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
+                         validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
+                     start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for \
+                     validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+
+/// Checks that namespace and name of a body fit the path, filling in what is left out.
+///
+/// # Errors
+/// 400, in the server's words.
+pub(super) fn fit_path(target: &Target, object: &mut Value) -> Result<(), Status> {
+    let given = object::namespace(object);
+    if !given.is_empty() && given != target.namespace {
+        let why = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Status::bad_request(why));
+    }
+    if !target.namespace.is_empty() {
+        object::set(object, "namespace", target.namespace.clone());
+    }
+    Ok(())
+}
+
+/// Checks that the name of an update's body is the path's.
+///
+/// # Errors
+/// 400, in the server's words.
+pub(super) fn same_name(target: &Target, object: &Value) -> Result<(), Status> {
+    let given = object::name(object);
+    if given == target.name {
+        return Ok(());
+    }
+    Err(Status::bad_request(if given.is_empty() {
+        format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        )
+    } else {
+        format!("the name of the object ({given}) does not match the name on the URL ({})", target.name)
+    }))
+}
+
+/// Checks name, labels, annotations and finalizers.
+pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let name = object::name(object);
+    if let Some(why) = name_fault(target, name) {
+        causes.push(Cause::invalid("metadata.name", &format!("{name:?}"), &why));
+    }
+    for (key, value) in object::meta(object, "labels").and_then(Value::as_object).into_iter().flatten() {
+        if let Err(why) = check_label_key(key) {
+            causes.push(Cause::invalid("metadata.labels", &format!("{key:?}"), &why));
+        }
+        let value = value.as_str().unwrap_or_default();
+        if let Err(why) = check_label_value(value) {
+            causes.push(Cause::invalid("metadata.labels", &format!("{value:?}"), &why));
+        }
+    }
+    for key in
+        object::meta(object, "annotations").and_then(Value::as_object).into_iter().flat_map(|m| m.keys())
+    {
+        if let Err(why) = check_label_key(&key.to_lowercase()) {
+            causes.push(Cause::invalid("metadata.annotations", &format!("{key:?}"), &why));
+        }
+    }
+    for finalizer in object::finalizers(object) {
+        if let Err(why) = check_label_key(finalizer) {
+            causes.push(Cause::invalid("metadata.finalizers", &format!("{finalizer:?}"), &why));
+        }
+    }
+    causes
+}
+
+fn name_fault(target: &Target, name: &str) -> Option<String> {
+    let built_in = target.resource.built_in();
+    if built_in.is_some_and(|row| row.group == "rbac.authorization.k8s.io") {
+        return (name == "." || name == ".." || name.contains(['/', '%']))
+            .then(|| "may not contain '/'".to_owned());
+    }
+    let wants_label = built_in.is_some_and(|row| matches!(row.kind, "Namespace" | "Service"));
+    if wants_label {
+        if name.contains('.') {
+            return Some("must not contain dots".to_owned());
+        }
+        if name.len() > 63 {
+            return Some("must be no more than 63 bytes".to_owned());
+        }
+        return (!is_dns_label(name)).then(|| LABEL.to_owned());
+    }
+    if name.len() > 253 {
+        return Some("must be no more than 253 bytes".to_owned());
+    }
+    (!name.split('.').all(is_dns_label)).then(|| SUBDOMAIN.to_owned())
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let inner = |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(inner)
+        && bytes.last().is_some_and(inner)
+        && bytes.iter().all(|c| inner(c) || *c == b'-')
+}
+
+/// Carries what is the server's from the live object, and says what a client may not change.
+pub(super) fn keep_server_fields(live: &Value, new: &mut Value, from_patch: bool) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let given = object::text(new, "deletionTimestamp").to_owned();
+    if !given.is_empty() && given != object::text(live, "deletionTimestamp") {
+        let cause = Cause::invalid("metadata.deletionTimestamp", &format!("{given:?}"), "field is immutable");
+        causes.push(cause);
+    }
+    let uid = object::uid(new).to_owned();
+    if from_patch && !uid.is_empty() && uid != object::uid(live) {
+        causes.push(Cause::invalid("metadata.uid", &format!("{uid:?}"), "field is immutable"));
+    }
+    if object::is_deleting(live) {
+        let held = object::finalizers(live);
+        let added: Vec<String> = object::finalizers(new)
+            .into_iter()
+            .filter(|f| !held.contains(f))
+            .map(|f| format!("{f:?}"))
+            .collect();
+        if !added.is_empty() {
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            );
+            causes.push(Cause::forbidden("metadata.finalizers", &why));
+        }
+    }
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "selfLink",
+        "generateName",
+    ] {
+        object::carry(live, new, field);
+    }
+    causes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // wire 206
+    #[test]
+    fn dns_labels_are_lower_case_and_bounded_by_letters() {
+        assert!(is_dns_label("a-1"));
+        for bad in ["", "-a", "a-", "A", "a_b"] {
+            assert!(!is_dns_label(bad), "{bad}");
+        }
+    }
+}

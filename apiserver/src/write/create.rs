@@ -1,0 +1,153 @@
+//! Create: what a client gives and what the server fills in.
+
+use http::HeaderMap;
+use serde_json::{Value, json};
+
+use super::body::decode;
+use super::{Keep, Shown, Target, WriteOptions, Written, check};
+use crate::apply::{UpdateInput, track_update};
+use crate::kinds::{Generation, Reach, prepare};
+use crate::object;
+use crate::state::State;
+use crate::status::{Cause, Status};
+
+/// Creates an object from a request's body.
+///
+/// # Errors
+/// What the body, the namespace or an object of the same name deserve.
+pub(crate) fn create(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Written, Status> {
+    let decoded = decode(target, headers, body, options.validation)?;
+    let mut object = decoded.object;
+    check::fit_path(target, &mut object)?;
+    let version = object::text(&object, "resourceVersion");
+    if !version.is_empty() && version != "0" {
+        return Err(Status::internal("resourceVersion should not be set on objects to be created"));
+    }
+    if object::name(&object).is_empty() {
+        let prefix = object::text(&object, "generateName");
+        if prefix.is_empty() {
+            let why = "name or generateName is required";
+            return Err(target.invalid("", &[Cause::required("metadata.name", why)]));
+        }
+        let prefix: String = prefix.chars().take(58).collect();
+        let name = format!("{prefix}{}", state.make_suffix());
+        object::set(&mut object, "name", name);
+    }
+    let name = object::name(&object).to_owned();
+    let target = &Target { name, ..target.clone() };
+    let mut written = insert(state, target, options, object, Tracking::Update)?;
+    written.warnings = decoded.complaints;
+    Ok(written)
+}
+
+/// Who tracks the fields of a new object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tracking {
+    /// An update by the manager.
+    Update,
+    /// The apply that made the object has tracked them.
+    Done,
+}
+
+/// Fills in, checks and stores a new object; its name and namespace are decided.
+pub(super) fn insert(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    mut object: Value,
+    tracking: Tracking,
+) -> Result<Written, Status> {
+    let (resource, served) = (&target.resource, &target.served);
+    if resource.reach == Reach::Namespaced {
+        namespace_takes(state, target)?;
+    }
+    for field in [
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "resourceVersion",
+        "uid",
+    ] {
+        object::remove(&mut object, field);
+    }
+    if tracking == Tracking::Update {
+        object::remove(&mut object, "managedFields");
+    }
+    if served.offers("status") {
+        object::map_mut(&mut object).remove("status");
+    }
+    let generation = resource.built_in().map(|row| row.generation);
+    if generation != Some(Generation::None) {
+        object::set(&mut object, "generation", 1);
+    }
+    prepare::for_create(resource, &mut object);
+    served.schema.prune(&mut object);
+    served.schema.default(&mut object);
+    prepare::defaults(resource, &mut object);
+    object::tidy(&mut object);
+    let mut causes = check::metadata(target, &object);
+    causes.extend(served.schema.validate(&object, None).into_iter().map(Cause::from));
+    causes.extend(prepare::faults(resource, &object));
+    if !causes.is_empty() {
+        return Err(target.invalid(&target.name, &causes));
+    }
+    let now = state.clock.seconds();
+    if tracking == Tracking::Update {
+        track_update(UpdateInput {
+            live: None,
+            new: &mut object,
+            manager: &options.manager,
+            subresource: None,
+            api_version: &served.api_version(),
+            schema: &served.schema,
+            ignored: if served.offers("status") { &["status"] } else { &[] },
+            now: &now,
+        });
+    }
+    let key = target.key();
+    if let Some(there) = state.store.get(&resource.storage, &key) {
+        let mut status = Status::already_exists(resource.group(), resource.plural(), &target.name);
+        if object::is_deleting(&there.value) {
+            status.message = format!("object is being deleted: {}", status.message);
+        }
+        return Err(status);
+    }
+    let uid = state.make_uid();
+    object::set(&mut object, "uid", uid);
+    object::set(&mut object, "creationTimestamp", now);
+    let object = served.unshow(object, resource.storage_version());
+    if options.keep == Keep::DryRun {
+        return Ok(Written::created(Shown::Unstored(object)));
+    }
+    let stored = state.store.put(&resource.storage, &key, object);
+    state.unsettled = true;
+    Ok(Written::created(Shown::Stored(stored)))
+}
+
+fn namespace_takes(state: &State, target: &Target) -> Result<(), Status> {
+    let namespaces = crate::store::ResourceId::new("", "namespaces");
+    let Some(namespace) = state.store.get(&namespaces, &target.namespace) else {
+        return Err(Status::not_found("", "namespaces", &target.namespace));
+    };
+    if !object::is_deleting(&namespace.value) {
+        return Ok(());
+    }
+    let why = format!(
+        "unable to create new content in namespace {} because it is being terminated",
+        target.namespace
+    );
+    let mut status = Status::forbidden(target.resource.group(), target.resource.plural(), &target.name, &why);
+    if let Some(details) = &mut status.details {
+        let message = format!("namespace {} is being terminated", target.namespace);
+        details["causes"] =
+            json!([{"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}]);
+    }
+    Err(status)
+}

@@ -1,0 +1,127 @@
+//! Scale: the number of replicas as an object of its own.
+
+use http::HeaderMap;
+use serde_json::{Value, json};
+
+use super::update::{Source, replace};
+use super::{Shown, Target, WriteOptions, Written};
+use crate::kinds::ScalePaths;
+use crate::object;
+use crate::state::State;
+use crate::status::{Cause, Status};
+
+fn paths(target: &Target) -> Result<&ScalePaths, Status> {
+    target.served.scale.as_ref().ok_or_else(Status::no_such_resource)
+}
+
+fn live(state: &State, target: &Target) -> Result<Value, Status> {
+    let stored =
+        state.store.get(&target.resource.storage, &target.key()).ok_or_else(|| target.not_found())?;
+    Ok(target.served.show(&stored.value).into_owned())
+}
+
+fn scale_of(parent: &Value, paths: &ScalePaths) -> Value {
+    let number = |path: &str| object::at(parent, path).and_then(Value::as_i64).unwrap_or(0);
+    let mut metadata = json!({});
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object::meta(parent, field) {
+            metadata[field] = value.clone();
+        }
+    }
+    let mut status = json!({"replicas": number(&paths.status)});
+    if let Some(selector) = selector_text(parent, paths) {
+        status["selector"] = selector.into();
+    }
+    json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+        "spec": {"replicas": number(&paths.spec)}, "status": status,
+    })
+}
+
+fn selector_text(parent: &Value, paths: &ScalePaths) -> Option<String> {
+    if let Some(text) =
+        object::at(parent, &paths.selector).and_then(Value::as_str).filter(|_| !paths.selector.is_empty())
+    {
+        return Some(text.to_owned());
+    }
+    let labels = object::at(parent, "spec.selector.matchLabels")?.as_object()?;
+    let pairs: Vec<String> =
+        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    Some(pairs.join(","))
+}
+
+/// Reads the scale of an object.
+///
+/// # Errors
+/// 404, or 500 where the object has no number of replicas.
+pub(crate) fn get_scale(state: &State, target: &Target) -> Result<Value, Status> {
+    let (parent, paths) = (live(state, target)?, paths(target)?);
+    if object::at(&parent, &paths.spec).is_none() {
+        let why = format!("the spec replicas field \".{}\" does not exist", paths.spec);
+        let status = Status::new(500, Some("InternalError"), format!("Internal error occurred: {why}"));
+        return Err(status.with_details(json!({"causes": [{"message": why}]})));
+    }
+    Ok(scale_of(&parent, paths))
+}
+
+/// Replaces the scale of an object.
+///
+/// # Errors
+/// As for any update.
+pub(crate) fn put_scale(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    body: &[u8],
+) -> Result<Written, Status> {
+    let scale: Value = serde_json::from_slice(body).map_err(|e| Status::bad_request(e.to_string()))?;
+    set_scale(state, target, options, &scale)
+}
+
+/// Patches the scale of an object.
+///
+/// # Errors
+/// As for any patch.
+pub(crate) fn patch_scale(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Written, Status> {
+    let parent = live(state, target)?;
+    let mut scale = scale_of(&parent, paths(target)?);
+    super::patching::change(target, headers, body, &mut scale)?;
+    set_scale(state, target, options, &scale)
+}
+
+fn set_scale(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    scale: &Value,
+) -> Result<Written, Status> {
+    let mut parent = live(state, target)?;
+    let paths = paths(target)?.clone();
+    let wanted = object::at(scale, "spec.replicas").and_then(Value::as_i64).unwrap_or(0);
+    if wanted < 0 {
+        let cause =
+            Cause::invalid("spec.replicas", &wanted.to_string(), "must be greater than or equal to 0");
+        return Err(Status::invalid("autoscaling", "Scale", &target.name, &[cause]));
+    }
+    let given = object::text(scale, "resourceVersion");
+    if !given.is_empty() && given != object::text(&parent, "resourceVersion") {
+        return Err(target.stale());
+    }
+    let mut at = &mut parent;
+    for part in paths.spec.split('.').filter(|part| !part.is_empty()) {
+        at = object::map_mut(at).entry(part).or_insert(Value::Null);
+    }
+    *at = wanted.into();
+    let written = replace(state, target, options, parent, Source::Patch)?;
+    let shown = match &written.shown {
+        Shown::Stored(stored) => target.served.show(&stored.value).into_owned(),
+        Shown::Unstored(value) | Shown::Other(value) => value.clone(),
+    };
+    Ok(Written { shown: Shown::Other(scale_of(&shown, &paths)), ..written })
+}

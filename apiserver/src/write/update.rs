@@ -1,0 +1,261 @@
+//! Update: PUT, and what every change of a living object has in common.
+
+use http::HeaderMap;
+use serde_json::Value;
+
+use super::body::decode;
+use super::create::{Tracking, insert};
+use super::{Keep, Shown, Target, WriteOptions, Written, check};
+use crate::apply::{UpdateInput, track_update};
+use crate::kinds::prepare::Hold;
+use crate::kinds::{Generation, OnPut, Served, prepare};
+use crate::object;
+use crate::state::State;
+use crate::status::{Cause, Status};
+
+/// Where a new state comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A whole object by PUT.
+    Put,
+    /// A patch of the live object.
+    Patch,
+    /// An apply, which has tracked its fields itself.
+    Apply,
+}
+
+/// Replaces an object from a request's body.
+///
+/// # Errors
+/// What the body, a stale version or an absent object deserve.
+pub(crate) fn put(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Written, Status> {
+    let decoded = decode(target, headers, body, options.validation)?;
+    let mut object = decoded.object;
+    check::fit_path(target, &mut object)?;
+    check::same_name(target, &object)?;
+    let there = state.store.get(&target.resource.storage, &target.key()).is_some();
+    let on_put = target.resource.built_in().map_or(OnPut::Lax, |row| row.on_put);
+    let mut written = if !there && on_put != OnPut::Lax && target.subresource.is_empty() {
+        insert(state, target, options, object, Tracking::Update)?
+    } else {
+        replace(state, target, options, object, Source::Put)?
+    };
+    written.warnings = decoded.complaints;
+    Ok(written)
+}
+
+/// Makes `new` the object's state, as far as the rules allow; `new` is in the target's version.
+pub(super) fn replace(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    mut new: Value,
+    source: Source,
+) -> Result<Written, Status> {
+    let (resource, served) = (&target.resource, &target.served);
+    let live =
+        state.store.get(&resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())?;
+    let shown = served.show(&live.value);
+    check_version(target, &live.value, &mut new, source)?;
+    let uid = object::uid(&new);
+    if source == Source::Put && !uid.is_empty() && uid != object::uid(&live.value) {
+        return Err(other_uid(target, uid, object::uid(&live.value)));
+    }
+    let given_deletion = object::text(&new, "deletionTimestamp").to_owned();
+    let mut causes = check::keep_server_fields(&live.value, &mut new, source != Source::Put);
+    causes.retain(|cause| cause.field != "metadata.deletionTimestamp" || !given_deletion.is_empty());
+    keep_other_parts(target, &shown, &mut new);
+    if target.subresource.is_empty() {
+        prepare::for_update(resource, &shown, &mut new);
+    }
+    served.schema.prune(&mut new);
+    served.schema.default(&mut new);
+    prepare::defaults(resource, &mut new);
+    object::tidy(&mut new);
+    causes.extend(
+        check::metadata(target, &new)
+            .into_iter()
+            .filter(|_| object::meta(&new, "labels") != object::meta(&shown, "labels")),
+    );
+    causes.extend(served.schema.validate(&new, Some(&shown)).into_iter().map(Cause::from));
+    causes.extend(prepare::update_faults(resource, &shown, &new));
+    if !causes.is_empty() {
+        return Err(target.invalid(&target.name, &causes));
+    }
+    let writes_spec = matches!(target.subresource.as_str(), "" | "scale");
+    if writes_spec && spec_changed(resource.built_in().map(|row| row.generation), served, &shown, &new) {
+        let generation = object::meta(&live.value, "generation").and_then(Value::as_i64).unwrap_or(0);
+        object::set(&mut new, "generation", generation + 1);
+    }
+    if source != Source::Apply {
+        let now = state.clock.seconds();
+        track_update(UpdateInput {
+            live: Some(&shown),
+            new: &mut new,
+            manager: &options.manager,
+            subresource: target.managed_subresource(),
+            api_version: &served.api_version(),
+            schema: &served.schema,
+            ignored: if target.subresource.is_empty() && served.offers("status") { &["status"] } else { &[] },
+            now: &now,
+        });
+    }
+    object::carry(&shown, &mut new, "resourceVersion");
+    if same(&shown, &new) {
+        return Ok(Written::ok(Shown::Stored(live)));
+    }
+    let released = object::is_deleting(&new) && object::finalizers(&new).is_empty();
+    let was_held = !object::finalizers(&live.value).is_empty();
+    let grace_over =
+        object::meta(&new, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0;
+    let held = prepare::holds_itself(resource, &new);
+    let new = served.unshow(new, resource.storage_version());
+    if options.keep == Keep::DryRun {
+        return Ok(Written::ok(Shown::Unstored(new)));
+    }
+    state.unsettled = true;
+    let let_go = match held {
+        Hold::None => was_held && grace_over,
+        Hold::Held => false,
+        Hold::Released => true,
+    };
+    if released && let_go {
+        state.store.delete(&resource.storage, &target.key());
+        return Ok(Written::ok(Shown::Unstored(new)));
+    }
+    let stored = state.store.put(&resource.storage, &target.key(), new);
+    Ok(Written::ok(Shown::Stored(stored)))
+}
+
+/// Checks the version a write was computed from.
+fn check_version(target: &Target, live: &Value, new: &mut Value, source: Source) -> Result<(), Status> {
+    let given = object::text(new, "resourceVersion").to_owned();
+    if given.is_empty() || given == "0" {
+        let wanted = match target.resource.built_in() {
+            None => true,
+            Some(row) => row.on_put == OnPut::CreatesAndWantsVersion,
+        };
+        if source == Source::Put && wanted {
+            let cause = Cause::invalid("metadata.resourceVersion", "0", "must be specified for an update");
+            let (group, plural) = (target.resource.group(), target.resource.plural());
+            return Err(Status::invalid(group, plural, &target.name, &[cause]));
+        }
+        object::carry(live, new, "resourceVersion");
+        return Ok(());
+    }
+    if !given.bytes().all(|c| c.is_ascii_digit()) {
+        return Err(Status::internal(format!("strconv.ParseUint: parsing {given:?}: invalid syntax")));
+    }
+    if given != object::text(live, "resourceVersion") {
+        return Err(target.stale());
+    }
+    Ok(())
+}
+
+fn other_uid(target: &Target, given: &str, there: &str) -> Status {
+    let (group, plural) = (target.resource.group(), target.resource.plural());
+    let path = if target.resource.is_custom() { format!("{group}/{plural}") } else { plural.to_owned() };
+    let key = format!("/registry/{path}/{}", target.key());
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
+         UID in precondition: {given}, UID in object meta: {there}"
+    );
+    Status::conflict(group, plural, &target.name, &why)
+}
+
+/// Keeps what this endpoint does not write: the status, or all but the status.
+fn keep_other_parts(target: &Target, shown: &Value, new: &mut Value) {
+    match target.subresource.as_str() {
+        "" if target.served.offers("status") => object::carry_top(shown, new, "status"),
+        "status" => {
+            let status = new.get("status").cloned();
+            let managed = object::meta(new, "managedFields").cloned();
+            let version = object::meta(new, "resourceVersion").cloned();
+            *new = shown.clone();
+            match status {
+                Some(status) => drop(object::map_mut(new).insert("status".into(), status)),
+                None => drop(object::map_mut(new).remove("status")),
+            }
+            if let Some(managed) = managed {
+                object::set(new, "managedFields", managed);
+            }
+            if let Some(version) = version {
+                object::set(new, "resourceVersion", version);
+            }
+        }
+        "finalize" => {
+            let finalizers = object::at(new, "spec.finalizers").cloned();
+            let managed = object::meta(new, "managedFields").cloned();
+            *new = shown.clone();
+            let spec = object::child_mut(object::map_mut(new), "spec");
+            match finalizers.filter(|list| list.as_array().is_some_and(|list| !list.is_empty())) {
+                Some(list) => drop(spec.insert("finalizers".into(), list)),
+                None => drop(spec.remove("finalizers")),
+            }
+            if let Some(managed) = managed {
+                object::set(new, "managedFields", managed);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn spec_changed(rule: Option<Generation>, served: &Served, before: &Value, after: &Value) -> bool {
+    match rule {
+        Some(Generation::None) => false,
+        Some(Generation::Spec) => before.get("spec") != after.get("spec"),
+        Some(Generation::SpecAndAnnotations) => {
+            before.get("spec") != after.get("spec")
+                || object::meta(before, "annotations") != object::meta(after, "annotations")
+        }
+        None => {
+            let counts = |key: &str| {
+                !matches!(key, "metadata" | "apiVersion" | "kind")
+                    && !(key == "status" && served.offers("status"))
+            };
+            let keys = |value: &Value| -> Vec<String> {
+                value
+                    .as_object()
+                    .into_iter()
+                    .flat_map(|map| map.keys())
+                    .filter(|key| counts(key))
+                    .cloned()
+                    .collect()
+            };
+            let mut all = keys(before);
+            all.extend(keys(after));
+            all.iter().any(|key| before.get(key) != after.get(key))
+        }
+    }
+}
+
+/// Tells whether two states are equal but for the times of managed fields.
+fn same(before: &Value, after: &Value) -> bool {
+    if before == after {
+        return true;
+    }
+    let strip = |value: &Value| {
+        let mut value = value.clone();
+        let list =
+            value.get_mut("metadata").and_then(|m| m.get_mut("managedFields")).and_then(Value::as_array_mut);
+        for entry in list.into_iter().flatten().filter_map(Value::as_object_mut) {
+            entry.remove("time");
+        }
+        value
+    };
+    let bare = |value: &Value| {
+        let mut value = value.clone();
+        object::remove(&mut value, "managedFields");
+        value
+    };
+    if bare(before) != bare(after) {
+        return false;
+    }
+    strip(before) == strip(after)
+}

@@ -1,0 +1,7 @@
+//! What the examples share: a place to run, which is the embedded API server or a real cluster.
+
+mod place;
+mod cuts;
+
+pub use cuts::{CutLayer, Cuts};
+pub use place::Place;

@@ -1,0 +1,80 @@
+//! Where an example runs: on an API server inside the process, or on the cluster of `KUBECONFIG`.
+
+use std::{fmt, io, path::PathBuf};
+
+use anyhow::Context as _;
+use kube::{Client, Config, client::ClientBuilder};
+use watchkeeper_apiserver::{ApiServer, OverHttp};
+
+use crate::{CutLayer, Cuts};
+
+/// An API server to run against, and a client whose watches can be cut.
+pub struct Place {
+    /// Talks to the server.
+    pub client: Client,
+    /// Cuts the client's watches.
+    pub cuts: Cuts,
+    /// What to type to join in, where the server is the embedded one.
+    pub kubeconfig: Option<PathBuf>,
+    server: Option<ApiServer<OverHttp>>,
+}
+
+impl Place {
+    /// Starts an embedded API server on a free port of the loopback interface.
+    ///
+    /// # Errors
+    /// The port can't be bound, or the kubeconfig can't be written.
+    pub async fn embedded() -> anyhow::Result<Self> {
+        let server = ApiServer::http().start().await?;
+        let kubeconfig = std::env::temp_dir().join(format!("watchkeeper-{}.kubeconfig", std::process::id()));
+        write_private(&kubeconfig, &server.kubeconfig_yaml())?;
+        let config = Config::from_custom_kubeconfig(server.kubeconfig(), &Default::default()).await?;
+        let (client, cuts) = client(config)?;
+        Ok(Self { client, cuts, kubeconfig: Some(kubeconfig), server: Some(server) })
+    }
+
+    /// Takes the current context of `KUBECONFIG`.
+    ///
+    /// # Errors
+    /// There is none, or it can't be used.
+    pub async fn cluster() -> anyhow::Result<Self> {
+        let config = Config::infer().await.context("no cluster: set KUBECONFIG")?;
+        let (client, cuts) = client(config)?;
+        Ok(Self { client, cuts, kubeconfig: None, server: None })
+    }
+
+    /// Tells whether the server is inside this process.
+    pub fn is_embedded(&self) -> bool {
+        self.server.is_some()
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("kubeconfig", &self.kubeconfig).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(kubeconfig) = &self.kubeconfig {
+            // Whoever removed it before us did the same thing.
+            let _ = std::fs::remove_file(kubeconfig);
+        }
+    }
+}
+
+/// Builds a client without hidden retries, and with watches that can be cut.
+fn client(mut config: Config) -> anyhow::Result<(Client, Cuts)> {
+    config.default_retry = false;
+    let cuts = Cuts::default();
+    let client = ClientBuilder::try_from(config)?.with_layer(&CutLayer::new(cuts.clone())).build();
+    Ok((client, cuts))
+}
+
+/// Writes a file that nobody else may read: it holds a token.
+fn write_private(path: &std::path::Path, text: &str) -> io::Result<()> {
+    use std::{io::Write, os::unix::fs::OpenOptionsExt};
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(text.as_bytes())
+}

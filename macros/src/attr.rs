@@ -1,0 +1,222 @@
+//! The attributes' syntax: `#[informer(...)]` strictly, `#[kube(...)]` leniently.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use syn::{
+    Attribute, Expr, ExprLit, Lit, LitBool, LitStr, Meta, Path, Token,
+    ext::IdentExt,
+    meta::ParseNestedMeta,
+    parenthesized,
+    token::{Bracket, Paren},
+};
+
+/// Collects mistakes, each with its own span.
+#[derive(Default)]
+pub(crate) struct Mistakes(Option<syn::Error>);
+
+impl Mistakes {
+    /// Adds a mistake.
+    pub(crate) fn add(&mut self, mistake: syn::Error) {
+        match &mut self.0 {
+            Some(error) => error.combine(mistake),
+            None => self.0 = Some(mistake),
+        }
+    }
+
+    /// Returns all mistakes as one error, if there are any.
+    pub(crate) fn into_error(self) -> Option<syn::Error> {
+        self.0
+    }
+
+    fn check(&mut self, result: syn::Result<()>) {
+        if let Err(mistake) = result {
+            self.add(mistake);
+        }
+    }
+}
+
+/// What `#[kube(...)]` says that matters here.
+pub(crate) struct Kube {
+    /// The root type's name: `root`, else `kind`; absent where `CustomResource` reports that it is missing.
+    pub(crate) root: Option<Ident>,
+    /// Whether `namespaced` is set.
+    pub(crate) scope: Scope,
+}
+
+/// Says whether objects live in namespaces, as far as attributes tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// `#[kube(namespaced)]`.
+    Namespaced,
+    /// `#[kube(...)]` without it.
+    Cluster,
+    /// A hand-written root: only its `kube::Resource` knows.
+    Untold,
+}
+
+/// Reads all `#[kube(...)]` of a struct; `None` where there is none.
+///
+/// Other keys are skipped, and so is what can't be read: `CustomResource` reports it at the same token.
+pub(crate) fn kube(attributes: &[Attribute]) -> Option<Kube> {
+    let (mut root, mut kind, mut scope) = (None, None, Scope::Cluster);
+    let mut found = false;
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("kube")) {
+        found = true;
+        let outcome = attribute.parse_nested_meta(|meta| {
+            if meta.path.is_ident("root") {
+                root = type_name(&meta)?;
+            } else if meta.path.is_ident("kind") {
+                kind = type_name(&meta)?;
+            } else if meta.path.is_ident("namespaced") {
+                scope = flag(&meta)?;
+            } else {
+                skip(&meta)?;
+            }
+            Ok(())
+        });
+        if outcome.is_err() {
+            return Some(Kube { root: None, scope });
+        }
+    }
+    found.then(|| Kube { root: root.or(kind), scope })
+}
+
+/// Takes the name of a type from `key = "Name"`, with the literal's span; `None` if it is no identifier.
+fn type_name(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<Ident>> {
+    let literal: LitStr = meta.value()?.parse()?;
+    Ok(literal.parse().ok())
+}
+
+fn flag(meta: &ParseNestedMeta<'_>) -> syn::Result<Scope> {
+    let set = match meta.input.peek(Token![=]) {
+        true => meta.value()?.parse::<LitBool>()?.value,
+        false => true,
+    };
+    Ok(if set { Scope::Namespaced } else { Scope::Cluster })
+}
+
+fn skip(meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
+    if meta.input.peek(Token![=]) {
+        meta.value()?.parse::<Expr>()?;
+    } else if meta.input.peek(Paren) {
+        let content;
+        parenthesized!(content in meta.input);
+        content.parse::<TokenStream>()?;
+    }
+    Ok(())
+}
+
+/// What `#[informer(...)]` says on the struct.
+#[derive(Default)]
+pub(crate) struct OnStruct {
+    /// Where `watchkeeper` is found.
+    pub(crate) runtime: Option<Path>,
+}
+
+/// Reads all `#[informer(...)]` of a struct.
+pub(crate) fn on_struct(attributes: &[Attribute], mistakes: &mut Mistakes) -> OnStruct {
+    let mut read = OnStruct::default();
+    for_each_key(attributes, mistakes, |meta| {
+        if meta.path.is_ident("crate") {
+            if read.runtime.is_some() {
+                return Err(meta.error("`crate` is given twice: keep one"));
+            }
+            read.runtime = Some(path(&meta)?);
+            return Ok(());
+        }
+        if meta.path.is_ident("index") {
+            return Err(meta.error(
+                "an index belongs to a field: write `#[informer(index)]` above the field whose value is looked up",
+            ));
+        }
+        Err(meta.error(unknown(
+            &meta,
+            "on a struct it takes `crate = path`, on a field `index` or `index = \"name\"`",
+        )))
+    });
+    read
+}
+
+/// `index`, or `index = "name"`, on a field.
+pub(crate) struct IndexKey {
+    /// Where `index` stands.
+    pub(crate) span: Span,
+    /// The look-up's name, if it was given.
+    pub(crate) name: Option<LitStr>,
+}
+
+/// Reads all `#[informer(...)]` of a field.
+pub(crate) fn on_field(attributes: &[Attribute], mistakes: &mut Mistakes) -> Option<IndexKey> {
+    let mut index = None;
+    for_each_key(attributes, mistakes, |meta| {
+        if meta.path.is_ident("index") {
+            if index.is_some() {
+                return Err(meta.error("a field has one index: keep one `index`"));
+            }
+            index = Some(index_key(&meta)?);
+            return Ok(());
+        }
+        if meta.path.is_ident("crate") {
+            return Err(
+                meta.error("`crate` belongs to the struct: write `#[informer(crate = path)]` above it")
+            );
+        }
+        Err(meta
+            .error(unknown(&meta, "a field takes `index` or `index = \"name\"`, a struct `crate = path`")))
+    });
+    index
+}
+
+fn index_key(meta: &ParseNestedMeta<'_>) -> syn::Result<IndexKey> {
+    const REMEDY: &str =
+        "an index is named by a string: write `index = \"by_name\"`, or `index` for `by_<field>`";
+    let span = meta.path.get_ident().map_or_else(Span::call_site, Ident::span);
+    if meta.input.peek(Paren) || meta.input.peek(Bracket) {
+        return Err(meta.input.error(REMEDY));
+    }
+    if !meta.input.peek(Token![=]) {
+        return Ok(IndexKey { span, name: None });
+    }
+    match meta.value()?.parse()? {
+        Expr::Lit(ExprLit { lit: Lit::Str(name), .. }) => Ok(IndexKey { span, name: Some(name) }),
+        other => Err(syn::Error::new_spanned(other, REMEDY)),
+    }
+}
+
+/// Takes a path from `key = path`, or from `key = "path"`.
+fn path(meta: &ParseNestedMeta<'_>) -> syn::Result<Path> {
+    const REMEDY: &str = "`crate` takes a path: write `crate = some::path`";
+    let value = match meta.input.peek(Token![=]) {
+        true => meta.value()?,
+        false => return Err(meta.error(REMEDY)),
+    };
+    if value.peek(LitStr) {
+        let literal: LitStr = value.parse()?;
+        return literal
+            .parse_with(Path::parse_mod_style)
+            .map_err(|_| syn::Error::new(literal.span(), REMEDY));
+    }
+    let at = value.span();
+    Path::parse_mod_style(value).map_err(|_| syn::Error::new(at, REMEDY))
+}
+
+fn unknown(meta: &ParseNestedMeta<'_>, known: &str) -> String {
+    let key = meta.path.segments.last().map(|segment| segment.ident.unraw().to_string()).unwrap_or_default();
+    format!("`informer` knows no `{key}`: {known}")
+}
+
+fn for_each_key(
+    attributes: &[Attribute],
+    mistakes: &mut Mistakes,
+    mut read: impl FnMut(ParseNestedMeta<'_>) -> syn::Result<()>,
+) {
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("informer")) {
+        let outcome = match &attribute.meta {
+            Meta::List(_) => attribute.parse_nested_meta(&mut read),
+            other => Err(syn::Error::new_spanned(
+                other,
+                "`informer` takes its keys in parentheses: write `#[informer(index)]` above a field",
+            )),
+        };
+        mistakes.check(outcome);
+    }
+}

@@ -1,0 +1,291 @@
+//! The tokens: everything is named through `__private` of the runtime, so that nothing need be imported.
+
+#[cfg(test)]
+mod tests;
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::{Attribute, ext::IdentExt, spanned::Spanned};
+
+use crate::{
+    attr::Scope,
+    model::{Index, Layer, Leaf, Model, Place},
+};
+
+/// The names and paths that all parts of one expansion share.
+struct Names<'a> {
+    model: &'a Model,
+    private: TokenStream,
+    informer: Ident,
+    lister: Ident,
+    namespace_lister: Ident,
+}
+
+/// Says where a look-up looks.
+#[derive(Clone, Copy)]
+enum Find {
+    Everywhere,
+    WithinNamespace,
+}
+
+/// Generates everything for one root type.
+pub(crate) fn expand(model: &Model) -> TokenStream {
+    let runtime = &model.runtime;
+    let base = model.root.unraw();
+    let names = Names {
+        model,
+        private: quote! { #runtime::__private },
+        informer: format_ident!("{base}Informer"),
+        lister: format_ident!("{base}Lister"),
+        namespace_lister: format_ident!("{base}NamespaceLister"),
+    };
+    let types = [informer(&names), lister_type(&names), namespace_lister_type(&names)];
+    let keys = model.indexes.iter().filter_map(|index| key_function(&names, index));
+    let impls = [watched(&names), lister_impls(&names), namespace_lister_impls(&names)];
+    let quiet = quiet();
+    quote! {
+        #(#types)*
+        #quiet
+        const _: () = {
+            #(#keys)*
+            #(#impls)*
+        };
+    }
+}
+
+/// Silences what a user could do nothing about: few use all that is generated, and some keep a field's type
+/// more private than the struct.
+fn quiet() -> TokenStream {
+    quote! { #[allow(dead_code, deprecated, non_snake_case, private_interfaces, unreachable_pub)] }
+}
+
+fn informer(Names { model, private, informer, .. }: &Names<'_>) -> TokenStream {
+    let Model { vis, root, .. } = model;
+    let doc = format!("Watches and caches [`{root}`] objects, for any number of handlers and listers.");
+    let (doc, quiet) = (docs(&doc, &[]), quiet());
+    quote! {
+        #doc
+        #quiet
+        #vis type #informer = #private::SharedInformer<#root>;
+    }
+}
+
+fn watched(names: &Names<'_>) -> TokenStream {
+    let Names { model, private, lister, .. } = names;
+    let root = &model.root;
+    let indexes = model.indexes.iter().filter_map(|index| index_definition(names, index));
+    quote! {
+        #[automatically_derived]
+        impl #private::Watched for #root {
+            type Object = Self;
+            type Lister = #lister;
+            type Question = ();
+
+            fn question(&self) {}
+
+            fn kind(_: &()) -> #private::Kind {
+                #private::kind::<Self>()
+            }
+
+            fn indexes() -> #private::Vec<#private::IndexDefinition<Self>> {
+                #private::vec![#(#indexes),*]
+            }
+        }
+    }
+}
+
+fn lister_type(Names { model, private, lister, .. }: &Names<'_>) -> TokenStream {
+    let Model { vis, root, .. } = model;
+    let doc = docs(
+        &format!("Reads cached [`{root}`] objects: a `Lister` with a look-up for each index."),
+        &model.docs,
+    );
+    let quiet = quiet();
+    quote! {
+        #doc
+        #quiet
+        #[derive(#private::Clone, #private::Debug)]
+        #vis struct #lister(#private::Lister<#root>);
+    }
+}
+
+fn namespace_lister_type(names: &Names<'_>) -> TokenStream {
+    let Names { model: Model { vis, root, docs: docs_below, .. }, private, namespace_lister, .. } = names;
+    if !names.has_namespaces() {
+        return TokenStream::new();
+    }
+    let doc = docs(&format!("Reads cached [`{root}`] objects of one namespace."), docs_below);
+    let quiet = quiet();
+    quote! {
+        #doc
+        #quiet
+        #[derive(#private::Clone, #private::Debug)]
+        #vis struct #namespace_lister(#private::NamespaceLister<#root>);
+    }
+}
+
+fn lister_impls(names: &Names<'_>) -> TokenStream {
+    let Names { model: Model { vis, root, indexes, .. }, private, lister, namespace_lister, .. } = names;
+    let newtype = newtype_impls(names, lister, &quote! { #private::Lister<#root> });
+    let narrow = names.has_namespaces().then(|| {
+        quote! {
+            /// Reads one namespace only.
+            #vis fn namespace(&self, namespace: impl #private::Into<#private::Arc<str>>) -> #namespace_lister {
+                #namespace_lister(#private::within::<#root>(&self.0, namespace))
+            }
+        }
+    });
+    let look_ups = indexes.iter().map(|index| look_up(names, Find::Everywhere, index));
+    quote! {
+        #newtype
+        impl #lister {
+            #narrow
+            #(#look_ups)*
+        }
+    }
+}
+
+fn namespace_lister_impls(names: &Names<'_>) -> TokenStream {
+    let Names { model: Model { root, indexes, .. }, private, namespace_lister, .. } = names;
+    if !names.has_namespaces() {
+        return TokenStream::new();
+    }
+    let newtype = newtype_impls(names, namespace_lister, &quote! { #private::NamespaceLister<#root> });
+    let look_ups = indexes.iter().map(|index| look_up(names, Find::WithinNamespace, index));
+    quote! {
+        #newtype
+        impl #namespace_lister {
+            #(#look_ups)*
+        }
+    }
+}
+
+fn newtype_impls(Names { private, .. }: &Names<'_>, outer: &Ident, inner: &TokenStream) -> TokenStream {
+    quote! {
+        #[automatically_derived]
+        impl #private::From<#inner> for #outer {
+            fn from(lister: #inner) -> Self {
+                Self(lister)
+            }
+        }
+
+        #[automatically_derived]
+        impl #private::Deref for #outer {
+            type Target = #inner;
+
+            fn deref(&self) -> &#inner {
+                &self.0
+            }
+        }
+    }
+}
+
+impl Names<'_> {
+    fn has_namespaces(&self) -> bool {
+        self.model.scope != Scope::Cluster
+    }
+}
+
+/// Writes the function that turns a value into an index value, for the index and for its look-up alike.
+fn key_function(Names { private, .. }: &Names<'_>, index: &Index) -> Option<TokenStream> {
+    let name = key_name(index);
+    let argument = argument_type(&index.leaf)?;
+    let body = match &index.leaf {
+        Leaf::Text => quote! { #private::text_value(value) },
+        Leaf::Scalar(_) => quote! { #private::scalar_value(value) },
+        // Spanned so that a type without `Display` is what the error points at.
+        Leaf::Shown(ty) => {
+            let at = Span::call_site().located_at(ty.span());
+            quote_spanned! { at=> #private::shown_value(value) }
+        }
+        Leaf::Refused => return None,
+    };
+    Some(quote! {
+        fn #name(value: #argument) -> #private::IndexValue {
+            #body
+        }
+    })
+}
+
+fn index_definition(Names { model, private, .. }: &Names<'_>, index: &Index) -> Option<TokenStream> {
+    let Index { method, field, layers, leaf, .. } = index;
+    let key = key_name(index);
+    let take = match leaf {
+        Leaf::Text | Leaf::Shown(_) => quote! { values.push(#key(value)); },
+        Leaf::Scalar(_) => quote! { values.push(#key(*value)); },
+        Leaf::Refused => return None,
+    };
+    let walk = layers.iter().rev().fold(take, |inner, layer| match layer {
+        Layer::Each => quote! { for value in value.iter() { #inner } },
+        Layer::Inside => quote! { let value = &**value; #inner },
+    });
+    let value = match model.place {
+        Place::Spec => quote! { &object.spec.#field },
+        Place::Root => quote! { &object.#field },
+    };
+    let name = method.unraw().to_string();
+    Some(quote! {
+        #private::index(#name, |object: &Self| {
+            let mut values = #private::Vec::new();
+            let value = #value;
+            #walk
+            values
+        })
+    })
+}
+
+/// Writes one look-up, which goes through one of the runtime's two functions.
+fn look_up(Names { model, private, .. }: &Names<'_>, find: Find, index: &Index) -> TokenStream {
+    let Index { method, field, leaf, layers, .. } = index;
+    let Model { vis, root, .. } = model;
+    let path = match model.place {
+        Place::Spec => format!("spec.{}", field.unraw()),
+        Place::Root => field.unraw().to_string(),
+    };
+    let relation = if layers.contains(&Layer::Each) { "holds" } else { "is" };
+    let doc = docs(&format!("Looks up the objects whose `{path}` {relation} this."), &index.docs);
+    let objects = quote! { #private::Vec<#private::Arc<#root>> };
+    let Some(argument) = argument_type(leaf) else {
+        return quote! {
+            #doc
+            #vis fn #method<Q>(&self, _: Q) -> #objects {
+                #private::Vec::new()
+            }
+        };
+    };
+    let (name, key) = (method.unraw().to_string(), key_name(index));
+    let find = match find {
+        Find::Everywhere => quote! { by_index },
+        Find::WithinNamespace => quote! { by_index_within },
+    };
+    quote! {
+        #doc
+        #vis fn #method(&self, #field: #argument) -> #objects {
+            #private::#find::<#root>(&self.0, #name, &#key(#field))
+        }
+    }
+}
+
+/// Writes a first line of documentation, and below it what the user wrote.
+fn docs(first: &str, below: &[Attribute]) -> TokenStream {
+    let first = format!(" {first}");
+    let gap = (!below.is_empty()).then(|| quote! { #[doc = ""] });
+    quote! {
+        #[doc = #first]
+        #gap
+        #(#below)*
+    }
+}
+
+fn key_name(index: &Index) -> Ident {
+    format_ident!("value_{}", index.method.unraw())
+}
+
+fn argument_type(leaf: &Leaf) -> Option<TokenStream> {
+    match leaf {
+        Leaf::Text => Some(quote! { &str }),
+        Leaf::Scalar(ty) => Some(quote! { #ty }),
+        Leaf::Shown(ty) => Some(quote! { &#ty }),
+        Leaf::Refused => None,
+    }
+}

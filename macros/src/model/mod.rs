@@ -1,0 +1,230 @@
+//! What is to be generated, checked: every mistake a user can make is found here or in the attributes.
+
+mod shape;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use shape::{Layer, Leaf};
+
+use proc_macro2::{Ident, Span};
+use quote::ToTokens;
+use syn::{
+    Attribute, Data, DataStruct, DeriveInput, Field, Fields, FieldsNamed, Path, Visibility, ext::IdentExt,
+    parse_quote, spanned::Spanned,
+};
+
+use crate::attr::{self, IndexKey, Kube, Mistakes, Scope};
+
+/// Names that a look-up can't have: it would hide what every lister has.
+const TAKEN: [&str; 24] = [
+    "as_ref",
+    "borrow",
+    "by_index",
+    "clone",
+    "deref",
+    "eq",
+    "fmt",
+    "from",
+    "get",
+    "has_index",
+    "into",
+    "is_empty",
+    "len",
+    "list",
+    "list_matching",
+    "lookup",
+    "name",
+    "namespace",
+    "resource_version",
+    "to_owned",
+    "type_id",
+    "unreadable",
+    "unreadable_or_outdated",
+    "wait_for_version",
+];
+
+/// What is generated for one root type.
+#[derive(Debug)]
+pub(crate) struct Model {
+    /// The root type.
+    pub(crate) root: Ident,
+    /// The struct's visibility, and that of all that is generated.
+    pub(crate) vis: Visibility,
+    /// The struct's doc comments.
+    pub(crate) docs: Vec<Attribute>,
+    /// Where the struct's fields are, seen from the root.
+    pub(crate) place: Place,
+    /// Whether objects live in namespaces.
+    pub(crate) scope: Scope,
+    /// Where `watchkeeper` is found.
+    pub(crate) runtime: Path,
+    /// The indexes, in the order of the fields.
+    pub(crate) indexes: Vec<Index>,
+}
+
+/// Says where the struct's fields are, seen from the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Under `.spec`: the struct is the spec.
+    Spec,
+    /// Right there: the struct is the root.
+    Root,
+}
+
+/// One index and its look-up.
+#[derive(Debug)]
+pub(crate) struct Index {
+    /// The look-up's name, which is the index's as well.
+    pub(crate) method: Ident,
+    /// The field.
+    pub(crate) field: Ident,
+    /// What stands around the values, outermost first.
+    pub(crate) layers: Vec<Layer>,
+    /// One value.
+    pub(crate) leaf: Leaf,
+    /// The field's doc comments.
+    pub(crate) docs: Vec<Attribute>,
+}
+
+/// Reads a struct; the model is there whenever the root type's name is known, whatever else is wrong.
+pub(crate) fn read(input: &DeriveInput) -> (Option<Model>, Mistakes) {
+    let mut mistakes = Mistakes::default();
+    let on_struct = attr::on_struct(&input.attrs, &mut mistakes);
+    let fields = named_fields(input, &mut mistakes);
+    refuse_generics(input, &mut mistakes);
+    let indexes = fields.map(|fields| indexes(fields, &mut mistakes)).unwrap_or_default();
+    let model = root(input, fields, &mut mistakes).map(|(root, place, scope)| Model {
+        root,
+        vis: input.vis.clone(),
+        docs: docs(&input.attrs),
+        place,
+        scope,
+        runtime: on_struct.runtime.unwrap_or_else(|| parse_quote!(::watchkeeper)),
+        indexes,
+    });
+    (model, mistakes)
+}
+
+fn named_fields<'a>(input: &'a DeriveInput, mistakes: &mut Mistakes) -> Option<&'a FieldsNamed> {
+    let (what, span) = match &input.data {
+        Data::Struct(DataStruct { fields: Fields::Named(fields), .. }) => return Some(fields),
+        Data::Struct(DataStruct { fields: Fields::Unnamed(fields), .. }) => ("a tuple struct", fields.span()),
+        Data::Struct(DataStruct { fields: Fields::Unit, .. }) => ("a unit struct", input.ident.span()),
+        Data::Enum(data) => ("an enum", data.enum_token.span),
+        Data::Union(data) => ("a union", data.union_token.span),
+    };
+    mistakes.add(syn::Error::new(
+        span,
+        format!(
+            "`Informer` needs a struct with named fields, and this is {what}: make it a field of such a struct, \
+             or leave the derive out and watch `External<Root>`"
+        ),
+    ));
+    None
+}
+
+fn refuse_generics(input: &DeriveInput, mistakes: &mut Mistakes) {
+    if input.generics.params.is_empty() {
+        return;
+    }
+    mistakes.add(syn::Error::new_spanned(
+        &input.generics,
+        "`Informer` can't be derived for a generic struct, since a watch decodes one concrete type: \
+         remove the parameters, or leave the derive out and watch `External<Root>`",
+    ));
+}
+
+/// Finds the root type: named by `#[kube(...)]`, or the struct itself if it has metadata.
+fn root(
+    input: &DeriveInput,
+    fields: Option<&FieldsNamed>,
+    mistakes: &mut Mistakes,
+) -> Option<(Ident, Place, Scope)> {
+    if let Some(Kube { root, scope }) = attr::kube(&input.attrs) {
+        return root.map(|root| (root, Place::Spec, scope));
+    }
+    let fields = fields?;
+    if !fields.named.iter().any(|field| field.ident.as_ref().is_some_and(|name| name == "metadata")) {
+        mistakes.add(syn::Error::new(
+            input.ident.span(),
+            "`Informer` stands on the spec of a custom resource, or on a root type with a field `metadata`: \
+             add `CustomResource` to the derives and `#[kube(group = .., version = .., kind = ..)]` below them",
+        ));
+        return None;
+    }
+    // A generic root can't be named without its arguments.
+    input.generics.params.is_empty().then(|| (input.ident.clone(), Place::Root, Scope::Untold))
+}
+
+fn indexes(fields: &FieldsNamed, mistakes: &mut Mistakes) -> Vec<Index> {
+    let mut indexes: Vec<Index> = Vec::new();
+    for field in &fields.named {
+        let Some(key) = attr::on_field(&field.attrs, mistakes) else { continue };
+        match index(field, &key, &indexes, mistakes) {
+            Ok(index) => indexes.push(index),
+            Err(mistake) => mistakes.add(mistake),
+        }
+    }
+    indexes
+}
+
+fn index(field: &Field, key: &IndexKey, earlier: &[Index], mistakes: &mut Mistakes) -> syn::Result<Index> {
+    let name =
+        field.ident.clone().ok_or_else(|| syn::Error::new(field.span(), "an index needs a named field"))?;
+    let (method, at) = method(&name, key)?;
+    if let Some(other) = earlier.iter().find(|other| other.method == method) {
+        return Err(syn::Error::new(
+            at,
+            format!(
+                "`{method}` already looks up the field `{}`: give this index another name, `index = \"...\"`",
+                other.field
+            ),
+        ));
+    }
+    let (layers, leaf) = shape::read(&field.ty).unwrap_or_else(|mistake| {
+        mistakes.add(mistake);
+        (Vec::new(), Leaf::Refused)
+    });
+    Ok(Index { method, field: name, layers, leaf, docs: docs(&field.attrs) })
+}
+
+/// Names the look-up, and says where a mistake in the name would be.
+fn method(field: &Ident, key: &IndexKey) -> syn::Result<(Ident, Span)> {
+    let Some(literal) = &key.name else {
+        return Ok((Ident::new(&format!("by_{}", field.unraw()), field.span()), key.span));
+    };
+    let (text, at) = (literal.value(), literal.span());
+    if text.is_empty() {
+        return Err(syn::Error::new(
+            at,
+            format!(
+                "an index needs a name: write `index = \"by_name\"`, or `index` for `by_{}`",
+                field.unraw()
+            ),
+        ));
+    }
+    if TAKEN.contains(&text.as_str()) {
+        return Err(syn::Error::new(
+            at,
+            format!(
+                "a look-up `{text}` would hide what every lister has: name it otherwise, such as `by_{text}`"
+            ),
+        ));
+    }
+    let method: Ident = literal.parse().map_err(|_| {
+        syn::Error::new(
+            at,
+            format!(
+                "`{text}` can't name a method: a look-up's name is an identifier, such as `by_{}`",
+                field.unraw()
+            ),
+        )
+    })?;
+    Ok((method, at))
+}
+
+fn docs(attributes: &[Attribute]) -> Vec<Attribute> {
+    // `#[doc(hidden)]` and the like are not comments.
+    let comment = |attribute: &&Attribute| attribute.meta.to_token_stream().to_string().starts_with("doc =");
+    attributes.iter().filter(comment).cloned().collect()
+}

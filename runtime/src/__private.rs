@@ -1,0 +1,110 @@
+//! What the derive's expansion names, and nothing else should: no promise is made for it.
+
+use std::fmt::Display;
+
+pub use std::{
+    clone::Clone,
+    convert::{From, Into},
+    fmt::Debug,
+    ops::Deref,
+    sync::Arc,
+    vec,
+    vec::Vec,
+};
+
+use crate::informer::{TypedScope, typed_kind};
+pub use crate::{
+    informer::{SharedInformer, Watched},
+    object::Kind,
+    store::{IndexDefinition, IndexValue, Lister, NamespaceLister},
+};
+
+/// Bounds what the derive can take as a root type.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not tell its kind",
+    label = "implement `kube::Resource` for it, with `DynamicType = ()`, or derive on its spec beside `CustomResource`"
+)]
+pub trait Root {
+    /// Describes the kind.
+    fn kind() -> Kind;
+}
+
+#[diagnostic::do_not_recommend]
+impl<K> Root for K
+where
+    K: kube::Resource<DynamicType = (), Scope: TypedScope>,
+{
+    fn kind() -> Kind {
+        typed_kind::<K>()
+    }
+}
+
+/// Describes the kind of a root type.
+pub fn kind<K: Root>() -> Kind {
+    K::kind()
+}
+
+/// Bounds what the derive can index by the text that `Display` writes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be an index value: it is neither text, integer nor `bool`, and has no `Display`",
+    label = "implement `Display` for it; equal values must read equal, and others must not"
+)]
+pub trait ShownValue {
+    /// Takes the text as an index value.
+    fn index_value(&self) -> IndexValue;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Display + ?Sized> ShownValue for T {
+    fn index_value(&self) -> IndexValue {
+        IndexValue::display(self)
+    }
+}
+
+/// Makes an index value of text.
+pub fn text_value(text: &str) -> IndexValue {
+    text.into()
+}
+
+/// Makes an index value of an integer or `bool`.
+pub fn scalar_value(scalar: impl Into<IndexValue>) -> IndexValue {
+    scalar.into()
+}
+
+/// Makes an index value of anything with `Display`.
+pub fn shown_value<T: ShownValue + ?Sized>(value: &T) -> IndexValue {
+    value.index_value()
+}
+
+/// Defines an index by a function that always has an answer.
+pub fn index<K: 'static>(name: &'static str, values: fn(&K) -> Vec<IndexValue>) -> IndexDefinition<K> {
+    IndexDefinition::new(name, values)
+}
+
+/// Finds objects by an index.
+///
+/// Bound by [`Watched`] alone: for a root type that is no object, the impl has the only error.
+pub fn by_index<W: Watched>(
+    lister: &Lister<W::Object>,
+    index: &str,
+    value: &IndexValue,
+) -> Vec<Arc<W::Object>> {
+    lister.by_index(index, value)
+}
+
+/// Finds objects of one namespace by an index.
+pub fn by_index_within<W: Watched>(
+    lister: &NamespaceLister<W::Object>,
+    index: &str,
+    value: &IndexValue,
+) -> Vec<Arc<W::Object>> {
+    lister.by_index(index, value)
+}
+
+/// Narrows a lister to one namespace.
+pub fn within<W: Watched>(
+    lister: &Lister<W::Object>,
+    namespace: impl Into<Arc<str>>,
+) -> NamespaceLister<W::Object> {
+    lister.namespace(namespace)
+}

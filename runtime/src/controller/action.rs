@@ -1,0 +1,131 @@
+//! What a reconcile came to.
+
+use std::{error::Error, fmt, time::Duration};
+
+/// Says what happens to a key after a reconcile that did not fail.
+///
+/// A contradiction can't be written: an action is one of waiting for a change, running again after a time, and
+/// backing off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an action does something only when it is returned"]
+pub struct Action(pub(crate) Next);
+
+/// The ways a key goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    AwaitChange,
+    RequeueAfter { after: Duration, jitter: Duration },
+    Backoff { at_least: Duration },
+}
+
+impl Action {
+    /// Done; run again when something changes. Clears the key's failures.
+    pub fn await_change() -> Self {
+        Self(Next::AwaitChange)
+    }
+
+    /// Done; run again after `after`, or sooner if something really changes. Clears the key's failures.
+    ///
+    /// Never early, and never before the controller's rate limit allows: with many objects due at once the
+    /// later ones wait their turn. A resync does not shorten it.
+    pub fn requeue_after(after: Duration) -> Self {
+        Self(Next::RequeueAfter { after, jitter: Duration::ZERO })
+    }
+
+    /// Like [`Action::requeue_after`], later by a random time of up to `jitter`.
+    pub fn requeue_after_with_jitter(after: Duration, jitter: Duration) -> Self {
+        Self(Next::RequeueAfter { after, jitter })
+    }
+
+    /// Not ready yet: run again after a delay that grows with every attempt.
+    ///
+    /// Attempts keep counting: this is no success, but nothing is reported as an error either.
+    pub fn backoff() -> Self {
+        Self(Next::Backoff { at_least: Duration::ZERO })
+    }
+
+    /// Like [`Action::backoff`], and not before `at_least`.
+    pub fn backoff_at_least(at_least: Duration) -> Self {
+        Self(Next::Backoff { at_least })
+    }
+}
+
+/// Says whether a cleanup is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the finalizer goes only when a cleanup says that it is done"]
+pub enum Cleanup {
+    /// Everything is released: the finalizer goes.
+    Done,
+    /// Not yet: the finalizer stays, and cleanup runs again as the action says.
+    Pending(Action),
+}
+
+/// Marks an error that retrying can't mend: it is reported, and the key waits for a change.
+///
+/// `Err(Terminal::new(error).into())` works with every error type that can hold a standard error.
+#[derive(Debug)]
+pub struct Terminal(Cause);
+
+/// What a terminal error wraps: found in the chain also where an error type shows `Terminal` transparently.
+#[derive(Debug)]
+struct Cause(Box<dyn Error + Send + Sync>);
+
+impl Terminal {
+    /// Marks an error as terminal.
+    pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(Cause(error.into()))
+    }
+
+    /// Tells whether an error, or one that caused it, is marked.
+    pub fn is_in(error: &(dyn Error + 'static)) -> bool {
+        chain(error).any(|cause| cause.is::<Cause>())
+    }
+}
+
+impl fmt::Display for Terminal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Terminal {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Cause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// Walks an error and its causes.
+pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let cause = next?;
+        next = cause.source();
+        Some(cause)
+    })
+}
+
+/// Writes an error and its causes in one line, each cause once.
+pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
+    let mut line = String::new();
+    for cause in chain(error) {
+        let text = cause.to_string();
+        match line.is_empty() {
+            true => line = text,
+            false if line.contains(&text) => {}
+            false => line = format!("{line}: {text}"),
+        }
+    }
+    line
+}

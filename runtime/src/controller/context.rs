@@ -1,0 +1,96 @@
+//! What a run knows beside its object: the key, the attempt, and how to write.
+
+use std::{fmt, sync::Arc};
+
+use kube::Resource as _;
+use serde::Serialize;
+
+use crate::{
+    informer::Watched,
+    object::{Kind, ObjectKey},
+    writes::{Apply, Owner, TypedObject, WriteError, Writer, patch_status},
+};
+
+/// Goes with every run of a reconciler; owned and cheap to clone.
+pub struct Context<K: Watched> {
+    run: Arc<Run<K>>,
+}
+
+struct Run<K: Watched> {
+    question: K::Question,
+    key: ObjectKey,
+    object: Option<Arc<K::Object>>,
+    attempt: u32,
+    writer: Arc<Writer>,
+}
+
+impl<K: Watched> Context<K> {
+    pub(crate) fn new(
+        question: K::Question,
+        key: ObjectKey,
+        object: Option<Arc<K::Object>>,
+        attempt: u32,
+        writer: Arc<Writer>,
+    ) -> Self {
+        Self { run: Arc::new(Run { question, key, object, attempt, writer }) }
+    }
+
+    /// Returns the key of the object that is reconciled.
+    pub fn key(&self) -> &ObjectKey {
+        &self.run.key
+    }
+
+    /// Counts the runs of the key since its last success: 1 on a first run.
+    pub fn attempt(&self) -> u32 {
+        self.run.attempt
+    }
+
+    /// Returns the client, for requests that the context has no verb for.
+    ///
+    /// Writes sent through it are not known as the controller's own: they wake the key.
+    pub fn client(&self) -> &kube::Client {
+        self.run.writer.client()
+    }
+
+    /// Applies a child of the reconciled object, server-side, when awaited.
+    ///
+    /// See [`Apply`] for what it sends and what it refuses. The write's version is known as the key's own, so
+    /// that it does not wake it.
+    pub fn apply<C: TypedObject>(&self, child: C) -> Apply<C> {
+        Apply::new(self.run.writer.clone(), self.owner(), child)
+    }
+
+    /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
+    ///
+    /// Sends a merge patch of the difference to `object`, or to this key's later answer for it, to the status
+    /// subresource, carrying that version: another writer's fields stay untouched.
+    ///
+    /// # Errors
+    /// [`WriteError::Conflict`] when what the patch replaces was changed by somebody else: no failure, return
+    /// it (with `?`), and the key runs again at once. [`WriteError::Refused`] with code 404 where the kind has
+    /// no status subresource, or the object is gone.
+    pub async fn patch_status(&self, object: &K::Object, status: impl Serialize) -> Result<(), WriteError> {
+        patch_status(&self.run.writer, &self.run.key, self.kind(), object, &status).await
+    }
+
+    fn kind(&self) -> Kind {
+        K::kind(&self.run.question)
+    }
+
+    fn owner(&self) -> Owner {
+        let uid = self.run.object.as_ref().and_then(|object| object.meta().uid.clone());
+        Owner { kind: self.kind(), key: self.run.key.clone(), uid: uid.unwrap_or_default() }
+    }
+}
+
+impl<K: Watched> Clone for Context<K> {
+    fn clone(&self) -> Self {
+        Self { run: self.run.clone() }
+    }
+}
+
+impl<K: Watched> fmt::Debug for Context<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("key", &self.run.key).field("attempt", &self.run.attempt).finish()
+    }
+}

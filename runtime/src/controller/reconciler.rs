@@ -1,0 +1,73 @@
+//! The trait that users implement.
+
+use std::{error::Error, future::Future, sync::Arc};
+
+use super::{Action, Cleanup, Context};
+use crate::informer::{Deleted, Watched};
+
+/// Brings the world in line with one object.
+///
+/// Level-triggered: it is told which object to look at, never what happened; it may run for no visible reason,
+/// several changes may come as one run, and never do two runs of one object overlap. What it must not miss at
+/// the end of an object's life belongs into [`cleanup`](Self::cleanup), with `Controller::finalizer`.
+///
+/// The semantics are those of Kubernetes controllers (controller-runtime's `Reconciler`), with the outcomes of
+/// [`Action`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not reconcile `{K}`",
+    note = "implement `Reconciler<{K}> for {Self}`: `type Error` and `async fn reconcile(&self, ..)`"
+)]
+pub trait Reconciler<K: Watched>: Send + Sync + 'static {
+    /// What a run can fail with: your own enum, `anyhow::Error` or [`watchkeeper::Error`](crate::Error).
+    type Error: Into<Box<dyn Error + Send + Sync>> + Send;
+
+    /// Runs for an object that is there and not being deleted.
+    ///
+    /// # Errors
+    /// An error is reported, and the key runs again with growing delay; a terminal one waits for a change.
+    fn reconcile(
+        &self,
+        object: Arc<K::Object>,
+        cx: &Context<K>,
+    ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
+
+    /// Runs for an object that is being deleted and holds the controller's finalizer, until it says done.
+    ///
+    /// Never called without `Controller::finalizer`.
+    ///
+    /// # Errors
+    /// As for [`reconcile`](Self::reconcile); the finalizer stays.
+    fn cleanup(
+        &self,
+        object: Arc<K::Object>,
+        cx: &Context<K>,
+    ) -> impl Future<Output = Result<Cleanup, Self::Error>> + Send {
+        let _ = (object, cx);
+        async { Ok(Cleanup::Done) }
+    }
+
+    /// Runs when an object is gone, with what is known of it; by default it does nothing.
+    ///
+    /// Also runs when an object of the same name took its place: first this, then the new object. Best effort:
+    /// deletions that happened while the process was down are not delivered, at most four wait for one key, and
+    /// five failures end one.
+    ///
+    /// # Errors
+    /// An error is reported, and tried again with growing delay.
+    fn deleted(
+        &self,
+        last: Deleted<K::Object>,
+        cx: &Context<K>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        let _ = (last, cx);
+        async { Ok(()) }
+    }
+
+    /// Says whether retrying can't mend an error: it is then reported, and the key waits for a change.
+    ///
+    /// An error that has [`Terminal`](super::Terminal) in its chain is terminal whatever this says.
+    fn is_terminal(error: &Self::Error) -> bool {
+        let _ = error;
+        false
+    }
+}

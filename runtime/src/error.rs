@@ -1,0 +1,51 @@
+//! What running controllers can fail with: the errors of all stages, composed once.
+
+use crate::{
+    controller::{ControllerError, Terminal},
+    informer::NotSynced,
+    writes::WriteError,
+};
+
+/// What watchkeeper can fail with; also fit to be a reconciler's own error type.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No cluster was found to talk to.
+    #[error("no Kubernetes configuration: set KUBECONFIG, or run inside a cluster")]
+    Configuration(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The client could not be built, or a request of the program's own failed.
+    #[error("{0}")]
+    Client(#[from] kube::Error),
+    /// A write was refused, or may not have happened.
+    #[error("{0}")]
+    Write(#[from] WriteError),
+    /// A cache did not sync in time.
+    #[error("{0}")]
+    NotSynced(#[from] NotSynced),
+    /// A controller can't be started as it is configured.
+    #[error("{0}")]
+    Controller(#[from] ControllerError),
+    /// Two controllers of one manager have the same name.
+    #[error("two controllers are named {0}: give one another name with `.named(..)`")]
+    DuplicateController(String),
+    /// A custom resource definition was not accepted.
+    #[error("the definition {name} is not served: {why}")]
+    Definition {
+        /// The CRD's name.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+    /// Signals can't be listened to.
+    #[error("can't listen for SIGINT and SIGTERM")]
+    Signals(#[source] std::io::Error),
+    /// A controller ended by a panic that was to be propagated, or a grace period was too short.
+    #[error("stopped before all was done: {0}")]
+    Stopped(String),
+    /// An error that retrying can't mend.
+    #[error("{0}")]
+    Terminal(#[from] Terminal),
+    /// Anything else.
+    #[error("{0}")]
+    Other(#[source] Box<dyn std::error::Error + Send + Sync>),
+}

@@ -1,0 +1,54 @@
+//! Installing the definition of a custom resource: what an operator does before it starts.
+
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, CustomResourceExt, ResourceExt,
+    api::{Patch, PatchParams},
+};
+
+use super::Manager;
+use crate::error::Error;
+
+/// How long a definition may take until it is served.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+impl Manager {
+    /// Installs, or updates, the definition of a custom resource, and waits until it is served.
+    ///
+    /// A server-side apply as field manager `watchkeeper`: fields that others own stay theirs.
+    ///
+    /// # Errors
+    /// [`Error::Client`] where the server refuses it; [`Error::Definition`] where it is not established within
+    /// 30 s.
+    pub async fn install_crd<K: CustomResourceExt>(&self) -> Result<(), Error> {
+        let definition = K::crd();
+        let name = definition.name_any();
+        let api = Api::<CustomResourceDefinition>::all(self.client.clone());
+        let who = PatchParams::apply("watchkeeper").force();
+        api.patch(&name, &who, &Patch::Apply(&definition)).await?;
+        tokio::time::timeout(PATIENCE, established(&api, &name)).await.unwrap_or_else(|_| {
+            Err(Error::Definition { name, why: format!("not established within {PATIENCE:?}") })
+        })
+    }
+}
+
+async fn established(api: &Api<CustomResourceDefinition>, name: &str) -> Result<(), Error> {
+    loop {
+        let found = api.get(name).await?;
+        let conditions = found.status.and_then(|status| status.conditions).unwrap_or_default();
+        let says =
+            |kind: &str, status: &str| conditions.iter().find(|c| c.type_ == kind && c.status == status);
+        if says("Established", "True").is_some() {
+            return Ok(());
+        }
+        if let Some(refused) = says("NamesAccepted", "False") {
+            let why = refused.message.clone().unwrap_or_default();
+            return Err(Error::Definition { name: name.to_owned(), why });
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}

@@ -1,0 +1,214 @@
+//! The process: one factory of informers, the controllers that share it, start and stop.
+//!
+//! Order of a start: informers, then, controller by controller, workers as soon as the caches that this one
+//! reads have synced. Order of a stop: workers finish what runs, then informers close their watches. SIGTERM and
+//! SIGINT stop; a second signal gives up waiting.
+
+mod client;
+mod install;
+mod running;
+mod signals;
+
+pub use running::Running;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use crate::{
+    controller::{Controller, Plan, Reconciler, Synced},
+    error::Error,
+    informer::{InformerBuilder, SharedInformer, SharedInformerFactory, Watched},
+};
+
+/// How long running reconciles may take to end after a stop.
+const GRACE_PERIOD: Duration = Duration::from_secs(30);
+
+/// Runs controllers over one set of shared informers.
+///
+/// ```no_run
+/// # use watchkeeper::prelude::*;
+/// # use std::sync::Arc;
+/// use k8s_openapi::api::core::v1::ConfigMap;
+///
+/// struct Noted;
+///
+/// impl Reconciler<ConfigMap> for Noted {
+///     type Error = watchkeeper::Error;
+///
+///     async fn reconcile(&self, map: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+///         println!("{}", map.name_any());
+///         Ok(Action::await_change())
+///     }
+/// }
+///
+/// # async fn run() -> Result<(), watchkeeper::Error> {
+/// Manager::infer().await?.controller(Controller::new(Noted)).run().await
+/// # }
+/// ```
+#[must_use = "a manager does something once it is run or spawned"]
+pub struct Manager {
+    client: kube::Client,
+    factory: SharedInformerFactory,
+    asked: Mutex<Vec<Arc<dyn Synced>>>,
+    plans: Vec<Plan>,
+    grace_period: Duration,
+}
+
+impl Manager {
+    /// Works with any client.
+    ///
+    /// A client built by `kube::Client::try_from` hides 429, 503 and 504 behind retries of its own, and has no
+    /// read timeout: set `config.default_retry = false`, or use [`Manager::infer`].
+    pub fn new(client: kube::Client) -> Self {
+        Self {
+            factory: SharedInformerFactory::new(client.clone()),
+            client,
+            asked: Mutex::default(),
+            plans: Vec::new(),
+            grace_period: GRACE_PERIOD,
+        }
+    }
+
+    /// Finds the cluster by `KUBECONFIG`, `~/.kube/config`, or the pod's service account.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] where none is found, [`Error::Client`] where it can't be used.
+    pub async fn infer() -> Result<Self, Error> {
+        client::infer().await.map(Self::new)
+    }
+
+    /// Returns the client that informers and controllers use.
+    pub fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    /// Adds a controller.
+    pub fn controller<K: Watched, R: Reconciler<K>>(mut self, controller: Controller<K, R>) -> Self {
+        self.plans.push(controller.plan());
+        self
+    }
+
+    /// Sets how long running reconciles may take to end after a stop: 30 s unless set.
+    pub fn grace_period(mut self, grace_period: Duration) -> Self {
+        self.grace_period = grace_period;
+        self
+    }
+
+    /// Reads a kind from the shared cache; empty until the manager runs and the cache has synced.
+    ///
+    /// Controllers without [`reads`](Controller::reads) start only after it has synced.
+    pub fn lister<W: Watched<Question = ()>>(&self) -> W::Lister {
+        self.informer::<W>().lister()
+    }
+
+    /// Reads what a marker asks for from the shared cache.
+    pub fn lister_for<W: Watched>(&self, marker: &W) -> W::Lister {
+        self.informer_for(marker).lister()
+    }
+
+    /// Asks for a kind's shared informer, to be narrowed by namespace or selectors.
+    pub fn informer<W: Watched<Question = ()>>(&self) -> Asked<'_, W> {
+        Asked { manager: self, builder: self.factory.informer_of(()) }
+    }
+
+    /// Asks for the shared informer of what a marker asks for.
+    pub fn informer_for<W: Watched>(&self, marker: &W) -> Asked<'_, W> {
+        Asked { manager: self, builder: self.factory.informer_of(marker.question()) }
+    }
+
+    /// Runs until SIGTERM or SIGINT, then stops within the grace period.
+    ///
+    /// # Errors
+    /// What keeps a controller from starting, and [`Error::Stopped`] where running reconciles outlived the grace
+    /// period or a second signal came.
+    pub async fn run(self) -> Result<(), Error> {
+        let mut signals = signals::Signals::listen()?;
+        let running = self.start()?;
+        signals.next().await;
+        tracing::info!("stopping: running reconciles end first (a second signal gives up waiting)");
+        tokio::select! {
+            stopped = running.stop() => stopped,
+            () = signals.next() => Err(Error::Stopped("a second signal came".to_owned())),
+        }
+    }
+
+    /// Runs in the background, until what it returns is dropped or stopped.
+    ///
+    /// A controller that can't be started is reported as soon as [`Running::stop`] or [`Running::ended`] is
+    /// awaited, and logged at once.
+    pub fn spawn(self) -> Running {
+        self.start().unwrap_or_else(|error| {
+            tracing::error!(%error, "the manager can't be started");
+            Running::failed(error)
+        })
+    }
+
+    fn start(self) -> Result<Running, Error> {
+        let asked = self.asked.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut planned = Vec::new();
+        for plan in self.plans {
+            if planned.iter().any(|other: &crate::controller::Planned| other.name == plan.name) {
+                return Err(Error::DuplicateController(plan.name));
+            }
+            planned.push(plan.prepare(&self.client, &self.factory, &asked)?);
+        }
+        self.factory.start();
+        Ok(Running::start(planned, self.factory, self.grace_period))
+    }
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager").field("controllers", &self.plans).finish_non_exhaustive()
+    }
+}
+
+/// A question to the manager's informers, under way.
+#[derive(Debug)]
+#[must_use = "ask it for a lister, a handler or the informer"]
+pub struct Asked<'a, W: Watched> {
+    manager: &'a Manager,
+    builder: InformerBuilder<W>,
+}
+
+impl<W: Watched> Asked<'_, W> {
+    /// Narrows it to one namespace.
+    pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
+        self.builder = self.builder.namespace(namespace);
+        self
+    }
+
+    /// Narrows it to objects whose labels match.
+    ///
+    /// # Errors
+    /// The selector does not parse.
+    pub fn label_selector(mut self, selector: &str) -> Result<Self, crate::store::InvalidSelector> {
+        self.builder = self.builder.label_selector(selector)?;
+        Ok(self)
+    }
+
+    /// Narrows it to objects whose fields match, by the server's rules for the kind.
+    ///
+    /// # Errors
+    /// The selector does not parse.
+    pub fn field_selector(mut self, selector: &str) -> Result<Self, crate::store::InvalidSelector> {
+        self.builder = self.builder.field_selector(selector)?;
+        Ok(self)
+    }
+
+    /// Returns the shared informer.
+    pub fn build(self) -> SharedInformer<W> {
+        let informer = self.builder.build();
+        let asked = &self.manager.asked;
+        asked.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(informer.clone()));
+        informer
+    }
+
+    /// Returns the lister of the shared informer.
+    pub fn lister(self) -> W::Lister {
+        self.build().lister()
+    }
+}

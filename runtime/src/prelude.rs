@@ -1,0 +1,19 @@
+//! What an operator's source file needs: `use watchkeeper::prelude::*;`.
+//!
+//! No `Error` among it, so that users can name their own.
+
+pub use std::{sync::Arc, time::Duration};
+
+pub use kube::{CustomResource, CustomResourceExt, Resource, ResourceExt};
+pub use schemars::JsonSchema;
+pub use serde::{Deserialize, Serialize};
+
+pub use crate::{
+    Informer,
+    controller::{Action, Cleanup, Context, Controller, Panics, Reconciler, Terminal},
+    informer::{AddOrigin, Deleted, EventHandler, SharedInformer, SharedInformerFactory, Watched},
+    manager::Manager,
+    object::{Object, ObjectKey},
+    store::{Lister, Lookup, Selector},
+    workqueue::{RateLimit, WorkQueue},
+};

@@ -1,0 +1,86 @@
+//! Time as the pure parts see it: nanoseconds since the queue was made.
+
+use std::ops::Add;
+use std::time::Duration;
+
+use governor::clock::Reference;
+use governor::nanos::Nanos;
+use tokio::time::Instant;
+
+/// A moment, counted from the queue's making.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct At(u64);
+
+impl At {
+    pub(super) const START: Self = Self(0);
+    /// Later than all else: nothing was asked for.
+    pub(super) const NEVER: Self = Self(u64::MAX);
+    /// What is too late to be told (584 years): asked for, but no timer is armed for it.
+    pub(super) const LATEST: Self = Self(u64::MAX - 1);
+
+    pub(super) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub(super) const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Adds, and never overflows: it ends at [`At::LATEST`].
+    pub(super) fn after(self, delay: Duration) -> Self {
+        let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos)).min(Self::LATEST)
+    }
+}
+
+impl Add<Nanos> for At {
+    type Output = Self;
+
+    fn add(self, nanos: Nanos) -> Self {
+        Self(self.0.saturating_add(nanos.as_u64()))
+    }
+}
+
+impl Reference for At {
+    fn duration_since(&self, earlier: Self) -> Nanos {
+        self.0.saturating_sub(earlier.0).into()
+    }
+
+    fn saturating_sub(&self, duration: Nanos) -> Self {
+        Self(self.0.saturating_sub(duration.as_u64()))
+    }
+}
+
+/// Tells the time to a state machine, if it asks.
+pub(super) trait Clock {
+    fn now(&self) -> At;
+}
+
+/// A time that stands still: what tests pass in.
+impl Clock for At {
+    fn now(&self) -> At {
+        *self
+    }
+}
+
+/// The tokio clock, counted from one instant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Epoch(Instant);
+
+impl Epoch {
+    pub(super) fn starting_now() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Translates back to tokio's clock; a moment too far to tell becomes the epoch's thirtieth year.
+    pub(super) fn instant(self, at: At) -> Instant {
+        const THIRTY_YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);
+        self.0.checked_add(Duration::from_nanos(at.nanos())).unwrap_or_else(|| self.0 + THIRTY_YEARS)
+    }
+}
+
+impl Clock for Epoch {
+    fn now(&self) -> At {
+        At::START.after(Instant::now().duration_since(self.0))
+    }
+}

@@ -1,0 +1,179 @@
+//! What the queue remembers of each key, and where to find it.
+
+use std::hash::{BuildHasher, Hash};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+use super::clock::At;
+use super::list::{Linked, Links};
+use super::slab::{Id, Slab};
+
+/// What a key must be: cheap to clone, hashable, free to travel.
+pub trait QueueKey: Clone + Eq + Hash + Send + Sync + 'static {}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> QueueKey for K {}
+
+/// Where a key stands. It is in one place at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Nowhere: remembered for its failures alone, or about to move.
+    Idle,
+    /// Nowhere, and only a real change moves it.
+    Terminal,
+    /// In the delay heap.
+    Delayed,
+    /// A retry whose back-off is over, waiting for a token.
+    AwaitsToken,
+    /// In line for a worker.
+    Ready,
+    /// With a worker.
+    InFlight,
+}
+
+/// What asked for the run that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// A change, a touch or a timer.
+    Plain,
+    /// A failure: pays for a retry token.
+    Failure,
+}
+
+/// What came while the key was in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meanwhile {
+    Nothing,
+    Touched,
+    Added,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry<K> {
+    pub(super) key: K,
+    hash: u64,
+    /// Not before this: the merged timer. In flight: a timer asked for meanwhile, or never.
+    pub(super) delay: At,
+    /// Not before this either: the back-off.
+    pub(super) gate: At,
+    /// What a real change lowers the gate to.
+    pub(super) floor: At,
+    /// When the run started, while in flight.
+    pub(super) started: At,
+    links: Links,
+    pub(super) failures: u32,
+    pub(super) place: Place,
+    pub(super) cause: Cause,
+    pub(super) meanwhile: Meanwhile,
+}
+
+impl<K> Entry<K> {
+    fn new(key: K, hash: u64) -> Self {
+        Self {
+            key,
+            hash,
+            delay: At::NEVER,
+            gate: At::START,
+            floor: At::START,
+            started: At::START,
+            links: Links::ALONE,
+            failures: 0,
+            place: Place::Idle,
+            cause: Cause::Plain,
+            meanwhile: Meanwhile::Nothing,
+        }
+    }
+
+    /// Forgets all that asked for the run that starts now, or for none.
+    pub(super) fn clear_schedule(&mut self) {
+        self.delay = At::NEVER;
+        self.gate = At::START;
+        self.floor = At::START;
+        self.cause = Cause::Plain;
+        self.meanwhile = Meanwhile::Nothing;
+    }
+
+    /// Takes note of a real change: no delay, and the floor instead of the back-off.
+    pub(super) fn hurry(&mut self) {
+        self.delay = At::START;
+        self.gate = self.gate.min(self.floor);
+        self.cause = Cause::Plain;
+    }
+
+    /// Takes note of a success: no failures, no back-off.
+    pub(super) fn succeed(&mut self) {
+        self.failures = 0;
+        self.gate = At::START;
+        self.floor = At::START;
+        self.cause = Cause::Plain;
+    }
+
+    /// Takes note that the key is to run at once, whatever else was said.
+    pub(super) fn hurry_past_backoff(&mut self) {
+        self.delay = At::START;
+        self.gate = At::START;
+        self.cause = Cause::Plain;
+    }
+
+    /// Tells when the key is ready: the later of delay and back-off.
+    pub(super) fn due(&self) -> At {
+        self.delay.max(self.gate)
+    }
+}
+
+impl<K> Linked for Entry<K> {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+/// All known keys, each held once: entries in a slab, found through a table of their numbers.
+pub(super) struct Entries<K> {
+    pub(super) slab: Slab<Entry<K>>,
+    table: HashTable<Id>,
+    hasher: RandomState,
+}
+
+impl<K: QueueKey> Entries<K> {
+    pub(super) fn new() -> Self {
+        Self { slab: Slab::new(), table: HashTable::new(), hasher: RandomState::default() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.slab.capacity().max(self.table.capacity())
+    }
+
+    pub(super) fn find(&self, key: &K) -> Option<Id> {
+        let hash = self.hasher.hash_one(key);
+        self.table.find(hash, |id| self.slab[*id].key == *key).copied()
+    }
+
+    pub(super) fn find_or_insert(&mut self, key: K) -> Id {
+        let Self { slab, table, hasher } = self;
+        let hash = hasher.hash_one(&key);
+        if let Some(id) = table.find(hash, |id| slab[*id].key == key) {
+            return *id;
+        }
+        let id = slab.insert(Entry::new(key, hash));
+        table.insert_unique(hash, id, |id| slab[*id].hash);
+        id
+    }
+
+    pub(super) fn remove(&mut self, id: Id) {
+        let entry = self.slab.remove(id);
+        if let Ok(found) = self.table.find_entry(entry.hash, |known| *known == id) {
+            found.remove();
+        }
+        if self.slab.len() == 0 && self.table.capacity() > KEPT_WHEN_EMPTY {
+            self.table = HashTable::new();
+        }
+    }
+}
+
+/// Once empty, a table that grew past this gives its memory back.
+const KEPT_WHEN_EMPTY: usize = 2048;

@@ -1,0 +1,109 @@
+//! Waiting for a key, and for the end of a drain; both may be dropped at any time.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::clock::At;
+use super::entry::QueueKey;
+use super::handout::{DrainTurn, Turn, Wakes};
+use super::shared::Shared;
+use super::slab::Id;
+use super::state::Grant;
+use super::sync::{Sleep, sleep_until};
+
+/// A worker's wait for its next key. Dropped, it passes on what it was woken for.
+pub(super) struct Get<'a, K: QueueKey> {
+    shared: &'a Shared<K>,
+    ticket: Option<Id>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl<'a, K: QueueKey> Get<'a, K> {
+    pub(super) const fn new(shared: &'a Shared<K>) -> Self {
+        Self { shared, ticket: None, sleep: None }
+    }
+
+    fn poll_sleep(&mut self, until: At, cx: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.shared.epoch.instant(until);
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if sleep.deadline() != deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        sleep.as_mut().poll(cx)
+    }
+}
+
+impl<K: QueueKey> Future for Get<'_, K> {
+    type Output = Option<Grant<K>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let this = &mut *self;
+            let turn = this.shared.with(|handout, clock| handout.take(&mut this.ticket, cx.waker(), clock));
+            match turn {
+                Turn::Run(grant) => return Poll::Ready(Some(grant)),
+                Turn::Ended => return Poll::Ready(None),
+                Turn::Keep(until) if this.poll_sleep(until, cx).is_ready() => this.sleep = None,
+                Turn::Keep(_) => return Poll::Pending,
+                Turn::Park => {
+                    this.sleep = None;
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+}
+
+impl<K: QueueKey> Drop for Get<'_, K> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.shared.with(|handout, _| ((), handout.cancel(ticket)));
+        }
+    }
+}
+
+/// A wait until all that was accepted is done.
+pub(super) struct Drain<'a, K: QueueKey> {
+    shared: &'a Shared<K>,
+    begun: u64,
+    ticket: Option<Id>,
+}
+
+impl<'a, K: QueueKey> Drain<'a, K> {
+    /// Shuts the queue down.
+    pub(super) fn begin(shared: &'a Shared<K>) -> Self {
+        let begun = shared.with(|handout, clock| handout.begin_drain(clock));
+        Self { shared, begun, ticket: None }
+    }
+}
+
+impl<K: QueueKey> Future for Drain<'_, K> {
+    type Output = Drained;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Drained> {
+        let Self { shared, begun, ticket } = &mut *self;
+        let turn =
+            shared.with(|handout, _| (handout.poll_drain(*begun, ticket, cx.waker()), Wakes::default()));
+        match turn {
+            DrainTurn::Drained => Poll::Ready(Drained::Clean),
+            DrainTurn::Aborted => Poll::Ready(Drained::Aborted),
+            DrainTurn::Wait => Poll::Pending,
+        }
+    }
+}
+
+impl<K: QueueKey> Drop for Drain<'_, K> {
+    fn drop(&mut self) {
+        let Self { shared, ticket, .. } = self;
+        shared.with(|handout, _| (handout.cancel_drain(ticket), Wakes::default()));
+    }
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Nothing is queued and nothing in flight.
+    Clean,
+    /// A second shutdown came first.
+    Aborted,
+}

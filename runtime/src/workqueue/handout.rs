@@ -1,0 +1,145 @@
+//! State and waiters together: after each change, whom to wake. Pure, under one lock.
+
+use std::task::Waker;
+
+use super::clock::{At, Clock};
+use super::entry::QueueKey;
+use super::slab::{Id, Slab};
+use super::state::{Grant, Next, State};
+use super::waiters::Waiters;
+
+/// What a worker does next.
+#[derive(Debug)]
+pub(super) enum Turn<K> {
+    Run(Grant<K>),
+    /// Sleeps until this time, or until woken.
+    Keep(At),
+    /// Sleeps until woken.
+    Park,
+    Ended,
+}
+
+/// Whether a drain is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DrainTurn {
+    Drained,
+    Aborted,
+    Wait,
+}
+
+/// Those to wake once the lock is released.
+#[derive(Debug, Default)]
+#[must_use]
+pub(super) struct Wakes {
+    one: Option<Waker>,
+    all: Vec<Waker>,
+}
+
+impl Wakes {
+    pub(super) fn wake(self) {
+        self.one.into_iter().chain(self.all).for_each(Waker::wake);
+    }
+}
+
+/// All that the lock guards.
+pub(super) struct Handout<K> {
+    pub(super) state: State<K>,
+    waiters: Waiters,
+    drainers: Slab<Waker>,
+    /// Shutdowns asked for: a drain that sees another one gives up.
+    shutdowns: u64,
+}
+
+impl<K: QueueKey> Handout<K> {
+    pub(super) const fn new(state: State<K>) -> Self {
+        Self { state, waiters: Waiters::new(), drainers: Slab::new(), shutdowns: 0 }
+    }
+
+    /// Changes the state, and tells whom to wake for it.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut State<K>)) -> Wakes {
+        change(&mut self.state);
+        self.wakes()
+    }
+
+    /// Takes a key for a worker, or enters it among those that wait.
+    pub(super) fn take(
+        &mut self,
+        ticket: &mut Option<Id>,
+        waker: &Waker,
+        clock: &impl Clock,
+    ) -> (Turn<K>, Wakes) {
+        if let Some(id) = ticket.take() {
+            self.waiters.leave(id);
+        }
+        let turn = match self.state.take(clock) {
+            Next::Run(grant) => Turn::Run(grant),
+            Next::Ended => Turn::Ended,
+            Next::Wait => match self.state.due() {
+                until if until < self.waiters.kept_until() => {
+                    *ticket = Some(self.waiters.keep(until, waker.clone()));
+                    Turn::Keep(until)
+                }
+                _ => {
+                    *ticket = Some(self.waiters.park(waker.clone()));
+                    Turn::Park
+                }
+            },
+        };
+        (turn, self.wakes())
+    }
+
+    /// Strikes off a worker that stopped waiting; what it was woken for goes to another.
+    pub(super) fn cancel(&mut self, ticket: Id) -> Wakes {
+        self.waiters.leave(ticket);
+        self.wakes()
+    }
+
+    /// Shuts down one way or another. A drain under way is aborted.
+    pub(super) fn shut_down(&mut self, shut_down: impl FnOnce(&mut State<K>)) -> Wakes {
+        self.shutdowns += 1;
+        let mut wakes = self.change(shut_down);
+        self.wake_drainers(&mut wakes);
+        wakes
+    }
+
+    /// Begins a drain; answers the number of the shutdown it belongs to.
+    pub(super) fn begin_drain(&mut self, clock: &impl Clock) -> (u64, Wakes) {
+        let wakes = self.change(|state| state.shut_down(clock));
+        (self.shutdowns, wakes)
+    }
+
+    pub(super) fn poll_drain(&mut self, begun: u64, ticket: &mut Option<Id>, waker: &Waker) -> DrainTurn {
+        self.cancel_drain(ticket);
+        if self.state.drained() {
+            return DrainTurn::Drained;
+        }
+        if self.shutdowns != begun {
+            return DrainTurn::Aborted;
+        }
+        *ticket = Some(self.drainers.insert(waker.clone()));
+        DrainTurn::Wait
+    }
+
+    pub(super) fn cancel_drain(&mut self, ticket: &mut Option<Id>) {
+        if let Some(id) = ticket.take() {
+            self.drainers.remove(id);
+        }
+    }
+
+    fn wakes(&mut self) -> Wakes {
+        let mut wakes = Wakes::default();
+        if self.state.ended() {
+            wakes.all = self.waiters.wake_all();
+        } else {
+            wakes.one = self.waiters.wake_for(self.state.due(), self.state.ready());
+        }
+        if self.state.drained() {
+            self.wake_drainers(&mut wakes);
+        }
+        wakes
+    }
+
+    fn wake_drainers(&self, wakes: &mut Wakes) {
+        wakes.all.extend(self.drainers.ids().map(|id| self.drainers[id].clone()));
+    }
+}

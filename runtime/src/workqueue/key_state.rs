@@ -1,0 +1,80 @@
+//! What a debug page or a test may read of the queue.
+
+use tokio::time::Instant;
+
+use super::clock::Epoch;
+use super::entry::{Entry, Place};
+
+/// Where a key stands, and until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyState {
+    /// Neither queued nor in flight.
+    Idle,
+    /// In line for a worker.
+    Queued,
+    /// Waits for its timer.
+    Delayed {
+        /// When it is ready.
+        until: Instant,
+    },
+    /// Waits after failures.
+    BackingOff {
+        /// When it is ready.
+        until: Instant,
+        /// Failures in a row.
+        failures: u32,
+    },
+    /// Its back-off is over; it waits for a token of the retry rate.
+    AwaitsRetryToken {
+        /// Failures in a row.
+        failures: u32,
+    },
+    /// Ended terminally: waits for a real change.
+    AwaitsChange {
+        /// Failures in a row.
+        failures: u32,
+    },
+    /// With a worker.
+    InFlight {
+        /// When the run started.
+        since: Instant,
+        /// Which run in a row this is without a success before it; the first is 1.
+        attempt: u32,
+    },
+}
+
+impl KeyState {
+    pub(super) fn of<K>(entry: &Entry<K>, epoch: Epoch) -> Self {
+        let failures = entry.failures;
+        match entry.place {
+            Place::Idle => Self::Idle,
+            Place::Ready => Self::Queued,
+            Place::Delayed if failures > 0 && entry.gate >= entry.delay => {
+                Self::BackingOff { until: epoch.instant(entry.gate), failures }
+            }
+            Place::Delayed => Self::Delayed { until: epoch.instant(entry.due()) },
+            Place::AwaitsToken => Self::AwaitsRetryToken { failures },
+            Place::Terminal => Self::AwaitsChange { failures },
+            Place::InFlight => {
+                Self::InFlight { since: epoch.instant(entry.started), attempt: failures.saturating_add(1) }
+            }
+        }
+    }
+}
+
+/// How many keys stand where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Depth {
+    /// In line for a worker.
+    pub ready: usize,
+    /// Waiting for a timer or a back-off.
+    pub delayed: usize,
+    /// Retries that wait for a token of the retry rate.
+    pub awaiting_retry_token: usize,
+    /// With a worker.
+    pub in_flight: usize,
+    /// All of these, and those remembered for their failures.
+    pub known: usize,
+}

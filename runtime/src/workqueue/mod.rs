@@ -1,0 +1,77 @@
+//! The work queue: each key queued once, in flight once, and served in turn.
+//!
+//! [`WorkQueue`] is generic over its key and knows nothing of Kubernetes.
+//! Whoever sees a change [`add`](WorkQueue::add)s a key; workers [`get`](WorkQueue::get) an [`Item`],
+//! a guard that ends with an [`Outcome`].
+//!
+//! ```
+//! # use watchkeeper::workqueue::{ItemExponentialFailure, WorkQueue};
+//! # async fn work(_: &str) -> Result<(), ()> { Ok(()) }
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let queue = WorkQueue::new(ItemExponentialFailure::default());
+//! queue.add("shop/a");
+//! queue.shut_down();
+//! while let Some(item) = queue.get().await {
+//!     match work(item.key()).await {
+//!         Ok(()) => item.forget(),
+//!         Err(()) => item.retry(),
+//!     }
+//! }
+//! # }
+//! ```
+//!
+//! # What it keeps
+//!
+//! - A key is queued at most once and in flight at most once. Added while in flight, it runs again afterwards.
+//! - First come, first served: a key that is added again goes to the back.
+//! - A key is ready at the later of its delay and its back-off, never early. Delays merge by minimum.
+//! - [`add`](WorkQueue::add) says that something really changed: it cancels a delay, and brings a key that backs off,
+//!   or has ended terminally, forward to the floor ([`WorkQueueConfig::floor`]), never below.
+//! - [`touch`](WorkQueue::touch) says that nothing changed: it makes an idle key run and shortens nothing.
+//! - Over any window `w`, at most `burst + rate × w` keys are handed out, whatever put them there: the
+//!   [`rate`](WorkQueueConfig::rate) is paid inside `get`, at the moment of the grant.
+//! - Retries of failures also pay the [`retry_rate`](WorkQueueConfig::retry_rate), longest due first, and hold up nobody
+//!   while they wait for it.
+//! - An idle key without failures holds no memory.
+//!
+//! # What it does not promise
+//!
+//! - Delays and retries do not outlive [`shut_down`](WorkQueue::shut_down); what is ready does.
+//! - Between keys that fall due at the same instant, only the order in which they were scheduled counts.
+//!
+//! # Inside
+//!
+//! `state` decides (pure: time is passed in), `handout` decides whom to wake (pure as well), `queue` and `get` are the
+//! short shell around them. One lock guards both; nobody waits while holding it.
+
+mod sync;
+mod clock;
+mod slab;
+mod list;
+mod delay;
+mod rate_limiter;
+mod rate_limit;
+mod config;
+mod outcome;
+mod entry;
+mod state;
+mod waiters;
+mod handout;
+mod key_state;
+mod shared;
+mod item;
+mod get;
+mod queue;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{ConfigError, WorkQueueConfig};
+pub use entry::QueueKey;
+pub use get::Drained;
+pub use item::Item;
+pub use key_state::{Depth, KeyState};
+pub use outcome::Outcome;
+pub use queue::WorkQueue;
+pub use rate_limit::{InvalidRate, RateLimit};
+pub use rate_limiter::{ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, WithMaxWait};

@@ -1,0 +1,30 @@
+//! How a run ended, and what that means for its key.
+
+use std::time::Duration;
+
+/// How a run ended. Each replaces the key's own timer.
+///
+/// A key that was [`add`](super::WorkQueue::add)ed while in flight runs again in any case: at once, or, if the run
+/// failed, once the floor is over. One that was only [`touch`](super::WorkQueue::touch)ed runs again after
+/// [`Done`](Self::Done) and [`Forget`](Self::Forget) alone, as those set no timer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing is said: failures stay as counted, no timer. What dropping the guard means.
+    #[default]
+    Done,
+    /// Success: failures are cleared.
+    Forget,
+    /// Success, and again after this long: failures are cleared. Not before, unless something really changes.
+    RequeueAfter(Duration),
+    /// Failure: one more counted; again when the back-off is over.
+    Retry {
+        /// Waits at least this long, whatever the back-off says.
+        at_least: Duration,
+    },
+    /// No failure, none counted: again after the first step of the back-off (a conflict, say).
+    RetryUncounted,
+    /// Failure, one more counted; not again before something really changes, and not before the floor.
+    Terminal,
+    /// No verdict: queued again at once, at the back, nothing counted.
+    PutBack,
+}

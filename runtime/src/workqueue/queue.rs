@@ -1,0 +1,165 @@
+//! The queue itself: a handle over the shared state.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::clock::At;
+use super::config::{ConfigError, WorkQueueConfig};
+use super::entry::QueueKey;
+use super::get::{Drain, Drained, Get};
+
+use super::item::Item;
+use super::key_state::{Depth, KeyState};
+use super::rate_limiter::RateLimiter;
+use super::shared::Shared;
+use super::state::State;
+use super::sync::{Arc, consume_budget};
+
+/// A rate-limited queue of keys that merges what is said of a key and never hands it out twice at once.
+///
+/// A handle: clones share one queue. The [module](super) tells what is kept and what is not promised.
+pub struct WorkQueue<K: QueueKey> {
+    shared: Arc<Shared<K>>,
+}
+
+impl<K: QueueKey> WorkQueue<K> {
+    /// Makes a queue that backs off as the limiter says, without any rate.
+    pub fn new(backoff: impl RateLimiter) -> Self {
+        Self::of(State::unlimited(Arc::new(backoff)))
+    }
+
+    /// Makes a queue as configured.
+    ///
+    /// # Errors
+    /// A rate that [`RateLimit::validate`](super::RateLimit::validate) refuses.
+    pub fn with_config(config: WorkQueueConfig) -> Result<Self, ConfigError> {
+        State::new(config).map(Self::of)
+    }
+
+    fn of(state: State<K>) -> Self {
+        Self { shared: Arc::new(Shared::new(state)) }
+    }
+
+    /// Queues a key of which something really changed.
+    ///
+    /// Cancels its delay; brings it forward to the floor if it backs off or has ended terminally. In flight, it runs
+    /// again afterwards. Ignored once the queue is shut down.
+    pub fn add(&self, key: K) {
+        self.shared.change(|state, clock| state.add(key, clock));
+    }
+
+    /// Queues an idle key of which nothing changed.
+    ///
+    /// Shortens no delay and no back-off, and leaves alone what waits for a change. In flight, the key runs again if
+    /// that run succeeds without a timer. Ignored once the queue is shut down.
+    pub fn touch(&self, key: K) {
+        self.shared.change(|state, clock| state.touch(key, clock));
+    }
+
+    /// Queues a key after a delay, or sooner if it waits for less already.
+    ///
+    /// A back-off is not shortened. In flight, the delay counts besides the outcome's own, the lesser of both. Ignored
+    /// once the queue is shut down.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        self.shared.change(|state, clock| state.add_after(key, delay, clock));
+    }
+
+    /// Counts a failure of the key and queues it once its back-off is over.
+    ///
+    /// A key that is ready stays so. Ignored once the queue is shut down. Workers say [`Item::retry`] instead.
+    pub fn add_rate_limited(&self, key: K) {
+        self.shared.change(|state, clock| state.add_rate_limited(key, clock));
+    }
+
+    /// Clears the key's failures; what is scheduled stays so.
+    pub fn forget(&self, key: &K) {
+        self.shared.change(|state, _| state.forget(key));
+    }
+
+    /// Counts the key's failures in a row.
+    pub fn num_requeues(&self, key: &K) -> u32 {
+        self.shared.read(|state| state.entry(key).map_or(0, |entry| entry.failures))
+    }
+
+    /// Waits for a key that is ready and for a token, and hands it out; `None` once all is done after a shutdown.
+    ///
+    /// Cancel-safe: a dropped call loses no key, no token and nobody's wake-up. With a rate or delays it needs a tokio
+    /// runtime with time.
+    pub async fn get(&self) -> Option<Item<K>> {
+        // a queue that is never empty must leave other tasks their turn
+        consume_budget().await;
+        Get::new(&self.shared).await.map(|grant| Item::new(Arc::clone(&self.shared), grant))
+    }
+
+    /// Refuses further keys and drops delays and retries; workers drain what is ready. Aborts a drain.
+    pub fn shut_down(&self) {
+        self.shared.with(|handout, clock| ((), handout.shut_down(|state| state.shut_down(clock))));
+    }
+
+    /// Shuts down, and waits until nothing is queued and nothing in flight, or for a second shutdown.
+    pub async fn drain(&self) -> Drained {
+        Drain::begin(&self.shared).await
+    }
+
+    /// Shuts down and drops all but what is in flight: what a stopping controller does. Aborts a drain.
+    pub fn discard(&self) {
+        self.shared.with(|handout, _| ((), handout.shut_down(State::discard)));
+    }
+
+    /// Whether the queue refuses keys.
+    pub fn is_shut_down(&self) -> bool {
+        self.shared.read(State::is_shut_down)
+    }
+
+    /// Counts the keys that are ready.
+    pub fn len(&self) -> usize {
+        self.depth().ready
+    }
+
+    /// Whether no key is ready.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Counts the keys by where they stand.
+    pub fn depth(&self) -> Depth {
+        self.shared.with(|handout, clock| {
+            let wakes = handout.change(|state| state.promote(clock));
+            let state = &handout.state;
+            let depth = Depth {
+                ready: state.ready(),
+                delayed: state.delayed(),
+                awaiting_retry_token: state.awaiting_token(),
+                in_flight: state.in_flight(),
+                known: state.known(),
+            };
+            (depth, wakes)
+        })
+    }
+
+    /// Tells when the next key can be handed out, without a change; now or earlier is at once.
+    pub fn earliest(&self) -> Option<Instant> {
+        let due = self.shared.read(State::due);
+        (due != At::NEVER).then(|| self.shared.epoch.instant(due))
+    }
+
+    /// Tells where a key stands.
+    pub fn state_of(&self, key: &K) -> KeyState {
+        let epoch = self.shared.epoch;
+        self.shared.read(|state| state.entry(key).map_or(KeyState::Idle, |entry| KeyState::of(entry, epoch)))
+    }
+}
+
+impl<K: QueueKey> Clone for WorkQueue<K> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<K: QueueKey> fmt::Debug for WorkQueue<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkQueue").field("depth", &self.depth()).finish_non_exhaustive()
+    }
+}

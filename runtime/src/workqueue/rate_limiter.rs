@@ -1,0 +1,156 @@
+//! Per-key back-off: how long a key waits after its n-th failure in a row.
+
+use std::time::Duration;
+
+/// Answers how long a failed key waits.
+///
+/// The queue counts the failures, so a limiter holds nothing per key. It is asked under the queue's lock: it must be
+/// quick and must not call the queue.
+pub trait RateLimiter: Send + Sync + 'static {
+    /// Tells the wait after the `failures`-th failure in a row (the first is 1).
+    fn delay(&self, failures: u32) -> Duration;
+}
+
+/// Doubles the wait with each failure, up to a cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ItemExponentialFailure {
+    base: Duration,
+    max: Duration,
+}
+
+impl ItemExponentialFailure {
+    /// Waits `base` after the first failure, twice as long after each further one, `max` at most.
+    pub const fn new(base: Duration, max: Duration) -> Self {
+        Self { base, max }
+    }
+}
+
+impl Default for ItemExponentialFailure {
+    /// From 5 ms to 1,000 s.
+    fn default() -> Self {
+        Self::new(Duration::from_millis(5), Duration::from_secs(1000))
+    }
+}
+
+impl RateLimiter for ItemExponentialFailure {
+    fn delay(&self, failures: u32) -> Duration {
+        let doubled = 1u128
+            .checked_shl(failures.saturating_sub(1))
+            .and_then(|factor| self.base.as_nanos().checked_mul(factor))
+            .filter(|nanos| *nanos < self.max.as_nanos());
+        match doubled {
+            Some(nanos) => Duration::new((nanos / NANOS) as u64, (nanos % NANOS) as u32),
+            None if self.base.is_zero() => Duration::ZERO,
+            None => self.max,
+        }
+    }
+}
+
+const NANOS: u128 = 1_000_000_000;
+
+/// Waits shortly for the first failures, and long for all further ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ItemFastSlow {
+    fast: Duration,
+    slow: Duration,
+    fast_failures: u32,
+}
+
+impl ItemFastSlow {
+    /// Waits `fast` after each of the first `fast_failures` failures, then `slow`.
+    pub const fn new(fast: Duration, slow: Duration, fast_failures: u32) -> Self {
+        Self { fast, slow, fast_failures }
+    }
+}
+
+impl RateLimiter for ItemFastSlow {
+    fn delay(&self, failures: u32) -> Duration {
+        if failures <= self.fast_failures { self.fast } else { self.slow }
+    }
+}
+
+/// Waits for the slower of two limiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxOf<A, B>(pub A, pub B);
+
+impl<A: RateLimiter, B: RateLimiter> RateLimiter for MaxOf<A, B> {
+    fn delay(&self, failures: u32) -> Duration {
+        self.0.delay(failures).max(self.1.delay(failures))
+    }
+}
+
+/// Caps what another limiter asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WithMaxWait<L> {
+    limiter: L,
+    max: Duration,
+}
+
+impl<L: RateLimiter> WithMaxWait<L> {
+    /// Waits as `limiter` says, `max` at most.
+    pub const fn new(limiter: L, max: Duration) -> Self {
+        Self { limiter, max }
+    }
+}
+
+impl<L: RateLimiter> RateLimiter for WithMaxWait<L> {
+    fn delay(&self, failures: u32) -> Duration {
+        self.limiter.delay(failures).min(self.max)
+    }
+}
+
+impl<L: RateLimiter + ?Sized> RateLimiter for Box<L> {
+    fn delay(&self, failures: u32) -> Duration {
+        (**self).delay(failures)
+    }
+}
+
+impl<L: RateLimiter + ?Sized> RateLimiter for std::sync::Arc<L> {
+    fn delay(&self, failures: u32) -> Duration {
+        (**self).delay(failures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    // Q9
+    #[test]
+    fn exponential_doubles_up_to_its_cap_and_never_overflows() {
+        let limiter = ItemExponentialFailure::new(millis(1), millis(1000));
+        let waits: Vec<_> = (1..=12).map(|failures| limiter.delay(failures).as_millis()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]);
+        assert_eq!(limiter.delay(u32::MAX), millis(1000));
+        assert_eq!(ItemExponentialFailure::new(Duration::MAX, Duration::MAX).delay(200), Duration::MAX);
+        assert_eq!(ItemExponentialFailure::new(Duration::ZERO, millis(5)).delay(200), Duration::ZERO);
+        assert_eq!(ItemExponentialFailure::default().delay(1), millis(5));
+        assert_eq!(ItemExponentialFailure::default().delay(64), Duration::from_secs(1000));
+    }
+
+    // Q10
+    #[test]
+    fn fast_slow_turns_slow_after_its_threshold() {
+        let limiter = ItemFastSlow::new(millis(5), millis(3000), 3);
+        let waits: Vec<_> = (1..=5).map(|failures| limiter.delay(failures)).collect();
+        assert_eq!(waits, [millis(5), millis(5), millis(5), millis(3000), millis(3000)]);
+    }
+
+    // Q10
+    #[test]
+    fn max_of_takes_the_worst_and_a_cap_clamps_it() {
+        let worst = MaxOf(
+            ItemFastSlow::new(millis(5), millis(300), 3),
+            ItemExponentialFailure::new(millis(1), millis(1000)),
+        );
+        let waits: Vec<_> = (1..=5).map(|failures| worst.delay(failures)).collect();
+        assert_eq!(waits, [millis(5), millis(5), millis(5), millis(300), millis(300)]);
+        assert_eq!(worst.delay(11), millis(1000));
+        assert_eq!(WithMaxWait::new(worst, millis(100)).delay(11), millis(100));
+        assert_eq!(WithMaxWait::new(worst, millis(100)).delay(1), millis(5));
+    }
+}

@@ -1,0 +1,35 @@
+//! The lock, the clock, and what is done with both.
+
+use super::clock::Epoch;
+use super::entry::QueueKey;
+use super::handout::{Handout, Wakes};
+use super::state::State;
+use super::sync::{Mutex, lock};
+
+/// What all handles of one queue share.
+pub(super) struct Shared<K> {
+    pub(super) epoch: Epoch,
+    handout: Mutex<Handout<K>>,
+}
+
+impl<K: QueueKey> Shared<K> {
+    pub(super) fn new(state: State<K>) -> Self {
+        Self { epoch: Epoch::starting_now(), handout: Mutex::new(Handout::new(state)) }
+    }
+
+    /// Changes the state, and wakes whom that concerns.
+    pub(super) fn change(&self, change: impl FnOnce(&mut State<K>, &Epoch)) {
+        self.with(|handout, epoch| ((), handout.change(|state| change(state, epoch))));
+    }
+
+    /// Does something under the lock, and wakes once it is released.
+    pub(super) fn with<T>(&self, f: impl FnOnce(&mut Handout<K>, &Epoch) -> (T, Wakes)) -> T {
+        let (answer, wakes) = f(&mut lock(&self.handout), &self.epoch);
+        wakes.wake();
+        answer
+    }
+
+    pub(super) fn read<T>(&self, f: impl FnOnce(&State<K>) -> T) -> T {
+        f(&lock(&self.handout).state)
+    }
+}

@@ -1,0 +1,92 @@
+//! Things at stable small numbers, with reuse.
+
+use std::ops::{Index, IndexMut};
+
+/// The number of a thing in a [`Slab`].
+pub(super) type Id = u32;
+
+/// No thing has this number.
+pub(super) const NONE: Id = Id::MAX;
+
+/// Once empty, a slab that grew past this gives its memory back.
+const KEPT_WHEN_EMPTY: usize = 1024;
+
+enum Slot<T> {
+    Full(T),
+    Free { next: Id },
+}
+
+/// Keeps things in a vector, each at the number it got when it came.
+pub(super) struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: Id,
+    len: usize,
+}
+
+impl<T> Slab<T> {
+    pub(super) const fn new() -> Self {
+        Self { slots: Vec::new(), free: NONE, len: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.slots.capacity()
+    }
+
+    /// # Panics
+    /// When four thousand million things are kept at once.
+    pub(super) fn insert(&mut self, thing: T) -> Id {
+        self.len += 1;
+        if self.free == NONE {
+            let id = Id::try_from(self.slots.len()).ok().filter(|id| *id != NONE);
+            self.slots.push(Slot::Full(thing));
+            return id.expect("fewer keys than a u32 can number");
+        }
+        let id = self.free;
+        let slot = &mut self.slots[id as usize];
+        if let Slot::Free { next } = *slot {
+            self.free = next;
+        }
+        *slot = Slot::Full(thing);
+        id
+    }
+
+    pub(super) fn remove(&mut self, id: Id) -> T {
+        let gone = std::mem::replace(&mut self.slots[id as usize], Slot::Free { next: self.free });
+        let Slot::Full(thing) = gone else { unreachable!("ids are removed once") };
+        self.free = id;
+        self.len -= 1;
+        if self.len == 0 && self.slots.len() > KEPT_WHEN_EMPTY {
+            *self = Self::new();
+        }
+        thing
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = Id> + '_ {
+        (0..).zip(&self.slots).filter_map(|(id, slot)| matches!(slot, Slot::Full(_)).then_some(id))
+    }
+}
+
+impl<T> Index<Id> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, id: Id) -> &T {
+        match &self.slots[id as usize] {
+            Slot::Full(thing) => thing,
+            Slot::Free { .. } => unreachable!("ids are used while they live"),
+        }
+    }
+}
+
+impl<T> IndexMut<Id> for Slab<T> {
+    fn index_mut(&mut self, id: Id) -> &mut T {
+        match &mut self.slots[id as usize] {
+            Slot::Full(thing) => thing,
+            Slot::Free { .. } => unreachable!("ids are used while they live"),
+        }
+    }
+}

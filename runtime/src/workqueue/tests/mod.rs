@@ -1,0 +1,54 @@
+//! Claims about the queue as its users see it, and properties of its pure parts.
+
+mod basics;
+mod delays;
+mod memory;
+mod model;
+mod outcomes;
+mod rates;
+mod shutdown;
+mod wakes;
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::time::Instant;
+
+use super::{Item, ItemExponentialFailure, QueueKey, WorkQueue, WorkQueueConfig};
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn queue<K: QueueKey>() -> WorkQueue<K> {
+    WorkQueue::new(ItemExponentialFailure::default())
+}
+
+fn configured<K: QueueKey>(config: WorkQueueConfig) -> WorkQueue<K> {
+    WorkQueue::with_config(config).unwrap()
+}
+
+/// A queue whose every failure waits this long.
+fn failing_for<K: QueueKey>(wait: Duration) -> WorkQueue<K> {
+    WorkQueue::new(ItemExponentialFailure::new(wait, wait))
+}
+
+async fn next<K: QueueKey>(queue: &WorkQueue<K>) -> Item<K> {
+    queue.get().await.unwrap()
+}
+
+/// The next item, if it can be had right now.
+fn ready<K: QueueKey>(queue: &WorkQueue<K>) -> Option<Item<K>> {
+    queue.get().now_or_never().map(Option::unwrap)
+}
+
+/// Waits for the next key and tells how long that took.
+async fn timed<K: QueueKey>(queue: &WorkQueue<K>) -> (Item<K>, Duration) {
+    let start = Instant::now();
+    let item = next(queue).await;
+    (item, start.elapsed())
+}

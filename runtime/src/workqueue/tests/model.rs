@@ -1,0 +1,369 @@
+//! The state machine against a naive model: vectors, searched from end to end.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::workqueue::clock::At;
+use crate::workqueue::entry::Place;
+use crate::workqueue::state::{Next, State};
+use crate::workqueue::{Outcome, RateLimit};
+
+const KEYS: u8 = 6;
+const FLOOR: u64 = 40;
+
+/// The back-off of both, in milliseconds.
+fn step_of(failures: u32) -> u64 {
+    (5u64 << (failures - 1).min(20)).min(300)
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Naive {
+    Rest,
+    Terminal { floor: u64 },
+    Waits { delay: u64, gate: u64, floor: u64, retry: bool, order: u64 },
+    AwaitsToken { floor: u64 },
+    Ready,
+    Runs { changed: bool, touched: bool, delay: Option<u64>, gate: u64, floor: u64 },
+}
+
+/// A bucket that holds thousandths of a millisecond's worth.
+#[derive(Debug)]
+struct NaiveBucket {
+    period: u64,
+    burst: u64,
+    spent_until: u64,
+}
+
+impl NaiveBucket {
+    fn take(&mut self, now: u64) -> bool {
+        let granted = self.spent_until.max(now) <= now + self.period * (self.burst - 1);
+        if granted {
+            self.spent_until = self.spent_until.max(now) + self.period;
+        }
+        granted
+    }
+}
+
+#[derive(Debug)]
+struct Model {
+    now: u64,
+    keys: Vec<(Naive, u32)>,
+    ready: Vec<u8>,
+    awaiting: Vec<u8>,
+    order: u64,
+    rate: Option<NaiveBucket>,
+    retry_rate: Option<NaiveBucket>,
+    open: bool,
+}
+
+impl Model {
+    fn promote(&mut self) {
+        loop {
+            let due = |naive: &Naive| match naive {
+                Naive::Waits { delay, gate, order, .. } => Some((*delay.max(gate), *order)),
+                _ => None,
+            };
+            let next = (0..KEYS)
+                .filter_map(|key| due(&self.keys[key as usize].0).map(|due| (due, key)))
+                .min()
+                .filter(|((due, _), _)| *due <= self.now);
+            let Some((_, key)) = next else { break };
+            self.arrive(key);
+        }
+        while !self.awaiting.is_empty() && self.retry_rate.as_mut().is_some_and(|rate| rate.take(self.now)) {
+            let key = self.awaiting.remove(0);
+            self.keys[key as usize].0 = Naive::Ready;
+            self.ready.push(key);
+        }
+    }
+
+    /// The wait is over.
+    fn arrive(&mut self, key: u8) {
+        match self.keys[key as usize].0 {
+            Naive::Waits { floor, retry: true, .. } if self.retry_rate.is_some() => {
+                self.keys[key as usize].0 = Naive::AwaitsToken { floor };
+                self.awaiting.push(key);
+            }
+            _ => {
+                self.keys[key as usize].0 = Naive::Ready;
+                self.ready.push(key);
+            }
+        }
+    }
+
+    fn wait(&mut self, key: u8, delay: u64, gate: u64, floor: u64, retry: bool) {
+        let order = match self.keys[key as usize].0 {
+            Naive::Waits { delay: was, gate: gated, order, .. } if was.max(gated) == delay.max(gate) => order,
+            _ => {
+                self.order += 1;
+                self.order
+            }
+        };
+        self.awaiting.retain(|other| *other != key);
+        self.keys[key as usize].0 = Naive::Waits { delay, gate, floor, retry, order };
+        self.promote();
+    }
+
+    fn add(&mut self, key: u8) {
+        match self.keys[key as usize].0.clone() {
+            Naive::Rest => self.wait(key, 0, 0, 0, false),
+            Naive::Terminal { floor } => self.wait(key, 0, floor, floor, false),
+            Naive::Waits { gate, floor, .. } => self.wait(key, 0, gate.min(floor), floor, false),
+            Naive::AwaitsToken { floor } => self.wait(key, 0, floor.min(self.now), floor, false),
+            Naive::Ready => {}
+            Naive::Runs { touched, delay, gate, floor, .. } => {
+                self.keys[key as usize].0 = Naive::Runs { changed: true, touched, delay, gate, floor };
+            }
+        }
+    }
+
+    fn touch(&mut self, key: u8) {
+        match self.keys[key as usize].0.clone() {
+            Naive::Rest => self.wait(key, 0, 0, 0, false),
+            Naive::Runs { changed, delay: None, gate, floor, .. } => {
+                self.keys[key as usize].0 = Naive::Runs { changed, touched: true, delay: None, gate, floor };
+            }
+            _ => {}
+        }
+    }
+
+    fn add_after(&mut self, key: u8, delay: u64) {
+        let at = self.now + delay;
+        match self.keys[key as usize].0.clone() {
+            Naive::Rest => self.wait(key, at, 0, 0, false),
+            Naive::Terminal { floor } => self.wait(key, at, floor, floor, false),
+            Naive::Waits { delay, gate, floor, retry, .. } => {
+                self.wait(key, delay.min(at), gate, floor, retry)
+            }
+            Naive::Ready | Naive::AwaitsToken { .. } => {}
+            Naive::Runs { changed, touched, delay, gate, floor } => {
+                let delay = Some(delay.map_or(at, |delay| delay.min(at)));
+                self.keys[key as usize].0 = Naive::Runs { changed, touched, delay, gate, floor };
+            }
+        }
+    }
+
+    fn forget(&mut self, key: u8) {
+        let (naive, failures) = &mut self.keys[key as usize];
+        *failures = 0;
+        if matches!(naive, Naive::Terminal { .. }) {
+            *naive = Naive::Rest;
+        }
+    }
+
+    fn take(&mut self) -> Option<(u8, u32)> {
+        self.promote();
+        if self.ready.is_empty() || self.rate.as_mut().is_some_and(|rate| !rate.take(self.now)) {
+            return None;
+        }
+        let key = self.ready.remove(0);
+        self.keys[key as usize].0 =
+            Naive::Runs { changed: false, touched: false, delay: None, gate: 0, floor: 0 };
+        Some((key, self.keys[key as usize].1 + 1))
+    }
+
+    fn finish(&mut self, key: u8, outcome: Outcome) {
+        self.promote();
+        let Naive::Runs { changed, touched, delay: timer, .. } = self.keys[key as usize].0.clone() else {
+            panic!("{key} does not run");
+        };
+        self.keys[key as usize].0 = Naive::Rest;
+        let now = self.now;
+        let mut failures = self.keys[key as usize].1;
+        let no_timer = matches!(outcome, Outcome::Done | Outcome::Forget);
+        let (mut wanted, mut gate, mut floor, mut retry) = (timer, 0, 0, false);
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Forget => failures = 0,
+            Outcome::RequeueAfter(delay) => {
+                failures = 0;
+                let at = now + delay.as_millis() as u64;
+                wanted = Some(timer.map_or(at, |timer| timer.min(at)));
+            }
+            Outcome::Retry { at_least } => {
+                failures += 1;
+                let wait = step_of(failures).max(at_least.as_millis() as u64);
+                (wanted, gate, floor, retry) = (Some(0), now + wait, now + wait.min(FLOOR), true);
+            }
+            Outcome::RetryUncounted => (wanted, gate, floor) = (Some(0), now + 5, now + 5),
+            Outcome::Terminal => {
+                failures += 1;
+                floor = now + step_of(failures).min(FLOOR);
+                gate = floor;
+            }
+            Outcome::PutBack => wanted = Some(0),
+        }
+        self.keys[key as usize].1 = failures;
+        if changed {
+            (wanted, gate, retry) = (Some(0), gate.min(floor), false);
+        } else if touched && no_timer {
+            wanted = Some(0);
+        }
+        let owed = changed || touched || outcome == Outcome::PutBack;
+        match wanted {
+            Some(delay) if self.open || (owed && delay.max(gate) <= now) => {
+                self.wait(key, delay, gate, floor, retry);
+            }
+            _ if outcome == Outcome::Terminal => self.keys[key as usize].0 = Naive::Terminal { floor },
+            _ => {}
+        }
+    }
+
+    fn shut_down(&mut self) {
+        if !std::mem::replace(&mut self.open, false) {
+            return;
+        }
+        self.promote();
+        self.awaiting.clear();
+        for key in &mut self.keys {
+            if matches!(key.0, Naive::Waits { .. } | Naive::AwaitsToken { .. }) {
+                *key = (Naive::Rest, 0);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(u8),
+    Touch(u8),
+    AddAfter(u8, u64),
+    Forget(u8),
+    Take,
+    Finish(usize, Outcome),
+    Advance(u64),
+    ShutDown,
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        1 => Just(Outcome::Done),
+        1 => Just(Outcome::Forget),
+        1 => (0..60u64).prop_map(|delay| Outcome::RequeueAfter(millis(delay))),
+        3 => Just(Outcome::Retry { at_least: Duration::ZERO }),
+        1 => (0..80u64).prop_map(|at_least| Outcome::Retry { at_least: millis(at_least) }),
+        1 => Just(Outcome::RetryUncounted),
+        1 => Just(Outcome::Terminal),
+        1 => Just(Outcome::PutBack),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        60 => (0..KEYS).prop_map(Step::Add),
+        20 => (0..KEYS).prop_map(Step::Touch),
+        40 => (0..KEYS, 0..60u64).prop_map(|(key, delay)| Step::AddAfter(key, delay)),
+        5 => (0..KEYS).prop_map(Step::Forget),
+        100 => Just(Step::Take),
+        80 => (0..4usize, outcome()).prop_map(|(which, outcome)| Step::Finish(which, outcome)),
+        40 => (0..30u64).prop_map(Step::Advance),
+        1 => Just(Step::ShutDown),
+    ]
+}
+
+fn both(limited: bool) -> (State<u8>, Model) {
+    let config = WorkQueueConfig {
+        backoff: Arc::new(ItemExponentialFailure::new(millis(5), millis(300))),
+        rate: limited.then(|| RateLimit::per_period(millis(7)).burst(4)),
+        retry_rate: limited.then(|| RateLimit::per_period(millis(20)).burst(2)),
+        floor: millis(FLOOR),
+    };
+    let bucket = |period, burst| limited.then_some(NaiveBucket { period, burst, spent_until: 0 });
+    let model = Model {
+        now: 0,
+        keys: vec![(Naive::Rest, 0); KEYS as usize],
+        ready: Vec::new(),
+        awaiting: Vec::new(),
+        order: 0,
+        rate: bucket(7, 4),
+        retry_rate: bucket(20, 2),
+        open: true,
+    };
+    (State::new(config).unwrap(), model)
+}
+
+fn places_agree(state: &State<u8>, model: &Model) -> Result<(), TestCaseError> {
+    for key in 0..KEYS {
+        let (naive, failures) = &model.keys[key as usize];
+        let entry = state.entry(&key);
+        prop_assert_eq!(entry.map_or(0, |entry| entry.failures), *failures, "failures of {}", key);
+        let place = entry.map_or(Place::Idle, |entry| entry.place);
+        let expected = match naive {
+            Naive::Rest => Place::Idle,
+            Naive::Terminal { .. } => Place::Terminal,
+            Naive::Waits { .. } => Place::Delayed,
+            Naive::AwaitsToken { .. } => Place::AwaitsToken,
+            Naive::Ready => Place::Ready,
+            Naive::Runs { .. } => Place::InFlight,
+        };
+        prop_assert_eq!(place, expected, "place of {}", key);
+        if let (Naive::Waits { delay, gate, .. }, Some(entry)) = (naive, entry) {
+            prop_assert_eq!(entry.due(), At::START.after(millis(*delay.max(gate))), "due of {}", key);
+        }
+        prop_assert!(entry.is_some() == (*naive != Naive::Rest || *failures > 0), "{} left behind", key);
+    }
+    prop_assert_eq!(state.ready(), model.ready.len());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    // Q1 Q2 Q4 Q7 Q8 Q14 Q15 Q20
+    #[test]
+    fn the_state_agrees_with_a_naive_model(
+        steps in prop::collection::vec(step(), 1..200),
+        limited in any::<bool>(),
+    ) {
+        let (mut state, mut model) = both(limited);
+        let mut flying = Vec::new();
+        for step in steps {
+            let now = At::START.after(millis(model.now));
+            let open = model.open;
+            if open && matches!(step, Step::Add(_) | Step::Touch(_) | Step::AddAfter(..)) {
+                model.promote();
+            }
+            match step {
+                Step::Add(key) => {
+                    state.add(key, &now);
+                    if open { model.add(key) }
+                }
+                Step::Touch(key) => {
+                    state.touch(key, &now);
+                    if open { model.touch(key) }
+                }
+                Step::AddAfter(key, delay) => {
+                    state.add_after(key, millis(delay), &now);
+                    if open { model.add_after(key, delay) }
+                }
+                Step::Forget(key) => {
+                    state.forget(&key);
+                    model.forget(key);
+                }
+                Step::Take => {
+                    let grant = match state.take(&now) {
+                        Next::Run(grant) => Some(grant),
+                        Next::Wait | Next::Ended => None,
+                    };
+                    let granted = grant.as_ref().map(|grant| (grant.key, grant.attempt));
+                    prop_assert_eq!(granted, model.take());
+                    flying.extend(grant);
+                }
+                Step::Finish(which, outcome) if !flying.is_empty() => {
+                    let grant = flying.swap_remove(which % flying.len());
+                    state.finish(grant.id, outcome, &now);
+                    model.finish(grant.key, outcome);
+                }
+                Step::Finish(..) => {}
+                Step::Advance(by) => model.now += by,
+                Step::ShutDown => {
+                    state.shut_down(&now);
+                    model.shut_down();
+                }
+            }
+            places_agree(&state, &model)?;
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What a reconciler writes, and how the controller knows its own writes again.
+//!
+//! Every write carries the version it was computed from, so that a stranger's change in between is refused
+//! rather than overwritten, and so that the version it makes is known to be the key's own (see
+//! [`own_writes`]). Requests end at a deadline of 30 s.
+
+pub(crate) mod own_writes;
+mod error;
+pub(crate) mod request;
+mod answers;
+mod writer;
+mod apply;
+mod status;
+mod finalizer;
+
+pub use apply::Apply;
+pub use error::{Stale, WriteError};
+pub(crate) use finalizer::{add_finalizer, remove_finalizer};
+pub(crate) use status::patch_status;
+pub(crate) use writer::{CacheView, Cached, CachedMeta, Owner, Writer};
+
+use crate::{informer::TypedScope, object::Object};
+
+/// Bounds what can be written: an object whose type knows its kind and scope.
+///
+/// Implemented for built-in kinds and for types with `#[derive(CustomResource)]`.
+pub trait TypedObject: Object + kube::Resource<DynamicType = (), Scope: TypedScope> {}
+
+impl<T> TypedObject for T where T: Object + kube::Resource<DynamicType = (), Scope: TypedScope> {}

@@ -1,0 +1,311 @@
+//! Tells a controller's own writes from everybody else's: a pure state machine.
+//!
+//! An event is a key's own if its version is one that a write of that key made. The event may arrive before the
+//! write's reply, so events for a key in flight are held with their versions, and what is still held when the
+//! run ends was a stranger's. What a list brought is never own, and a list that passes a version which a key
+//! wrote and has not seen wakes that key: what it wrote may have come and gone in the gap.
+//!
+//! Versions belong to a source (one informer: a kind and a scope) and are never compared across sources.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hash,
+};
+
+use crate::{
+    informer::{Progress, ProgressVia},
+    object::Version,
+};
+
+/// Names one informer among those that feed a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SourceId(pub(crate) usize);
+
+/// How many events a key in flight holds; one more counts as changed.
+const HELD_PER_RUN: usize = 16;
+/// How many unseen own versions a key has; the oldest then count as a stranger's.
+const OWN_PER_KEY: usize = 64;
+
+/// What an event means for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Somebody else's change: the key must run.
+    Wake,
+    /// The key's own write, seen.
+    Own,
+    /// The key is in flight: judged when its run ends.
+    Held,
+}
+
+/// What a run leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunEnd {
+    /// Nobody else changed anything.
+    Quiet,
+    /// Somebody did: the key must run again.
+    Changed,
+}
+
+#[derive(Debug, Default)]
+struct Run {
+    held: Vec<(SourceId, Version)>,
+    changed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Source {
+    /// The cache shows at least this.
+    delivered: Option<Version>,
+    /// The version of the last list that replaced the cache.
+    replaced: Option<Version>,
+}
+
+/// Own versions that were not seen yet, and events that were not judged yet.
+#[derive(Debug)]
+pub(crate) struct OwnWrites<Key> {
+    runs: HashMap<Key, Run>,
+    sources: HashMap<SourceId, Source>,
+    unseen: HashMap<Key, VecDeque<(SourceId, Version)>>,
+}
+
+impl<Key> Default for OwnWrites<Key> {
+    fn default() -> Self {
+        Self { runs: HashMap::new(), sources: HashMap::new(), unseen: HashMap::new() }
+    }
+}
+
+impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
+    /// Starts a run of a key: from here on its events are held.
+    pub(crate) fn begin(&mut self, key: &Key) {
+        self.runs.insert(key.clone(), Run::default());
+    }
+
+    /// Ends the run, and judges what is still held.
+    pub(crate) fn end(&mut self, key: &Key) -> RunEnd {
+        match self.runs.remove(key) {
+            Some(run) if run.changed || !run.held.is_empty() => RunEnd::Changed,
+            _ => RunEnd::Quiet,
+        }
+    }
+
+    /// Judges a watch event that concerns a key; an event without a comparable version is nobody's own.
+    pub(crate) fn event(&mut self, source: SourceId, version: Option<Version>, key: &Key) -> Verdict {
+        let Some(version) = version else { return self.stranger(key) };
+        if self.take_unseen(key, source, version) {
+            return Verdict::Own;
+        }
+        match self.runs.get_mut(key) {
+            Some(run) if run.held.len() < HELD_PER_RUN => {
+                run.held.push((source, version));
+                Verdict::Held
+            }
+            _ => self.stranger(key),
+        }
+    }
+
+    /// Takes a change that is nobody's own: a deletion, or what a list brought.
+    pub(crate) fn stranger(&mut self, key: &Key) -> Verdict {
+        match self.runs.get_mut(key) {
+            Some(run) => {
+                run.changed = true;
+                Verdict::Held
+            }
+            None => Verdict::Wake,
+        }
+    }
+
+    /// Learns that a write of the key made a version; says whether the key must run for it.
+    ///
+    /// It must when a list has passed that version already and no event of it is held: whatever the write made
+    /// may be gone again.
+    pub(crate) fn wrote(&mut self, key: &Key, source: SourceId, version: Version) -> Verdict {
+        if let Some(run) = self.runs.get_mut(key)
+            && let Some(at) = run.held.iter().position(|held| *held == (source, version))
+        {
+            run.held.swap_remove(at);
+            return Verdict::Own;
+        }
+        let seen = self.sources.entry(source).or_default();
+        if seen.replaced.is_some_and(|replaced| replaced >= version) {
+            return self.stranger(key);
+        }
+        if seen.delivered.is_some_and(|delivered| delivered >= version) {
+            return Verdict::Own;
+        }
+        let unseen = self.unseen.entry(key.clone()).or_default();
+        if unseen.len() == OWN_PER_KEY {
+            unseen.pop_front();
+        }
+        unseen.push_back((source, version));
+        Verdict::Own
+    }
+
+    /// Learns how far a source has delivered; returns the keys that must run for it.
+    pub(crate) fn progressed(&mut self, source: SourceId, progress: Progress) -> Vec<Key> {
+        let state = self.sources.entry(source).or_default();
+        match progress.via {
+            ProgressVia::Watch => {
+                state.delivered = state.delivered.max(progress.version);
+                self.forget_up_to(source, progress.version);
+                Vec::new()
+            }
+            ProgressVia::Replace => {
+                state.delivered = state.delivered.max(progress.version);
+                state.replaced = state.replaced.max(progress.version);
+                let passed = self.forget_up_to(source, progress.version);
+                self.wake_all(passed)
+            }
+            ProgressVia::NewEpoch => {
+                *state = Source { delivered: progress.version, replaced: progress.version };
+                self.forget_source(source);
+                self.runs.values_mut().for_each(|run| run.changed = true);
+                Vec::new()
+            }
+        }
+    }
+
+    fn wake_all(&mut self, keys: Vec<Key>) -> Vec<Key> {
+        keys.into_iter().filter(|key| self.stranger(key) == Verdict::Wake).collect()
+    }
+
+    fn take_unseen(&mut self, key: &Key, source: SourceId, version: Version) -> bool {
+        let Some(unseen) = self.unseen.get_mut(key) else { return false };
+        let Some(at) = unseen.iter().position(|own| *own == (source, version)) else { return false };
+        unseen.remove(at);
+        if unseen.is_empty() {
+            self.unseen.remove(key);
+        }
+        true
+    }
+
+    /// Forgets own versions that a source has delivered past; returns the keys that never saw theirs.
+    fn forget_up_to(&mut self, source: SourceId, version: Option<Version>) -> Vec<Key> {
+        let Some(version) = version else { return Vec::new() };
+        self.forget(|own| own.0 == source && own.1 <= version)
+    }
+
+    fn forget_source(&mut self, source: SourceId) {
+        self.forget(|own| own.0 == source);
+    }
+
+    fn forget(&mut self, gone: impl Fn(&(SourceId, Version)) -> bool) -> Vec<Key> {
+        let mut touched = Vec::new();
+        self.unseen.retain(|key, unseen| {
+            let before = unseen.len();
+            unseen.retain(|own| !gone(own));
+            if unseen.len() < before {
+                touched.push(key.clone());
+            }
+            !unseen.is_empty()
+        });
+        touched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SITES: SourceId = SourceId(0);
+    const DEPLOYMENTS: SourceId = SourceId(1);
+
+    fn progress(version: u64, via: ProgressVia) -> Progress {
+        Progress { version: Some(Version(version)), via }
+    }
+
+    fn started() -> OwnWrites<&'static str> {
+        let mut own = OwnWrites::default();
+        own.begin(&"a");
+        own
+    }
+
+    // C24
+    #[test]
+    fn an_own_event_wakes_nobody_before_or_after_its_reply() {
+        let mut own = started();
+        assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Held);
+        assert_eq!(own.wrote(&"a", SITES, Version(5)), Verdict::Own);
+        assert_eq!(own.wrote(&"a", SITES, Version(6)), Verdict::Own);
+        assert_eq!(own.end(&"a"), RunEnd::Quiet);
+        assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Own);
+        assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Wake);
+    }
+
+    // C27
+    #[test]
+    fn a_strangers_event_wakes_on_either_side_of_an_own_one() {
+        let mut own = started();
+        own.event(SITES, Some(Version(4)), &"a");
+        own.wrote(&"a", SITES, Version(5));
+        assert_eq!(own.end(&"a"), RunEnd::Changed);
+        assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Own);
+        assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Wake);
+    }
+
+    // C28
+    #[test]
+    fn an_own_write_is_news_to_every_other_key() {
+        let mut own = started();
+        own.wrote(&"a", SITES, Version(5));
+        assert_eq!(own.event(SITES, Some(Version(5)), &"b"), Verdict::Wake);
+        assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Own);
+    }
+
+    // C29
+    #[test]
+    fn a_list_that_passes_an_unseen_own_version_wakes_its_key() {
+        let mut own = started();
+        own.wrote(&"a", DEPLOYMENTS, Version(5));
+        own.end(&"a");
+        assert_eq!(own.progressed(DEPLOYMENTS, progress(4, ProgressVia::Replace)), Vec::<&str>::new());
+        assert_eq!(own.progressed(DEPLOYMENTS, progress(7, ProgressVia::Replace)), vec!["a"]);
+        own.begin(&"b");
+        own.wrote(&"b", DEPLOYMENTS, Version(6));
+        assert_eq!(own.end(&"b"), RunEnd::Changed, "the list passed the write before its reply");
+    }
+
+    #[test]
+    fn versions_of_different_sources_are_never_mixed() {
+        let mut own = started();
+        own.wrote(&"a", DEPLOYMENTS, Version(5));
+        own.end(&"a");
+        assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Wake);
+        own.progressed(SITES, progress(9, ProgressVia::Watch));
+        assert_eq!(own.event(DEPLOYMENTS, Some(Version(5)), &"a"), Verdict::Own);
+    }
+
+    #[test]
+    fn delivered_versions_and_idle_keys_leave_nothing_behind() {
+        let mut own = started();
+        for version in 1..=200 {
+            own.wrote(&"a", SITES, Version(version));
+        }
+        assert_eq!(own.unseen["a"].len(), OWN_PER_KEY);
+        own.end(&"a");
+        own.progressed(SITES, progress(200, ProgressVia::Watch));
+        assert!(own.unseen.is_empty() && own.runs.is_empty());
+    }
+
+    #[test]
+    fn a_key_in_flight_that_holds_too_many_events_counts_as_changed() {
+        let mut own = started();
+        for version in 1..=17 {
+            own.event(SITES, Some(Version(version)), &"a");
+        }
+        for version in 1..=17 {
+            own.wrote(&"a", SITES, Version(version));
+        }
+        assert_eq!(own.end(&"a"), RunEnd::Changed);
+    }
+
+    #[test]
+    fn a_new_epoch_forgets_own_versions_and_counts_runs_as_changed() {
+        let mut own = started();
+        own.wrote(&"a", SITES, Version(50));
+        own.begin(&"b");
+        own.progressed(SITES, progress(3, ProgressVia::NewEpoch));
+        assert_eq!(own.end(&"b"), RunEnd::Changed);
+        assert_eq!(own.end(&"a"), RunEnd::Changed);
+        assert_eq!(own.event(SITES, Some(Version(50)), &"a"), Verdict::Wake);
+    }
+}

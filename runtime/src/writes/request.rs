@@ -1,0 +1,153 @@
+//! One write request: sent with a deadline, answered with a status code and an object.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use http_body_util::BodyExt;
+use kube::{
+    client::Body,
+    core::{Status, response::StatusSummary},
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::WriteError;
+use crate::object::{Kind, ObjectKey};
+
+/// How long a request may take, its answer included.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What a request is about, for URLs and messages.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) kind: Kind,
+    pub(crate) key: ObjectKey,
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.kind.kind, self.key)
+    }
+}
+
+/// The body of a request and how it is meant.
+#[derive(Debug)]
+pub(crate) enum Content {
+    None,
+    Apply(Value),
+    MergePatch(Value),
+    JsonPatch(Value),
+}
+
+impl Content {
+    fn media_type(&self) -> &'static str {
+        match self {
+            Self::None => "application/json",
+            Self::Apply(_) => "application/apply-patch+yaml",
+            Self::MergePatch(_) => "application/merge-patch+json",
+            Self::JsonPatch(_) => "application/json-patch+json",
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Apply(value) | Self::MergePatch(value) | Self::JsonPatch(value) => {
+                value.to_string().into_bytes()
+            }
+        }
+    }
+}
+
+/// A request about one object.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) verb: &'static str,
+    pub(crate) method: Method,
+    pub(crate) target: &'a Target,
+    /// `status`, or empty.
+    pub(crate) subresource: &'static str,
+    /// Query pairs; the values need no escaping.
+    pub(crate) query: String,
+    pub(crate) content: Content,
+}
+
+/// What the server answered: its code tells a creation (201) from a change (200).
+#[derive(Debug)]
+pub(crate) struct Answer<T> {
+    pub(crate) code: StatusCode,
+    pub(crate) object: T,
+}
+
+impl Request<'_> {
+    /// Sends the request and decodes the object that answers it.
+    pub(crate) async fn send<T: DeserializeOwned>(
+        self,
+        client: &kube::Client,
+    ) -> Result<Answer<T>, WriteError> {
+        let (verb, object) = (self.verb, self.target.to_string());
+        let (code, body) = tokio::time::timeout(DEADLINE, self.exchange(client))
+            .await
+            .map_err(|_| WriteError::Deadline { verb, object: object.clone(), after: DEADLINE })??;
+        if !code.is_success() {
+            return Err(refusal(verb, object, code, &body));
+        }
+        let decoded = serde_json::from_slice(&body).map_err(|error| WriteError::Codec {
+            verb,
+            object,
+            problem: format!(
+                "the answer is no such object (line {}, column {})",
+                error.line(),
+                error.column()
+            ),
+        })?;
+        Ok(Answer { code, object: decoded })
+    }
+
+    async fn exchange(self, client: &kube::Client) -> Result<(StatusCode, Vec<u8>), WriteError> {
+        let (verb, object) = (self.verb, self.target.to_string());
+        let failed = |source: Box<dyn std::error::Error + Send + Sync>| WriteError::Connection {
+            verb,
+            object: object.clone(),
+            source,
+        };
+        let request = http::Request::builder()
+            .method(self.method.clone())
+            .uri(self.uri())
+            .header(http::header::ACCEPT, "application/json")
+            .header(http::header::CONTENT_TYPE, self.content.media_type())
+            .body(Body::from(self.content.bytes()))
+            .map_err(|error| failed(error.into()))?;
+        let response = client.send(request).await.map_err(|error| failed(error.into()))?;
+        let code = response.status();
+        let body = response.into_body().collect().await.map_err(|error| failed(error.into()))?;
+        Ok((code, body.to_bytes().to_vec()))
+    }
+
+    fn uri(&self) -> String {
+        let collection = self.target.kind.url_path(self.target.key.namespace());
+        let mut uri = format!("{collection}/{}", self.target.key.name());
+        if !self.subresource.is_empty() {
+            uri = format!("{uri}/{}", self.subresource);
+        }
+        if !self.query.is_empty() {
+            uri = format!("{uri}?{}", self.query);
+        }
+        uri
+    }
+}
+
+fn refusal(verb: &'static str, object: String, code: StatusCode, body: &[u8]) -> WriteError {
+    let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code != 0);
+    let status = status.unwrap_or_else(|| Status {
+        status: Some(StatusSummary::Failure),
+        code: code.as_u16(),
+        message: String::from_utf8_lossy(body).trim().chars().take(200).collect(),
+        reason: code.canonical_reason().unwrap_or_default().to_owned(),
+        ..Status::default()
+    });
+    match code {
+        StatusCode::CONFLICT => WriteError::conflict(object, status.message),
+        _ => WriteError::Refused { verb, object, status: Box::new(status) },
+    }
+}

@@ -1,0 +1,183 @@
+//! Status patches: the difference to what the caller saw, on the version the caller saw.
+
+use http::Method;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    WriteError,
+    request::{Answer, Content, Request, Target},
+    writer::{Proof, Writer},
+};
+use crate::object::{Kind, Object, ObjectKey, Version};
+
+/// How often a patch that met a stranger's change elsewhere in the object is sent again.
+const RESENDS: usize = 3;
+
+/// The state that a patch is computed from.
+struct Base {
+    uid: String,
+    resource_version: String,
+    status: Value,
+}
+
+/// Patches the status of `object` to `status`; sends nothing where they are equal.
+pub(crate) async fn patch_status<K: Object>(
+    writer: &Writer,
+    key: &ObjectKey,
+    kind: Kind,
+    object: &K,
+    status: &impl Serialize,
+) -> Result<(), WriteError> {
+    let target = Target { kind, key: ObjectKey::of(object) };
+    let wanted = encode(&target, status)?;
+    let base = base(writer, key, &target, object)?;
+    let Some(difference) = difference(&base.status, &wanted) else { return Ok(()) };
+    let mut version = base.resource_version.clone();
+    for _ in 0..=RESENDS {
+        match send(writer, &target, &base.uid, &version, &difference).await {
+            Ok(answer) => {
+                let now = as_the_caller_sees_it::<K>(&answer.object);
+                writer.learn(key, &target, &answer, &Proof::Carried(version), now);
+                return Ok(());
+            }
+            Err(error) if error.is_conflict() => {
+                version = resend_on(writer, key, &target, &base, &difference, error).await?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(WriteError::conflict(target.to_string(), "it keeps changing"))
+}
+
+fn encode(target: &Target, value: &impl Serialize) -> Result<Value, WriteError> {
+    serde_json::to_value(value).map_err(|error| WriteError::Codec {
+        verb: "patch the status of",
+        object: target.to_string(),
+        problem: format!("can't be written as JSON: {error}"),
+    })
+}
+
+/// Reads an answer's status through the caller's type: what that does not know is nobody's to remove.
+fn as_the_caller_sees_it<K: Object>(answer: &Value) -> Option<Value> {
+    let object: K = serde_json::from_value(answer.clone()).ok()?;
+    serde_json::to_value(object).ok().map(|mut whole| whole["status"].take())
+}
+
+/// Takes what the caller saw, or this key's later answer for the same UID: never a newer cached object.
+fn base<K: Object>(
+    writer: &Writer,
+    key: &ObjectKey,
+    target: &Target,
+    object: &K,
+) -> Result<Base, WriteError> {
+    let meta = object.meta();
+    let uid = meta.uid.clone().unwrap_or_default();
+    let resource_version = meta.resource_version.clone().unwrap_or_default();
+    let seen = resource_version.parse::<Version>().ok();
+    let later = writer
+        .last_answer(key, target)
+        .filter(|answer| answer.uid == uid && answer.resource_version.parse::<Version>().ok() > seen);
+    if let Some(answer) = later
+        && let Some(status) = answer.status
+    {
+        return Ok(Base { uid, resource_version: answer.resource_version, status });
+    }
+    let mut whole = encode(target, object)?;
+    Ok(Base { uid, resource_version, status: whole["status"].take() })
+}
+
+async fn send(
+    writer: &Writer,
+    target: &Target,
+    uid: &str,
+    version: &str,
+    difference: &Value,
+) -> Result<Answer<Value>, WriteError> {
+    let request = Request {
+        verb: "patch the status of",
+        method: Method::PATCH,
+        target,
+        subresource: "status",
+        query: writer.query(),
+        content: Content::MergePatch(json!({
+            "metadata": { "uid": uid, "resourceVersion": version },
+            "status": difference,
+        })),
+    };
+    request.send(writer.client()).await
+}
+
+/// Returns the version to send the patch on again, if nothing that it replaces has changed.
+async fn resend_on(
+    writer: &Writer,
+    key: &ObjectKey,
+    target: &Target,
+    base: &Base,
+    difference: &Value,
+    refused: WriteError,
+) -> Result<String, WriteError> {
+    writer.forget_answer(key, target);
+    let Some(found) = writer.fetch(target).await? else { return Err(refused) };
+    let text = |field: &str| found["metadata"][field].as_str().unwrap_or_default().to_owned();
+    if text("uid") == base.uid && replaces_the_same(difference, &base.status, &found["status"]) {
+        Ok(text("resourceVersion"))
+    } else {
+        Err(refused)
+    }
+}
+
+/// Computes the merge patch that turns one value into the other; `None` where they are equal.
+fn difference(old: &Value, new: &Value) -> Option<Value> {
+    if old == new {
+        return None;
+    }
+    let (Value::Object(before), Value::Object(after)) = (old, new) else { return Some(new.clone()) };
+    let mut patch = Map::new();
+    for (name, value) in after {
+        if let Some(changed) = difference(before.get(name).unwrap_or(&Value::Null), value) {
+            patch.insert(name.clone(), changed);
+        }
+    }
+    for name in before.keys().filter(|name| !after.contains_key(*name)) {
+        patch.insert(name.clone(), Value::Null);
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Tells whether two values agree in everything that a merge patch replaces whole.
+fn replaces_the_same(patch: &Value, base: &Value, found: &Value) -> bool {
+    match patch {
+        Value::Object(fields) => fields.iter().all(|(name, inner)| {
+            let null = &Value::Null;
+            let (before, now) = (base.get(name).unwrap_or(null), found.get(name).unwrap_or(null));
+            replaces_the_same(inner, before, now)
+        }),
+        _ => base == found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_holds_what_changed_and_nulls_what_went() {
+        let old = json!({ "a": 1, "b": { "c": 1, "d": 2 }, "e": [1], "f": "x" });
+        let new = json!({ "a": 1, "b": { "c": 2, "d": 2 }, "e": [1, 2] });
+        let patch = difference(&old, &new).unwrap();
+        assert_eq!(patch, json!({ "b": { "c": 2 }, "e": [1, 2], "f": null }));
+        assert_eq!(difference(&old, &old), None);
+        assert_eq!(difference(&Value::Null, &new), Some(new));
+    }
+
+    #[test]
+    fn a_patch_may_be_resent_only_over_what_it_replaces_unchanged() {
+        let patch = json!({ "mine": { "n": 2 }, "list": [2] });
+        let base = json!({ "mine": { "n": 1 }, "list": [1] });
+        let elsewhere = json!({ "mine": { "n": 1, "x": 9 }, "list": [1], "theirs": true });
+        let clash = json!({ "mine": { "n": 1 }, "list": [1, 5] });
+        assert!(replaces_the_same(&patch, &base, &elsewhere));
+        assert!(!replaces_the_same(&patch, &base, &clash));
+    }
+}

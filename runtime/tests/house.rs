@@ -1,0 +1,176 @@
+//! The house rules: modules import upwards only, every file says what it is for, and some arrows never exist.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A source file, and the module of lib.rs in which it stands.
+struct Room {
+    path: PathBuf,
+    module: String,
+    code: String,
+}
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn declared_modules() -> Vec<String> {
+    let lib = fs::read_to_string(source().join("lib.rs")).unwrap();
+    let name = |line: &str| {
+        let line = line.trim().trim_start_matches("pub ").trim_start_matches("pub(crate) ");
+        Some(line.strip_prefix("mod ")?.trim_end_matches(';').to_owned())
+    };
+    lib.lines().filter_map(name).collect()
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn rooms() -> Vec<Room> {
+    let mut files = Vec::new();
+    rust_files(&source(), &mut files);
+    files.sort();
+    let room = |path: PathBuf| {
+        let within = path.strip_prefix(source()).unwrap();
+        let first = within.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+        let code = fs::read_to_string(&path).unwrap();
+        Room { module: first.trim_end_matches(".rs").to_owned(), code, path: within.to_owned() }
+    };
+    files.into_iter().map(room).filter(|room| room.module != "lib").collect()
+}
+
+/// The code without comments and without tests, which may look where they like.
+fn without_tests_and_comments(code: &str) -> String {
+    let shipped = code.split("#[cfg(test)]").next().unwrap_or_default();
+    shipped.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// The modules of this crate that some code names, by `crate::x` or inside `use crate::{..}`.
+fn imported(code: &str, modules: &[String]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        if code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == '$') {
+            continue;
+        }
+        let rest = &code[at + "crate::".len()..];
+        for name in top_names(rest) {
+            if modules.contains(&name) {
+                found.insert(name);
+            }
+        }
+    }
+    found
+}
+
+fn top_names(path: &str) -> Vec<String> {
+    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let Some(group) = path.strip_prefix('{') else { return vec![word(path)] };
+    let (mut depth, mut names, mut start) = (0, Vec::new(), true);
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => start = true,
+            _ if start && !c.is_whitespace() => {
+                names.push(word(&group[at..]));
+                start = false;
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+#[test]
+fn modules_import_only_what_is_declared_above_them() {
+    let modules = declared_modules();
+    let place = |name: &str| modules.iter().position(|module| module == name);
+    let mut wrong = Vec::new();
+    for room in rooms() {
+        let own = place(&room.module).unwrap_or_else(|| panic!("{} is not declared in lib.rs", room.module));
+        for name in imported(&without_tests_and_comments(&room.code), &modules) {
+            let faces = ["prelude", "__private"].contains(&room.module.as_str());
+            if !faces && place(&name).is_some_and(|other| other > own) {
+                wrong.push(format!("{} imports {name}, which stands below it", room.path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_file_opens_with_a_line_that_says_what_it_is_for() {
+    let mut all = Vec::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for folder in ["runtime", "macros", "apiserver", "examples", "tests", "benches", "book/listings"] {
+        rust_files(&root.join(folder), &mut all);
+    }
+    let silent = |path: &&PathBuf| {
+        let ui = path.components().any(|part| part.as_os_str() == "ui" || part.as_os_str() == "target");
+        !ui && !fs::read_to_string(path).unwrap().starts_with("//! ")
+    };
+    let silent: Vec<_> = all.iter().filter(silent).collect();
+    assert!(silent.is_empty(), "no `//!` line opens {silent:?}");
+}
+
+#[test]
+fn arrows_that_may_never_exist_do_not() {
+    let modules = declared_modules();
+    let never = [
+        ("reflector", &["delta_fifo", "store", "informer"][..]),
+        ("informer", &["workqueue", "controller", "writes", "manager"][..]),
+        ("workqueue", &["object", "list_watch", "store", "informer", "controller"][..]),
+    ];
+    for room in rooms() {
+        let code = without_tests_and_comments(&room.code);
+        let names = imported(&code, &modules);
+        for (from, to) in never {
+            let broken: Vec<_> = to.iter().filter(|to| room.module == from && names.contains(**to)).collect();
+            assert!(broken.is_empty(), "{} imports {broken:?}", room.path.display());
+        }
+        if room.module == "workqueue" {
+            assert!(!code.contains("kube::") && !code.contains("k8s_openapi"), "{}", room.path.display());
+        }
+        let clock = code.contains("std::time::Instant") || code.contains("SystemTime");
+        assert!(!clock, "{} reads a clock that paused time does not stop", room.path.display());
+    }
+}
+
+#[test]
+fn the_client_is_known_to_few() {
+    let allowed =
+        ["list_watch", "informer", "writes", "controller", "manager", "error", "prelude", "__private"];
+    for room in rooms() {
+        let knows = without_tests_and_comments(&room.code).contains("kube::Client");
+        assert!(
+            !knows || allowed.contains(&room.module.as_str()),
+            "{} knows the client",
+            room.path.display()
+        );
+    }
+}
+
+#[test]
+fn the_runtime_and_the_embedded_server_do_not_know_each_other() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let manifest = |name: &str| fs::read_to_string(root.join(name).join("Cargo.toml")).unwrap();
+    assert!(!manifest("runtime").contains("watchkeeper-apiserver"));
+    let server = manifest("apiserver").replace("name = \"watchkeeper-apiserver\"", "");
+    assert!(!server.contains("watchkeeper.workspace") && !server.contains("watchkeeper-macros"));
+    let macros = manifest("macros").replace("name = \"watchkeeper-macros\"", "").replace("description", "");
+    assert!(!macros.contains("watchkeeper.workspace"));
+}

@@ -1,0 +1,194 @@
+//! The end of an object's life: cleanup, finalizers, and what is told when it is gone.
+
+use std::sync::Mutex;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::ObjectMeta;
+use serde_json::json;
+use tokio::sync::Semaphore;
+use watchkeeper::prelude::*;
+use watchkeeper_apiserver::ApiServer;
+
+const FINALIZER: &str = "example.dev/release";
+
+/// Keeps a diary: a line a call.
+#[derive(Clone)]
+struct Diary {
+    lines: Arc<Mutex<Vec<String>>>,
+    may_release: Arc<Semaphore>,
+    failures_of_deleted: Arc<Mutex<u32>>,
+}
+
+impl Diary {
+    fn new() -> Self {
+        let (lines, failures_of_deleted) = (Arc::default(), Arc::default());
+        Self { lines, may_release: Arc::new(Semaphore::new(100)), failures_of_deleted }
+    }
+
+    fn write(&self, line: String) {
+        self.lines.lock().unwrap().push(line);
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    async fn comes_to(&self, wanted: &[&str]) {
+        for _ in 0..600 {
+            if self.lines() == wanted {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(self.lines(), wanted);
+    }
+}
+
+impl Reconciler<ConfigMap> for Diary {
+    type Error = anyhow::Error;
+
+    async fn reconcile(&self, map: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+        let held = map.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
+        self.write(format!("reconcile {}{}", map.name_any(), if held { " held" } else { "" }));
+        Ok(Action::await_change())
+    }
+
+    async fn cleanup(&self, map: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Cleanup, Self::Error> {
+        self.write(format!("cleanup {}", map.name_any()));
+        match self.may_release.try_acquire() {
+            Ok(permit) => {
+                permit.forget();
+                Ok(Cleanup::Done)
+            }
+            Err(_) => Ok(Cleanup::Pending(Action::requeue_after(Duration::from_secs(10)))),
+        }
+    }
+
+    async fn deleted(&self, last: Deleted<ConfigMap>, _: &Context<ConfigMap>) -> Result<(), Self::Error> {
+        let state = last.last_state().and_then(|map| map.data.clone()).unwrap_or_default();
+        self.write(format!("deleted {} {:?}", last.key(), state.values().collect::<Vec<_>>()));
+        let mut failures = self.failures_of_deleted.lock().unwrap();
+        if *failures > 0 {
+            *failures -= 1;
+            anyhow::bail!("not now");
+        }
+        Ok(())
+    }
+}
+
+fn config_map(value: &str) -> ConfigMap {
+    let metadata = ObjectMeta { name: Some("a".into()), ..ObjectMeta::default() };
+    ConfigMap { metadata, data: Some([("k".to_owned(), value.to_owned())].into()), ..ConfigMap::default() }
+}
+
+async fn shop() -> ApiServer {
+    ApiServer::in_memory().namespace("shop").start().await
+}
+
+fn run(server: &ApiServer, diary: &Diary, finalizer: Option<&str>) -> watchkeeper::Running {
+    let mut controller = Controller::new(diary.clone()).namespace("shop");
+    if let Some(finalizer) = finalizer {
+        controller = controller.finalizer(finalizer);
+    }
+    Manager::new(server.client()).controller(controller).spawn()
+}
+
+// C22 C15
+#[tokio::test(start_paused = true)]
+async fn the_deletion_of_the_object_itself_wakes_the_reconciler_with_the_last_state() {
+    let server = shop().await;
+    let diary = Diary::new();
+    let _running = run(&server, &diary, None);
+    server.create(&config_map("one")).await;
+    diary.comes_to(&["reconcile a"]).await;
+    server.delete::<ConfigMap>("shop/a").await;
+    diary.comes_to(&["reconcile a", "deleted shop/a [\"one\"]"]).await;
+}
+
+// C15
+#[tokio::test(start_paused = true)]
+async fn an_object_that_took_the_place_of_a_deleted_one_is_reconciled_after_the_deletion_was_told() {
+    let server = shop().await;
+    let diary = Diary::new();
+    let _running = run(&server, &diary, None);
+    server.create(&config_map("one")).await;
+    diary.comes_to(&["reconcile a"]).await;
+    server.delete::<ConfigMap>("shop/a").await;
+    server.create(&config_map("two")).await;
+    diary.comes_to(&["reconcile a", "deleted shop/a [\"one\"]", "reconcile a"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_fails_five_times_is_given_up_and_holds_up_nothing() {
+    let server = shop().await;
+    let diary = Diary::new();
+    *diary.failures_of_deleted.lock().unwrap() = 50;
+    let _running = run(&server, &diary, None);
+    server.create(&config_map("one")).await;
+    diary.comes_to(&["reconcile a"]).await;
+    server.delete::<ConfigMap>("shop/a").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(diary.lines().len(), 6, "{:?}", diary.lines());
+    server.create(&config_map("two")).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(diary.lines().last().unwrap(), "reconcile a");
+}
+
+// C23 W7
+#[tokio::test(start_paused = true)]
+async fn a_terminating_object_is_cleaned_up_until_done_and_never_reconciled() {
+    let server = shop().await;
+    let mut diary = Diary::new();
+    diary.may_release = Arc::new(Semaphore::new(0));
+    let _running = run(&server, &diary, Some(FINALIZER));
+    server.create(&config_map("one")).await;
+    let held = |map: Option<&ConfigMap>| map.is_some_and(|map| map.finalizers() == [FINALIZER]);
+    server.eventually::<ConfigMap>("shop/a", held).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(diary.lines().iter().all(|line| line == "reconcile a held"), "{:?}", diary.lines());
+    diary.lines.lock().unwrap().clear();
+    server.delete::<ConfigMap>("shop/a").await;
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(diary.lines(), ["cleanup a", "cleanup a", "cleanup a"], "every ten seconds, not done yet");
+    diary.may_release.add_permits(1);
+    server.eventually::<ConfigMap>("shop/a", |map| map.is_none()).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let lines = diary.lines();
+    assert_eq!(lines[3..], ["cleanup a", "deleted shop/a [\"one\"]"], "{lines:?}");
+}
+
+// C23
+#[tokio::test(start_paused = true)]
+async fn a_terminating_object_without_our_finalizer_is_left_alone() {
+    let server = shop().await;
+    let diary = Diary::new();
+    let mut map = config_map("one");
+    map.metadata.finalizers = Some(vec!["example.dev/theirs".into()]);
+    server.create(&map).await;
+    server.delete::<ConfigMap>("shop/a").await;
+    let _running = run(&server, &diary, Some(FINALIZER));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(diary.lines(), Vec::<String>::new());
+    let found = server.get::<ConfigMap>("shop/a").await.unwrap();
+    assert_eq!(found.finalizers(), ["example.dev/theirs"], "no new finalizer on a dying object");
+}
+
+// W7
+#[tokio::test(start_paused = true)]
+async fn foreign_finalizers_stay_untouched() {
+    let server = shop().await;
+    let diary = Diary::new();
+    let mut map = config_map("one");
+    map.metadata.finalizers = Some(vec!["example.dev/theirs".into()]);
+    server.create(&map).await;
+    let _running = run(&server, &diary, Some(FINALIZER));
+    let both = |map: Option<&ConfigMap>| {
+        map.is_some_and(|map| map.finalizers() == ["example.dev/theirs", FINALIZER])
+    };
+    server.eventually::<ConfigMap>("shop/a", both).await;
+    server.delete::<ConfigMap>("shop/a").await;
+    let theirs = |map: Option<&ConfigMap>| map.is_some_and(|map| map.finalizers() == ["example.dev/theirs"]);
+    server.eventually::<ConfigMap>("shop/a", theirs).await;
+    server.patch_merge::<ConfigMap>("shop/a", json!({ "metadata": { "finalizers": null } })).await;
+    server.eventually::<ConfigMap>("shop/a", |map| map.is_none()).await;
+}

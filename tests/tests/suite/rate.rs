@@ -1,0 +1,72 @@
+//! The rate limit holds, whatever the reconcilers return.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::ObjectMeta;
+use watchkeeper::prelude::*;
+use watchkeeper_apiserver::ApiServer;
+use watchkeeper_tests::{Record, assert_rate_holds};
+
+/// What bites users elsewhere: every object, every time, asks to be looked at again soon.
+struct Impatient {
+    record: Record,
+}
+
+impl Reconciler<ConfigMap> for Impatient {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, _: Arc<ConfigMap>, cx: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+        self.record.start(cx);
+        Ok(Action::requeue_after(Duration::from_secs(5)))
+    }
+}
+
+fn config_map(at: usize) -> ConfigMap {
+    let name = Some(format!("map-{at}"));
+    ConfigMap { metadata: ObjectMeta { name, ..ObjectMeta::default() }, ..ConfigMap::default() }
+}
+
+// C11 C9
+#[tokio::test(start_paused = true)]
+async fn a_thousand_objects_that_all_requeue_after_five_seconds_stay_within_ten_a_second_and_none_starves() {
+    const OBJECTS: usize = 1_000;
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    for at in 0..OBJECTS {
+        server.create(&config_map(at)).await;
+    }
+    let record = Record::default();
+    let controller = Controller::new(Impatient { record: record.clone() })
+        .namespace("shop")
+        .workers(16)
+        .rate_limit(RateLimit::per_second(10).burst(10));
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    record.reaches(3 * OBJECTS + 500).await;
+    let starts = record.starts();
+    assert_rate_holds(&starts, 10.0, 10.0);
+    let took = starts[starts.len() - 1].at.duration_since(starts[0].at).as_secs_f64();
+    assert!(took < 350.5, "the limit was not used up: {took} s");
+    let mut served = HashMap::new();
+    for start in &starts {
+        *served.entry(start.key.clone()).or_insert(0_u32) += 1;
+    }
+    assert_eq!(served.len(), OBJECTS, "somebody starved");
+    assert!(served.values().all(|runs| (3..=4).contains(runs)), "not served in turn: {served:?}");
+    running.stop().await.unwrap();
+}
+
+// C9
+#[tokio::test(start_paused = true)]
+async fn a_requeue_is_never_early_and_comes_when_promised() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    server.create(&config_map(0)).await;
+    let record = Record::default();
+    let controller = Controller::new(Impatient { record: record.clone() }).namespace("shop");
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    record.reaches(4).await;
+    for pair in record.starts().windows(2) {
+        let gap = pair[1].at.duration_since(pair[0].at);
+        assert!((Duration::from_secs(5)..Duration::from_millis(5_050)).contains(&gap), "{gap:?}");
+        assert_eq!(pair[1].attempt, 1, "a success clears failures");
+    }
+}

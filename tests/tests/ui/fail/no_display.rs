@@ -1,0 +1,24 @@
+//! A type that can't be shown is no index value.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use watchkeeper::Informer;
+
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "example.dev", version = "v1", kind = "Website", namespaced)]
+struct WebsiteSpec {
+    #[informer(index)]
+    phase: Option<Phase>, //~ `Phase` `Phase` can't be an index value
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+enum Phase {
+    Pending,
+}
+
+fn the_rest_is_generated(sites: &WebsiteLister) {
+    sites.by_phase(&Phase::Pending);
+}
+
+fn main() {}

@@ -1,0 +1,15 @@
+//! A hand-written root that is no `kube::Resource`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+use watchkeeper::Informer;
+
+#[derive(Informer, Clone, Debug, Serialize, Deserialize)]
+//~^ `Informer` `Settings` does not tell its kind //~^ `Informer` `Settings
+struct Settings {
+    metadata: ObjectMeta,
+    #[informer(index)]
+    owner: String,
+}
+
+fn main() {}
