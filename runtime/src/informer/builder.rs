@@ -56,12 +56,14 @@ impl<W: Watched> InformerBuilder<W> {
         Self { factory, asked, question, transform: None, hook: None }
     }
 
-    /// Keeps to a namespace; called again, to several, merged into one cache.
+    /// Keeps to a namespace; called again, to several, merged into one cache. An empty one means all.
     ///
     /// Means nothing for a cluster-scoped kind, which the log then says.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
+        let namespace = namespace.into();
         match self.question.kind.scope {
-            Scope::Namespaced => drop(self.question.namespaces.insert(namespace.into())),
+            _ if namespace.is_empty() => self.question.namespaces.clear(),
+            Scope::Namespaced => drop(self.question.namespaces.insert(namespace)),
             Scope::Cluster => {
                 tracing::warn!(kind = %self.question.kind, "cluster-scoped: namespace left out")
             }
@@ -158,13 +160,13 @@ impl<W: Watched> InformerBuilder<W> {
     pub fn build(self) -> SharedInformer<W> {
         let factory = self.factory.clone();
         let question = self.question.clone();
-        factory.find_or_build(question, self.asked.clone(), |stop, tasks| Parts {
+        factory.find_or_build(question, self.asked.clone(), |stop, fleet| Parts {
             kind: self.question.kind.clone(),
             indexes: W::indexes(),
             feeds: self.question.extents().into_iter().map(|extent| self.feed(extent)).collect(),
             transform: self.transform.clone(),
             stop,
-            tasks,
+            fleet,
         })
     }
 

@@ -89,7 +89,10 @@ pub(super) struct Engine<K> {
     pub(super) health: Arc<Health>,
     pub(super) synced: Latch,
     pub(super) stop: CancellationToken,
+    /// The informer's own tasks.
     pub(super) tasks: TaskTracker,
+    /// Where the tasks are counted as well: the factory's.
+    fleet: TaskTracker,
     /// Something is in the inbox.
     pub(super) wake: Notify,
     inbox: Mutex<Inbox<K>>,
@@ -115,12 +118,13 @@ pub(super) struct Parts<K> {
     pub(super) feeds: Vec<Feed<K>>,
     pub(super) transform: Option<Transform<K>>,
     pub(super) stop: CancellationToken,
-    pub(super) tasks: TaskTracker,
+    /// Counts the tasks of several informers.
+    pub(super) fleet: TaskTracker,
 }
 
 impl<K: Object> Engine<K> {
     pub(super) fn new(parts: Parts<K>) -> Arc<Self> {
-        let Parts { kind, indexes, feeds, transform, stop, tasks } = parts;
+        let Parts { kind, indexes, feeds, transform, stop, fleet } = parts;
         let (indexer, fifo) = (Indexer::new(), DeltaFifo::new());
         for definition in indexes {
             if let Err(error) = indexer.add_index(definition) {
@@ -141,7 +145,8 @@ impl<K: Object> Engine<K> {
             health: Arc::default(),
             synced: Latch::default(),
             stop,
-            tasks,
+            tasks: TaskTracker::new(),
+            fleet,
             wake: Notify::new(),
             inbox: Mutex::new(inbox),
         })
@@ -157,12 +162,17 @@ impl<K: Object> Engine<K> {
             inbox.life = Life::Running;
             std::mem::take(&mut inbox.feeds)
         };
-        self.tasks.spawn(Processor::new(self.clone()).run());
+        self.spawn(Processor::new(self.clone()).run());
         for (feed, sink) in feeds {
             let intake = Arc::new(Intake { sink, health: self.health.clone() });
-            self.tasks.spawn((feed.run)(intake, self.stop.clone()));
+            self.spawn((feed.run)(intake, self.stop.clone()));
         }
         self.wake.notify_one();
+    }
+
+    /// Runs a task that a shutdown waits for.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(self.fleet.track_future(task));
     }
 
     /// Stops the tasks, or sees to it that they never start.

@@ -106,7 +106,7 @@ impl<K: Object> Processor<K> {
             listener.mark_initial();
         }
         let next = listener.resync_every.map(|period| Instant::now() + period);
-        self.engine.tasks.spawn(listener.clone().serve(handler, self.engine.stop.clone()));
+        self.engine.spawn(listener.clone().serve(handler, self.engine.stop.clone()));
         self.joined.push(Joined { listener, next, resync: Resync::NotDue });
     }
 

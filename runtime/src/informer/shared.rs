@@ -52,7 +52,7 @@ impl<W: Watched> SharedInformer<W> {
             feeds: vec![Feed::reflecting(Extent::All, source, config)],
             transform: None,
             stop: CancellationToken::new(),
-            tasks: TaskTracker::new(),
+            fleet: TaskTracker::new(),
         })
     }
 
@@ -76,10 +76,9 @@ impl<W: Watched> SharedInformer<W> {
         self.handle.engine.start();
     }
 
-    /// Stops for good, and waits until no task is left.
+    /// Stops for good, and waits until none of its tasks is left.
     ///
-    /// Of an informer that a factory built, this awaits the tasks of all that the factory has stopped: use the
-    /// factory's shutdown there.
+    /// A handler that blocks is waited for.
     pub async fn shutdown(&self) {
         let engine = &self.handle.engine;
         engine.stop();

@@ -117,7 +117,7 @@ impl Fed {
             feeds,
             transform,
             stop: CancellationToken::new(),
-            tasks: TaskTracker::new(),
+            fleet: TaskTracker::new(),
         });
         Self { informer, sources }
     }

@@ -45,6 +45,18 @@ impl<K: Object> Indexer<K> {
         Self { shared: Arc::new(shared) }
     }
 
+    /// Creates an empty store with indexes, such as [`Watched::indexes`](crate::informer::Watched::indexes).
+    ///
+    /// # Errors
+    /// Two of them bear one name.
+    pub fn with_indexes(
+        definitions: impl IntoIterator<Item = IndexDefinition<K>>,
+    ) -> Result<Self, DuplicateIndex> {
+        let indexer = Self::new();
+        definitions.into_iter().try_for_each(|definition| indexer.add_index(definition))?;
+        Ok(indexer)
+    }
+
     /// Returns a reader; any number may exist.
     pub fn lister(&self) -> Lister<K> {
         Lister::reading(self.shared.clone())

@@ -39,9 +39,7 @@ fn by_tag() -> IndexDefinition<ConfigMap> {
 }
 
 fn indexed() -> Indexer<ConfigMap> {
-    let indexer = Indexer::new();
-    indexer.add_index(by_tag()).unwrap();
-    indexer
+    Indexer::with_indexes([by_tag()]).unwrap()
 }
 
 fn names(objects: &[Arc<ConfigMap>]) -> BTreeSet<String> {

@@ -245,6 +245,8 @@ async fn start_is_idempotent_and_picks_up_late_informers() {
     first.start();
     settle().await;
     assert_eq!(server.requests().len(), 2);
+    first.shutdown().await;
+    assert!(factory.tasks() > 0, "one was stopped, the other goes on");
     assert_eq!(late.lister().namespace("late").list().len(), 1);
 }
 
