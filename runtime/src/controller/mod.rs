@@ -77,8 +77,8 @@ impl<K: Watched<Question = ()>, R: Reconciler<K>> Controller<K, R> {
 }
 
 impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
-    /// Reconciles every object of what a marker asks for: `Controller::for_kind(&Dynamic::new(kind), ..)`.
-    pub fn for_kind(marker: &K, reconciler: R) -> Self {
+    /// Reconciles every object of what a marker asks for: `Controller::for_kind(Dynamic::new(kind), ..)`.
+    pub fn for_kind(marker: K, reconciler: R) -> Self {
         Self::of(marker.question(), reconciler)
     }
 
@@ -117,7 +117,7 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     }
 
     /// Watches owned objects of what a marker asks for, as [`owns`](Self::owns) does.
-    pub fn owns_for<C: Watched>(self, marker: &C) -> Self {
+    pub fn owns_for<C: Watched>(self, marker: C) -> Self {
         self.owns_question::<C>(marker.question())
     }
 

@@ -105,7 +105,7 @@ impl Manager {
     }
 
     /// Reads what a marker asks for from the shared cache.
-    pub fn lister_for<W: Watched>(&self, marker: &W) -> W::Lister {
+    pub fn lister_for<W: Watched>(&self, marker: W) -> W::Lister {
         self.informer_for(marker).lister()
     }
 
@@ -115,7 +115,7 @@ impl Manager {
     }
 
     /// Asks for the shared informer of what a marker asks for.
-    pub fn informer_for<W: Watched>(&self, marker: &W) -> Asked<'_, W> {
+    pub fn informer_for<W: Watched>(&self, marker: W) -> Asked<'_, W> {
         Asked { manager: self, builder: self.factory.informer_of(marker.question()) }
     }
 

@@ -44,6 +44,26 @@ async fn a_child_that_vanished_across_a_relist_still_wakes_its_owner() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn streams_that_break_off_in_the_middle_of_a_line_lose_nothing() {
+    let server = shop().await;
+    let (_running, keeper) = operator(&server);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for kind in ["websites", "deployments"] {
+        server.faults().on(Verb::Watch, kind).times(4).then(Fault::Cut.after_events(1).at_byte(40));
+    }
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        server.create(&website(name)).await;
+        server.eventually::<Deployment>(&format!("shop/{name}"), |d| d.is_some()).await;
+        server.delete::<Deployment>(&format!("shop/{name}")).await;
+        server.eventually::<Deployment>(&format!("shop/{name}"), |d| d.is_some()).await;
+    }
+    assert!(server.faults().log().len() >= 4, "nothing was cut: {:?}", server.faults().log());
+    let runs = keeper.record.len();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(keeper.record.len(), runs, "comes to rest");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_operator_survives_restarts_of_its_server() {
     let server = shop().await;
     let (_running, keeper) = operator(&server);
