@@ -138,8 +138,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::workqueue::tests::cases;
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         // Q8
         #[test]
         fn agrees_with_a_sorted_list(steps in prop::collection::vec((0..4u8, 0..40u32, 0..50u64), 0..300)) {

@@ -117,7 +117,8 @@ impl<K: QueueKey> State<K> {
     pub(super) fn add_after(&mut self, key: K, delay: Duration, clock: &impl Clock) {
         let Some(id) = self.admit(key, clock) else { return };
         let entry = &mut self.entries.slab[id];
-        if entry.place == Place::Ready {
+        // what is due already keeps its turn
+        if matches!(entry.place, Place::Ready | Place::AwaitsToken) {
             return;
         }
         if entry.place == Place::Terminal {

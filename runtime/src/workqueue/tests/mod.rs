@@ -12,6 +12,7 @@ mod wakes;
 use std::time::Duration;
 
 use futures::FutureExt;
+use proptest::test_runner::{Config, RngSeed};
 use tokio::time::Instant;
 
 use super::{Item, ItemExponentialFailure, QueueKey, WorkQueue, WorkQueueConfig};
@@ -22,6 +23,21 @@ const fn millis(millis: u64) -> Duration {
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
+}
+
+/// So many cases, the same in every run; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` say otherwise.
+pub(super) fn cases(cases: u32) -> Config {
+    let (asked, fresh) = (Config::default(), std::env::var_os("PROPTEST_CASES").is_none());
+    Config {
+        cases: if fresh { cases } else { asked.cases },
+        rng_seed: match asked.rng_seed {
+            RngSeed::Random => RngSeed::Fixed(0x0b5e_55ed),
+            fixed => fixed,
+        },
+        // what was found is kept as a test with a name
+        failure_persistence: None,
+        ..asked
+    }
 }
 
 fn queue<K: QueueKey>() -> WorkQueue<K> {

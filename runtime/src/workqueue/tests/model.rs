@@ -25,7 +25,18 @@ enum Naive {
     Waits { delay: u64, gate: u64, floor: u64, retry: bool, order: u64 },
     AwaitsToken { floor: u64 },
     Ready,
-    Runs { changed: bool, touched: bool, delay: Option<u64>, gate: u64, floor: u64 },
+    Runs(Run),
+}
+
+/// What came during a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Run {
+    changed: bool,
+    touched: bool,
+    delay: Option<u64>,
+    gate: u64,
+    floor: u64,
+    retry: bool,
 }
 
 /// A bucket that holds thousandths of a millisecond's worth.
@@ -55,7 +66,14 @@ struct Model {
     order: u64,
     rate: Option<NaiveBucket>,
     retry_rate: Option<NaiveBucket>,
-    open: bool,
+    mode: NaiveMode,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum NaiveMode {
+    Open,
+    Draining,
+    Discarding,
 }
 
 impl Model {
@@ -106,6 +124,14 @@ impl Model {
         self.promote();
     }
 
+    /// Something is said of a key: it counts while the queue is open.
+    fn says(&mut self, key: u8, said: impl FnOnce(&mut Self, u8)) {
+        if self.mode == NaiveMode::Open {
+            self.promote();
+            said(self, key);
+        }
+    }
+
     fn add(&mut self, key: u8) {
         match self.keys[key as usize].0.clone() {
             Naive::Rest => self.wait(key, 0, 0, 0, false),
@@ -113,17 +139,15 @@ impl Model {
             Naive::Waits { gate, floor, .. } => self.wait(key, 0, gate.min(floor), floor, false),
             Naive::AwaitsToken { floor } => self.wait(key, 0, floor.min(self.now), floor, false),
             Naive::Ready => {}
-            Naive::Runs { touched, delay, gate, floor, .. } => {
-                self.keys[key as usize].0 = Naive::Runs { changed: true, touched, delay, gate, floor };
-            }
+            Naive::Runs(run) => self.keys[key as usize].0 = Naive::Runs(Run { changed: true, ..run }),
         }
     }
 
     fn touch(&mut self, key: u8) {
         match self.keys[key as usize].0.clone() {
             Naive::Rest => self.wait(key, 0, 0, 0, false),
-            Naive::Runs { changed, delay: None, gate, floor, .. } => {
-                self.keys[key as usize].0 = Naive::Runs { changed, touched: true, delay: None, gate, floor };
+            Naive::Runs(run) if run.delay.is_none() => {
+                self.keys[key as usize].0 = Naive::Runs(Run { touched: true, ..run });
             }
             _ => {}
         }
@@ -138,9 +162,28 @@ impl Model {
                 self.wait(key, delay.min(at), gate, floor, retry)
             }
             Naive::Ready | Naive::AwaitsToken { .. } => {}
-            Naive::Runs { changed, touched, delay, gate, floor } => {
-                let delay = Some(delay.map_or(at, |delay| delay.min(at)));
-                self.keys[key as usize].0 = Naive::Runs { changed, touched, delay, gate, floor };
+            Naive::Runs(run) => {
+                let delay = Some(run.delay.map_or(at, |delay| delay.min(at)));
+                self.keys[key as usize].0 = Naive::Runs(Run { delay, ..run });
+            }
+        }
+    }
+
+    fn add_rate_limited(&mut self, key: u8) {
+        self.keys[key as usize].1 += 1;
+        let wait = step_of(self.keys[key as usize].1);
+        let (until, floor) = (self.now + wait, self.now + wait.min(FLOOR));
+        match self.keys[key as usize].0.clone() {
+            Naive::Rest | Naive::Terminal { .. } => self.wait(key, until, until, floor, true),
+            Naive::Waits { delay, gate, .. } => {
+                self.wait(key, delay.min(until), gate.max(until), floor, true);
+            }
+            Naive::AwaitsToken { .. } => self.wait(key, 0, until, floor, true),
+            Naive::Ready => {}
+            Naive::Runs(run) => {
+                let delay = Some(run.delay.map_or(until, |delay| delay.min(until)));
+                let gate = run.gate.max(until);
+                self.keys[key as usize].0 = Naive::Runs(Run { delay, gate, floor, retry: true, ..run });
             }
         }
     }
@@ -159,41 +202,39 @@ impl Model {
             return None;
         }
         let key = self.ready.remove(0);
-        self.keys[key as usize].0 =
-            Naive::Runs { changed: false, touched: false, delay: None, gate: 0, floor: 0 };
+        self.keys[key as usize].0 = Naive::Runs(Run::default());
         Some((key, self.keys[key as usize].1 + 1))
     }
 
     fn finish(&mut self, key: u8, outcome: Outcome) {
         self.promote();
-        let Naive::Runs { changed, touched, delay: timer, .. } = self.keys[key as usize].0.clone() else {
-            panic!("{key} does not run");
-        };
+        let Naive::Runs(run) = self.keys[key as usize].0.clone() else { panic!("{key} does not run") };
+        let Run { changed, touched, delay: timer, mut gate, mut floor, mut retry } = run;
         self.keys[key as usize].0 = Naive::Rest;
         let now = self.now;
         let mut failures = self.keys[key as usize].1;
         let no_timer = matches!(outcome, Outcome::Done | Outcome::Forget);
-        let (mut wanted, mut gate, mut floor, mut retry) = (timer, 0, 0, false);
+        let mut wanted = timer;
         match outcome {
             Outcome::Done => {}
-            Outcome::Forget => failures = 0,
+            Outcome::Forget => (failures, gate, floor, retry) = (0, 0, 0, false),
             Outcome::RequeueAfter(delay) => {
-                failures = 0;
+                (failures, gate, floor, retry) = (0, 0, 0, false);
                 let at = now + delay.as_millis() as u64;
                 wanted = Some(timer.map_or(at, |timer| timer.min(at)));
             }
             Outcome::Retry { at_least } => {
                 failures += 1;
                 let wait = step_of(failures).max(at_least.as_millis() as u64);
-                (wanted, gate, floor, retry) = (Some(0), now + wait, now + wait.min(FLOOR), true);
+                (wanted, gate, floor, retry) = (Some(0), gate.max(now + wait), now + wait.min(FLOOR), true);
             }
-            Outcome::RetryUncounted => (wanted, gate, floor) = (Some(0), now + 5, now + 5),
+            Outcome::RetryUncounted => (wanted, gate, floor, retry) = (Some(0), now + 5, now + 5, false),
             Outcome::Terminal => {
                 failures += 1;
                 floor = now + step_of(failures).min(FLOOR);
-                gate = floor;
+                (gate, retry) = (floor, false);
             }
-            Outcome::PutBack => wanted = Some(0),
+            Outcome::PutBack => (wanted, gate, retry) = (Some(0), 0, false),
         }
         self.keys[key as usize].1 = failures;
         if changed {
@@ -203,7 +244,7 @@ impl Model {
         }
         let owed = changed || touched || outcome == Outcome::PutBack;
         match wanted {
-            Some(delay) if self.open || (owed && delay.max(gate) <= now) => {
+            Some(delay) if self.may_schedule(owed && delay.max(gate) <= now) => {
                 self.wait(key, delay, gate, floor, retry);
             }
             _ if outcome == Outcome::Terminal => self.keys[key as usize].0 = Naive::Terminal { floor },
@@ -211,10 +252,29 @@ impl Model {
         }
     }
 
+    fn may_schedule(&self, owed_now: bool) -> bool {
+        match self.mode {
+            NaiveMode::Open => true,
+            NaiveMode::Draining => owed_now,
+            NaiveMode::Discarding => false,
+        }
+    }
+
+    fn discard(&mut self) {
+        self.mode = NaiveMode::Discarding;
+        (self.ready, self.awaiting) = (Vec::new(), Vec::new());
+        for key in &mut self.keys {
+            if !matches!(key.0, Naive::Runs(_)) {
+                *key = (Naive::Rest, 0);
+            }
+        }
+    }
+
     fn shut_down(&mut self) {
-        if !std::mem::replace(&mut self.open, false) {
+        if self.mode != NaiveMode::Open {
             return;
         }
+        self.mode = NaiveMode::Draining;
         self.promote();
         self.awaiting.clear();
         for key in &mut self.keys {
@@ -230,11 +290,13 @@ enum Step {
     Add(u8),
     Touch(u8),
     AddAfter(u8, u64),
+    AddRateLimited(u8),
     Forget(u8),
     Take,
     Finish(usize, Outcome),
     Advance(u64),
     ShutDown,
+    Discard,
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
@@ -255,11 +317,13 @@ fn step() -> impl Strategy<Value = Step> {
         60 => (0..KEYS).prop_map(Step::Add),
         20 => (0..KEYS).prop_map(Step::Touch),
         40 => (0..KEYS, 0..60u64).prop_map(|(key, delay)| Step::AddAfter(key, delay)),
+        10 => (0..KEYS).prop_map(Step::AddRateLimited),
         5 => (0..KEYS).prop_map(Step::Forget),
         100 => Just(Step::Take),
         80 => (0..4usize, outcome()).prop_map(|(which, outcome)| Step::Finish(which, outcome)),
         40 => (0..30u64).prop_map(Step::Advance),
         1 => Just(Step::ShutDown),
+        1 => Just(Step::Discard),
     ]
 }
 
@@ -279,7 +343,7 @@ fn both(limited: bool) -> (State<u8>, Model) {
         order: 0,
         rate: bucket(7, 4),
         retry_rate: bucket(20, 2),
-        open: true,
+        mode: NaiveMode::Open,
     };
     (State::new(config).unwrap(), model)
 }
@@ -296,7 +360,7 @@ fn places_agree(state: &State<u8>, model: &Model) -> Result<(), TestCaseError> {
             Naive::Waits { .. } => Place::Delayed,
             Naive::AwaitsToken { .. } => Place::AwaitsToken,
             Naive::Ready => Place::Ready,
-            Naive::Runs { .. } => Place::InFlight,
+            Naive::Runs(_) => Place::InFlight,
         };
         prop_assert_eq!(place, expected, "place of {}", key);
         if let (Naive::Waits { delay, gate, .. }, Some(entry)) = (naive, entry) {
@@ -308,8 +372,65 @@ fn places_agree(state: &State<u8>, model: &Model) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Plays the steps on both, and compares after each.
+fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
+    let (mut state, mut model) = both(limited);
+    let mut flying = Vec::new();
+    for step in steps {
+        let now = At::START.after(millis(model.now));
+        match step {
+            Step::Add(key) => {
+                state.add(key, &now);
+                model.says(key, Model::add);
+            }
+            Step::Touch(key) => {
+                state.touch(key, &now);
+                model.says(key, Model::touch);
+            }
+            Step::AddAfter(key, delay) => {
+                state.add_after(key, millis(delay), &now);
+                model.says(key, |model, key| model.add_after(key, delay));
+            }
+            Step::AddRateLimited(key) => {
+                state.add_rate_limited(key, &now);
+                model.says(key, Model::add_rate_limited);
+            }
+            Step::Forget(key) => {
+                state.forget(&key);
+                model.forget(key);
+            }
+            Step::Take => {
+                let grant = match state.take(&now) {
+                    Next::Run(grant) => Some(grant),
+                    Next::Wait | Next::Ended => None,
+                };
+                let granted = grant.as_ref().map(|grant| (grant.key, grant.attempt));
+                prop_assert_eq!(granted, model.take());
+                flying.extend(grant);
+            }
+            Step::Finish(which, outcome) if !flying.is_empty() => {
+                let grant = flying.swap_remove(which % flying.len());
+                state.finish(grant.id, outcome, &now);
+                model.finish(grant.key, outcome);
+            }
+            Step::Finish(..) => {}
+            Step::Advance(by) => model.now += by,
+            Step::ShutDown => {
+                state.shut_down(&now);
+                model.shut_down();
+            }
+            Step::Discard => {
+                state.discard();
+                model.discard();
+            }
+        }
+        places_agree(&state, &model)?;
+    }
+    Ok(())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(cases(512))]
 
     // Q1 Q2 Q4 Q7 Q8 Q14 Q15 Q20
     #[test]
@@ -317,53 +438,17 @@ proptest! {
         steps in prop::collection::vec(step(), 1..200),
         limited in any::<bool>(),
     ) {
-        let (mut state, mut model) = both(limited);
-        let mut flying = Vec::new();
-        for step in steps {
-            let now = At::START.after(millis(model.now));
-            let open = model.open;
-            if open && matches!(step, Step::Add(_) | Step::Touch(_) | Step::AddAfter(..)) {
-                model.promote();
-            }
-            match step {
-                Step::Add(key) => {
-                    state.add(key, &now);
-                    if open { model.add(key) }
-                }
-                Step::Touch(key) => {
-                    state.touch(key, &now);
-                    if open { model.touch(key) }
-                }
-                Step::AddAfter(key, delay) => {
-                    state.add_after(key, millis(delay), &now);
-                    if open { model.add_after(key, delay) }
-                }
-                Step::Forget(key) => {
-                    state.forget(&key);
-                    model.forget(key);
-                }
-                Step::Take => {
-                    let grant = match state.take(&now) {
-                        Next::Run(grant) => Some(grant),
-                        Next::Wait | Next::Ended => None,
-                    };
-                    let granted = grant.as_ref().map(|grant| (grant.key, grant.attempt));
-                    prop_assert_eq!(granted, model.take());
-                    flying.extend(grant);
-                }
-                Step::Finish(which, outcome) if !flying.is_empty() => {
-                    let grant = flying.swap_remove(which % flying.len());
-                    state.finish(grant.id, outcome, &now);
-                    model.finish(grant.key, outcome);
-                }
-                Step::Finish(..) => {}
-                Step::Advance(by) => model.now += by,
-                Step::ShutDown => {
-                    state.shut_down(&now);
-                    model.shut_down();
-                }
-            }
-            places_agree(&state, &model)?;
-        }
+        play(steps, limited)?;
+    }
+}
+
+// Q20
+#[test]
+fn a_retry_that_awaits_its_token_keeps_its_turn_whatever_timer_is_asked_for() {
+    let fails = || Step::Finish(0, Outcome::Retry { at_least: Duration::ZERO });
+    let four = || (1..=4).map(Step::Add).chain((0..4).map(|_| Step::Take)).chain((0..4).map(|_| fails()));
+    let late = |key| [Step::Advance(30), Step::AddAfter(key, 0), Step::Advance(20), Step::Take];
+    for key in 1..=4 {
+        play(four().chain(late(key)).collect(), true).unwrap();
     }
 }

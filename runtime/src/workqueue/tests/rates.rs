@@ -96,7 +96,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(cases(256))]
 
     // C11
     #[test]
@@ -157,7 +157,7 @@ proptest! {
 fn mixed_paths_through_workers_stay_within_the_rate() {
     let runtime =
         || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    proptest!(ProptestConfig::with_cases(40), |(
+    proptest!(cases(40), |(
         callers in prop::collection::vec((0..4u8, 0..20u32, 0..3000u64), 1..100),
         endings in prop::collection::vec(0..5u8, 1..20),
     )| {

@@ -218,7 +218,7 @@ fn nobody_sleeps_on(handout: &Handout<u32>, workers: &[Worker], now: At) -> Resu
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(cases(512))]
 
     // Q17
     #[test]
