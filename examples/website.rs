@@ -154,7 +154,7 @@ struct Arguments {
 async fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env();
     tracing_subscriber::fmt()
-        .with_env_filter(filter.unwrap_or_else(|_| "warn,watchkeeper=info".into()))
+        .with_env_filter(filter.unwrap_or_else(|_| "warn,watchkeeper=info,kube_client=off".into()))
         .with_target(false)
         .with_ansi(std::io::stdout().is_terminal())
         .init();

@@ -1,7 +1,7 @@
 //! What the operator did, and when: the demo's summary is made of it.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -35,7 +35,7 @@ struct Record {
     due: HashMap<ObjectKey, Instant>,
     requeues_on_time: u64,
     requeues_late: u64,
-    released: Vec<String>,
+    released: BTreeSet<String>,
     shown: HashMap<ObjectKey, (i32, i32)>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Figures {
     /// Requeues that came later.
     pub(crate) requeues_late: u64,
     /// Domains that cleanups released.
-    pub(crate) released: Vec<String>,
+    pub(crate) released: BTreeSet<String>,
 }
 
 impl Journal {
@@ -108,8 +108,9 @@ impl Journal {
 
     /// Notes that a cleanup released a domain.
     pub(crate) fn released(&self, domain: &str) {
-        self.record().released.push(domain.to_owned());
-        self.say(&format!("released {domain}"));
+        if self.record().released.insert(domain.to_owned()) {
+            self.say(&format!("released {domain}"));
+        }
     }
 
     /// Adds it all up.

@@ -281,9 +281,9 @@ where
         let (text, wait) = (explain(&self.name, &error), rounded(self.state.wait()));
         match Fault::of(&error) {
             Fault::Expired | Fault::TooLarge | Fault::CutShort => {
-                info!(kind = %self.name, "{text}; trying again in {wait:?}");
+                info!(kind = %self.name, "{text}; trying again {}", when(wait));
             }
-            _ => warn!(kind = %self.name, attempts = self.attempts, "{text}; trying again in {wait:?}"),
+            _ => warn!(kind = %self.name, attempts = self.attempts, "{text}; trying again {}", when(wait)),
         }
         self.store.report(FetchReport::Failed { error: Arc::new(error), attempts: self.attempts });
     }
@@ -343,4 +343,12 @@ fn too_old(version: &str) -> String {
 
 fn rounded(wait: Duration) -> Duration {
     Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).div_ceil(100) * 100)
+}
+
+/// Says when, as a person would.
+fn when(wait: Duration) -> String {
+    match wait.is_zero() {
+        true => "at once".to_owned(),
+        false => format!("in {wait:?}"),
+    }
 }
