@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::gc::release;
-use crate::kinds::definition::{mark_terminating, set_condition};
+use crate::kinds::definition::{mark_deleting, set_condition};
 use crate::kinds::{Origin, Reach, Resource, ScalePaths, Served, View, version_rank};
 use crate::object;
 use crate::schema::Schema;
@@ -238,9 +238,10 @@ fn clash(state: &State, crd: &Value) -> (Value, Option<(&'static str, String)>) 
 fn clean_up(state: &mut State, stored: &Arc<Stored>) -> usize {
     let crd = ResourceId::new(text(&stored.value, "spec.group"), text(&stored.value, "spec.names.plural"));
     let mut touched = 0;
-    if condition(&stored.value, "Terminating") != Some("True") {
+    let list = object::at(&stored.value, "status.conditions").and_then(Value::as_array);
+    if !list.is_some_and(|list| list.iter().any(|c| c["reason"] == "InstanceDeletionInProgress")) {
         let mut value = stored.value.clone();
-        mark_terminating(&mut value, &state.clock.seconds());
+        mark_deleting(&mut value, &state.clock.seconds());
         state.store.put(&id(), &stored.key, value);
         touched += 1;
     }

@@ -71,7 +71,8 @@ impl Target {
 
     /// 422 for fields of this object.
     pub(crate) fn invalid(&self, name: &str, causes: &[Cause]) -> Status {
-        Status::invalid(self.resource.group(), &self.resource.kind, name, causes)
+        let group = if &*self.resource.storage.plural == "events" { "" } else { self.resource.group() };
+        Status::invalid(group, &self.resource.kind, name, causes)
     }
 }
 
