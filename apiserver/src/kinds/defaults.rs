@@ -11,9 +11,6 @@ pub(super) fn fill(kind: &str, object: &mut Value) {
             let spec = child_mut(map_mut(object), "spec");
             pod_spec(spec);
             put(spec, "enableServiceLinks", json!(true));
-            put(spec, "priority", json!(0));
-            put(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
-            put(spec, "tolerations", json!([toleration("not-ready"), toleration("unreachable")]));
         }
         "Deployment" => {
             let spec = child_mut(map_mut(object), "spec");
@@ -86,6 +83,14 @@ pub(super) fn fill(kind: &str, object: &mut Value) {
         "Service" => service(object),
         _ => {}
     }
+}
+
+/// Adds what admission adds to a new pod.
+pub(super) fn admit_pod(pod: &mut Value) {
+    let spec = child_mut(map_mut(pod), "spec");
+    put(spec, "priority", json!(0));
+    put(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
+    put(spec, "tolerations", json!([toleration("not-ready"), toleration("unreachable")]));
 }
 
 fn toleration(condition: &str) -> Value {

@@ -35,13 +35,6 @@ pub(crate) fn for_create(resource: &Resource, object: &mut Value) {
     match kind(resource) {
         "Namespace" => {
             name_label(object);
-            let spec = child_mut(map_mut(object), "spec");
-            let list = spec.entry("finalizers").or_insert_with(|| json!([]));
-            if let Some(list) = list.as_array_mut()
-                && !list.iter().any(|f| f == "kubernetes")
-            {
-                list.push("kubernetes".into());
-            }
             map_mut(object).insert("status".into(), json!({"phase": "Active"}));
         }
         "Pod" => {
@@ -55,6 +48,23 @@ pub(crate) fn for_create(resource: &Resource, object: &mut Value) {
             let status = json!({"conditions": null, "acceptedNames": accepted, "storedVersions": stored});
             map_mut(object).insert("status".into(), status);
         }
+        _ => {}
+    }
+}
+
+/// Adds to a new object what no manager owns.
+pub(crate) fn admit(resource: &Resource, object: &mut Value) {
+    match kind(resource) {
+        "Namespace" => {
+            let spec = child_mut(map_mut(object), "spec");
+            let list = spec.entry("finalizers").or_insert_with(|| json!([]));
+            if let Some(list) = list.as_array_mut()
+                && !list.iter().any(|f| f == "kubernetes")
+            {
+                list.push("kubernetes".into());
+            }
+        }
+        "Pod" => defaults::admit_pod(object),
         _ => {}
     }
 }

@@ -56,7 +56,11 @@ impl Target {
 
     /// Gives the version managed fields are noted under.
     pub(crate) fn managed_version(&self) -> String {
-        if self.subresource == "scale" { "autoscaling/v1".to_owned() } else { self.served.api_version() }
+        if self.subresource == "scale" && !self.resource.is_custom() {
+            "autoscaling/v1".to_owned()
+        } else {
+            self.served.api_version()
+        }
     }
 
     /// 404 for this object.

@@ -76,7 +76,9 @@ pub(super) fn replace(
     if target.subresource.is_empty() {
         prepare::for_update(resource, &shown, &mut new);
     }
-    if source != Source::Apply || !resource.is_custom() {
+    if source == Source::Apply && resource.is_custom() {
+        served.schema.prune_unknown(&mut new);
+    } else {
         served.schema.prune(&mut new);
     }
     served.schema.default(&mut new);
