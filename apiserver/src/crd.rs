@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::apply::{UpdateInput, track_update};
 use crate::gc::release;
-use crate::kinds::definition::{mark_terminating, set_condition};
+use crate::kinds::definition::{mark_deleting, set_condition};
 use crate::kinds::{Origin, Reach, Resource, ScalePaths, Served, View, version_rank};
 use crate::object;
 use crate::schema::Schema;
@@ -184,7 +185,7 @@ fn establish(state: &mut State, name: &str) -> usize {
         set_condition(&mut value, &now, "NamesAccepted", "False", reason, &message);
         let why = "not all names are accepted";
         set_condition(&mut value, &now, "Established", "False", "NotAccepted", why);
-        state.store.put(&id(), name, value);
+        put_status(state, &stored, value);
         return 1;
     }
     set_condition(&mut value, &now, "NamesAccepted", "True", "NoConflicts", "no conflicts found");
@@ -193,8 +194,27 @@ fn establish(state: &mut State, name: &str) -> usize {
     if let Some(resource) = resource(state, &value) {
         state.registry.insert(resource);
     }
-    state.store.put(&id(), name, value);
+    put_status(state, &stored, value);
     1
+}
+
+/// Writes a CRD's status, as the server's own.
+fn put_status(state: &mut State, stored: &Stored, mut value: Value) {
+    let now = state.clock.seconds();
+    let served = state.registry.find(&id().group, &id().plural).map(|crds| crds.storage_version().clone());
+    if let Some(served) = served {
+        track_update(UpdateInput {
+            live: Some(&stored.value),
+            new: &mut value,
+            manager: "kube-apiserver",
+            subresource: Some("status"),
+            api_version: &served.api_version(),
+            schema: &served.schema,
+            ignored: &[],
+            now: &now,
+        });
+    }
+    state.store.put(&id(), &stored.key, value);
 }
 
 /// Sorts a CRD's names into those accepted and the last that another resource of its group has.
@@ -238,10 +258,11 @@ fn clash(state: &State, crd: &Value) -> (Value, Option<(&'static str, String)>) 
 fn clean_up(state: &mut State, stored: &Arc<Stored>) -> usize {
     let crd = ResourceId::new(text(&stored.value, "spec.group"), text(&stored.value, "spec.names.plural"));
     let mut touched = 0;
-    if condition(&stored.value, "Terminating") != Some("True") {
+    let list = object::at(&stored.value, "status.conditions").and_then(Value::as_array);
+    if !list.is_some_and(|list| list.iter().any(|c| c["reason"] == "InstanceDeletionInProgress")) {
         let mut value = stored.value.clone();
-        mark_terminating(&mut value, &state.clock.seconds());
-        state.store.put(&id(), &stored.key, value);
+        mark_deleting(&mut value, &state.clock.seconds());
+        put_status(state, stored, value);
         touched += 1;
     }
     if let Some(resource) = state.registry.find(&crd.group, &crd.plural).cloned() {

@@ -225,7 +225,8 @@ mod tests {
             "n/a",
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
         );
-        let list: Value = serde_json::from_slice(&encoder.list(&json!({}), &[stored.clone()])).expect("JSON");
+        let list: Value =
+            serde_json::from_slice(&encoder.list(&json!({}), std::slice::from_ref(&stored))).expect("JSON");
         assert_eq!(list["items"], json!([{"metadata": {"name": "a", "resourceVersion": "1"}}]));
         let one: Value = serde_json::from_slice(&encoder.object(&stored)).expect("JSON");
         assert_eq!(one["kind"], "ConfigMap");

@@ -27,11 +27,6 @@ pub(crate) fn uid(object: &Value) -> &str {
     text(object, "uid")
 }
 
-/// Reads the resource version; 0 when it is absent or no number.
-pub(crate) fn version(object: &Value) -> u64 {
-    text(object, "resourceVersion").parse().unwrap_or(0)
-}
-
 /// Gives the metadata for writing, making it where it is absent.
 pub(crate) fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
     child_mut(map_mut(object), "metadata")
@@ -139,7 +134,8 @@ pub(crate) fn owners(object: &Value) -> Vec<Owner<'_>> {
 /// Drops empty labels, annotations and lists of the metadata, which the API leaves out.
 pub(crate) fn tidy(object: &mut Value) {
     if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        meta.retain(|_, value| match value {
+        meta.retain(|key, value| match value {
+            _ if key == "managedFields" => !value.is_null(),
             Value::Null => false,
             Value::Object(map) => !map.is_empty(),
             Value::Array(list) => !list.is_empty(),

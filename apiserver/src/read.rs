@@ -366,7 +366,7 @@ fn expired_token(start: &str) -> Status {
                    objects that were created, modified, or deleted between the time the first chunk was returned and \
                    now may show up in the list.";
     let token = Token { version: -1, start: start.to_owned() }.encode();
-    Status { go_on: Some(token), ..Status::expired(message) }
+    Status { go_on: Some(token.into()), ..Status::expired(message) }
 }
 
 /// Base64 as Go reads it: spare bits at the end are let pass.

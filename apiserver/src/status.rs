@@ -74,13 +74,13 @@ pub(crate) struct Status {
     /// Details: `{name, group, kind, causes, retryAfterSeconds}`, only what applies.
     pub(crate) details: Option<Value>,
     /// A token that goes on where an expired one ended.
-    pub(crate) go_on: Option<String>,
+    pub(crate) go_on: Option<Box<str>>,
     /// Seconds for the header `Retry-After`.
     pub(crate) retry_after: Option<u32>,
     /// JSON or plain text.
     pub(crate) body: Body,
     /// Texts for `Warning` headers.
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Box<[String]>,
 }
 
 /// The text for a path or a kind nobody serves.
@@ -97,13 +97,13 @@ impl Status {
             go_on: None,
             retry_after: None,
             body: Body::Status,
-            warnings: Vec::new(),
+            warnings: Box::default(),
         }
     }
 
     /// Adds texts for `Warning` headers.
     pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
-        self.warnings.extend_from_slice(warnings);
+        self.warnings = [&self.warnings[..], warnings].concat().into();
         self
     }
 
@@ -244,7 +244,7 @@ impl Status {
     pub(crate) fn to_value(&self) -> Value {
         let mut out = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"});
         if let Some(token) = &self.go_on {
-            out["metadata"]["continue"] = token.clone().into();
+            out["metadata"]["continue"] = token.to_string().into();
         }
         out["message"] = self.message.clone().into();
         if let Some(reason) = self.reason {

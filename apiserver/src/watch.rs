@@ -56,8 +56,6 @@ pub(crate) struct Frame {
     pub(crate) event: EventType,
     /// The version of the object in it; 0 for errors.
     pub(crate) version: u64,
-    /// True for the bookmark that ends the initial events.
-    pub(crate) initial_end: bool,
 }
 
 /// Writes the objects of tables, which need the rows' columns.
@@ -181,7 +179,7 @@ impl WatchStream {
             Pending::Change(change) => self.change(&change),
             Pending::EndOfState(version) => {
                 self.after = self.after.max(version);
-                Some(Frame { initial_end: true, ..self.bookmark(version, true) })
+                Some(self.bookmark(version, true))
             }
             Pending::Error(status) => {
                 self.feed = None;
@@ -214,7 +212,7 @@ impl WatchStream {
             return Some(frame(event, &object, change.version));
         }
         let bytes = self.encoder.change_line(change, event.as_str(), event as u8, left);
-        Some(Frame { bytes, event, version: change.version, initial_end: false })
+        Some(Frame { bytes, event, version: change.version })
     }
 
     fn bookmark(&mut self, version: u64, initial_end: bool) -> Frame {
@@ -228,7 +226,7 @@ impl WatchStream {
 }
 
 fn frame(event: EventType, object: &[u8], version: u64) -> Frame {
-    Frame { bytes: Encoder::line(event.as_str(), object), event, version, initial_end: false }
+    Frame { bytes: Encoder::line(event.as_str(), object), event, version }
 }
 
 impl Stream for WatchStream {

@@ -23,6 +23,9 @@ use crate::write::{
     patch_scale, put, put_scale,
 };
 
+/// The subresources of pods that only a cluster can offer.
+const NOT_OFFERED: [&str; 6] = ["attach", "eviction", "exec", "log", "portforward", "proxy"];
+
 /// The most bytes of a request's body.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
@@ -168,6 +171,11 @@ fn find(state: &State, info: &RequestInfo) -> Result<Target, Status> {
     };
     let binding =
         target.resource.built_in().is_some_and(|row| row.kind == "Pod") && info.subresource == "binding";
+    let sub = info.subresource.split('/').next().unwrap_or_default();
+    if target.resource.built_in().is_some_and(|row| row.kind == "Pod") && NOT_OFFERED.contains(&sub) {
+        let why = format!("{sub} needs a cluster: this server stores pods, and runs none");
+        return Err(Status::new(501, Some("NotImplemented"), why).with_details(json!({})));
+    }
     if !info.subresource.is_empty() && !target.served.offers(&info.subresource) && !binding {
         return Err(if target.resource.is_custom() {
             target.not_found()

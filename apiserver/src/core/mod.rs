@@ -14,7 +14,7 @@ use crate::route::{Query, RequestInfo};
 use crate::state::State;
 use crate::status::Status;
 use crate::store::Store;
-pub(crate) use crate::watch::{EventType, Frame, WatchStream};
+use crate::watch::WatchStream;
 use crate::{crd, gc, namespaces};
 
 mod access;

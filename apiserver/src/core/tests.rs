@@ -370,3 +370,113 @@ async fn a_named_user_may_do_what_is_granted() {
     assert_eq!(send(&core, viewer(MAPS)).await.0, 200);
     assert_eq!(send(&core, viewer("/apis")).await.0, 200);
 }
+
+fn owned_by(name: &str, owner: &Value) -> Value {
+    let mut child = config_map(name);
+    child["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
+        "blockOwnerDeletion": true,
+    }]);
+    child
+}
+
+// wire 316
+#[tokio::test(start_paused = true)]
+async fn a_foreground_deletion_waits_for_its_dependents() {
+    let core = Core::new(CoreConfig::default());
+    let (_, owner) = call(&core, Method::POST, MAPS, config_map("owner")).await;
+    let mut child = owned_by("child", &owner);
+    child["metadata"]["finalizers"] = json!(["example.com/f"]);
+    call(&core, Method::POST, MAPS, child).await;
+    let policy = json!({"propagationPolicy": "Foreground"});
+    let (_, marked) = call(&core, Method::DELETE, &format!("{MAPS}/owner"), policy).await;
+    assert_eq!(marked["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    core.settle();
+    let (_, child) = call(&core, Method::GET, &format!("{MAPS}/child"), Value::Null).await;
+    assert!(child["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(call(&core, Method::GET, &format!("{MAPS}/owner"), Value::Null).await.0, 200);
+    call(&core, Method::PATCH, &format!("{MAPS}/child"), json!({"metadata": {"finalizers": null}})).await;
+    core.settle();
+    assert_eq!(call(&core, Method::GET, &format!("{MAPS}/owner"), Value::Null).await.0, 404);
+}
+
+// wire 317
+#[tokio::test(start_paused = true)]
+async fn orphans_stay_without_their_owner() {
+    let core = Core::new(CoreConfig::default());
+    let (_, owner) = call(&core, Method::POST, MAPS, config_map("owner")).await;
+    call(&core, Method::POST, MAPS, owned_by("child", &owner)).await;
+    call(&core, Method::DELETE, &format!("{MAPS}/owner?propagationPolicy=Orphan"), Value::Null).await;
+    core.settle();
+    assert_eq!(call(&core, Method::GET, &format!("{MAPS}/owner"), Value::Null).await.0, 404);
+    let (code, child) = call(&core, Method::GET, &format!("{MAPS}/child"), Value::Null).await;
+    assert_eq!((code, child["metadata"].get("ownerReferences")), (200, None));
+}
+
+// wire 323
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_leaves_no_trace() {
+    let core = Core::new(CoreConfig::default());
+    let before = core.resource_version();
+    let (code, shown) = call(&core, Method::POST, &format!("{MAPS}?dryRun=All"), config_map("a")).await;
+    assert_eq!((code, shown["metadata"].get("resourceVersion")), (201, None));
+    assert_eq!(core.resource_version(), before);
+    assert_eq!(call(&core, Method::GET, &format!("{MAPS}/a"), Value::Null).await.0, 404);
+}
+
+// wire 509
+#[tokio::test(start_paused = true)]
+async fn every_served_version_shows_the_same_object() {
+    let core = Core::new(CoreConfig::default());
+    let mut definition = crd(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}));
+    let mut beta = definition["spec"]["versions"][0].clone();
+    beta["name"] = "v1beta1".into();
+    beta["storage"] = false.into();
+    if let Some(versions) = definition["spec"]["versions"].as_array_mut() {
+        versions.push(beta);
+    }
+    call(&core, Method::POST, CRDS, definition).await;
+    core.settle();
+    let (_, stored) = call(&core, Method::POST, WIDGETS, widget("x")).await;
+    let (code, shown) =
+        call(&core, Method::GET, &format!("{}/x", WIDGETS.replace("/v1/", "/v1beta1/")), Value::Null).await;
+    assert_eq!((code, &shown["apiVersion"]), (200, &json!("example.com/v1beta1")));
+    assert_eq!(shown["metadata"]["resourceVersion"], stored["metadata"]["resourceVersion"]);
+}
+
+// wire 117
+#[tokio::test(start_paused = true)]
+async fn a_watch_shows_metadata_alone_where_asked() {
+    let core = Core::new(CoreConfig::default());
+    call(&core, Method::POST, MAPS, config_map("a")).await;
+    let mut asked = request(Method::GET, &format!("{MAPS}?watch=1"), &Value::Null);
+    let accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    asked.headers.insert(header::ACCEPT, accept.parse().expect("value"));
+    let Reply::Stream { mut events, .. } = core.serve(asked).await else { panic!("no stream") };
+    let (_, object) = next(&mut events).await;
+    assert_eq!((&object["kind"], object.get("data")), (&json!("PartialObjectMetadata"), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stored_raw_value_is_kept_whole() {
+    let core = Core::new(CoreConfig::default());
+    let revision = json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": {"name": "r"},
+        "data": {"any": {"thing": [1]}}, "revision": 3,
+    });
+    let uri = "/apis/apps/v1/namespaces/default/controllerrevisions";
+    let (code, made) = call(&core, Method::POST, uri, revision).await;
+    assert_eq!((code, &made["data"]), (201, &json!({"any": {"thing": [1]}})), "{made}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_seeds_give_equal_uids() {
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let core = Core::new(CoreConfig::default());
+        let generated = json!({"metadata": {"generateName": "x-"}});
+        let (_, made) = call(&core, Method::POST, MAPS, generated).await;
+        seen.push((made["metadata"]["uid"].clone(), made["metadata"]["name"].clone()));
+    }
+    assert_eq!(seen[0], seen[1]);
+}

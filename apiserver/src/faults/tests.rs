@@ -25,7 +25,7 @@ fn list_of(plural: &str) -> RequestInfo {
 
 fn frame(event: EventType, version: u64) -> Frame {
     let line = format!("{event:?}-{version:04}\n");
-    Frame { bytes: Bytes::from(line), event, version, initial_end: false }
+    Frame { bytes: Bytes::from(line), event, version }
 }
 
 type Events = mpsc::UnboundedReceiver<Frame>;

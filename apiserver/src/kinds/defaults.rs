@@ -36,6 +36,12 @@ pub(super) fn fill(kind: &str, object: &mut Value) {
             put(spec, "replicas", json!(1));
             put(spec, "revisionHistoryLimit", json!(10));
             put(spec, "podManagementPolicy", json!("OrderedReady"));
+            put(spec, "serviceName", json!(""));
+            put(
+                spec,
+                "persistentVolumeClaimRetentionPolicy",
+                json!({"whenDeleted": "Retain", "whenScaled": "Retain"}),
+            );
             let strategy = child_mut(spec, "updateStrategy");
             put(strategy, "type", json!("RollingUpdate"));
             if strategy["type"] == "RollingUpdate" {
@@ -64,9 +70,32 @@ pub(super) fn fill(kind: &str, object: &mut Value) {
             put(spec, "suspend", json!(false));
             template(spec);
         }
+        "CronJob" => {
+            let spec = child_mut(map_mut(object), "spec");
+            put(spec, "concurrencyPolicy", json!("Allow"));
+            put(spec, "suspend", json!(false));
+            put(spec, "successfulJobsHistoryLimit", json!(3));
+            put(spec, "failedJobsHistoryLimit", json!(1));
+            let job = child_mut(spec, "jobTemplate");
+            job.entry("metadata").or_insert_with(|| json!({}));
+            template(child_mut(job, "spec"));
+        }
         "Service" => service(object),
         _ => {}
     }
+}
+
+/// Adds what admission adds to a new pod.
+pub(super) fn admit_pod(pod: &mut Value) {
+    let spec = child_mut(map_mut(pod), "spec");
+    put(spec, "priority", json!(0));
+    put(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
+    put(spec, "tolerations", json!([toleration("not-ready"), toleration("unreachable")]));
+}
+
+fn toleration(condition: &str) -> Value {
+    let key = format!("node.kubernetes.io/{condition}");
+    json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
 }
 
 fn service(object: &mut Value) {

@@ -28,6 +28,7 @@ pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
             causes.push(Cause::required(path, ""));
         }
     }
+    causes.extend(name_faults(crd));
     let scope = text(crd, "spec.scope");
     if !matches!(scope, "Namespaced" | "Cluster") {
         let message = format!("Unsupported value: {scope:?}: supported values: \"Cluster\", \"Namespaced\"");
@@ -81,33 +82,60 @@ fn approval(crd: &Value) -> &str {
 
 /// Shows versions as the server's own structs print.
 fn shown_versions(versions: &[Value]) -> String {
-    let shown: Vec<Value> = versions
+    let shown: Vec<String> = versions
         .iter()
         .map(|version| {
-            json!({
-                "Name": version["name"], "Served": version["served"] == true, "Storage": version["storage"] == true,
-                "Deprecated": version["deprecated"] == true, "DeprecationWarning": null, "Schema": null,
-                "Subresources": null, "AdditionalPrinterColumns": null, "SelectableFields": null,
-            })
+            let flag = |key: &str| version[key] == true;
+            format!(
+                "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":null,\"Schema\":null,\
+                 \"Subresources\":null,\"AdditionalPrinterColumns\":null,\"SelectableFields\":null}}",
+                version["name"],
+                flag("served"),
+                flag("storage"),
+                flag("deprecated")
+            )
         })
         .collect();
-    Value::from(shown).to_string()
+    format!("[{}]", shown.join(","))
+}
+
+const DNS_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
+                        alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', \
+                        regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+
+fn is_dns_1035(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && !name.ends_with('-')
+        && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
+}
+
+fn name_faults(crd: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for field in ["kind", "listKind"] {
+        let name = crd["spec"]["names"][field].as_str().unwrap_or_default();
+        if !name.is_empty() && !is_dns_1035(&name.to_lowercase()) {
+            let why = format!("may have mixed case, but should otherwise match: {DNS_1035}");
+            causes.push(Cause::invalid(format!("spec.names.{field}"), &format!("{name:?}"), &why));
+        }
+    }
+    for field in ["plural", "singular"] {
+        let name = crd["spec"]["names"][field].as_str().unwrap_or_default();
+        if !name.is_empty() && !is_dns_1035(name) {
+            causes.push(Cause::invalid(format!("spec.names.{field}"), &format!("{name:?}"), DNS_1035));
+        }
+    }
+    causes
 }
 
 fn version_faults(version: &Value, index: usize, only: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let place = if only { "spec".to_owned() } else { format!("spec.versions[{index}]") };
     let name = version["name"].as_str().unwrap_or_default();
-    let fine = name.starts_with(|c: char| c.is_ascii_lowercase())
-        && !name.ends_with('-')
-        && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-');
-    if !fine {
-        let why = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
-                   character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
-                   validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-        causes.push(Cause::invalid(format!("spec.versions[{index}].name"), &format!("{name:?}"), why));
+    if !is_dns_1035(name) {
+        let shown = format!("{name:?}");
+        causes.push(Cause::invalid(format!("spec.versions[{index}].name"), &shown, DNS_1035));
         if only {
-            causes.push(Cause::invalid("spec.version", &format!("{name:?}"), why));
+            causes.push(Cause::invalid("spec.version", &shown, DNS_1035));
         }
     }
     for (at, column) in version["additionalPrinterColumns"].as_array().into_iter().flatten().enumerate() {
@@ -178,8 +206,14 @@ pub(crate) fn set_condition(
     }
 }
 
-/// Says in a CRD's conditions that its objects are being removed.
+/// Says in a CRD's conditions that its objects will be removed.
 pub(crate) fn mark_terminating(crd: &mut Value, now: &str) {
+    let why = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    set_condition(crd, now, "Terminating", "True", "InstanceDeletionPending", why);
+}
+
+/// Says in a CRD's conditions that its objects are being removed.
+pub(crate) fn mark_deleting(crd: &mut Value, now: &str) {
     let why = "CustomResource deletion is in progress";
     set_condition(crd, now, "Terminating", "True", "InstanceDeletionInProgress", why);
 }

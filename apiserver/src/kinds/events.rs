@@ -17,7 +17,12 @@ const RENAMED: [(&str, &str); 7] = [
 
 /// Shows a stored core event as `events.k8s.io/v1`.
 pub(super) fn to_new(stored: &Value) -> Value {
-    rename(stored.clone(), "events.k8s.io/v1", |(old, new)| (old, new))
+    let mut event = rename(stored.clone(), "events.k8s.io/v1", |(old, new)| (old, new));
+    let is_empty = |value: &Value| value.as_str().is_some_and(str::is_empty);
+    object::map_mut(&mut event).retain(|key, value| {
+        !(matches!(key.as_str(), "action" | "reportingController" | "reportingInstance") && is_empty(value))
+    });
+    event
 }
 
 /// Turns an event of `events.k8s.io/v1` into the stored core form.

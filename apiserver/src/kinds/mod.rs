@@ -231,11 +231,6 @@ impl Registry {
         self.resources.get(&ResourceId::new(group, plural))
     }
 
-    /// Finds a resource by group and kind.
-    pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
-        self.resources.values().find(|r| r.group() == group && r.kind == kind)
-    }
-
     /// Gives every resource, by group and plural.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.values()
@@ -311,10 +306,9 @@ mod tests {
     }
 
     #[test]
-    fn built_in_kinds_are_found_by_plural_and_kind() {
+    fn built_in_kinds_are_found_by_group_and_plural() {
         let registry = Registry::new();
         assert_eq!(registry.find("apps", "deployments").expect("there").kind, "Deployment");
-        assert_eq!(registry.find_kind("", "ConfigMap").expect("there").plural(), "configmaps");
         assert!(registry.find("", "deployments").is_none());
     }
 }

@@ -35,13 +35,6 @@ pub(crate) fn for_create(resource: &Resource, object: &mut Value) {
     match kind(resource) {
         "Namespace" => {
             name_label(object);
-            let spec = child_mut(map_mut(object), "spec");
-            let list = spec.entry("finalizers").or_insert_with(|| json!([]));
-            if let Some(list) = list.as_array_mut()
-                && !list.iter().any(|f| f == "kubernetes")
-            {
-                list.push("kubernetes".into());
-            }
             map_mut(object).insert("status".into(), json!({"phase": "Active"}));
         }
         "Pod" => {
@@ -55,6 +48,23 @@ pub(crate) fn for_create(resource: &Resource, object: &mut Value) {
             let status = json!({"conditions": null, "acceptedNames": accepted, "storedVersions": stored});
             map_mut(object).insert("status".into(), status);
         }
+        _ => {}
+    }
+}
+
+/// Adds to a new object what no manager owns.
+pub(crate) fn admit(resource: &Resource, object: &mut Value) {
+    match kind(resource) {
+        "Namespace" => {
+            let spec = child_mut(map_mut(object), "spec");
+            let list = spec.entry("finalizers").or_insert_with(|| json!([]));
+            if let Some(list) = list.as_array_mut()
+                && !list.iter().any(|f| f == "kubernetes")
+            {
+                list.push("kubernetes".into());
+            }
+        }
+        "Pod" => defaults::admit_pod(object),
         _ => {}
     }
 }
@@ -169,6 +179,7 @@ pub(crate) fn faults(resource: &Resource, object: &Value) -> Vec<Cause> {
             }
         }
         "CustomResourceDefinition" => causes.extend(super::definition::faults(object)),
+        "Event" => causes.extend(event_faults(resource, object)),
         "Lease" => {
             if object["spec"]["leaseDurationSeconds"].as_i64().is_some_and(|seconds| seconds <= 0) {
                 let shown = object["spec"]["leaseDurationSeconds"].to_string();
@@ -220,6 +231,24 @@ pub(crate) fn faults(resource: &Resource, object: &Value) -> Vec<Cause> {
     causes
 }
 
+fn event_faults(resource: &Resource, event: &Value) -> Option<Cause> {
+    let text = |path: &str| object::at(event, path).and_then(Value::as_str).unwrap_or_default();
+    if resource.group().is_empty() {
+        let (about, own) = (text("involvedObject.namespace"), object::namespace(event));
+        let fits = about == own || (about.is_empty() && own == "default");
+        let why = "does not match event.namespace";
+        return (!fits).then(|| Cause::invalid("involvedObject.namespace", &format!("{about:?}"), why));
+    }
+    for field in ["eventTime", "reportingController", "reportingInstance", "action", "reason"] {
+        if text(field).is_empty() {
+            return Some(Cause::required(field, ""));
+        }
+    }
+    let kind = text("type");
+    let why = format!("has invalid value: {kind}");
+    (!matches!(kind, "Normal" | "Warning")).then(|| Cause::invalid("type", "\"\"", &why))
+}
+
 fn container_faults(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     let containers = spec["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
     if containers.is_empty() {
@@ -237,6 +266,16 @@ fn container_faults(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
 /// Says what an update changes that may not change.
 pub(crate) fn update_faults(resource: &Resource, before: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = faults(resource, new);
+    if resource.group() == "events.k8s.io" {
+        for (field, shown) in
+            [("note", "message"), ("reason", "reason"), ("action", "action"), ("type", "type")]
+        {
+            if before.get(field) != new.get(field) {
+                let value = new.get(field).map_or_else(|| "null".to_owned(), ToString::to_string);
+                causes.push(Cause::invalid(shown, &value, "field is immutable"));
+            }
+        }
+    }
     let immutable: &[&str] = match kind(resource) {
         "Deployment" | "DaemonSet" | "ReplicaSet" => &["spec.selector"],
         "Secret" => &["type"],

@@ -275,7 +275,12 @@ pub(super) fn is_atomic_struct(definition: &str) -> bool {
 pub(super) fn is_any_json(definition: &str) -> bool {
     matches!(
         short(definition),
-        "JSON" | "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray"
+        "FieldsV1"
+            | "RawExtension"
+            | "JSON"
+            | "JSONSchemaPropsOrArray"
+            | "JSONSchemaPropsOrBool"
+            | "JSONSchemaPropsOrStringArray"
     )
 }
 

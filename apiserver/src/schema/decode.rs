@@ -29,7 +29,7 @@ fn walk(node: NodeRef<'_>, at: &Place<'_>, value: &mut Value) -> Result<(), Stri
             // A null map value is the zero of its type, a null field is no field.
             fields.retain(|name, value| match node.property(name) {
                 Some(_) => !value.is_null(),
-                None => node.additional().is_some(),
+                None => node.additional().is_some() || node.is_free(),
             });
             for (name, value) in fields.iter_mut() {
                 let Some(below) = node.field(name) else { continue };

@@ -305,13 +305,6 @@ impl Store {
         self.reached.send_replace(self.version);
     }
 
-    /// Takes a version for something that is no object's write.
-    pub(crate) fn tick(&mut self) -> u64 {
-        self.version += 1;
-        self.reached.send_replace(self.version);
-        self.version
-    }
-
     /// Forgets the changes up to a version, at most the newest.
     pub(crate) fn compact(&mut self, version: u64) {
         self.compacted = self.compacted.max(version.min(self.version));

@@ -69,11 +69,6 @@ impl Owners {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
 
-    /// Asks for another look at an object.
-    pub(crate) fn suspect(&mut self, place: Place) {
-        self.suspects.push_back(place);
-    }
-
     /// Gives the next object to look at.
     pub(crate) fn next_suspect(&mut self) -> Option<Place> {
         self.suspects.pop_front()

@@ -92,10 +92,7 @@ pub(crate) fn decode(
         let why = format!("strict decoding error: {}", complaints.join(", "));
         return Err(unfit(target, &why));
     }
-    super::typed::empty_nulls(target, &mut object);
-    if let Some(why) = super::typed::fault(target, &dropped_nulls(target, &object)) {
-        return Err(unfit(target, &why));
-    }
+    super::typed::decode(target, &mut object).map_err(|why| unfit(target, &why))?;
     Ok(Decoded { object, complaints })
 }
 
@@ -105,15 +102,6 @@ fn unfit(target: &Target, why: &str) -> Status {
         "{kind} in version {:?} cannot be handled as a {kind}: {why}",
         target.served.version
     ))
-}
-
-/// Copies an object without what a typed decoder passes over.
-pub(super) fn dropped_nulls(target: &Target, object: &Value) -> Value {
-    let mut object = object.clone();
-    if !target.resource.is_custom() {
-        target.served.schema.prune(&mut object);
-    }
-    object
 }
 
 fn check_type(target: &Target, object: &mut Value, body: &[u8]) -> Result<(), Status> {

@@ -126,10 +126,19 @@ fn owner_causes(object: &Value) -> Vec<Cause> {
             told(first),
             told(second)
         );
-        let shown = object::meta(object, "ownerReferences").map(ToString::to_string).unwrap_or_default();
+        let shown: Vec<String> = list.into_iter().flatten().map(shown_owner).collect();
+        let shown = format!("[{}]", shown.join(","));
         causes.push(Cause::invalid("metadata.ownerReferences", &shown, &why));
     }
     causes
+}
+
+/// Shows an owner reference with its fields in the server's order.
+fn shown_owner(owner: &Value) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let pairs: Vec<String> =
+        fields.into_iter().filter_map(|field| Some(format!("\"{field}\":{}", owner.get(field)?))).collect();
+    format!("{{{}}}", pairs.join(","))
 }
 
 /// Warns of finalizers without a domain on custom resources.

@@ -94,7 +94,9 @@ pub(super) fn insert(
         object::set(&mut object, "generation", 1);
     }
     prepare::for_create(resource, &mut object);
-    if tracking == Tracking::Update || !resource.is_custom() {
+    if tracking == Tracking::Done && resource.is_custom() {
+        served.schema.prune_unknown(&mut object);
+    } else {
         served.schema.prune(&mut object);
     }
     served.schema.default(&mut object);
@@ -120,6 +122,7 @@ pub(super) fn insert(
             now: &now,
         });
     }
+    prepare::admit(resource, &mut object);
     let key = target.key();
     if let Some(there) = state.store.get(&resource.storage, &key) {
         let mut status = Status::already_exists(resource.group(), resource.plural(), &target.name);

@@ -56,7 +56,11 @@ impl Target {
 
     /// Gives the version managed fields are noted under.
     pub(crate) fn managed_version(&self) -> String {
-        if self.subresource == "scale" { "autoscaling/v1".to_owned() } else { self.served.api_version() }
+        if self.subresource == "scale" && !self.resource.is_custom() {
+            "autoscaling/v1".to_owned()
+        } else {
+            self.served.api_version()
+        }
     }
 
     /// 404 for this object.
@@ -71,7 +75,8 @@ impl Target {
 
     /// 422 for fields of this object.
     pub(crate) fn invalid(&self, name: &str, causes: &[Cause]) -> Status {
-        Status::invalid(self.resource.group(), &self.resource.kind, name, causes)
+        let group = if &*self.resource.storage.plural == "events" { "" } else { self.resource.group() };
+        Status::invalid(group, &self.resource.kind, name, causes)
     }
 }
 

@@ -131,10 +131,6 @@ fn change_live(
     }
     check::same_name(target, &new)?;
     check::fit_path(target, &mut new)?;
-    super::typed::empty_nulls(target, &mut new);
-    if let Some(why) = super::typed::fault(target, &super::body::dropped_nulls(target, &new)) {
-        return Err(bad_patch(&new, &why));
-    }
     let mut warnings = Vec::new();
     if options.validation != FieldValidation::Ignore {
         let known = target.served.schema.unknown_fields(&shown);
@@ -151,11 +147,38 @@ fn change_live(
         }
     }
     if options.validation == FieldValidation::Strict && !warnings.is_empty() {
-        return Err(bad_patch(&new, &format!("strict decoding error: {}", warnings.join(", "))));
+        let why = format!("strict decoding error: {}", warnings.join(", "));
+        if media_type(headers) == STRATEGIC {
+            let patch = serde_json::from_slice(body).unwrap_or_default();
+            return Err(Status::invalid(
+                "",
+                "",
+                "",
+                &[Cause::invalid("patch", &format!("{:?}", go_map(&patch)), &why)],
+            ));
+        }
+        return Err(bad_patch(&new, &why));
     }
+    let given = new.clone();
+    super::typed::decode(target, &mut new).map_err(|why| bad_patch(&given, &why))?;
     match replace(state, target, options, new, Source::Patch) {
         Ok(written) => Ok(Written { warnings, ..written }),
         Err(status) => Err(status.with_warnings(&warnings)),
+    }
+}
+
+/// Prints a value as Go prints maps.
+fn go_map(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let pairs: Vec<String> =
+                map.iter().map(|(key, value)| format!("{key}:{}", go_map(value))).collect();
+            format!("map[{}]", pairs.join(" "))
+        }
+        Value::Array(list) => format!("[{}]", list.iter().map(go_map).collect::<Vec<_>>().join(" ")),
+        Value::String(text) => text.clone(),
+        Value::Null => "<nil>".to_owned(),
+        other => other.to_string(),
     }
 }
 

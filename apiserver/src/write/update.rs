@@ -76,7 +76,9 @@ pub(super) fn replace(
     if target.subresource.is_empty() {
         prepare::for_update(resource, &shown, &mut new);
     }
-    if source != Source::Apply || !resource.is_custom() {
+    if source == Source::Apply && resource.is_custom() {
+        served.schema.prune_unknown(&mut new);
+    } else {
         served.schema.prune(&mut new);
     }
     served.schema.default(&mut new);
@@ -87,7 +89,7 @@ pub(super) fn replace(
             .into_iter()
             .filter(|_| object::meta(&new, "labels") != object::meta(&shown, "labels")),
     );
-    causes.extend(served.schema.validate(&new, Some(&shown)).into_iter().map(Cause::from));
+    causes.extend(schema_causes(target, &new, &shown));
     causes.extend(prepare::update_faults(resource, &shown, &new));
     if !causes.is_empty() {
         return Err(target.invalid(&target.name, &causes));
@@ -136,6 +138,20 @@ pub(super) fn replace(
     }
     let stored = state.store.put(&resource.storage, &target.key(), new);
     Ok(Written::ok(Shown::Stored(stored)))
+}
+
+/// Checks what this endpoint writes against the schema.
+fn schema_causes(target: &Target, new: &Value, shown: &Value) -> Vec<Cause> {
+    let schema = &target.served.schema;
+    let errors = if target.subresource == "status" && target.resource.is_custom() {
+        match new.get("status") {
+            Some(status) => schema.validate_field("status", status, shown.get("status")),
+            None => Vec::new(),
+        }
+    } else {
+        schema.validate(new, Some(shown))
+    };
+    errors.into_iter().map(Cause::from).collect()
 }
 
 /// Checks the version a write was computed from.
@@ -221,8 +237,8 @@ fn spec_changed(rule: Option<Generation>, served: &Served, before: &Value, after
         }
         None => {
             let counts = |key: &str| {
-                !matches!(key, "metadata" | "apiVersion" | "kind")
-                    && !(key == "status" && served.offers("status"))
+                let apart = key == "status" && served.offers("status");
+                !(apart || matches!(key, "metadata" | "apiVersion" | "kind"))
             };
             let keys = |value: &Value| -> Vec<String> {
                 value
