@@ -11,6 +11,7 @@ use crate::apply::{ApplyError, ApplyInput, Force, apply};
 use crate::object;
 use crate::patch::{JsonPatchError, json_patch, merge_patch, strategic_patch, unknown_patch_fields};
 use crate::route::Query;
+use crate::schema::Schema;
 use crate::state::State;
 use crate::status::{Cause, Status};
 
@@ -205,10 +206,17 @@ fn other_type(target: &Target, new: &Value) -> Status {
             Cause::invalid("kind", &format!("{kind:?}"), &format!("must be {}", target.resource.kind));
         return Status::invalid(target.resource.group(), kind, &target.name, &[cause]);
     }
-    let why = format!(
-        "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
-    );
-    bad_patch(new, &why)
+    bad_patch(new, &not_that_kind(new, kind, version))
+}
+
+/// Says why a patched built-in can't be read as the kind that it now claims to be.
+fn not_that_kind(new: &Value, kind: &str, version: &str) -> String {
+    let (group, short) = object::group_version(version);
+    let claimed = Schema::builtin(group, short, kind);
+    let unreadable = claimed.and_then(|schema| schema.decode(&mut new.clone()).err());
+    unreadable.unwrap_or_else(|| {
+        format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
+    })
 }
 
 fn apply_body(
