@@ -63,14 +63,14 @@ pub enum ControllerError {
 
 /// Finds the informers of a kind that the program reads, asking for one if there is none.
 pub(crate) type Read =
-    Box<dyn FnOnce(&SharedInformerFactory, &[Arc<dyn Synced>]) -> Vec<Arc<dyn Synced>> + Send>;
+    Box<dyn FnOnce(&SharedInformerFactory, Option<&str>, &[Arc<dyn Synced>]) -> Vec<Arc<dyn Synced>> + Send>;
 
 pub(crate) fn read<W: Watched<Question = ()>>() -> Read {
-    Box::new(|factory, asked| {
+    Box::new(|factory, namespace, asked| {
         let kind = W::kind(&());
         let mut read: Vec<_> = asked.iter().filter(|informer| informer.kind() == kind).cloned().collect();
         if read.is_empty() {
-            read.push(Arc::new(feed::informer_of::<W>(factory, (), None)));
+            read.push(Arc::new(feed::informer_of::<W>(factory, (), namespace)));
         }
         read
     })
@@ -176,17 +176,19 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         graves: buried,
     })];
     // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
-    let mut sources = vec![kind.clone()];
+    let mut sources = vec![feed::Asked::of::<K>(&question)];
     for feed in owned {
-        let known = sources.iter().position(|source| *source == feed.kind);
+        let known = sources.iter().position(|source| *source == feed.asked);
         let source = SourceId(known.unwrap_or(sources.len()));
         feeds.push((feed.open)(factory, namespace, source));
-        sources.push(feed.kind);
+        if known.is_none() {
+            sources.push(feed.asked);
+        }
     }
     let mut awaited: Vec<_> = feeds.iter().map(|feed| feed.informer.clone()).collect();
     match reads.is_empty() {
         true => awaited.extend(asked.iter().cloned()),
-        false => reads.into_iter().for_each(|read| awaited.extend(read(factory, asked))),
+        false => reads.into_iter().for_each(|read| awaited.extend(read(factory, namespace, asked))),
     }
     let (writer, connections) = connect(client, &name, kind, queue.clone(), feeds);
     let engine = Arc::new(Engine {
