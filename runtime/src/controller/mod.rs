@@ -20,7 +20,7 @@ pub use action::{Action, Cleanup, Terminal};
 pub use context::Context;
 pub(crate) use feed::Synced;
 pub use plan::ControllerError;
-pub(crate) use plan::{Plan, Planned};
+pub(crate) use plan::{Plan, Planned, Stop};
 pub use reconciler::Reconciler;
 pub use worker::Panics;
 

@@ -110,7 +110,23 @@ pub(crate) struct Planned {
     pub(crate) name: String,
     /// Whom it waits for before it starts.
     pub(crate) awaited: Vec<Arc<dyn Synced>>,
-    work: Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>,
+    work: Box<dyn FnOnce(Stop) -> BoxFuture<'static, ()> + Send>,
+}
+
+/// How a controller is told to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop {
+    /// Nothing starts any more; what runs may end.
+    pub(crate) finish: CancellationToken,
+    /// What runs is dropped. Cancels `finish` too.
+    pub(crate) abort: CancellationToken,
+}
+
+impl Stop {
+    pub(crate) fn new() -> Self {
+        let abort = CancellationToken::new();
+        Self { finish: abort.child_token(), abort }
+    }
 }
 
 impl fmt::Debug for Planned {
@@ -120,9 +136,9 @@ impl fmt::Debug for Planned {
 }
 
 impl Planned {
-    /// Waits for the caches, then works until cancelled; ends when the last run has ended.
-    pub(crate) async fn run(self, stop: CancellationToken) {
-        let synced = stop.run_until_cancelled(wait_for(&self.name, &self.awaited)).await;
+    /// Waits for the caches, then works until stopped; ends when the last run has ended, or was dropped.
+    pub(crate) async fn run(self, stop: Stop) {
+        let synced = stop.finish.run_until_cancelled(wait_for(&self.name, &self.awaited)).await;
         if synced.is_some() {
             tracing::info!(controller = %self.name, "caches have synced: working");
         }
@@ -229,23 +245,28 @@ async fn run_workers<K: Watched, R: Reconciler<K>>(
     engine: Arc<Engine<K, R>>,
     workers: usize,
     connections: Connections,
-    stop: CancellationToken,
+    stop: Stop,
 ) {
     let queue = engine.queue.clone();
     let mut running = JoinSet::new();
-    if !stop.is_cancelled() {
+    if !stop.finish.is_cancelled() {
         for _ in 0..workers {
             running.spawn(engine.clone().work());
         }
     }
     tokio::select! {
-        () = stop.cancelled() => {}
+        () = stop.finish.cancelled() => {}
         () = panicked(&mut running) => {}
     }
     queue.discard();
     drop(connections);
-    while let Some(ended) = running.join_next().await {
-        propagate(ended);
+    let ended = async {
+        while let Some(ended) = running.join_next().await {
+            propagate(ended);
+        }
+    };
+    if stop.abort.run_until_cancelled(ended).await.is_none() {
+        running.shutdown().await;
     }
 }
 
