@@ -201,7 +201,14 @@ impl Step {
     }
 }
 
-/// Reads a scenario.
+/// Reads a scenario by name.
+pub(crate) fn read(name: &str) -> anyhow::Result<Scenario> {
+    let scenario = parse(&text(name)?).with_context(|| format!("{name}.json"))?;
+    anyhow::ensure!(scenario.name == name, "{name}.json holds {:?}", scenario.name);
+    Ok(scenario)
+}
+
+/// Reads a scenario's text.
 pub(crate) fn parse(text: &str) -> anyhow::Result<Scenario> {
     serde_json::from_str(text).context("not a scenario")
 }

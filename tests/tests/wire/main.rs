@@ -8,6 +8,7 @@ mod exchange;
 mod format;
 mod known;
 mod path;
+#[cfg(test)]
 mod planted;
 mod run;
 
@@ -23,22 +24,15 @@ const OVER_TLS: &[&str] =
     &["001-get", "007-paging", "101-watch-unset", "106-watch-list", "303-update", "806-cr-watch-list"];
 
 /// Reads the scenarios that were asked for.
-fn selected() -> Vec<Scenario> {
+fn selected() -> anyhow::Result<Vec<Scenario>> {
     let patterns = std::env::var("WATCHKEEPER_WIRE").unwrap_or_else(|_| "*".to_owned());
     let patterns: Vec<_> =
         patterns.split(',').map(|pattern| regex::escape(pattern).replace(r"\*", ".*")).collect();
-    let pattern = regex::Regex::new(&format!("^(?:{})$", patterns.join("|"))).expect("an escaped pattern");
-    let names = format::names().unwrap();
-    let chosen: Vec<_> = names.iter().filter(|name| pattern.is_match(name)).map(|name| read(name)).collect();
-    assert!(!chosen.is_empty(), "no scenario fits {patterns:?}");
-    chosen
-}
-
-fn read(name: &str) -> Scenario {
-    let scenario =
-        format::parse(&format::text(name).unwrap()).unwrap_or_else(|error| panic!("{name}: {error:#}"));
-    assert_eq!(scenario.name, name);
-    scenario
+    let pattern = regex::Regex::new(&format!("^(?:{})$", patterns.join("|")))?;
+    let names = format::names()?;
+    let chosen: Vec<_> = names.iter().filter(|name| pattern.is_match(name)).collect();
+    anyhow::ensure!(!chosen.is_empty(), "no scenario fits {patterns:?}");
+    chosen.into_iter().map(|name| format::read(name)).collect()
 }
 
 /// Tells how many there were, in a line that shows although the test passes.
@@ -50,7 +44,7 @@ fn tell(how: &str, scenarios: &[Scenario], differing: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn the_server_answers_in_memory_as_a_real_one_did() {
-    let scenarios = selected();
+    let scenarios = selected().unwrap();
     let (mut differing, mut wrong) = (0, Vec::new());
     for scenario in &scenarios {
         let server = ApiServer::in_memory().start().await;
@@ -71,7 +65,7 @@ async fn the_server_answers_in_memory_as_a_real_one_did() {
 
 #[tokio::test]
 async fn the_server_answers_over_tls_as_a_real_one_did() {
-    let scenarios: Vec<_> = OVER_TLS.iter().map(|name| read(name)).collect();
+    let scenarios: Vec<_> = OVER_TLS.iter().map(|name| format::read(name).unwrap()).collect();
     let mut wrong = Vec::new();
     let mut differing = 0;
     for scenario in &scenarios {

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Its parts are keys and indexes, `#k=v` (the item whose `k` is `v`), `@n` (the item named `n`), `*k` (each
 /// item's `k`), `keys()` (sorted) and `len()`.
 pub(crate) fn dig(value: &Value, path: &str) -> Value {
-    path.split('|').fold(value.clone(), |value, part| follow(value, part))
+    path.split('|').fold(value.clone(), follow)
 }
 
 fn follow(mut value: Value, part: &str) -> Value {
