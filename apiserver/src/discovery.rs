@@ -234,7 +234,7 @@ pub(crate) fn version() -> Value {
 /// Writes `/`: the paths there are.
 pub(crate) fn root(registry: &Registry) -> Value {
     let mut paths: Vec<String> =
-        ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version"]
+        ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
             .map(str::to_owned)
             .to_vec();
     for (group, versions) in all_groups(registry).iter().filter(|(name, _)| !name.is_empty()) {
