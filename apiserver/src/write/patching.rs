@@ -11,7 +11,6 @@ use crate::apply::{ApplyError, ApplyInput, Force, apply};
 use crate::object;
 use crate::patch::{JsonPatchError, json_patch, merge_patch, strategic_patch, unknown_patch_fields};
 use crate::route::Query;
-use crate::schema::Schema;
 use crate::state::State;
 use crate::status::{Cause, Status};
 
@@ -128,7 +127,7 @@ fn change_live(
     let mut new = shown.clone();
     change(target, headers, body, &mut new)?;
     if new["kind"] != shown["kind"] || new["apiVersion"] != shown["apiVersion"] {
-        return Err(other_type(target, &new));
+        return Err(other_type(state, target, &new));
     }
     check::same_name(target, &new)?;
     check::fit_path(target, &mut new)?;
@@ -188,7 +187,7 @@ fn bad_patch(object: &Value, why: &str) -> Status {
     Status::invalid("", "", "", &[cause])
 }
 
-fn other_type(target: &Target, new: &Value) -> Status {
+fn other_type(state: &State, target: &Target, new: &Value) -> Status {
     let (kind, version) =
         (new["kind"].as_str().unwrap_or_default(), new["apiVersion"].as_str().unwrap_or_default());
     if target.resource.is_custom() {
@@ -206,17 +205,26 @@ fn other_type(target: &Target, new: &Value) -> Status {
             Cause::invalid("kind", &format!("{kind:?}"), &format!("must be {}", target.resource.kind));
         return Status::invalid(target.resource.group(), kind, &target.name, &[cause]);
     }
-    bad_patch(new, &not_that_kind(new, kind, version))
+    bad_patch(new, &other_built_in(state, target, new))
 }
 
-/// Says why a patched built-in can't be read as the kind that it now claims to be.
-fn not_that_kind(new: &Value, kind: &str, version: &str) -> String {
-    let (group, short) = object::group_version(version);
-    let claimed = Schema::builtin(group, short, kind);
-    let unreadable = claimed.and_then(|schema| schema.decode(&mut new.clone()).err());
-    unreadable.unwrap_or_else(|| {
-        format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
-    })
+/// Says why an object that claims another type can't be read as one of its own.
+fn other_built_in(state: &State, target: &Target, new: &Value) -> String {
+    let (kind, api_version) =
+        (new["kind"].as_str().unwrap_or_default(), new["apiVersion"].as_str().unwrap_or_default());
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let claimed = state.registry.all().find(|r| !r.is_custom() && r.group() == group && r.kind == kind);
+    let Some(served) = claimed.and_then(|resource| resource.served(version)) else {
+        return format!(
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        );
+    };
+    // It is read as what it claims to be first.
+    if let Err(why) = served.schema.decode(&mut new.clone()) {
+        return why;
+    }
+    let own = target.resource.group().split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+    format!("unable to decode {group}/{version}, Kind={kind} into *{own}.{}", target.resource.kind)
 }
 
 fn apply_body(
