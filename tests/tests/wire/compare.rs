@@ -89,7 +89,7 @@ impl<'a> Comparison<'a> {
             got.sort_by_key(|cause| cause_key(cause));
         }
         if want.len() != got.len() {
-            let shown = |items: &[&Value]| short(&format!("{items:?}"));
+            let shown = |items: &[&Value]| shown(&items.iter().copied().cloned().collect());
             let (g, w) = (shown(&got), shown(&want));
             return self.note(path, &format!("got {} items {g}, want {} {w}", got.len(), want.len()));
         }
