@@ -67,14 +67,19 @@ impl<'a> Comparison<'a> {
     }
 
     fn objects(&mut self, want: &Map<String, Value>, got: &Map<String, Value>, path: &str) {
-        for (key, want) in want.iter().filter(|(key, _)| compared(key)) {
+        // Fields of managedFields have uids in their names.
+        let want: Map<String, Value> = want
+            .iter()
+            .map(|(key, value)| (self.bound.fill(key).unwrap_or_else(|_| key.clone()), value.clone()))
+            .collect();
+        for (key, want) in &want {
             let path = format!("{path}.{key}");
             match got.get(key) {
                 Some(got) => self.values(want, got, &path),
                 None => self.note(&path, &format!("missing, want {}", shown(want))),
             }
         }
-        for (key, got) in got.iter().filter(|(key, _)| compared(key)) {
+        for (key, got) in got {
             if !want.contains_key(key) {
                 self.note(&format!("{path}.{key}"), &format!("got {}, want none", shown(got)));
             }
@@ -82,18 +87,24 @@ impl<'a> Comparison<'a> {
     }
 
     fn lists(&mut self, want: &[Value], got: &[Value], path: &str) {
-        let (mut want, mut got): (Vec<_>, Vec<_>) = (want.iter().collect(), got.iter().collect());
-        if path.ends_with(".causes") {
-            // A real server collects some of them in random order.
-            want.sort_by_key(|cause| cause_key(cause));
-            got.sort_by_key(|cause| cause_key(cause));
-        }
+        let (mut want, mut got) = (want.to_vec(), got.to_vec());
+        // A real server collects some lists in random order.
+        let key = match path.rsplit(['.', '|']).next() {
+            Some("causes") => cause_key,
+            Some("managedFields") => {
+                want.iter_mut().chain(&mut got).for_each(forget_time);
+                manager_key
+            }
+            _ => |_: &Value| Vec::new(),
+        };
+        want.sort_by_key(key);
+        got.sort_by_key(key);
         if want.len() != got.len() {
-            let shown = |items: &[&Value]| short(&format!("{items:?}"));
+            let shown = |items: &[Value]| shown(&items.iter().cloned().collect());
             let (g, w) = (shown(&got), shown(&want));
             return self.note(path, &format!("got {} items {g}, want {} {w}", got.len(), want.len()));
         }
-        for (at, (want, got)) in want.into_iter().zip(got).enumerate() {
+        for (at, (want, got)) in want.iter().zip(&got).enumerate() {
             self.values(want, got, &format!("{path}[{at}]"));
         }
     }
@@ -111,13 +122,19 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Tells whether a field takes part: managedFields doesn't yet.
-fn compared(key: &str) -> bool {
-    key != "managedFields"
+fn cause_key(cause: &Value) -> Vec<String> {
+    ["field", "reason", "message"].map(|key| cause[key].to_string()).into()
 }
 
-fn cause_key(cause: &Value) -> [String; 3] {
-    ["field", "reason", "message"].map(|key| cause[key].to_string())
+fn manager_key(entry: &Value) -> Vec<String> {
+    ["manager", "operation", "subresource"].map(|key| entry[key].to_string()).into()
+}
+
+/// Takes the time out of an entry of managedFields.
+fn forget_time(entry: &mut Value) {
+    if let Value::Object(entry) = entry {
+        entry.remove("time");
+    }
 }
 
 /// Sorts the errors a message lists: a real server's order varies.
@@ -158,8 +175,19 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_equal_by_value_and_managed_fields_are_left_out() {
-        assert!(differences(json!([2, {"managedFields": 1}]), json!([2.0, {}])).is_empty());
+    fn managed_fields_come_in_any_order_and_their_times_are_free() {
+        let entry = |manager: &str, time: &str| json!({"manager": manager, "time": time, "fieldsV1": {}});
+        let want = json!({"managedFields": [entry("a", "1"), entry("b", "2")]});
+        assert!(
+            differences(want.clone(), json!({"managedFields": [entry("b", "3"), entry("a", "4")]}))
+                .is_empty()
+        );
+        assert_eq!(differences(want, json!({"managedFields": [entry("b", "3"), entry("c", "4")]})).len(), 2);
+    }
+
+    #[test]
+    fn numbers_are_equal_by_value() {
+        assert!(differences(json!([2]), json!([2.0])).is_empty());
         assert_eq!(differences(json!(1), json!(true)).len(), 1);
     }
 

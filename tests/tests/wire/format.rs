@@ -27,7 +27,7 @@ pub(crate) struct Scenario {
     /// What was done.
     pub(crate) steps: Vec<Step>,
     /// What a server that goes on living should delete afterwards.
-    #[serde(rename = "cleanup")]
+    #[serde(default, rename = "cleanup")]
     _cleanup: Vec<String>,
 }
 
