@@ -1,7 +1,8 @@
-//! OpenAPI over HTTP: the index as text, documents with their hash for caches.
+//! OpenAPI over HTTP: the index as text, documents with their hash for caches, and an empty version 2.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use serde_json::json;
 
 use super::{ApiRequest, answer};
 use crate::openapi::{Document, address};
@@ -9,7 +10,7 @@ use crate::route::{Query, RequestInfo};
 use crate::state::State;
 use crate::status::Status;
 
-/// Answers requests below `/openapi/v3`; `None` for all others.
+/// Answers requests below `/openapi`; `None` for all others.
 ///
 /// # Errors
 /// 404: no such document. 405: not a GET. 406: not wanted as JSON.
@@ -18,10 +19,14 @@ pub(super) fn document(
     request: &ApiRequest,
     info: &RequestInfo,
 ) -> Result<Option<Response<Bytes>>, Status> {
-    let Some(rest) = info.path.strip_prefix("/openapi/v3") else { return Ok(None) };
+    let Some(rest) = info.path.strip_prefix("/openapi/") else { return Ok(None) };
     if request.method != Method::GET {
         return Err(Status::method_not_allowed());
     }
+    if rest == "v2" {
+        return Ok(Some(second_version(&request.headers)));
+    }
+    let rest = rest.strip_prefix("v3").ok_or_else(Status::page_not_found)?;
     if rest.is_empty() {
         let index = state.documents.index(&state.registry).to_string();
         // As the real server has it, whatever is asked for.
@@ -33,6 +38,24 @@ pub(super) fn document(
         return Err(Status::new(406, Some("NotAcceptable"), "documents are written as application/json"));
     }
     Ok(Some(answer_with(name, &document, request)))
+}
+
+/// Writes the document of version 2: an empty one.
+///
+/// `kubectl` asks for it before it writes a `List`, fails without it, and leaves the checks of what has no definition
+/// in it to the server.
+fn second_version(headers: &HeaderMap) -> Response<Bytes> {
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    if accepted.flat_map(|value| value.split(',')).any(|clause| clause.trim() == PROTOBUF) {
+        // Field by field: swagger, info (title, version), paths, definitions.
+        const EMPTY: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.3\x42\x00\x4a\x00";
+        let media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+        return answer::typed(200, media, Bytes::from_static(EMPTY));
+    }
+    let info = json!({"title": "Kubernetes", "version": "v1.36.3"});
+    let empty = json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": {}});
+    answer::json(200, Bytes::from(empty.to_string()))
 }
 
 fn answer_with(name: &str, document: &Document, request: &ApiRequest) -> Response<Bytes> {
