@@ -95,3 +95,57 @@ fn takes_json(headers: &HeaderMap) -> bool {
             matches!(media, "application/json" | "application/*" | "*/*")
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Uri;
+
+    use super::*;
+    use crate::core::{Core, CoreConfig, Reply, User};
+
+    async fn ask(core: &Core, uri: &str, header: Option<(header::HeaderName, &str)>) -> Response<Bytes> {
+        let mut headers = HeaderMap::new();
+        if let Some((name, value)) = header {
+            headers.insert(name, value.parse().expect("a value"));
+        }
+        let uri: Uri = uri.parse().expect("a uri");
+        let request = ApiRequest { method: Method::GET, uri, headers, body: Bytes::new(), user: User::Admin };
+        match core.serve(request).await {
+            Reply::Full(response) => response,
+            Reply::Stream { .. } => panic!("a stream where an answer was expected"),
+        }
+    }
+
+    fn value<'a>(response: &'a Response<Bytes>, name: &header::HeaderName) -> &'a str {
+        response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    // wire 603
+    #[tokio::test(start_paused = true)]
+    async fn the_index_is_text_and_documents_are_json() {
+        let core = Core::new(CoreConfig::default());
+        for accept in [None, Some((header::ACCEPT, "application/yaml"))] {
+            let index = ask(&core, "/openapi/v3", accept).await;
+            assert_eq!(value(&index, &header::CONTENT_TYPE), "text/plain; charset=utf-8");
+        }
+        let document = ask(&core, "/openapi/v3/api/v1", None).await;
+        assert_eq!(value(&document, &header::CONTENT_TYPE), "application/json");
+        assert_eq!(ask(&core, "/openapi/v3/apis/none.example.com/v1", None).await.status(), 404);
+        let protobuf = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
+        let refused = ask(&core, "/openapi/v3/api/v1", Some((header::ACCEPT, protobuf))).await;
+        assert_eq!(refused.status(), 406);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_hash_of_a_document_serves_caches() {
+        let core = Core::new(CoreConfig::default());
+        let plain = ask(&core, "/openapi/v3/apis/apps/v1", None).await;
+        let tag = value(&plain, &header::ETAG).to_owned();
+        let there = format!("/openapi/v3/apis/apps/v1?hash={}", tag.trim_matches('"'));
+        assert!(value(&ask(&core, &there, None).await, &header::CACHE_CONTROL).contains("immutable"));
+        let known = ask(&core, "/openapi/v3/apis/apps/v1", Some((header::IF_NONE_MATCH, &tag))).await;
+        assert_eq!((known.status().as_u16(), known.body().len()), (304, 0));
+        let old = ask(&core, "/openapi/v3/apis/apps/v1?hash=OLD", None).await;
+        assert_eq!((old.status().as_u16(), value(&old, &header::LOCATION)), (301, there.as_str()));
+    }
+}

@@ -98,7 +98,7 @@ impl Schemas {
             }
             let Some(definition) = definition(&name) else { continue };
             let mut published = publish(definition, &mut wanted);
-            loosen(&mut published);
+            correct(&name, &mut published);
             self.found.insert(name, published);
         }
     }
@@ -134,6 +134,9 @@ fn publish(schema: &Value, wanted: &mut Vec<String>) -> Value {
                 Value::Object(properties.collect())
             }
             ("items" | "additionalProperties", inner) => element(publish(inner, wanted)),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(choices)) => {
+                choices.iter().map(|choice| publish(choice, wanted)).collect()
+            }
             _ => value.clone(),
         };
         out.insert(key.clone(), value);
@@ -149,10 +152,6 @@ fn publish(schema: &Value, wanted: &mut Vec<String>) -> Value {
         }
         out.insert("allOf".into(), json!([reference(name)]));
     }
-    if out.remove("x-kubernetes-int-or-string").is_some() {
-        out.insert("oneOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
-        out.insert("format".into(), "int-or-string".into());
-    }
     Value::Object(out)
 }
 
@@ -167,14 +166,50 @@ fn element(mut schema: Value) -> Value {
     schema
 }
 
-/// Drops the demand for metadata, which the crate's types make and no server does.
-fn loosen(schema: &mut Value) {
+/// Structs whose name may be left out: it is then the empty text.
+const NAMELESS: [&str; 8] = [
+    "ConfigMapEnvSource",
+    "ConfigMapKeySelector",
+    "ConfigMapProjection",
+    "ConfigMapVolumeSource",
+    "LocalObjectReference",
+    "SecretEnvSource",
+    "SecretKeySelector",
+    "SecretProjection",
+];
+
+/// Says what a server publishes where the crate's types, which the definitions are made for, differ.
+fn correct(name: &str, schema: &mut Value) {
+    let short = name.rsplit('.').next().unwrap_or_default();
     let Value::Object(fields) = schema else { return };
-    if !fields.get("properties").is_some_and(|known| known.get("kind").is_some()) {
-        return;
+    let is_kind = fields.get("properties").is_some_and(|known| known.get("kind").is_some());
+    if is_kind && name != "io.k8s.api.core.v1.Event" {
+        loosen(fields, "metadata");
     }
+    if NAMELESS.contains(&short) {
+        loosen(fields, "name");
+    }
+    let either = |other: &str| json!([{"type": other}, {"type": "string"}]);
+    match short {
+        "IntOrString" => {
+            fields.insert("oneOf".into(), either("integer"));
+            fields.insert("format".into(), "int-or-string".into());
+        }
+        "Quantity" => {
+            fields.insert("oneOf".into(), either("number"));
+        }
+        "JSON" => {
+            fields.remove("type");
+        }
+        _ => {}
+    }
+    fields.remove("x-kubernetes-int-or-string");
+}
+
+/// Drops the demand for a field.
+fn loosen(fields: &mut Map<String, Value>, name: &str) {
     if let Some(Value::Array(required)) = fields.get_mut("required") {
-        required.retain(|name| name != "metadata");
+        required.retain(|given| given != name);
         if required.is_empty() {
             fields.remove("required");
         }

@@ -183,3 +183,15 @@ fn a_changed_schema_changes_its_own_document_alone() {
     registry.remove(&ResourceId::new("shop.example.com", "widgets"));
     assert!(documents.find(&registry, "apis/shop.example.com/v1").is_none());
 }
+
+// wire 603
+#[test]
+fn definitions_are_corrected_where_the_types_made_for_them_differ() {
+    let document = read(&Registry::new(), "apis/apps/v1");
+    let schemas = &document["components"]["schemas"];
+    let required = |name: &str| schemas[name].get("required").cloned().unwrap_or_default();
+    assert_eq!(required("io.k8s.api.core.v1.SecretKeySelector"), json!(["key"]));
+    assert_eq!(required("io.k8s.api.apps.v1.Deployment"), Value::Null);
+    assert_eq!(required("io.k8s.api.core.v1.Container"), json!(["name"]));
+    assert!(!document.to_string().contains("#/$defs/"));
+}
