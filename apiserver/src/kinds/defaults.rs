@@ -93,6 +93,24 @@ pub(super) fn admit_pod(pod: &mut Value) {
     put(spec, "tolerations", json!([toleration("not-ready"), toleration("unreachable")]));
 }
 
+/// Adds the address families of a new headless service; no addresses are given to others.
+pub(super) fn admit_service(service: &mut Value) {
+    let spec = child_mut(map_mut(service), "spec");
+    if spec.get("clusterIP").is_none_or(|address| address != "None") {
+        return;
+    }
+    let selects = spec.get("selector").and_then(Value::as_object).is_some_and(|labels| !labels.is_empty());
+    // Without a selector its endpoints may be anywhere.
+    let (families, policy) = if selects {
+        (json!(["IPv4"]), "SingleStack")
+    } else {
+        (json!(["IPv4", "IPv6"]), "RequireDualStack")
+    };
+    put(spec, "clusterIPs", json!(["None"]));
+    put(spec, "ipFamilies", families);
+    put(spec, "ipFamilyPolicy", json!(policy));
+}
+
 fn toleration(condition: &str) -> Value {
     let key = format!("node.kubernetes.io/{condition}");
     json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})

@@ -65,6 +65,7 @@ pub(crate) fn admit(resource: &Resource, object: &mut Value) {
             }
         }
         "Pod" => defaults::admit_pod(object),
+        "Service" => defaults::admit_service(object),
         _ => {}
     }
 }
