@@ -111,6 +111,34 @@ pub(super) fn admit_service(service: &mut Value) {
     put(spec, "ipFamilyPolicy", json!(policy));
 }
 
+/// Keeps pods off a new node until it is ready.
+pub(super) fn admit_node(node: &mut Value) {
+    let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    let taints = child_mut(map_mut(node), "spec").entry("taints").or_insert_with(|| json!([]));
+    if let Some(taints) = taints.as_array_mut()
+        && !taints.iter().any(|there| there["key"] == taint["key"] && there["effect"] == taint["effect"])
+    {
+        taints.push(taint);
+    }
+}
+
+/// Writes the absent times of conditions as null, as a server does whose times are no pointers.
+pub(super) fn null_times(kind: &str, object: &mut Value) {
+    let times: &[&str] = match kind {
+        "Node" => &["lastHeartbeatTime", "lastTransitionTime"],
+        "Pod" | "Job" | "PersistentVolumeClaim" => &["lastProbeTime", "lastTransitionTime"],
+        "Deployment" => &["lastUpdateTime", "lastTransitionTime"],
+        "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Namespace" => &["lastTransitionTime"],
+        _ => return,
+    };
+    let Some(Value::Object(status)) = object.get_mut("status") else { return };
+    for condition in maps(status, "conditions") {
+        for time in times {
+            condition.entry(*time).or_insert(Value::Null);
+        }
+    }
+}
+
 fn toleration(condition: &str) -> Value {
     let key = format!("node.kubernetes.io/{condition}");
     json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})

@@ -12,7 +12,6 @@ pub(crate) const NOT_REPLAYED_YET: &[(&str, &str)] = &[
     ("324-field-validation", "a key given twice in YAML is not seen"),
     ("329-immutable-fields", "fields of Pods and Services may change"),
     ("333-self-review", "the recording's administrator is in a group without a name"),
-    ("334-node", "Nodes get no taints, and no null times in conditions"),
     ("405-apply-errors", "a key given twice in YAML is not seen"),
     ("502-crd-invalid", "rules in CEL are not compiled"),
     ("506-cr-cel", "rules in CEL are not run"),
