@@ -182,7 +182,8 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     journal.speak();
     if let Some(kubeconfig) = &place.kubeconfig {
         welcome(&place.client).await?;
-        println!("join in: kubectl --kubeconfig {} get websites,deployments -w", kubeconfig.display());
+        println!("join in: export KUBECONFIG={} KUBECACHEDIR=$(mktemp -d)", kubeconfig.display());
+        println!("         kubectl get websites -w");
     }
     println!("Ctrl-C ends it");
     manager.run().await?;

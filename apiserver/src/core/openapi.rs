@@ -13,7 +13,7 @@ use crate::status::Status;
 /// Answers requests below `/openapi`; `None` for all others.
 ///
 /// # Errors
-/// 404: no such document. 405: not a GET. 406: not wanted as JSON.
+/// 404: no such version. 405: not a GET. 406: not wanted as JSON.
 pub(super) fn document(
     state: &mut State,
     request: &ApiRequest,
@@ -33,11 +33,18 @@ pub(super) fn document(
         return Ok(Some(answer::typed(200, "text/plain; charset=utf-8", Bytes::from(index))));
     }
     let name = rest.strip_prefix('/').ok_or_else(Status::page_not_found)?;
-    let document = state.documents.find(&state.registry, name).ok_or_else(Status::page_not_found)?;
+    let Some(document) = state.documents.find(&state.registry, name) else { return Ok(Some(nothing())) };
     if !takes_json(&request.headers) {
         return Err(Status::new(406, Some("NotAcceptable"), "documents are written as application/json"));
     }
     Ok(Some(answer_with(name, &document, request)))
+}
+
+/// 404 without a word.
+fn nothing() -> Response<Bytes> {
+    let mut response = answer::json(404, Bytes::new());
+    response.headers_mut().remove(header::CONTENT_TYPE);
+    response
 }
 
 /// Writes the document of version 2: an empty one.
@@ -130,7 +137,8 @@ mod tests {
         }
         let document = ask(&core, "/openapi/v3/api/v1", None).await;
         assert_eq!(value(&document, &header::CONTENT_TYPE), "application/json");
-        assert_eq!(ask(&core, "/openapi/v3/apis/none.example.com/v1", None).await.status(), 404);
+        let missing = ask(&core, "/openapi/v3/apis/none.example.com/v1", None).await;
+        assert_eq!((missing.status().as_u16(), value(&missing, &header::CONTENT_TYPE)), (404, ""));
         let protobuf = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
         let refused = ask(&core, "/openapi/v3/api/v1", Some((header::ACCEPT, protobuf))).await;
         assert_eq!(refused.status(), 406);
