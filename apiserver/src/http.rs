@@ -148,11 +148,11 @@ impl Listener {
     }
 
     /// Builds a client with kube's own stack, its retries off.
-    pub(crate) fn client(&self, token: &str, namespace: &str) -> Result<kube::Client, kube::Error> {
+    pub(crate) fn client(&self, token: Option<&str>, namespace: &str) -> Result<kube::Client, kube::Error> {
         let url = self.url().parse().expect("a socket address makes a URL");
         let mut config = kube::Config::new(url);
         config.root_cert = Some(vec![self.authority_der.clone()]);
-        config.auth_info = auth_info(token);
+        config.auth_info = token.map(auth_info).unwrap_or_default();
         config.default_namespace = namespace.to_owned();
         config.default_retry = false;
         kube::Client::try_from(config)

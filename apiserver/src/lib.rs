@@ -62,6 +62,8 @@ mod crd;
 
 mod discovery;
 
+mod openapi;
+
 mod core;
 
 pub mod faults;

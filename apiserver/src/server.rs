@@ -125,7 +125,18 @@ impl ApiServer<OverHttp> {
     #[must_use]
     pub fn client_as(&self, user: &str) -> kube::Client {
         let token = self.running.0.tokens().issue(user);
-        let client = self.transport.listener.client(&token, &self.setup.namespace());
+        let client = self.transport.listener.client(Some(&token), &self.setup.namespace());
+        client.expect("a client was built from the same parts at the start")
+    }
+
+    /// Builds a client that sends no token: its requests are anonymous, or carry their own `Authorization`.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    #[must_use]
+    pub fn anonymous_client(&self) -> kube::Client {
+        let client = self.transport.listener.client(None, &self.setup.namespace());
         client.expect("a client was built from the same parts at the start")
     }
 
@@ -166,7 +177,18 @@ impl ApiServer<InMemory> {
     pub fn client_as(&self, user: &str) -> kube::Client {
         let token = self.running.0.tokens().issue(user);
         let service = LocalService::new(Arc::clone(&self.running.0), Passage::Ruled);
-        service.client(&token, &self.setup.namespace())
+        service.client(Some(&token), &self.setup.namespace())
+    }
+
+    /// Builds a client that sends no token: its requests are anonymous, or carry their own `Authorization`.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    #[must_use]
+    pub fn anonymous_client(&self) -> kube::Client {
+        let service = LocalService::new(Arc::clone(&self.running.0), Passage::Ruled);
+        service.client(None, &self.setup.namespace())
     }
 }
 
@@ -391,7 +413,7 @@ impl<F> Builder<F> {
     fn split(self) -> (Parts, F) {
         let running = Running(Arc::new(Front::new(Core::new(self.config))));
         let service = LocalService::new(Arc::clone(&running.0), Passage::Unruled);
-        let client = service.client("admin-token", &self.setup.namespace());
+        let client = service.client(Some("admin-token"), &self.setup.namespace());
         let kit = Kit::new(client).within(self.deadline);
         (Parts { running, kit, setup: self.setup }, self.form)
     }
@@ -458,7 +480,7 @@ impl Builder<ForHttp> {
         let (parts, form) = self.split();
         parts.setup.install(&parts.kit).await?;
         let listener = Listener::start(Arc::clone(&parts.running.0), form.address).await?;
-        let client = listener.client("admin-token", "default");
+        let client = listener.client(Some("admin-token"), "default");
         client.map_err(|error| StartError::Client(Box::new(error)))?;
         let control = match form.control {
             Some(address) => Some(Control::start(Arc::clone(&parts.running.0), address).await?),

@@ -480,3 +480,20 @@ async fn equal_seeds_give_equal_uids() {
     }
     assert_eq!(seen[0], seen[1]);
 }
+
+// wire 603
+#[tokio::test(start_paused = true)]
+async fn openapi_documents_refer_to_nothing_they_lack() {
+    let core = with_widgets().await;
+    let (_, index) = call(&core, Method::GET, "/openapi/v3", Value::Null).await;
+    for path in ["api/v1", "apis/apps/v1", "apis/example.com/v1"] {
+        let uri = index["paths"][path]["serverRelativeURL"].as_str().expect(path);
+        let (code, document) = call(&core, Method::GET, uri, Value::Null).await;
+        assert_eq!(code, 200, "{path}");
+        let text = document.to_string();
+        for part in text.split("#/components/schemas/").skip(1) {
+            let name = part.split('"').next().expect("a name");
+            assert!(document["components"]["schemas"].get(name).is_some(), "{path}: {name}");
+        }
+    }
+}

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub(crate) use self::error::{FieldError, FieldReason};
+pub(crate) use self::error::FieldError;
 pub(crate) use self::node::{Kind, ListKind, MapKind, NodeRef};
 
 use self::node::{Arena, NodeId};

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use kube::Resource as _;
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     informer::Watched,
@@ -63,13 +63,18 @@ impl<K: Watched> Context<K> {
     /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
     ///
     /// Sends a merge patch of the difference to `object`, or to this key's later answer for it, to the status
-    /// subresource, carrying that version: another writer's fields stay untouched.
+    /// subresource, carrying that version: another writer's fields stay untouched. What `status` leaves out is
+    /// removed if its type knows it, and stays if not (a `serde_json::Value` knows everything).
     ///
     /// # Errors
     /// [`WriteError::Conflict`] when what the patch replaces was changed by somebody else: no failure, return
-    /// it (with `?`), and the key runs again at once. [`WriteError::Refused`] with code 404 where the kind has
+    /// it (with `?`), and the key runs again soon, uncounted. [`WriteError::Unversioned`] for an object that was
+    /// never read. [`WriteError::Refused`] with code 404 where the kind has
     /// no status subresource, or the object is gone.
-    pub async fn patch_status(&self, object: &K::Object, status: impl Serialize) -> Result<(), WriteError> {
+    pub async fn patch_status<S>(&self, object: &K::Object, status: S) -> Result<(), WriteError>
+    where
+        S: Serialize + DeserializeOwned,
+    {
         patch_status(&self.run.writer, &self.run.key, self.kind(), object, &status).await
     }
 

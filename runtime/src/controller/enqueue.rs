@@ -91,9 +91,9 @@ impl<K> Graves<K> {
     fn dig(&self, key: &ObjectKey, last: Deleted<K>) {
         let mut graves = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = graves.entry(key.clone()).or_default();
-        if waiting.len() == GRAVES_PER_KEY {
+        if waiting.len() >= GRAVES_PER_KEY {
             waiting.pop_front();
-            tracing::warn!(%key, "more than {GRAVES_PER_KEY} deletions wait for one key: the oldest is dropped");
+            report_dropped(key);
         }
         waiting.push_back(Grave { last, failures: 0 });
     }
@@ -110,8 +110,16 @@ impl<K> Graves<K> {
 
     pub(crate) fn put_back(&self, key: &ObjectKey, grave: Grave<K>) {
         let mut graves = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        graves.entry(key.clone()).or_default().push_front(grave);
+        let waiting = graves.entry(key.clone()).or_default();
+        match waiting.len() < GRAVES_PER_KEY {
+            true => waiting.push_front(grave),
+            false => report_dropped(key),
+        }
     }
+}
+
+fn report_dropped(key: &ObjectKey) {
+    tracing::warn!(%key, "more than {GRAVES_PER_KEY} deletions wait for one key: the oldest is dropped");
 }
 
 /// Enqueues the reconciled objects themselves.
@@ -197,5 +205,31 @@ impl<C: Object> Observer<C> for Owned {
 
     fn progressed(&self, progress: Progress) {
         self.hub.writer.progressed(self.source, progress);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    // C15
+    #[test]
+    fn at_most_four_deletions_wait_for_a_key_however_often_one_fails() {
+        let (graves, key) = (Graves::<ConfigMap>::default(), ObjectKey::new("shop", "a"));
+        let dig = |at: usize| {
+            let (key, uid) = (key.clone(), Some(at.to_string()));
+            graves.dig(&key.clone(), Deleted::Undecoded { key, uid, owners: Vec::new() });
+        };
+        (0..4).for_each(dig);
+        for at in 4..20 {
+            let failing = graves.next(&key).unwrap();
+            dig(at);
+            graves.put_back(&key, failing);
+        }
+        let left = std::iter::from_fn(|| graves.next(&key));
+        let left: Vec<_> = left.map(|grave| grave.last.uid().unwrap().to_owned()).collect();
+        assert_eq!(left, ["16", "17", "18", "19"]);
     }
 }

@@ -1,12 +1,16 @@
 //! The informers that feed a controller, whatever their type.
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{
+    any::{Any, TypeId},
+    fmt,
+    sync::Arc,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 
 use crate::{
     informer::{Observer, SharedInformer, SharedInformerFactory, Watched},
-    object::{Kind, ObjectKey},
+    object::{Kind, ObjectKey, Scope},
     store::{Lister, Lookup},
     writes::{CacheView, Cached, CachedMeta, own_writes::SourceId},
 };
@@ -67,12 +71,10 @@ pub(crate) fn cache_view<W: Watched>(
     namespace: Option<&str>,
 ) -> CacheView {
     let (lister, watched) = (informer.cache(), informer.clone());
-    CacheView {
-        source,
-        kind: SharedInformer::kind(informer).clone(),
-        namespace: namespace.map(str::to_owned),
-        look_up: Box::new(move |key| look_up(&watched, &lister, key)),
-    }
+    let kind = SharedInformer::kind(informer).clone();
+    // An informer of a cluster-scoped kind has no namespace to keep to.
+    let namespace = namespace.filter(|_| kind.scope == Scope::Namespaced).map(str::to_owned);
+    CacheView { source, kind, namespace, look_up: Box::new(move |key| look_up(&watched, &lister, key)) }
 }
 
 fn look_up<W: Watched>(informer: &SharedInformer<W>, lister: &Lister<W::Object>, key: &ObjectKey) -> Cached {
@@ -95,8 +97,32 @@ pub(crate) type Connect = Box<dyn FnOnce(&super::enqueue::Hub) -> Box<dyn Any + 
 
 /// A kind that feeds a controller, not yet asked for.
 pub(crate) struct Feed {
-    pub(crate) kind: Kind,
+    pub(crate) asked: Asked,
     pub(crate) open: Open,
+}
+
+/// What an informer is asked for by marker and question: equal ones get one informer.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    marker: TypeId,
+    question: Arc<dyn Any + Send + Sync>,
+    same: fn(&dyn Any, &dyn Any) -> bool,
+}
+
+impl Asked {
+    pub(crate) fn of<W: Watched>(question: &W::Question) -> Self {
+        let same = |one: &dyn Any, other: &dyn Any| {
+            let (one, other) = (one.downcast_ref::<W::Question>(), other.downcast_ref::<W::Question>());
+            one.is_some() && one == other
+        };
+        Self { marker: TypeId::of::<W>(), question: Arc::new(question.clone()), same }
+    }
+}
+
+impl PartialEq for Asked {
+    fn eq(&self, other: &Self) -> bool {
+        self.marker == other.marker && (self.same)(&*self.question, &*other.question)
+    }
 }
 
 type Open = Box<dyn FnOnce(&SharedInformerFactory, Option<&str>, SourceId) -> OpenFeed + Send + Sync>;

@@ -20,7 +20,7 @@ pub use action::{Action, Cleanup, Terminal};
 pub use context::Context;
 pub(crate) use feed::Synced;
 pub use plan::ControllerError;
-pub(crate) use plan::{Plan, Planned};
+pub(crate) use plan::{Plan, Planned, Stop};
 pub use reconciler::Reconciler;
 pub use worker::Panics;
 
@@ -122,17 +122,21 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     }
 
     fn owns_question<C: Watched>(mut self, question: C::Question) -> Self {
-        let kind = C::kind(&question);
+        let asked = feed::Asked::of::<C>(&question);
+        if self.owned.iter().any(|feed| feed.asked == asked) {
+            return self;
+        }
         let open = Box::new(move |factory: &_, namespace: Option<&str>, source| {
             let informer = feed::informer_of::<C>(factory, question, namespace);
             feed::open(informer, namespace, source, move |hub| enqueue::Owned { hub: hub.clone(), source })
         });
-        self.owned.push(Feed { kind, open });
+        self.owned.push(Feed { asked, open });
         self
     }
 
     /// Says what the reconciler reads: it starts only after every informer of `W` has synced.
     ///
+    /// Where the program asked for no informer of `W`, one is asked for, in the controller's namespace.
     /// Without any `reads`, it waits for everything that the program asked the manager for before the start.
     /// Never does it wait for a kind that only another controller named.
     pub fn reads<W: Watched<Question = ()>>(mut self) -> Self {

@@ -63,14 +63,14 @@ pub enum ControllerError {
 
 /// Finds the informers of a kind that the program reads, asking for one if there is none.
 pub(crate) type Read =
-    Box<dyn FnOnce(&SharedInformerFactory, &[Arc<dyn Synced>]) -> Vec<Arc<dyn Synced>> + Send>;
+    Box<dyn FnOnce(&SharedInformerFactory, Option<&str>, &[Arc<dyn Synced>]) -> Vec<Arc<dyn Synced>> + Send>;
 
 pub(crate) fn read<W: Watched<Question = ()>>() -> Read {
-    Box::new(|factory, asked| {
+    Box::new(|factory, namespace, asked| {
         let kind = W::kind(&());
         let mut read: Vec<_> = asked.iter().filter(|informer| informer.kind() == kind).cloned().collect();
         if read.is_empty() {
-            read.push(Arc::new(feed::informer_of::<W>(factory, (), None)));
+            read.push(Arc::new(feed::informer_of::<W>(factory, (), namespace)));
         }
         read
     })
@@ -110,7 +110,23 @@ pub(crate) struct Planned {
     pub(crate) name: String,
     /// Whom it waits for before it starts.
     pub(crate) awaited: Vec<Arc<dyn Synced>>,
-    work: Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>,
+    work: Box<dyn FnOnce(Stop) -> BoxFuture<'static, ()> + Send>,
+}
+
+/// How a controller is told to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop {
+    /// Nothing starts any more; what runs may end.
+    pub(crate) finish: CancellationToken,
+    /// What runs is dropped. Cancels `finish` too.
+    pub(crate) abort: CancellationToken,
+}
+
+impl Stop {
+    pub(crate) fn new() -> Self {
+        let abort = CancellationToken::new();
+        Self { finish: abort.child_token(), abort }
+    }
 }
 
 impl fmt::Debug for Planned {
@@ -120,9 +136,9 @@ impl fmt::Debug for Planned {
 }
 
 impl Planned {
-    /// Waits for the caches, then works until cancelled; ends when the last run has ended.
-    pub(crate) async fn run(self, stop: CancellationToken) {
-        let synced = stop.run_until_cancelled(wait_for(&self.name, &self.awaited)).await;
+    /// Waits for the caches, then works until stopped; ends when the last run has ended, or was dropped.
+    pub(crate) async fn run(self, stop: Stop) {
+        let synced = stop.finish.run_until_cancelled(wait_for(&self.name, &self.awaited)).await;
         if synced.is_some() {
             tracing::info!(controller = %self.name, "caches have synced: working");
         }
@@ -176,17 +192,19 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         graves: buried,
     })];
     // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
-    let mut sources = vec![kind.clone()];
+    let mut sources = vec![feed::Asked::of::<K>(&question)];
     for feed in owned {
-        let known = sources.iter().position(|source| *source == feed.kind);
+        let known = sources.iter().position(|source| *source == feed.asked);
         let source = SourceId(known.unwrap_or(sources.len()));
         feeds.push((feed.open)(factory, namespace, source));
-        sources.push(feed.kind);
+        if known.is_none() {
+            sources.push(feed.asked);
+        }
     }
     let mut awaited: Vec<_> = feeds.iter().map(|feed| feed.informer.clone()).collect();
     match reads.is_empty() {
         true => awaited.extend(asked.iter().cloned()),
-        false => reads.into_iter().for_each(|read| awaited.extend(read(factory, asked))),
+        false => reads.into_iter().for_each(|read| awaited.extend(read(factory, namespace, asked))),
     }
     let (writer, connections) = connect(client, &name, kind, queue.clone(), feeds);
     let engine = Arc::new(Engine {
@@ -227,23 +245,28 @@ async fn run_workers<K: Watched, R: Reconciler<K>>(
     engine: Arc<Engine<K, R>>,
     workers: usize,
     connections: Connections,
-    stop: CancellationToken,
+    stop: Stop,
 ) {
     let queue = engine.queue.clone();
     let mut running = JoinSet::new();
-    if !stop.is_cancelled() {
+    if !stop.finish.is_cancelled() {
         for _ in 0..workers {
             running.spawn(engine.clone().work());
         }
     }
     tokio::select! {
-        () = stop.cancelled() => {}
+        () = stop.finish.cancelled() => {}
         () = panicked(&mut running) => {}
     }
     queue.discard();
     drop(connections);
-    while let Some(ended) = running.join_next().await {
-        propagate(ended);
+    let ended = async {
+        while let Some(ended) = running.join_next().await {
+            propagate(ended);
+        }
+    };
+    if stop.abort.run_until_cancelled(ended).await.is_none() {
+        running.shutdown().await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a worker does with a key: find out what it needs, run the reconciler, hand the verdict to the queue.
 
-use std::{any::Any, error::Error, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{any::Any, error::Error, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use kube::Resource as _;
@@ -48,7 +48,8 @@ pub(crate) struct Engine<K: Watched, R> {
 
 /// Why a run failed, and what follows.
 struct Failure {
-    error: Box<dyn Error + Send + Sync>,
+    /// The error and its causes, in one line.
+    report: String,
     way: Way,
 }
 
@@ -63,22 +64,10 @@ enum Way {
     Terminal,
 }
 
-/// A panic of a reconciler, as an error.
-#[derive(Debug)]
-struct Panicked(String);
-
-impl fmt::Display for Panicked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the reconciler panicked: {}", self.0)
-    }
-}
-
-impl Error for Panicked {}
-
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
         let way = if error.is_conflict() { Way::AfterFirstStep } else { Way::Retry };
-        Self { error: error.into(), way }
+        Self { report: one_line(&error), way }
     }
 }
 
@@ -161,7 +150,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             _ => object,
         };
         let cx = self.context(key, attempt, Some(object.clone()));
-        self.contain(self.reconciler.reconcile(object, &cx)).await
+        self.contain(|| self.reconciler.reconcile(object, &cx)).await
     }
 
     async fn clean_up(
@@ -174,7 +163,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             return Ok(Action::await_change());
         };
         let cx = self.context(key, attempt, Some(object.clone()));
-        match self.contain(self.reconciler.cleanup(object.clone(), &cx)).await? {
+        match self.contain(|| self.reconciler.cleanup(object.clone(), &cx)).await? {
             Cleanup::Pending(action) => Ok(action),
             Cleanup::Done => {
                 remove_finalizer(&self.writer, &self.target(key), object.meta(), finalizer).await?;
@@ -186,12 +175,11 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     /// Tells the reconciler of a deletion; one that keeps failing is given up, so that it holds up nothing.
     async fn bury(&self, key: &ObjectKey, attempt: u32, mut grave: Grave<K::Object>) -> Result<(), Failure> {
         let cx = self.context(key, attempt, None);
-        let Err(failure) = self.contain(self.reconciler.deleted(grave.last.clone(), &cx)).await else {
-            return Ok(());
-        };
+        let told = self.contain(|| self.reconciler.deleted(grave.last.clone(), &cx)).await;
+        let Err(failure) = told else { return Ok(()) };
         grave.failures += 1;
         if failure.way == Way::Terminal || grave.failures >= FAILURES_PER_DELETION {
-            let error = one_line(&*failure.error);
+            let error = failure.report;
             tracing::error!(controller = %self.name, %key, error, "a deletion was not handled, and is given up");
             return Ok(());
         }
@@ -207,27 +195,19 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         Target { kind: K::kind(&self.question), key: key.clone() }
     }
 
-    /// Runs the user's code: its errors are classified, its panics become errors.
-    async fn contain<T>(&self, call: impl Future<Output = Result<T, R::Error>>) -> Result<T, Failure> {
-        let result = match self.panics {
-            Panics::Propagate => call.await,
-            Panics::Contain => AssertUnwindSafe(call).catch_unwind().await.map_err(|panic| Failure {
-                error: Box::new(Panicked(panic_text(&*panic))),
-                way: Way::Retry,
-            })?,
-        };
-        result.map_err(|error| {
-            let terminal = R::is_terminal(&error);
-            let error: Box<dyn Error + Send + Sync> = error.into();
-            let way = if terminal || Terminal::is_in(&*error) {
-                Way::Terminal
-            } else if Stale::is_in(&*error) {
-                Way::AfterFirstStep
-            } else {
-                Way::Retry
-            };
-            Failure { error, way }
-        })
+    /// Runs the user's code, all of it: its errors are classified and worded, its panics become errors.
+    async fn contain<T, F>(&self, call: impl FnOnce() -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, R::Error>>,
+    {
+        let judged = async { call().await.map_err(judge::<K, R>) };
+        match self.panics {
+            Panics::Propagate => judged.await,
+            Panics::Contain => AssertUnwindSafe(judged).catch_unwind().await.unwrap_or_else(|panic| {
+                let report = format!("the reconciler panicked: {}", panic_text(&*panic));
+                Err(Failure { report, way: Way::Retry })
+            }),
+        }
     }
 
     fn settle(&self, item: Item<ObjectKey>, outcome: Result<Action, Failure>) {
@@ -237,8 +217,8 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
                 item.requeue_after(after.saturating_add(random_up_to(jitter)));
             }
             Ok(Action(Next::Backoff { at_least })) => item.retry_at_least(at_least),
-            Err(Failure { error, way }) => {
-                let (key, error) = (item.key().clone(), one_line(&*error));
+            Err(Failure { report: error, way }) => {
+                let key = item.key().clone();
                 match way {
                     Way::AfterFirstStep => {
                         tracing::debug!(controller = %self.name, %key, error, "computed from an old version");
@@ -257,6 +237,19 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             }
         }
     }
+}
+
+fn judge<K: Watched, R: Reconciler<K>>(error: R::Error) -> Failure {
+    let terminal = R::is_terminal(&error);
+    let error: Box<dyn Error + Send + Sync> = error.into();
+    let way = if terminal || Terminal::is_in(&*error) {
+        Way::Terminal
+    } else if Stale::is_in(&*error) {
+        Way::AfterFirstStep
+    } else {
+        Way::Retry
+    };
+    Failure { report: one_line(&*error), way }
 }
 
 fn holds(object: &impl kube::Resource, finalizer: &str) -> bool {

@@ -132,10 +132,20 @@ impl Manager {
     /// # Errors
     /// What keeps a controller from starting, and [`Error::Stopped`] where running reconciles outlived the grace
     /// period or a second signal came.
+    ///
+    /// # Panics
+    /// With the panic of a reconciler whose controller says `Panics::Propagate`; outside a tokio runtime.
     pub async fn run(self) -> Result<(), Error> {
         let mut signals = signals::Signals::listen()?;
-        let running = self.start()?;
-        signals.next().await;
+        let mut running = self.start()?;
+        tokio::select! {
+            () = signals.next() => {}
+            // Only without controllers, or by a panic that goes on here.
+            ended = running.ended() => {
+                ended?;
+                signals.next().await;
+            }
+        }
         tracing::info!("stopping: running reconciles end first (a second signal gives up waiting)");
         tokio::select! {
             stopped = running.stop() => stopped,
@@ -147,6 +157,9 @@ impl Manager {
     ///
     /// A controller that can't be started is reported as soon as [`Running::stop`] or [`Running::ended`] is
     /// awaited, and logged at once.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
     pub fn spawn(self) -> Running {
         self.start().unwrap_or_else(|error| {
             tracing::error!(%error, "the manager can't be started");

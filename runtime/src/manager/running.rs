@@ -1,16 +1,24 @@
 //! Controllers under way, and how they stop.
 
-use std::{fmt, time::Duration};
+use std::{fmt, mem, time::Duration};
 
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use tokio::{runtime::Handle, task::JoinSet, time::timeout};
 
-use crate::{controller::Planned, error::Error, informer::SharedInformerFactory};
+use crate::{
+    controller::{Planned, Stop},
+    error::Error,
+    informer::SharedInformerFactory,
+};
+
+/// How long aborted reconciles may take to be dropped; only one that blocks its thread takes longer.
+const ABORT: Duration = Duration::from_secs(1);
 
 /// A manager that runs in the background; dropping it stops everything without waiting.
+///
+/// Reconciles that run when it is dropped may go on for the grace period, and are then aborted.
 #[must_use = "dropping it stops the manager"]
 pub struct Running {
-    stop: CancellationToken,
+    stop: Stop,
     controllers: JoinSet<()>,
     factory: Option<SharedInformerFactory>,
     grace_period: Duration,
@@ -23,7 +31,7 @@ impl Running {
         factory: SharedInformerFactory,
         grace_period: Duration,
     ) -> Self {
-        let stop = CancellationToken::new();
+        let stop = Stop::new();
         let mut controllers = JoinSet::new();
         for controller in planned {
             controllers.spawn(controller.run(stop.clone()));
@@ -33,7 +41,7 @@ impl Running {
 
     pub(super) fn failed(error: Error) -> Self {
         Self {
-            stop: CancellationToken::new(),
+            stop: Stop::new(),
             controllers: JoinSet::new(),
             factory: None,
             grace_period: Duration::ZERO,
@@ -53,10 +61,11 @@ impl Running {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        self.stop.cancel();
-        let ended = tokio::time::timeout(self.grace_period, join(&mut self.controllers)).await;
+        self.stop.finish.cancel();
+        let ended = timeout(self.grace_period, join(&mut self.controllers)).await;
         if ended.is_err() {
-            self.controllers.shutdown().await;
+            self.stop.abort.cancel();
+            let _ = timeout(ABORT, join(&mut self.controllers)).await;
         }
         if let Some(factory) = self.factory.take() {
             factory.shutdown().await;
@@ -67,6 +76,8 @@ impl Running {
     }
 
     /// Ends when every controller has ended: never of itself, but for a propagated panic.
+    ///
+    /// At once where there is none.
     ///
     /// # Errors
     /// Whatever kept the manager from starting.
@@ -94,10 +105,23 @@ async fn join(controllers: &mut JoinSet<()>) {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.stop.cancel();
-        self.controllers.detach_all();
+        self.stop.finish.cancel();
         if let Some(factory) = &self.factory {
             factory.stop();
+        }
+        let mut controllers = mem::take(&mut self.controllers);
+        let (abort, grace_period) = (self.stop.abort.clone(), self.grace_period);
+        if controllers.is_empty() {
+            return;
+        }
+        // Without a runtime nothing can be waited for: dropping the set aborts what is in it.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                let _ =
+                    timeout(grace_period, async { while controllers.join_next().await.is_some() {} }).await;
+                abort.cancel();
+                while controllers.join_next().await.is_some() {}
+            });
         }
     }
 }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use super::clock::At;
 use super::entry::QueueKey;
-use super::handout::{DrainTurn, Turn, Wakes};
+use super::handout::{DrainTurn, Turn};
 use super::shared::Shared;
 use super::slab::Id;
 use super::state::Grant;
@@ -82,9 +82,7 @@ impl<K: QueueKey> Future for Drain<'_, K> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Drained> {
         let Self { shared, begun, ticket } = &mut *self;
-        let turn =
-            shared.with(|handout, _| (handout.poll_drain(*begun, ticket, cx.waker()), Wakes::default()));
-        match turn {
+        match shared.with(|handout, _| handout.poll_drain(*begun, ticket, cx.waker())) {
             DrainTurn::Drained => Poll::Ready(Drained::Clean),
             DrainTurn::Aborted => Poll::Ready(Drained::Aborted),
             DrainTurn::Wait => Poll::Pending,
@@ -95,7 +93,7 @@ impl<K: QueueKey> Future for Drain<'_, K> {
 impl<K: QueueKey> Drop for Drain<'_, K> {
     fn drop(&mut self) {
         let Self { shared, ticket, .. } = self;
-        shared.with(|handout, _| (handout.cancel_drain(ticket), Wakes::default()));
+        shared.with(|handout, _| ((), handout.cancel_drain(ticket)));
     }
 }
 

@@ -6,6 +6,7 @@ use super::clock::{At, Clock};
 use super::entry::QueueKey;
 use super::slab::{Id, Slab};
 use super::state::{Grant, Next, State};
+use super::sync::switch_point;
 use super::waiters::Waiters;
 
 /// What a worker does next.
@@ -33,11 +34,17 @@ pub(super) enum DrainTurn {
 pub(super) struct Wakes {
     one: Option<Waker>,
     all: Vec<Waker>,
+    /// Only dropped, but outside the lock as well: with the last waker of a task goes what the task holds.
+    gone: Option<Waker>,
 }
 
 impl Wakes {
     pub(super) fn wake(self) {
-        self.one.into_iter().chain(self.all).for_each(Waker::wake);
+        drop(self.gone);
+        for waker in self.one.into_iter().chain(self.all) {
+            switch_point();
+            waker.wake();
+        }
     }
 }
 
@@ -68,9 +75,7 @@ impl<K: QueueKey> Handout<K> {
         waker: &Waker,
         clock: &impl Clock,
     ) -> (Turn<K>, Wakes) {
-        if let Some(id) = ticket.take() {
-            self.waiters.leave(id);
-        }
+        let gone = ticket.take().map(|id| self.waiters.leave(id));
         let turn = match self.state.take(clock) {
             Next::Run(grant) => Turn::Run(grant),
             Next::Ended => Turn::Ended,
@@ -85,13 +90,13 @@ impl<K: QueueKey> Handout<K> {
                 }
             },
         };
-        (turn, self.wakes())
+        (turn, Wakes { gone, ..self.wakes() })
     }
 
     /// Strikes off a worker that stopped waiting; what it was woken for goes to another.
     pub(super) fn cancel(&mut self, ticket: Id) -> Wakes {
-        self.waiters.leave(ticket);
-        self.wakes()
+        let gone = Some(self.waiters.leave(ticket));
+        Wakes { gone, ..self.wakes() }
     }
 
     /// Shuts down one way or another. A drain under way is aborted.
@@ -108,22 +113,26 @@ impl<K: QueueKey> Handout<K> {
         (self.shutdowns, wakes)
     }
 
-    pub(super) fn poll_drain(&mut self, begun: u64, ticket: &mut Option<Id>, waker: &Waker) -> DrainTurn {
-        self.cancel_drain(ticket);
-        if self.state.drained() {
-            return DrainTurn::Drained;
-        }
-        if self.shutdowns != begun {
-            return DrainTurn::Aborted;
-        }
-        *ticket = Some(self.drainers.insert(waker.clone()));
-        DrainTurn::Wait
+    pub(super) fn poll_drain(
+        &mut self,
+        begun: u64,
+        ticket: &mut Option<Id>,
+        waker: &Waker,
+    ) -> (DrainTurn, Wakes) {
+        let wakes = self.cancel_drain(ticket);
+        let turn = if self.state.drained() {
+            DrainTurn::Drained
+        } else if self.shutdowns != begun {
+            DrainTurn::Aborted
+        } else {
+            *ticket = Some(self.drainers.insert(waker.clone()));
+            DrainTurn::Wait
+        };
+        (turn, wakes)
     }
 
-    pub(super) fn cancel_drain(&mut self, ticket: &mut Option<Id>) {
-        if let Some(id) = ticket.take() {
-            self.drainers.remove(id);
-        }
+    pub(super) fn cancel_drain(&mut self, ticket: &mut Option<Id>) -> Wakes {
+        Wakes { gone: ticket.take().map(|id| self.drainers.remove(id)), ..Wakes::default() }
     }
 
     fn wakes(&mut self) -> Wakes {

@@ -1,4 +1,4 @@
-//! The primitives of the queue's shell, in one place so that a model checker can swap them.
+//! The primitives of the queue's shell, in one place so that a model checker sees them all.
 
 pub(super) use std::sync::{Arc, Mutex};
 
@@ -9,5 +9,15 @@ use std::sync::{MutexGuard, PoisonError};
 
 /// Locks, whoever panicked before: the state is consistent between operations.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    switch_point();
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Marks where a model checker may let another task go first.
+///
+/// Before the lock and before each wake-up is everywhere: under the lock nobody waits.
+#[cfg(not(test))]
+pub(super) const fn switch_point() {}
+
+#[cfg(test)]
+pub(super) use super::tests::schedules::switch_point;

@@ -64,14 +64,14 @@ impl Waiters {
         id
     }
 
-    /// Strikes a worker off: it came, or went away.
-    pub(super) fn leave(&mut self, id: Id) {
+    /// Strikes a worker off: it came, or went away. Its waker is for the caller to drop, outside the lock.
+    pub(super) fn leave(&mut self, id: Id) -> Waker {
         match self.slab[id].stage {
             Stage::Parked => self.parked.remove(&mut self.slab, id),
             Stage::Keeping => self.keeper = None,
             Stage::Woken => self.woken -= 1,
         }
-        self.slab.remove(id);
+        self.slab.remove(id).waker
     }
 
     /// Picks whom to wake, if anybody, when `ready` keys can be had from `due` on.

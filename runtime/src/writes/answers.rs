@@ -1,7 +1,8 @@
 //! The last answers that a key's writes got, until the caches have caught up with them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
 use super::own_writes::SourceId;
@@ -12,10 +13,21 @@ use crate::object::{Kind, ObjectKey, Version};
 pub(crate) struct LastAnswer {
     pub(crate) uid: String,
     pub(crate) resource_version: String,
+    pub(crate) owners: Vec<OwnerReference>,
     /// The status, where the write was one of status.
     pub(crate) status: Option<Value>,
     /// The cache that will show it; `None` for kinds that are not cached.
     pub(crate) source: Option<SourceId>,
+    pub(crate) seen: Seen,
+}
+
+/// Says whether the cache shows what was answered.
+///
+/// A run goes on with the object that it began with, so that what it wrote is remembered until it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    NotYet,
+    InCache,
 }
 
 /// One object as a write's target: the resource, without its version, and the key.
@@ -25,6 +37,7 @@ type Place = (String, String, ObjectKey);
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     by_key: HashMap<ObjectKey, HashMap<Place, LastAnswer>>,
+    running: HashSet<ObjectKey>,
 }
 
 fn place(kind: &Kind, key: &ObjectKey) -> Place {
@@ -44,25 +57,38 @@ impl Answers {
         self.prune_key(writer, |at, _| *at == place(kind, key));
     }
 
-    /// Forgets what no cache will ever show: the run that knew it is over.
-    pub(crate) fn run_ended(&mut self, writer: &ObjectKey) {
-        self.prune_key(writer, |_, answer| answer.source.is_none());
+    pub(crate) fn run_began(&mut self, writer: &ObjectKey) {
+        self.running.insert(writer.clone());
     }
 
-    /// Forgets what a cache has caught up with.
+    /// Forgets what the cache shows, and what none ever will: the run that knew it is over.
+    pub(crate) fn run_ended(&mut self, writer: &ObjectKey) {
+        self.running.remove(writer);
+        self.prune_key(writer, |_, answer| answer.source.is_none() || answer.seen == Seen::InCache);
+    }
+
+    /// Forgets what a cache has caught up with, but for runs that are under way.
     pub(crate) fn delivered(&mut self, source: SourceId, version: Option<Version>) {
         let Some(version) = version else { return };
-        self.prune(source, |answer| answer.resource_version.parse().is_ok_and(|at: Version| at <= version));
+        let Self { by_key, running } = self;
+        by_key.retain(|key, answers| {
+            let keep = running.contains(key);
+            answers.retain(|_, answer| {
+                if answer.source == Some(source)
+                    && answer.resource_version.parse().is_ok_and(|at: Version| at <= version)
+                {
+                    answer.seen = Seen::InCache;
+                }
+                keep || answer.seen == Seen::NotYet
+            });
+            !answers.is_empty()
+        });
     }
 
     /// Forgets everything of a source whose versions start anew.
     pub(crate) fn new_epoch(&mut self, source: SourceId) {
-        self.prune(source, |_| true);
-    }
-
-    fn prune(&mut self, source: SourceId, gone: impl Fn(&LastAnswer) -> bool) {
         self.by_key.retain(|_, answers| {
-            answers.retain(|_, answer| answer.source != Some(source) || !gone(answer));
+            answers.retain(|_, answer| answer.source != Some(source));
             !answers.is_empty()
         });
     }

@@ -1,6 +1,6 @@
 //! Server-side apply of a child: owned, checked, and carrying the version it was computed from.
 
-use std::{future::IntoFuture, sync::Arc};
+use std::{fmt, future::IntoFuture, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use http::Method;
@@ -27,7 +27,6 @@ const ONLY_IF_ABSENT: &str = "1";
 ///
 /// Nothing is taken over by accident: an existing object that the reconciled one does not control is an error,
 /// unless [`Apply::adopt`] says otherwise.
-#[derive(Debug)]
 #[must_use = "an apply is sent when it is awaited"]
 pub struct Apply<C> {
     writer: Arc<Writer>,
@@ -61,7 +60,7 @@ impl<C: TypedObject> Apply<C> {
         let target = self.target()?;
         let reference = self.owner_reference();
         let intent = self.intent(&target, &reference)?;
-        let sending = Sending { apply: &self, target, reference, intent };
+        let sending = Sending { apply: &self, target, intent };
         let answer = sending.run().await?;
         serde_json::from_value(answer.object).map_err(|error| WriteError::Codec {
             verb: "apply",
@@ -142,6 +141,18 @@ impl<C: TypedObject> Apply<C> {
     }
 }
 
+/// Names the child, and shows nothing of its content.
+impl<C: TypedObject> fmt::Debug for Apply<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Apply")
+            .field("owner", &self.owner)
+            .field("kind", &typed_kind::<C>())
+            .field("name", &self.child.meta().name)
+            .field("adoption", &self.adoption)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<C: TypedObject> IntoFuture for Apply<C> {
     type Output = Result<C, WriteError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
@@ -154,14 +165,13 @@ impl<C: TypedObject> IntoFuture for Apply<C> {
 struct Sending<'a, C> {
     apply: &'a Apply<C>,
     target: Target,
-    reference: OwnerReference,
     intent: Value,
 }
 
 impl<C: TypedObject> Sending<'_, C> {
     async fn run(&self) -> Result<Answer<Value>, WriteError> {
         let (writer, key) = (&self.apply.writer, &self.apply.owner.key);
-        let known = match writer.known(key, &self.target, &self.reference) {
+        let known = match writer.known(key, &self.target) {
             Some(known) => known,
             None => self.ask().await?,
         };

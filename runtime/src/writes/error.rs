@@ -6,7 +6,7 @@ use kube::core::Status;
 
 /// Says why a write did not happen, or may not have.
 ///
-/// Every variant names the object. None of them holds an object's content.
+/// Every variant names the object. None of them holds its content, but for what the server says of a refused value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -17,6 +17,18 @@ pub enum WriteError {
         object: String,
         /// What is missing.
         missing: &'static str,
+    },
+    /// The name, or the namespace, can't stand in a request's path.
+    #[error("{object}: a name holds no '/' and no '%', and is neither '.' nor '..': choose another one")]
+    Misnamed {
+        /// Kind and name.
+        object: String,
+    },
+    /// The object carries no version: nothing tells what a write would overwrite.
+    #[error("{object} has no metadata.resourceVersion: pass the object as it was read")]
+    Unversioned {
+        /// The object.
+        object: String,
     },
     /// Kubernetes forbids this owner reference.
     #[error("{object} can't be owned by {owner}: {rule}")]

@@ -50,6 +50,8 @@ pub(crate) enum RunEnd {
 struct Run {
     held: Vec<(SourceId, Version)>,
     changed: bool,
+    /// Sources whose versions started anew meanwhile: an answer may be of either side.
+    renewed: Vec<SourceId>,
 }
 
 #[derive(Debug, Default)]
@@ -125,6 +127,9 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
             run.held.swap_remove(at);
             return Verdict::Own;
         }
+        if self.runs.get(key).is_some_and(|run| run.renewed.contains(&source)) {
+            return self.stranger(key);
+        }
         let seen = self.sources.entry(source).or_default();
         if seen.replaced.is_some_and(|replaced| replaced >= version) {
             return self.stranger(key);
@@ -157,9 +162,12 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
             }
             ProgressVia::NewEpoch => {
                 *state = Source { delivered: progress.version, replaced: progress.version };
-                self.forget_source(source);
-                self.runs.values_mut().for_each(|run| run.changed = true);
-                Vec::new()
+                for run in self.runs.values_mut() {
+                    run.changed = true;
+                    run.renewed.push(source);
+                }
+                let lost = self.forget(|own| own.0 == source);
+                self.wake_all(lost)
             }
         }
     }
@@ -182,10 +190,6 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
     fn forget_up_to(&mut self, source: SourceId, version: Option<Version>) -> Vec<Key> {
         let Some(version) = version else { return Vec::new() };
         self.forget(|own| own.0 == source && own.1 <= version)
-    }
-
-    fn forget_source(&mut self, source: SourceId) {
-        self.forget(|own| own.0 == source);
     }
 
     fn forget(&mut self, gone: impl Fn(&(SourceId, Version)) -> bool) -> Vec<Key> {
@@ -307,5 +311,24 @@ mod tests {
         assert_eq!(own.end(&"b"), RunEnd::Changed);
         assert_eq!(own.end(&"a"), RunEnd::Changed);
         assert_eq!(own.event(SITES, Some(Version(50)), &"a"), Verdict::Wake);
+    }
+
+    // C29
+    #[test]
+    fn a_new_epoch_wakes_the_keys_whose_writes_it_may_have_lost() {
+        let mut own = started();
+        own.wrote(&"a", DEPLOYMENTS, Version(50));
+        own.end(&"a");
+        assert_eq!(own.progressed(DEPLOYMENTS, progress(3, ProgressVia::NewEpoch)), vec!["a"]);
+    }
+
+    // C27
+    #[test]
+    fn an_answer_that_comes_after_a_new_epoch_makes_no_version_own() {
+        let mut own = started();
+        own.progressed(SITES, progress(3, ProgressVia::NewEpoch));
+        own.wrote(&"a", SITES, Version(50));
+        assert_eq!(own.end(&"a"), RunEnd::Changed);
+        assert_eq!(own.event(SITES, Some(Version(50)), &"a"), Verdict::Wake, "of the epoch that began");
     }
 }

@@ -86,6 +86,10 @@ impl Request<'_> {
         client: &kube::Client,
     ) -> Result<Answer<T>, WriteError> {
         let (verb, object) = (self.verb, self.target.to_string());
+        let key = &self.target.key;
+        if ![key.namespace().unwrap_or("-"), key.name()].into_iter().all(is_segment) {
+            return Err(WriteError::Misnamed { object });
+        }
         let (code, body) = tokio::time::timeout(DEADLINE, self.exchange(client))
             .await
             .map_err(|_| WriteError::Deadline { verb, object: object.clone(), after: DEADLINE })??;
@@ -125,8 +129,9 @@ impl Request<'_> {
     }
 
     fn uri(&self) -> String {
-        let collection = self.target.kind.url_path(self.target.key.namespace());
-        let mut uri = format!("{collection}/{}", self.target.key.name());
+        let key = &self.target.key;
+        let collection = self.target.kind.url_path(key.namespace().map(escaped).as_deref());
+        let mut uri = format!("{collection}/{}", escaped(key.name()));
         if !self.subresource.is_empty() {
             uri = format!("{uri}/{}", self.subresource);
         }
@@ -135,6 +140,20 @@ impl Request<'_> {
         }
         uri
     }
+}
+
+/// Tells whether a name is one segment of a path, by the rule that Kubernetes has for names.
+fn is_segment(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
+}
+
+/// Writes what is not plain as `%XX`: a name says nothing but a name.
+fn escaped(name: &str) -> String {
+    let byte = |byte: u8| match byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    name.bytes().map(byte).collect()
 }
 
 fn refusal(verb: &'static str, object: String, code: StatusCode, body: &[u8]) -> WriteError {

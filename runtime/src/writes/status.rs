@@ -1,7 +1,7 @@
 //! Status patches: the difference to what the caller saw, on the version the caller saw.
 
 use http::Method;
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -22,27 +22,32 @@ struct Base {
 }
 
 /// Patches the status of `object` to `status`; sends nothing where they are equal.
-pub(crate) async fn patch_status<K: Object>(
+///
+/// All states are read through the object's type and the status' own: what these do not know is nobody's to remove.
+pub(crate) async fn patch_status<K: Object, S: Serialize + DeserializeOwned>(
     writer: &Writer,
     key: &ObjectKey,
     kind: Kind,
     object: &K,
-    status: &impl Serialize,
+    status: &S,
 ) -> Result<(), WriteError> {
     let target = Target { kind, key: ObjectKey::of(object) };
     let wanted = encode(&target, status)?;
-    let base = base(writer, key, &target, object)?;
+    let base = base::<K, S>(writer, key, &target, object)?;
     let Some(difference) = difference(&base.status, &wanted) else { return Ok(()) };
+    if base.resource_version.is_empty() {
+        return Err(WriteError::Unversioned { object: target.to_string() });
+    }
     let mut version = base.resource_version.clone();
     for _ in 0..=RESENDS {
         match send(writer, &target, &base.uid, &version, &difference).await {
             Ok(answer) => {
-                let now = as_the_caller_sees_it::<K>(&answer.object);
+                let now = through_object::<K>(&answer.object);
                 writer.learn(key, &target, &answer, &Proof::Carried(version), now);
                 return Ok(());
             }
             Err(error) if error.is_conflict() => {
-                version = resend_on(writer, key, &target, &base, &difference, error).await?;
+                version = resend_on::<K, S>(writer, key, &target, &base, &difference, error).await?;
             }
             Err(error) => return Err(error),
         }
@@ -58,14 +63,20 @@ fn encode(target: &Target, value: &impl Serialize) -> Result<Value, WriteError> 
     })
 }
 
-/// Reads an answer's status through the caller's type: what that does not know is nobody's to remove.
-fn as_the_caller_sees_it<K: Object>(answer: &Value) -> Option<Value> {
+/// Reads an answer's status through the object's type.
+fn through_object<K: Object>(answer: &Value) -> Option<Value> {
     let object: K = serde_json::from_value(answer.clone()).ok()?;
     serde_json::to_value(object).ok().map(|mut whole| whole["status"].take())
 }
 
+/// Reads a status through the type of the one that is wanted; one that this can't read stays as it is.
+fn through_status<S: Serialize + DeserializeOwned>(status: Value) -> Value {
+    let read = serde_json::from_value::<S>(status.clone()).and_then(serde_json::to_value);
+    read.unwrap_or(status)
+}
+
 /// Takes what the caller saw, or this key's later answer for the same UID: never a newer cached object.
-fn base<K: Object>(
+fn base<K: Object, S: Serialize + DeserializeOwned>(
     writer: &Writer,
     key: &ObjectKey,
     target: &Target,
@@ -81,10 +92,12 @@ fn base<K: Object>(
     if let Some(answer) = later
         && let Some(status) = answer.status
     {
+        let status = through_status::<S>(status);
         return Ok(Base { uid, resource_version: answer.resource_version, status });
     }
     let mut whole = encode(target, object)?;
-    Ok(Base { uid, resource_version, status: whole["status"].take() })
+    let status = through_status::<S>(whole["status"].take());
+    Ok(Base { uid, resource_version, status })
 }
 
 async fn send(
@@ -109,7 +122,7 @@ async fn send(
 }
 
 /// Returns the version to send the patch on again, if nothing that it replaces has changed.
-async fn resend_on(
+async fn resend_on<K: Object, S: Serialize + DeserializeOwned>(
     writer: &Writer,
     key: &ObjectKey,
     target: &Target,
@@ -120,11 +133,9 @@ async fn resend_on(
     writer.forget_answer(key, target);
     let Some(found) = writer.fetch(target).await? else { return Err(refused) };
     let text = |field: &str| found["metadata"][field].as_str().unwrap_or_default().to_owned();
-    if text("uid") == base.uid && replaces_the_same(difference, &base.status, &found["status"]) {
-        Ok(text("resourceVersion"))
-    } else {
-        Err(refused)
-    }
+    let reads = through_object::<K>(&found).map(through_status::<S>);
+    let same = reads.is_some_and(|status| replaces_the_same(difference, &base.status, &status));
+    if text("uid") == base.uid && same { Ok(text("resourceVersion")) } else { Err(refused) }
 }
 
 /// Computes the merge patch that turns one value into the other; `None` where they are equal.

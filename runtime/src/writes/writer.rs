@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     WriteError,
-    answers::{Answers, LastAnswer},
+    answers::{Answers, LastAnswer, Seen},
     own_writes::{OwnWrites, RunEnd, SourceId, Verdict},
     request::{Answer, Content, Request, Target},
 };
@@ -157,13 +157,20 @@ impl Writer {
     }
 
     fn cache_of(&self, target: &Target) -> Option<&CacheView> {
-        self.caches.iter().find(|cache| cache.covers(target))
+        self.caches_of(target).next()
+    }
+
+    /// Finds every cache that shows a target: a kind may be watched in several forms.
+    fn caches_of(&self, target: &Target) -> impl Iterator<Item = &CacheView> {
+        self.caches.iter().filter(|cache| cache.covers(target))
     }
 
     // --- what the controller tells the memory
 
     pub(crate) fn begin(&self, key: &ObjectKey) {
-        self.memory().own.begin(key);
+        let mut memory = self.memory();
+        memory.answers.run_began(key);
+        memory.own.begin(key);
     }
 
     pub(crate) fn end(&self, key: &ObjectKey) -> RunEnd {
@@ -205,16 +212,19 @@ impl Writer {
     }
 
     /// Returns what is known of a target without asking the server; `None`: nothing.
-    pub(crate) fn known(&self, key: &ObjectKey, target: &Target, owner: &OwnerReference) -> Option<Known> {
-        let answer = self.last_answer(key, target).map(|answer| CachedMeta {
-            uid: answer.uid,
-            resource_version: answer.resource_version,
-            owners: vec![owner.clone()],
+    pub(crate) fn known(&self, key: &ObjectKey, target: &Target) -> Option<Known> {
+        let answer = self.last_answer(key, target);
+        let seen = answer.as_ref().map_or(Seen::NotYet, |answer| answer.seen);
+        let answer = answer.map(|LastAnswer { uid, resource_version, owners, .. }| CachedMeta {
+            uid,
+            resource_version,
+            owners,
         });
         let Some(cache) = self.cache_of(target) else { return answer.map(Known::Present) };
         match ((cache.look_up)(&target.key), answer) {
             (Cached::Present(cached), Some(answer)) => Some(Known::Present(newer(cached, answer))),
             (Cached::Present(cached), None) => Some(Known::Present(cached)),
+            (Cached::Absent, Some(_)) if seen == Seen::InCache => Some(Known::Absent),
             (_, Some(answer)) => Some(Known::Present(answer)),
             (Cached::Absent, None) => Some(Known::Absent),
             (Cached::Unknown, None) => None,
@@ -252,24 +262,30 @@ impl Writer {
         let (uid, resource_version) = (text("uid"), text("resourceVersion"));
         let own = match proof {
             _ if answer.code == StatusCode::CREATED => true,
-            Proof::Carried(carried) => *carried != resource_version,
+            // An empty version is none: the server took the write whatever was there.
+            Proof::Carried(carried) => !carried.is_empty() && *carried != resource_version,
             Proof::None => false,
         };
-        let source = self.cache_of(target).map(|cache| cache.source);
+        let owners = serde_json::from_value(meta["ownerReferences"].clone()).unwrap_or_default();
+        let mut sources: Vec<_> = self.caches_of(target).map(|cache| cache.source).collect();
+        sources.dedup();
+        let source = sources.first().copied();
         let version = resource_version.parse::<Version>().ok();
         let mut memory = self.memory();
         memory.answers.keep(
             key,
             &target.kind,
             &target.key,
-            LastAnswer { uid, resource_version, status, source },
+            LastAnswer { uid, resource_version, owners, status, source, seen: Seen::NotYet },
         );
-        let verdict = match (source, version) {
-            (Some(source), Some(version)) if own => memory.own.wrote(key, source, version),
-            _ => Verdict::Own,
-        };
+        let mut wakes = false;
+        if let Some(version) = version.filter(|_| own) {
+            for source in sources {
+                wakes |= memory.own.wrote(key, source, version) == Verdict::Wake;
+            }
+        }
         drop(memory);
-        if verdict == Verdict::Wake {
+        if wakes {
             (self.wake)(key.clone());
         }
     }

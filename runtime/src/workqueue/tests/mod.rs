@@ -6,6 +6,7 @@ mod memory;
 mod model;
 mod outcomes;
 mod rates;
+pub(super) mod schedules;
 mod shutdown;
 mod wakes;
 

@@ -1,0 +1,266 @@
+//! The queue under a model checker: every order of steps that chance finds, over virtual time.
+//!
+//! `SCHEDULES` says how many orders each claim is tried in, `SHUTTLE_RANDOM_SEED` which ones.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use futures::channel::oneshot;
+use shuttle::future::{JoinHandle, block_on, spawn_local, yield_now};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, Runner};
+
+use super::*;
+use crate::workqueue::{Drained, Outcome, RateLimit};
+
+/// Lets the model checker run somebody else, if it is at work.
+pub(in crate::workqueue) fn switch_point() {
+    if !std::thread::panicking() && shuttle::current::try_get_current_task().is_some() {
+        // any access to one of its atomics is a point where it may switch
+        shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
+    }
+}
+
+/// Tries a scenario in many orders: half by dice, half with few but telling changes of task.
+fn in_many_orders(scenario: fn(&tokio::runtime::Runtime)) {
+    let schedules = std::env::var("SCHEDULES").map_or(1000, |count| count.parse().unwrap());
+    let seed = std::env::var("SHUTTLE_RANDOM_SEED").map_or(7, |seed| seed.parse().unwrap());
+    try_orders(RandomScheduler::new_from_seed(seed, schedules / 2), scenario);
+    try_orders(PctScheduler::new_from_seed(seed, 3, schedules / 2), scenario);
+}
+
+fn try_orders(scheduler: impl Scheduler + 'static, scenario: fn(&tokio::runtime::Runtime)) {
+    let mut config = Config::new();
+    config.stack_size = 0x4_0000;
+    Runner::new(scheduler, config).run(move || {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let _inside = runtime.enter();
+        scenario(&runtime);
+    });
+}
+
+/// Lets so many milliseconds pass, whatever the others do meanwhile.
+async fn pass(runtime: &tokio::runtime::Runtime, time: u64) {
+    for _ in 0..time {
+        runtime.block_on(tokio::time::advance(millis(1)));
+        yield_now().await;
+    }
+}
+
+/// What is owed and what runs, as an onlooker keeps the books.
+#[derive(Default)]
+struct Books {
+    owed: Vec<u8>,
+    running: Vec<u8>,
+    settled: Option<oneshot::Sender<()>>,
+}
+
+impl Books {
+    fn settle(&mut self) {
+        if self.owed.is_empty()
+            && self.running.is_empty()
+            && let Some(settled) = self.settled.take()
+        {
+            settled.send(()).unwrap();
+        }
+    }
+}
+
+/// A run, entered in the books until it is dropped.
+struct Run {
+    key: u8,
+    books: Rc<RefCell<Books>>,
+}
+
+impl Run {
+    fn begin(books: &Rc<RefCell<Books>>, key: u8) -> Self {
+        let mut open = books.borrow_mut();
+        assert!(!open.running.contains(&key), "{key} is handed out twice");
+        open.running.push(key);
+        open.owed.retain(|owed| *owed != key);
+        Self { key, books: Rc::clone(books) }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let mut open = self.books.borrow_mut();
+        open.running.retain(|running| *running != self.key);
+        open.settle();
+    }
+}
+
+/// A queue and its onlooker.
+#[derive(Clone)]
+struct Scene {
+    queue: WorkQueue<u8>,
+    books: Rc<RefCell<Books>>,
+}
+
+impl Scene {
+    fn new(config: WorkQueueConfig) -> Self {
+        Self { queue: configured(config), books: Rc::default() }
+    }
+
+    fn owe(&self, key: u8) {
+        self.books.borrow_mut().owed.push(key);
+    }
+
+    /// Takes keys until there are no more; ends each run in one of these ways.
+    fn worker(&self, endings: &'static [Outcome]) -> JoinHandle<()> {
+        let Self { queue, books } = self.clone();
+        spawn_local(async move {
+            while let Some(item) = queue.get().await {
+                // declared first: the books are closed before the key may run again
+                let outcome = endings[thread_rng().gen_range(0..endings.len())];
+                let run = Run::begin(&books, *item.key());
+                yield_now().await;
+                if outcome == Outcome::PutBack {
+                    books.borrow_mut().owed.push(*item.key());
+                }
+                drop(run);
+                item.finish(outcome);
+            }
+        })
+    }
+
+    /// Waits for keys, but never for long; ends a run by dropping all of it.
+    fn fickle(&self, tries: usize) -> JoinHandle<()> {
+        let Self { queue, books } = self.clone();
+        spawn_local(async move {
+            for _ in 0..tries {
+                let mut get = Box::pin(queue.get());
+                for _ in 0..thread_rng().gen_range(0..4) {
+                    if let Poll::Ready(item) = futures::poll!(&mut get) {
+                        let Some(item) = item else { return };
+                        let _run = Run::begin(&books, *item.key());
+                        yield_now().await;
+                        break;
+                    }
+                    yield_now().await;
+                }
+            }
+        })
+    }
+
+    /// Waits until nothing is owed and nothing runs. Touches nothing that could wake anybody.
+    async fn settled(&self) {
+        let (settled, wait) = oneshot::channel();
+        self.books.borrow_mut().settled = Some(settled);
+        self.books.borrow_mut().settle();
+        wait.await.unwrap();
+    }
+
+    /// Shuts down and sees everybody off.
+    async fn close(self, workers: Vec<JoinHandle<()>>) {
+        self.queue.shut_down();
+        for worker in workers {
+            worker.await.unwrap();
+        }
+        assert_eq!((self.queue.depth().in_flight, self.queue.depth().ready), (0, 0));
+    }
+}
+
+// Q1 Q17
+#[test]
+fn every_change_is_followed_by_a_run_whoever_gives_up_waiting() {
+    in_many_orders(|_| {
+        let scene = Scene::new(WorkQueueConfig::default());
+        let mut workers = vec![scene.worker(&[Outcome::Forget, Outcome::Done]), scene.fickle(3)];
+        workers.push(scene.worker(&[Outcome::Forget, Outcome::PutBack]));
+        let producers: Vec<_> = (0..2)
+            .map(|_| {
+                let scene = scene.clone();
+                spawn_local(async move {
+                    for key in [0, 1, 0] {
+                        scene.owe(key);
+                        scene.queue.add(key);
+                    }
+                })
+            })
+            .collect();
+        block_on(async {
+            for producer in producers {
+                producer.await.unwrap();
+            }
+            scene.settled().await;
+            scene.close(workers).await;
+        });
+    });
+}
+
+// Q16 Q17
+#[test]
+fn a_worker_aborted_anywhere_leaves_its_key_and_its_wake_up_to_the_others() {
+    in_many_orders(|_| {
+        let scene = Scene::new(WorkQueueConfig::default());
+        let (stays, goes) = (scene.worker(&[Outcome::Forget]), scene.worker(&[Outcome::Forget]));
+        let aborts = spawn_local(async move {
+            goes.abort();
+            drop(goes.await);
+        });
+        block_on(async {
+            for key in [0, 1, 0, 2] {
+                scene.owe(key);
+                scene.queue.add(key);
+            }
+            scene.settled().await;
+            aborts.await.unwrap();
+            scene.close(vec![stays]).await;
+        });
+    });
+}
+
+// Q7 Q17
+#[test]
+fn a_timer_is_kept_whoever_gives_up_waiting() {
+    in_many_orders(|runtime| {
+        let scene = Scene::new(WorkQueueConfig {
+            rate: Some(RateLimit::per_period(millis(1)).burst(2)),
+            retry_rate: Some(RateLimit::per_period(millis(2)).burst(1)),
+            ..WorkQueueConfig::default()
+        });
+        let workers =
+            vec![scene.worker(&[Outcome::Forget]), scene.fickle(3), scene.worker(&[Outcome::Forget])];
+        let producer = spawn_local({
+            let scene = scene.clone();
+            async move {
+                for (key, delay) in [(0, 3), (1, 2), (2, 1)] {
+                    scene.owe(key);
+                    scene.queue.add_after(key, millis(delay));
+                }
+                scene.owe(3);
+                scene.queue.add_rate_limited(3);
+                scene.owe(4);
+                scene.queue.add(4);
+            }
+        });
+        block_on(async {
+            pass(runtime, 5).await;
+            producer.await.unwrap();
+            // from here on, only time goes on
+            pass(runtime, 15).await;
+            scene.settled().await;
+            scene.close(workers).await;
+        });
+    });
+}
+
+// Q4 Q5 Q17
+#[test]
+fn a_drain_ends_with_the_last_run_whatever_the_order() {
+    in_many_orders(|_| {
+        let scene = Scene::new(WorkQueueConfig::default());
+        let workers = vec![scene.worker(&[Outcome::Forget, Outcome::Done]), scene.worker(&[Outcome::Forget])];
+        (0..3).for_each(|key| scene.queue.add(key));
+        block_on(async {
+            assert_eq!(scene.queue.drain().await, Drained::Clean);
+            assert_eq!(scene.queue.depth().in_flight, 0);
+            scene.close(workers).await;
+        });
+    });
+}
