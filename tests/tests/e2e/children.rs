@@ -17,7 +17,9 @@ tests! {
     Shared: a_child_that_changes_owners_wakes_the_old_one_and_the_new_one,
         a_strangers_object_is_not_taken_over,
         adopting_takes_over_what_nobody_controls,
-        a_child_of_an_earlier_owner_of_the_same_name_is_replaced_once_it_is_collected;
+        a_child_of_an_earlier_owner_of_the_same_name_is_replaced_once_it_is_collected,
+        children_of_the_parents_own_kind_are_reconciled_each,
+        a_second_apply_of_the_same_run_is_based_on_the_first_answer;
 }
 
 /// Writes nothing: only records who runs.
@@ -156,4 +158,64 @@ async fn a_child_of_an_earlier_owner_of_the_same_name_is_replaced_once_it_is_col
         d.is_some_and(|d| d.uid() != first.uid() && d.owner_references()[0].uid == second.uid().unwrap())
     };
     kit.eventually::<Deployment>("a", replaced).await;
+}
+
+/// A parent of its own kind: every site whose name is short makes a longer one.
+struct Family {
+    record: Record,
+}
+
+impl Reconciler<Website> for Family {
+    type Error = anyhow::Error;
+
+    async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action, Self::Error> {
+        self.record.start(cx);
+        let name = site.name_any();
+        if name.len() < 3 {
+            cx.apply(website(&format!("{name}x"))).await?;
+        }
+        Ok(Action::await_change())
+    }
+}
+
+// C28
+async fn children_of_the_parents_own_kind_are_reconciled_each(stage: Stage) {
+    let kit = stage.kit();
+    let record = Record::default();
+    let _running = stage.run(Controller::new(Family { record: record.clone() }).owns::<Website>());
+    kit.create(&website("a")).await;
+    kit.eventually::<Website>("axx", |site| site.is_some()).await;
+    record.reaches(3).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(names_after(&record, 0), ["a", "ax", "axx"], "own children wake no parent");
+    kit.delete::<Website>("a").await;
+    kit.eventually_list::<Website>(&stage.namespace, |sites| sites.is_empty()).await;
+}
+
+/// Applies the same child twice in a run.
+struct Twice {
+    record: Record,
+}
+
+impl Reconciler<Website> for Twice {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action, Self::Error> {
+        self.record.start(cx);
+        let mut child = deployment_for(&site);
+        cx.apply(child.clone()).await?;
+        child.spec.as_mut().expect("it has one").replicas = Some(9);
+        cx.apply(child).await?;
+        Ok(Action::await_change())
+    }
+}
+
+async fn a_second_apply_of_the_same_run_is_based_on_the_first_answer(stage: Stage) {
+    let kit = stage.kit();
+    let record = Record::default();
+    let _running = stage.run(Controller::new(Twice { record: record.clone() }).owns::<Deployment>());
+    kit.create(&website("a")).await;
+    kit.eventually::<Deployment>("a", |d| controlled_with(d, 9)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(record.len(), 1, "both writes are own");
 }

@@ -15,7 +15,9 @@ use watchkeeper_tests::{
 use crate::harness::tests;
 
 tests! {
-    Shared: a_definition_may_come_after_the_operator, a_definition_may_go_and_come_back_under_the_operator;
+    Shared: a_definition_may_come_after_the_operator,
+        a_definition_may_go_and_come_back_under_the_operator,
+        a_definition_that_goes_takes_objects_with_finalizers_along_once_they_are_cleaned_up;
 }
 
 /// Comes late.
@@ -29,6 +31,13 @@ struct GadgetSpec {
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "gone.example.dev", version = "v1", kind = "Widget", namespaced)]
 struct WidgetSpec {
+    size: i32,
+}
+
+/// Goes early, and is cleaned up.
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "held.example.dev", version = "v1", kind = "Gizmo", namespaced)]
+struct GizmoSpec {
     size: i32,
 }
 
@@ -55,6 +64,20 @@ impl Reconciler<Widget> for Mapper {
     async fn reconcile(&self, widget: Arc<Widget>, cx: &Context<Widget>) -> Result<Action, Self::Error> {
         cx.apply(map(widget.metadata.name.as_ref())).await?;
         Ok(Action::await_change())
+    }
+}
+
+impl Reconciler<Gizmo> for Mapper {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, gizmo: Arc<Gizmo>, cx: &Context<Gizmo>) -> Result<Action, Self::Error> {
+        cx.apply(map(gizmo.metadata.name.as_ref())).await?;
+        Ok(Action::await_change())
+    }
+
+    async fn cleanup(&self, gizmo: Arc<Gizmo>, _: &Context<Gizmo>) -> Result<Cleanup, Self::Error> {
+        tracing::info!(target: "watchkeeper::e2e", "cleaned up {}", gizmo.name_any());
+        Ok(Cleanup::Done)
     }
 }
 
@@ -96,4 +119,21 @@ async fn a_definition_may_go_and_come_back_under_the_operator(stage: Stage) {
     let panics = stage.log.lines_with(&["panic"]);
     assert!(panics.is_empty(), "{panics:?}");
     running.stop().await.unwrap();
+}
+
+// W7
+async fn a_definition_that_goes_takes_objects_with_finalizers_along_once_they_are_cleaned_up(stage: Stage) {
+    let kit = stage.kit();
+    stage.install::<Gizmo>().await;
+    let controller = Controller::<Gizmo, _>::new(Mapper).owns::<ConfigMap>().finalizer("held.example.dev/it");
+    let _running = stage.run(controller);
+    for name in ["a", "b"] {
+        kit.create(&Gizmo::new(name, GizmoSpec { size: 1 })).await;
+        kit.eventually::<ConfigMap>(name, |map| map.is_some()).await;
+    }
+    kit.delete::<CustomResourceDefinition>("gizmos.held.example.dev").await;
+    kit.eventually::<CustomResourceDefinition>("gizmos.held.example.dev", |crd| crd.is_none()).await;
+    for name in ["a", "b"] {
+        stage.log.says(&[&format!("cleaned up {name}")]).await;
+    }
 }
