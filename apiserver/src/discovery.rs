@@ -233,10 +233,20 @@ pub(crate) fn version() -> Value {
 
 /// Writes `/`: the paths there are.
 pub(crate) fn root(registry: &Registry) -> Value {
-    let mut paths: Vec<String> =
-        ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version"]
-            .map(str::to_owned)
-            .to_vec();
+    let mut paths: Vec<String> = [
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/apis/",
+        "/healthz",
+        "/livez",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     for (group, versions) in all_groups(registry).iter().filter(|(name, _)| !name.is_empty()) {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));

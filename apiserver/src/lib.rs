@@ -44,6 +44,8 @@ mod route;
 
 mod negotiate;
 
+mod openapi;
+
 mod state;
 
 mod encode;
@@ -61,8 +63,6 @@ mod namespaces;
 mod crd;
 
 mod discovery;
-
-mod openapi;
 
 mod core;
 

@@ -9,6 +9,7 @@ use uuid_text::format_uuid;
 
 use crate::clock::Clock;
 use crate::kinds::Registry;
+use crate::openapi::Documents;
 use crate::store::Store;
 
 /// Everything behind the server's mutex.
@@ -18,6 +19,8 @@ pub(crate) struct State {
     pub(crate) store: Store,
     /// The kinds.
     pub(crate) registry: Registry,
+    /// The OpenAPI documents written so far.
+    pub(crate) documents: Documents,
     /// The time.
     pub(crate) clock: Clock,
     /// Rights beyond none: user, verb, resource; `*` is any.
@@ -39,6 +42,7 @@ impl State {
         Self {
             store,
             registry: Registry::new(),
+            documents: Documents::default(),
             clock,
             grants: BTreeSet::new(),
             establishing: Vec::new(),

@@ -1,8 +1,8 @@
 //! The `Informer` derive: syntax, then a validated model, then tokens.
 //!
-//! [`attr`] reads attributes and keeps their spans. [`model`] turns a struct into what is to be generated, and
-//! finds every mistake a user can make. [`expand`] writes the code, all of it through `::watchkeeper::__private`.
-//! [`fallback`] does so after a mistake, so that one mistake gives one error.
+//! `attr` reads attributes and keeps their spans. `model` turns a struct into what is to be generated, and
+//! finds every mistake a user can make. `expand` writes the code, all of it through `::watchkeeper::__private`.
+//! `fallback` does so after a mistake, so that one mistake gives one error.
 
 mod attr;
 mod model;

@@ -4,14 +4,13 @@ use bytes::Bytes;
 use http::{Method, Response};
 use serde_json::{Value, json};
 
-use super::{ApiRequest, access, answer, reviews};
+use super::{ApiRequest, access, answer, openapi, reviews};
 use crate::crd;
 use crate::discovery::{self, Half};
 use crate::encode::{self, Encoder};
 use crate::kinds::Reach;
 use crate::negotiate::{Answer, Discovery, Shape, accept};
 use crate::object;
-use crate::openapi;
 use crate::read::{ListOptions, Reached, get, list, list_body};
 use crate::route::{Query, RequestInfo, Shape as PathShape, Verb};
 use crate::state::State;
@@ -70,6 +69,9 @@ pub(super) fn handle(
     let query = Query::of(&request.uri);
     check_timeout(&query)?;
     if info.shape == PathShape::Other {
+        if let Some(answer) = openapi::document(state, request, info)? {
+            return Ok(Outcome::Full(answer));
+        }
         return other_path(state, request, info).map(Outcome::Full);
     }
     let target = find(state, info)?;
@@ -122,17 +124,6 @@ fn other_path(state: &State, request: &ApiRequest, info: &RequestInfo) -> Result
                 return Ok(answer::typed(200, media, Bytes::from(body)));
             }
             if half == Half::Core { discovery::core_versions() } else { discovery::groups(registry) }
-        }
-        ["openapi", "v3"] => {
-            only_get(request)?;
-            let body = openapi::index(state).to_string();
-            return Ok(answer::typed(200, "text/plain; charset=utf-8", Bytes::from(body)));
-        }
-        ["openapi", "v3", "api", version] => {
-            openapi::document(state, "", version).ok_or_else(Status::page_not_found)?
-        }
-        ["openapi", "v3", "apis", group, version] => {
-            openapi::document(state, group, version).ok_or_else(Status::page_not_found)?
         }
         ["apis", group] => discovery::group(registry, group).ok_or_else(Status::page_not_found)?,
         ["api", version] => {

@@ -20,6 +20,7 @@ use crate::{crd, gc, namespaces};
 mod access;
 mod answer;
 mod handle;
+mod openapi;
 mod reviews;
 
 #[cfg(test)]

@@ -93,6 +93,52 @@ pub(super) fn admit_pod(pod: &mut Value) {
     put(spec, "tolerations", json!([toleration("not-ready"), toleration("unreachable")]));
 }
 
+/// Adds the address families of a new headless service; no addresses are given to others.
+pub(super) fn admit_service(service: &mut Value) {
+    let spec = child_mut(map_mut(service), "spec");
+    if spec.get("clusterIP").is_none_or(|address| address != "None") {
+        return;
+    }
+    let selects = spec.get("selector").and_then(Value::as_object).is_some_and(|labels| !labels.is_empty());
+    // Without a selector its endpoints may be anywhere.
+    let (families, policy) = if selects {
+        (json!(["IPv4"]), "SingleStack")
+    } else {
+        (json!(["IPv4", "IPv6"]), "RequireDualStack")
+    };
+    put(spec, "clusterIPs", json!(["None"]));
+    put(spec, "ipFamilies", families);
+    put(spec, "ipFamilyPolicy", json!(policy));
+}
+
+/// Keeps pods off a new node until it is ready.
+pub(super) fn admit_node(node: &mut Value) {
+    let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    let taints = child_mut(map_mut(node), "spec").entry("taints").or_insert_with(|| json!([]));
+    if let Some(taints) = taints.as_array_mut()
+        && !taints.iter().any(|there| there["key"] == taint["key"] && there["effect"] == taint["effect"])
+    {
+        taints.push(taint);
+    }
+}
+
+/// Writes the absent times of conditions as null, as a server does whose times are no pointers.
+pub(super) fn null_times(kind: &str, object: &mut Value) {
+    let times: &[&str] = match kind {
+        "Node" => &["lastHeartbeatTime", "lastTransitionTime"],
+        "Pod" | "Job" | "PersistentVolumeClaim" => &["lastProbeTime", "lastTransitionTime"],
+        "Deployment" => &["lastUpdateTime", "lastTransitionTime"],
+        "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Namespace" => &["lastTransitionTime"],
+        _ => return,
+    };
+    let Some(Value::Object(status)) = object.get_mut("status") else { return };
+    for condition in maps(status, "conditions") {
+        for time in times {
+            condition.entry(*time).or_insert(Value::Null);
+        }
+    }
+}
+
 fn toleration(condition: &str) -> Value {
     let key = format!("node.kubernetes.io/{condition}");
     json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})

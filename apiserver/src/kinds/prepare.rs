@@ -65,6 +65,8 @@ pub(crate) fn admit(resource: &Resource, object: &mut Value) {
             }
         }
         "Pod" => defaults::admit_pod(object),
+        "Service" => defaults::admit_service(object),
+        "Node" => defaults::admit_node(object),
         _ => {}
     }
 }
@@ -116,6 +118,7 @@ pub(crate) fn fill_empty(resource: &Resource, object: &mut Value) {
             }
         }
     }
+    defaults::null_times(row.kind, object);
 }
 
 fn fill_missing(map: &mut Map<String, Value>, key: &str, from: Value) {

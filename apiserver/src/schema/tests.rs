@@ -284,6 +284,11 @@ fn embedded_resources_keep_all_but_unknown_metadata() {
     let nameless = widget(json!({"emb": {"spec": {}}}));
     let wanted = ["spec.emb.apiVersion: Required value", "spec.emb.kind: Required value"];
     assert_eq!(texts(&schema.validate(&nameless, None)), wanted);
+    let labels = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a b": "c", "d": "e f"}}});
+    let errors = schema.validate(&widget(json!({"emb": labels})), None);
+    let (key, value) = (&errors[0], &errors[1]);
+    assert!(key.to_string().starts_with("spec.emb.metadata.labels: Invalid value: \"a b\": name part must"));
+    assert!(value.to_string().starts_with("spec.emb.metadata.labels: Invalid value: \"e f\": a valid label"));
 }
 
 #[test]

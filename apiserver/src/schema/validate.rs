@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::error::FieldError;
 use super::node::NodeRef;
 use super::prune::allows_null;
+use crate::selector::{check_label_key, check_label_value};
 
 /// Names the place of a value.
 #[derive(Clone, Copy)]
@@ -95,13 +96,22 @@ fn is_meta(node: NodeRef<'_>, name: &str) -> bool {
     (node.node().resource || node.node().embedded) && name == "metadata"
 }
 
-/// Asks an embedded resource for its kind.
+/// Asks an embedded resource for its kind, and checks its labels.
 fn embedded(place: Place<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     let Value::Object(fields) = value else { return };
     for name in ["apiVersion", "kind"] {
         let given = fields.get(name).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
         if !given {
             errors.push(FieldError::required(join(&place.field(), name), ""));
+        }
+    }
+    let at = join(&place.field(), "metadata.labels");
+    for (key, label) in value["metadata"]["labels"].as_object().into_iter().flatten() {
+        if let Err(why) = check_label_key(key) {
+            errors.push(FieldError::invalid(&at, &Value::from(key.as_str()), &why));
+        }
+        if let Err(why) = check_label_value(label.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(&at, label, &why));
         }
     }
 }

@@ -143,9 +143,7 @@ fn check_type(target: &Target, object: &mut Value, body: &[u8]) -> Result<(), St
     if wrong_kind || wrong_version {
         let shown_kind = if given_kind.is_empty() { kind } else { &given_kind };
         let shown_version = if given_version.is_empty() { &expected } else { &given_version };
-        let why = format!(
-            "no kind {shown_kind:?} is registered for version {shown_version:?} in scheme \"pkg/runtime/scheme.go:111\""
-        );
+        let why = super::typed::misread(target, object, shown_kind, shown_version);
         let (_, version) = object::group_version(shown_version);
         return Err(Status::bad_request(format!(
             "{shown_kind} in version {version:?} cannot be handled as a {kind}: {why}"

@@ -127,7 +127,7 @@ fn change_live(
     let mut new = shown.clone();
     change(target, headers, body, &mut new)?;
     if new["kind"] != shown["kind"] || new["apiVersion"] != shown["apiVersion"] {
-        return Err(other_type(state, target, &new));
+        return Err(other_type(target, &new));
     }
     check::same_name(target, &new)?;
     check::fit_path(target, &mut new)?;
@@ -187,7 +187,7 @@ fn bad_patch(object: &Value, why: &str) -> Status {
     Status::invalid("", "", "", &[cause])
 }
 
-fn other_type(state: &State, target: &Target, new: &Value) -> Status {
+fn other_type(target: &Target, new: &Value) -> Status {
     let (kind, version) =
         (new["kind"].as_str().unwrap_or_default(), new["apiVersion"].as_str().unwrap_or_default());
     if target.resource.is_custom() {
@@ -205,26 +205,7 @@ fn other_type(state: &State, target: &Target, new: &Value) -> Status {
             Cause::invalid("kind", &format!("{kind:?}"), &format!("must be {}", target.resource.kind));
         return Status::invalid(target.resource.group(), kind, &target.name, &[cause]);
     }
-    bad_patch(new, &other_built_in(state, target, new))
-}
-
-/// Says why an object that claims another type can't be read as one of its own.
-fn other_built_in(state: &State, target: &Target, new: &Value) -> String {
-    let (kind, api_version) =
-        (new["kind"].as_str().unwrap_or_default(), new["apiVersion"].as_str().unwrap_or_default());
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let claimed = state.registry.all().find(|r| !r.is_custom() && r.group() == group && r.kind == kind);
-    let Some(served) = claimed.and_then(|resource| resource.served(version)) else {
-        return format!(
-            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
-        );
-    };
-    // It is read as what it claims to be first.
-    if let Err(why) = served.schema.decode(&mut new.clone()) {
-        return why;
-    }
-    let own = target.resource.group().split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
-    format!("unable to decode {group}/{version}, Kind={kind} into *{own}.{}", target.resource.kind)
+    bad_patch(new, &super::typed::misread(target, new, kind, version))
 }
 
 fn apply_body(

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Target;
 use crate::object;
+use crate::schema::Schema;
 
 /// Reads an object as a typed decoder does: what no type holds goes, and nulls are zero.
 ///
@@ -32,4 +33,21 @@ pub(super) fn decode(target: &Target, object: &mut Value) -> Result<(), String> 
         }
     }
     Ok(())
+}
+
+/// Says why an object that claims another built-in kind can't be read as one of the target's.
+///
+/// It is decoded as what it claims to be first, and converted then.
+pub(super) fn misread(target: &Target, object: &Value, kind: &str, api_version: &str) -> String {
+    let (group, version) = object::group_version(api_version);
+    let Some(claimed) = Schema::builtin(group, version, kind) else {
+        return format!(
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        );
+    };
+    if let Err(why) = claimed.decode(&mut object.clone()) {
+        return why;
+    }
+    let own = target.resource.group().split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+    format!("converting ({version}.{kind}) to ({own}.{}): unknown conversion", target.resource.kind)
 }

@@ -101,9 +101,9 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
         self
     }
 
-    /// Watches one namespace only, for the reconciled kind and all that feed the controller.
+    /// Watches one namespace only, for the reconciled kind and all that feed the controller; an empty one means all.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.settings.namespace = Some(namespace.into());
+        self.settings.namespace = Some(namespace.into()).filter(|namespace| !namespace.is_empty());
         self
     }
 

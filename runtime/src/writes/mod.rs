@@ -2,7 +2,7 @@
 //!
 //! Every write carries the version it was computed from, so that a stranger's change in between is refused
 //! rather than overwritten, and so that the version it makes is known to be the key's own (see
-//! [`own_writes`]). Requests end at a deadline of 30 s.
+//! `own_writes`). Requests end at a deadline of 30 s.
 
 pub(crate) mod own_writes;
 mod error;

@@ -181,8 +181,8 @@ impl Model {
             Naive::AwaitsToken { .. } => self.wait(key, 0, until, floor, true),
             Naive::Ready => {}
             Naive::Runs(run) => {
-                let delay = Some(run.delay.map_or(until, |delay| delay.min(until)));
                 let gate = run.gate.max(until);
+                let delay = Some(run.delay.map_or(gate, |delay| delay.min(gate)));
                 self.keys[key as usize].0 = Naive::Runs(Run { delay, gate, floor, retry: true, ..run });
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! `SCHEDULES` says how many orders each claim is tried in, `SHUTTLE_RANDOM_SEED` which ones.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -43,12 +43,10 @@ fn try_orders(scheduler: impl Scheduler + 'static, scenario: fn(&tokio::runtime:
     });
 }
 
-/// Lets so many milliseconds pass, whatever the others do meanwhile.
-async fn pass(runtime: &tokio::runtime::Runtime, time: u64) {
-    for _ in 0..time {
-        runtime.block_on(tokio::time::advance(millis(1)));
-        yield_now().await;
-    }
+/// Lets a millisecond pass, whatever the others do meanwhile.
+async fn pass(runtime: &tokio::runtime::Runtime) {
+    runtime.block_on(tokio::time::advance(millis(1)));
+    yield_now().await;
 }
 
 /// What is owed and what runs, as an onlooker keeps the books.
@@ -60,9 +58,12 @@ struct Books {
 }
 
 impl Books {
-    fn settle(&mut self) {
-        if self.owed.is_empty()
-            && self.running.is_empty()
+    fn is_settled(&self) -> bool {
+        self.owed.is_empty() && self.running.is_empty()
+    }
+
+    fn tell_if_settled(&mut self) {
+        if self.is_settled()
             && let Some(settled) = self.settled.take()
         {
             settled.send(()).unwrap();
@@ -90,7 +91,7 @@ impl Drop for Run {
     fn drop(&mut self) {
         let mut open = self.books.borrow_mut();
         open.running.retain(|running| *running != self.key);
-        open.settle();
+        open.tell_if_settled();
     }
 }
 
@@ -151,7 +152,7 @@ impl Scene {
     async fn settled(&self) {
         let (settled, wait) = oneshot::channel();
         self.books.borrow_mut().settled = Some(settled);
-        self.books.borrow_mut().settle();
+        self.books.borrow_mut().tell_if_settled();
         wait.await.unwrap();
     }
 
@@ -240,12 +241,59 @@ fn a_timer_is_kept_whoever_gives_up_waiting() {
             }
         });
         block_on(async {
-            pass(runtime, 5).await;
+            for _ in 0..thread_rng().gen_range(0..6) {
+                pass(runtime).await;
+            }
             producer.await.unwrap();
-            // from here on, only time goes on
-            pass(runtime, 15).await;
-            scene.settled().await;
-            scene.close(workers).await;
+            // from here on, only time goes on; it wakes nobody but who keeps it
+            for _ in 0..200 {
+                pass(runtime).await;
+                if scene.books.borrow().is_settled() {
+                    return scene.close(workers).await;
+                }
+            }
+            panic!("somebody keeps the time");
+        });
+    });
+}
+
+// Q1 Q17
+#[test]
+fn keys_that_fall_due_at_once_run_side_by_side() {
+    in_many_orders(|runtime| {
+        let queue = failing_for::<u8>(millis(9));
+        let (side_by_side, all) = (Rc::new(Cell::new(0)), 3);
+        let workers: Vec<_> = (0..all)
+            .map(|_| {
+                let (queue, side_by_side) = (queue.clone(), Rc::clone(&side_by_side));
+                spawn_local(async move {
+                    let _item = queue.get().await.unwrap();
+                    side_by_side.set(side_by_side.get() + 1);
+                    // the run goes on as long as its test
+                    std::future::pending::<()>().await;
+                })
+            })
+            .collect();
+        let adds = spawn_local(async move {
+            queue.add_after(0, millis(20));
+            for key in 1..all {
+                queue.add_after(key, millis(2));
+            }
+            queue.add_after(0, millis(2));
+        });
+        block_on(async {
+            adds.await.unwrap();
+            for _ in 0..5 {
+                pass(runtime).await;
+            }
+            for _ in 0..200 {
+                yield_now().await;
+            }
+            assert_eq!(side_by_side.get(), all, "somebody sleeps on");
+            workers.iter().for_each(JoinHandle::abort);
+            for worker in workers {
+                drop(worker.await);
+            }
         });
     });
 }

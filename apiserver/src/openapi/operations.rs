@@ -1,0 +1,243 @@
+//! Operations: the paths of a group version and what may be done on them.
+
+use serde_json::{Map, Value, json};
+
+use super::schemas::{DELETE_OPTIONS, Names, PATCH, SCALE, STATUS, reference};
+use crate::kinds::{Reach, Resource, Served};
+
+/// The media types of patches; a strategic merge needs strategies that the schemas here do not tell.
+const PATCHES: [&str; 3] =
+    ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
+
+/// The media types of answers.
+const ANSWERS: [&str; 2] = ["application/json", "application/yaml"];
+
+/// What is done to a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Get,
+    List,
+    Post,
+    Put,
+    Patch,
+    Delete,
+    DeleteCollection,
+}
+
+impl Action {
+    fn method(self) -> &'static str {
+        match self {
+            Self::Get | Self::List => "get",
+            Self::Post => "post",
+            Self::Put => "put",
+            Self::Patch => "patch",
+            Self::Delete | Self::DeleteCollection => "delete",
+        }
+    }
+
+    /// Gives the word of `x-kubernetes-action`.
+    fn word(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::DeleteCollection => "deletecollection",
+            _ => self.method(),
+        }
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Get => "read the specified",
+            Self::List => "list or watch objects of kind",
+            Self::Post => "create a",
+            Self::Put => "replace the specified",
+            Self::Patch => "change or apply the specified",
+            Self::Delete => "delete a",
+            Self::DeleteCollection => "delete the collection of",
+        }
+    }
+
+    /// Gives the query parameters, with what each is for.
+    fn parameters(self) -> &'static [(&'static str, &'static str, &'static str)] {
+        const DRY_RUN: (&str, &str, &str) = ("dryRun", "string", "`All`: check everything, store nothing");
+        const MANAGER: (&str, &str, &str) = ("fieldManager", "string", "who makes the change");
+        const VALIDATION: (&str, &str, &str) =
+            ("fieldValidation", "string", "what unknown and doubled fields get: Ignore, Warn or Strict");
+        const FORCE: (&str, &str, &str) = ("force", "boolean", "take fields from their owners when applying");
+        const GRACE: (&str, &str, &str) = ("gracePeriodSeconds", "integer", "seconds to go gracefully");
+        const PROPAGATION: (&str, &str, &str) =
+            ("propagationPolicy", "string", "what becomes of dependents: Orphan, Background or Foreground");
+        const CONTINUE: (&str, &str, &str) = ("continue", "string", "where the last page ended");
+        const FIELDS: (&str, &str, &str) = ("fieldSelector", "string", "which objects, by their fields");
+        const LABELS: (&str, &str, &str) = ("labelSelector", "string", "which objects, by their labels");
+        const LIMIT: (&str, &str, &str) = ("limit", "integer", "the most objects of a page");
+        const VERSION: (&str, &str, &str) = ("resourceVersion", "string", "which state to read");
+        const MATCH: (&str, &str, &str) =
+            ("resourceVersionMatch", "string", "how to read it: Exact or NotOlderThan");
+        match self {
+            Self::Get => &[],
+            Self::List => &[
+                ("allowWatchBookmarks", "boolean", "whether a watch may tell of versions without changes"),
+                CONTINUE,
+                FIELDS,
+                LABELS,
+                LIMIT,
+                VERSION,
+                MATCH,
+                ("sendInitialEvents", "boolean", "whether a watch starts with what is there"),
+                ("timeoutSeconds", "integer", "how long a watch lasts"),
+                ("watch", "boolean", "watch instead of listing"),
+            ],
+            Self::Post | Self::Put => &[DRY_RUN, MANAGER, VALIDATION],
+            Self::Patch => &[DRY_RUN, MANAGER, VALIDATION, FORCE],
+            Self::Delete => &[DRY_RUN, GRACE, PROPAGATION],
+            Self::DeleteCollection => {
+                &[CONTINUE, DRY_RUN, FIELDS, GRACE, LABELS, LIMIT, PROPAGATION, VERSION, MATCH]
+            }
+        }
+    }
+}
+
+/// A kind as operations name it.
+struct Shown<'a> {
+    group: &'a str,
+    version: &'a str,
+    kind: &'a str,
+    /// The component an operation takes and gives.
+    component: &'a str,
+    /// The component of the list.
+    list: &'a str,
+    /// The subresource, or nothing.
+    subresource: &'a str,
+}
+
+/// The paths of one document, gathered.
+#[derive(Debug)]
+pub(super) struct Paths {
+    group: String,
+    version: String,
+    found: Map<String, Value>,
+}
+
+impl Paths {
+    /// Starts without any.
+    pub(super) fn new(group: &str, version: &str) -> Self {
+        Self { group: group.to_owned(), version: version.to_owned(), found: Map::new() }
+    }
+
+    /// Adds the paths of a kind and its subresources.
+    pub(super) fn add_kind(&mut self, resource: &Resource, served: &Served, names: &Names) {
+        let (group, version) = (self.group.clone(), self.version.clone());
+        let root =
+            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        let plural = resource.plural();
+        let everywhere = format!("{root}/{plural}");
+        let (collection, place) = match resource.reach {
+            Reach::Cluster => (everywhere.clone(), &[][..]),
+            Reach::Namespaced => (format!("{root}/namespaces/{{namespace}}/{plural}"), &["namespace"][..]),
+        };
+        let object = format!("{collection}/{{name}}");
+        let shown = Shown {
+            group: &group,
+            version: &version,
+            kind: &served.kind,
+            component: &names.kind,
+            list: &names.list,
+            subresource: "",
+        };
+        let mut on_collection = vec![Action::List, Action::Post];
+        if served.kind != "Namespace" || resource.is_custom() {
+            on_collection.push(Action::DeleteCollection);
+        }
+        self.add(&collection, place, &on_collection, &shown);
+        if collection != everywhere {
+            self.add(&everywhere, &[], &[Action::List], &shown);
+        }
+        let place = [&["name"], place].concat();
+        self.add(&object, &place, &[Action::Get, Action::Put, Action::Patch, Action::Delete], &shown);
+        for subresource in &served.subresources {
+            let shown = match subresource.as_str() {
+                "scale" => Shown {
+                    group: "autoscaling",
+                    version: "v1",
+                    kind: "Scale",
+                    component: SCALE,
+                    subresource,
+                    ..shown
+                },
+                _ => Shown { subresource, ..shown },
+            };
+            let actions: &[Action] = if subresource == "finalize" {
+                &[Action::Put]
+            } else {
+                &[Action::Get, Action::Put, Action::Patch]
+            };
+            self.add(&format!("{object}/{subresource}"), &place, actions, &shown);
+        }
+    }
+
+    /// Gives the paths by name.
+    pub(super) fn into_map(self) -> Map<String, Value> {
+        self.found
+    }
+
+    fn add(&mut self, path: &str, place: &[&str], actions: &[Action], shown: &Shown<'_>) {
+        let mut item: Map<String, Value> =
+            actions.iter().map(|action| (action.method().to_owned(), operation(*action, shown))).collect();
+        let mut parameters: Vec<Value> = place.iter().map(|name| in_path(name)).collect();
+        parameters.push(in_query("pretty", "string", "whether to indent the answer"));
+        item.insert("parameters".into(), parameters.into());
+        self.found.insert(path.to_owned(), Value::Object(item));
+    }
+}
+
+fn in_path(name: &str) -> Value {
+    let what = if name == "name" { "the object's name" } else { "the object's namespace" };
+    json!({
+        "name": name, "in": "path", "description": what, "required": true,
+        "schema": {"type": "string", "uniqueItems": true},
+    })
+}
+
+fn in_query(name: &str, kind: &str, what: &str) -> Value {
+    json!({
+        "name": name, "in": "query", "description": what, "schema": {"type": kind, "uniqueItems": true},
+    })
+}
+
+fn operation(action: Action, shown: &Shown<'_>) -> Value {
+    let of =
+        if shown.subresource.is_empty() { String::new() } else { format!("{} of the ", shown.subresource) };
+    let parameters: Vec<Value> =
+        action.parameters().iter().map(|(name, kind, what)| in_query(name, kind, what)).collect();
+    let given = match action {
+        Action::List => shown.list,
+        Action::Delete | Action::DeleteCollection => STATUS,
+        _ => shown.component,
+    };
+    let code = if action == Action::Post { "201" } else { "200" };
+    let mut responses = Map::new();
+    responses.insert(code.into(), json!({"description": "OK", "content": content(&ANSWERS, given)}));
+    responses.insert("401".into(), json!({"description": "Unauthorized"}));
+    let mut operation = json!({
+        "description": format!("{} {of}{}", action.describe(), shown.kind),
+        "parameters": parameters,
+        "responses": responses,
+        "x-kubernetes-action": action.word(),
+        "x-kubernetes-group-version-kind": {
+            "group": shown.group, "version": shown.version, "kind": shown.kind,
+        },
+    });
+    let body = match action {
+        Action::Get | Action::List => return operation,
+        Action::Post | Action::Put => content(&["*/*"], shown.component),
+        Action::Patch => content(&PATCHES, PATCH),
+        Action::Delete | Action::DeleteCollection => content(&["*/*"], DELETE_OPTIONS),
+    };
+    operation["requestBody"] = json!({"content": body});
+    operation
+}
+
+fn content(media: &[&str], component: &str) -> Value {
+    let all = media.iter().map(|media| ((*media).to_owned(), json!({"schema": reference(component)})));
+    Value::Object(all.collect())
+}

@@ -1,0 +1,255 @@
+//! Schemas: the components of a document, with all that they refer to.
+
+use std::sync::LazyLock;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+use schemars::SchemaGenerator;
+use serde_json::{Map, Value, json};
+
+use crate::kinds::{Resource, Served};
+use crate::schema::Schema;
+
+/// The name of deletion options.
+pub(super) const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+/// The name of a patch's body.
+pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+/// The name of what deletions and refusals answer.
+pub(super) const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
+/// The name of the scale subresource's kind.
+pub(super) const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
+const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+const CONFIG_MAP: &str = "io.k8s.api.core.v1.ConfigMap";
+const GVK: &str = "x-kubernetes-group-version-kind";
+
+/// The names under which a kind and its list are published.
+#[derive(Debug)]
+pub(super) struct Names {
+    pub(super) kind: String,
+    pub(super) list: String,
+}
+
+/// Points at a component.
+pub(super) fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+/// The components of one document, gathered.
+#[derive(Debug)]
+pub(super) struct Schemas {
+    group: String,
+    version: String,
+    found: Map<String, Value>,
+}
+
+impl Schemas {
+    /// Starts with what every document of a group version names.
+    pub(super) fn new(group: &str, version: &str) -> Self {
+        let mut schemas = Self { group: group.to_owned(), version: version.to_owned(), found: Map::new() };
+        for name in [DELETE_OPTIONS, PATCH, STATUS, LIST_META] {
+            schemas.pull(name);
+        }
+        schemas.mark(DELETE_OPTIONS, group, version, "DeleteOptions");
+        schemas.mark(STATUS, "", "v1", "Status");
+        schemas
+    }
+
+    /// Adds a kind and its list, with all that they refer to.
+    pub(super) fn add_kind(&mut self, resource: &Resource, served: &Served) -> Names {
+        let known = Schema::definition_name(&served.group, &served.version, &served.kind);
+        let kind = match known {
+            Some(name) => {
+                self.pull(name);
+                name.to_owned()
+            }
+            None => {
+                let name = custom_name(&served.group, &served.version, &served.kind);
+                self.pull(OBJECT_META);
+                self.found.insert(name.clone(), custom(served));
+                name
+            }
+        };
+        let package = kind.strip_suffix(served.kind.as_str()).unwrap_or_default();
+        let list = format!("{package}{}", resource.list_kind);
+        self.found.insert(list.clone(), list_of(resource, &kind));
+        let (group, version) = (self.group.clone(), self.version.clone());
+        self.mark(&kind, &group, &version, &served.kind);
+        self.mark(&list, &group, &version, &resource.list_kind);
+        Names { kind, list }
+    }
+
+    /// Adds the kind of the scale subresource.
+    pub(super) fn add_scale(&mut self) {
+        self.pull(SCALE);
+        self.mark(SCALE, "autoscaling", "v1", "Scale");
+    }
+
+    /// Gives the components by name.
+    pub(super) fn into_map(self) -> Map<String, Value> {
+        self.found
+    }
+
+    /// Takes in a published definition, and those it refers to.
+    fn pull(&mut self, name: &str) {
+        let mut wanted = vec![name.to_owned()];
+        while let Some(name) = wanted.pop() {
+            if self.found.contains_key(&name) {
+                continue;
+            }
+            let Some(definition) = definition(&name) else { continue };
+            let mut published = publish(definition, &mut wanted);
+            loosen(&mut published);
+            self.found.insert(name, published);
+        }
+    }
+
+    fn mark(&mut self, name: &str, group: &str, version: &str, kind: &str) {
+        if let Some(Value::Object(schema)) = self.found.get_mut(name) {
+            schema.insert(GVK.into(), json!([{"group": group, "version": version, "kind": kind}]));
+        }
+    }
+}
+
+/// Finds a published definition: a kind's, or one of the machinery's.
+fn definition(name: &str) -> Option<&'static Value> {
+    static MACHINERY: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+        let mut generator = SchemaGenerator::default();
+        generator.subschema_for::<meta::DeleteOptions>();
+        generator.subschema_for::<meta::ListMeta>();
+        generator.subschema_for::<meta::Patch>();
+        generator.subschema_for::<meta::Status>();
+        generator.take_definitions(false)
+    });
+    Schema::definitions().get(name).or_else(|| MACHINERY.get(name))
+}
+
+/// Turns a published definition into a component; names what it refers to.
+fn publish(schema: &Value, wanted: &mut Vec<String>) -> Value {
+    let Value::Object(fields) = schema else { return schema.clone() };
+    let mut out = Map::new();
+    for (key, value) in fields {
+        let value = match (key.as_str(), value) {
+            ("properties", Value::Object(properties)) => {
+                let properties = properties.iter().map(|(name, of)| (name.clone(), publish(of, wanted)));
+                Value::Object(properties.collect())
+            }
+            ("items" | "additionalProperties", inner) => element(publish(inner, wanted)),
+            _ => value.clone(),
+        };
+        out.insert(key.clone(), value);
+    }
+    if let Some(Value::String(path)) = out.remove("$ref") {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        wanted.push(name.to_owned());
+        if out.is_empty() {
+            return reference(name);
+        }
+        if name == OBJECT_META {
+            out.insert("default".into(), json!({}));
+        }
+        out.insert("allOf".into(), json!([reference(name)]));
+    }
+    if out.remove("x-kubernetes-int-or-string").is_some() {
+        out.insert("oneOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
+        out.insert("format".into(), "int-or-string".into());
+    }
+    Value::Object(out)
+}
+
+/// Says what an element of a list or map is that nothing is said about: an empty text.
+fn element(mut schema: Value) -> Value {
+    if let Value::Object(fields) = &mut schema
+        && fields.get("type").is_some_and(|kind| kind == "string")
+        && !fields.contains_key("format")
+    {
+        fields.insert("default".into(), "".into());
+    }
+    schema
+}
+
+/// Drops the demand for metadata, which the crate's types make and no server does.
+fn loosen(schema: &mut Value) {
+    let Value::Object(fields) = schema else { return };
+    if !fields.get("properties").is_some_and(|known| known.get("kind").is_some()) {
+        return;
+    }
+    if let Some(Value::Array(required)) = fields.get_mut("required") {
+        required.retain(|name| name != "metadata");
+        if required.is_empty() {
+            fields.remove("required");
+        }
+    }
+}
+
+/// Names a custom kind: the group backwards, the version, the kind.
+fn custom_name(group: &str, version: &str, kind: &str) -> String {
+    let mut words: Vec<&str> = group.split('.').rev().collect();
+    words.extend([version, kind]);
+    words.join(".")
+}
+
+/// Writes a custom kind's schema as its definition gave it, with what every object has.
+fn custom(served: &Served) -> Value {
+    let mut schema = served.schema.root().node().rules.clone();
+    schema.insert("type".into(), "object".into());
+    let mut own = Value::Object(schema);
+    embed(&mut own);
+    if let Value::Object(fields) = &mut own {
+        let properties = fields.entry("properties").or_insert_with(|| json!({}));
+        if let Value::Object(properties) = properties {
+            add_standard(properties);
+        }
+    }
+    own
+}
+
+/// Adds what every object has to the embedded objects of a schema.
+fn embed(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(embed);
+            if fields.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true)) {
+                let properties = fields.entry("properties").or_insert_with(|| json!({}));
+                if let Value::Object(properties) = properties {
+                    add_standard(properties);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(embed),
+        _ => {}
+    }
+}
+
+fn add_standard(properties: &mut Map<String, Value>) {
+    for name in ["apiVersion", "kind"] {
+        properties.insert(name.into(), text(name));
+    }
+    let said = Schema::description(CONFIG_MAP, "metadata");
+    properties.insert("metadata".into(), json!({"description": said, "allOf": [reference(OBJECT_META)]}));
+}
+
+fn text(name: &str) -> Value {
+    json!({"description": Schema::description(CONFIG_MAP, name), "type": "string"})
+}
+
+/// Writes the schema of a kind's list.
+fn list_of(resource: &Resource, kind: &str) -> Value {
+    json!({
+        "description": format!("{} holds objects of the kind {}.", resource.list_kind, resource.kind),
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": text("apiVersion"),
+            "items": {
+                "description": format!("The {}.", resource.plural()),
+                "type": "array",
+                "items": reference(kind),
+            },
+            "kind": text("kind"),
+            "metadata": {
+                "description": "The version and the extent of the list.",
+                "allOf": [reference(LIST_META)],
+            },
+        },
+    })
+}
