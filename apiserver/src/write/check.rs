@@ -56,12 +56,13 @@ pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = object::name(object);
     let prefix = object::text(object, "generateName");
-    if !prefix.is_empty()
-        && let Some(why) = name_fault(target, &format!("{prefix}a"))
-    {
-        causes.push(Cause::invalid("metadata.generateName", &format!("{prefix:?}"), &why));
+    let form = NameForm::of(target);
+    if !prefix.is_empty() {
+        for why in form.faults(&format!("{prefix}a")) {
+            causes.push(Cause::invalid("metadata.generateName", &format!("{prefix:?}"), &why));
+        }
     }
-    if let Some(why) = name_fault(target, name) {
+    for why in form.faults(name) {
         causes.push(Cause::invalid("metadata.name", &format!("{name:?}"), &why));
     }
     for (key, value) in object::meta(object, "labels").and_then(Value::as_object).into_iter().flatten() {
@@ -156,26 +157,52 @@ pub(super) fn finalizer_warnings(target: &Target, object: &Value) -> Vec<String>
     .collect()
 }
 
-fn name_fault(target: &Target, name: &str) -> Option<String> {
-    let built_in = target.resource.built_in();
-    if built_in.is_some_and(|row| row.group == "rbac.authorization.k8s.io") {
-        return (name == "." || name == ".." || name.contains(['/', '%']))
-            .then(|| "may not contain '/'".to_owned());
-    }
-    let wants_label = built_in.is_some_and(|row| matches!(row.kind, "Namespace" | "Service"));
-    if wants_label {
-        if name.contains('.') {
-            return Some("must not contain dots".to_owned());
+/// What the names of a kind must look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameForm {
+    PathSegment,
+    DnsLabel,
+    DnsSubdomain,
+}
+
+impl NameForm {
+    fn of(target: &Target) -> Self {
+        match target.resource.built_in() {
+            Some(row) if row.group == "rbac.authorization.k8s.io" => Self::PathSegment,
+            Some(row) if matches!(row.kind, "Namespace" | "Service") => Self::DnsLabel,
+            _ => Self::DnsSubdomain,
         }
-        if name.len() > 63 {
-            return Some("must be no more than 63 bytes".to_owned());
+    }
+
+    /// Says everything that is wrong with a name.
+    fn faults(self, name: &str) -> Vec<String> {
+        let mut faults = Vec::new();
+        let is_subdomain = name.split('.').all(is_dns_label);
+        match self {
+            Self::PathSegment if matches!(name, "." | "..") => faults.push(format!("may not be '{name}'")),
+            Self::PathSegment => {
+                let odd = ['/', '%'].into_iter().filter(|odd| name.contains(*odd));
+                faults.extend(odd.map(|odd| format!("may not contain '{odd}'")));
+            }
+            Self::DnsLabel => {
+                faults.extend(too_long(name, 63));
+                match is_dns_label(name) {
+                    true => {}
+                    false if is_subdomain => faults.push("must not contain dots".to_owned()),
+                    false => faults.push(LABEL.to_owned()),
+                }
+            }
+            Self::DnsSubdomain => {
+                faults.extend(too_long(name, 253));
+                faults.extend((!is_subdomain).then(|| SUBDOMAIN.to_owned()));
+            }
         }
-        return (!is_dns_label(name)).then(|| LABEL.to_owned());
+        faults
     }
-    if name.len() > 253 {
-        return Some("must be no more than 253 characters".to_owned());
-    }
-    (!name.split('.').all(is_dns_label)).then(|| SUBDOMAIN.to_owned())
+}
+
+fn too_long(name: &str, most: usize) -> Option<String> {
+    (name.len() > most).then(|| format!("must be no more than {most} characters"))
 }
 
 fn is_dns_label(text: &str) -> bool {
@@ -238,6 +265,28 @@ mod tests {
         assert!(is_dns_label("a-1"));
         for bad in ["", "-a", "a-", "A", "a_b"] {
             assert!(!is_dns_label(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn everything_that_is_wrong_with_a_name_is_said() {
+        let long = |part: &str| part.repeat(70);
+        for (form, name, faults) in [
+            (NameForm::DnsLabel, long("a"), vec!["must be no more than 63 characters"]),
+            (NameForm::DnsLabel, long("A"), vec!["must be no more than 63 characters", LABEL]),
+            (NameForm::DnsLabel, "a.b".to_owned(), vec!["must not contain dots"]),
+            (NameForm::DnsLabel, "A.b".to_owned(), vec![LABEL]),
+            (NameForm::DnsLabel, "1a".to_owned(), vec![]),
+            (NameForm::DnsSubdomain, "a".repeat(254), vec!["must be no more than 253 characters"]),
+            (NameForm::DnsSubdomain, "A.b".to_owned(), vec![SUBDOMAIN]),
+            (
+                NameForm::PathSegment,
+                "system:a/%".to_owned(),
+                vec!["may not contain '/'", "may not contain '%'"],
+            ),
+            (NameForm::PathSegment, "..".to_owned(), vec!["may not be '..'"]),
+        ] {
+            assert_eq!(form.faults(&name), faults, "{name}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Installing the definition of a custom resource: what an operator does before it starts.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api, CustomResourceExt, ResourceExt,
+    Api, Client, CustomResourceExt, ResourceExt,
     api::{Patch, PatchParams},
 };
 
@@ -24,16 +24,22 @@ impl Manager {
     /// # Errors
     /// [`Error::Client`] where the server refuses it; [`Error::Definition`] where it is not established within
     /// 30 s.
-    pub async fn install_crd<K: CustomResourceExt>(&self) -> Result<(), Error> {
-        let definition = K::crd();
-        let name = definition.name_any();
-        let api = Api::<CustomResourceDefinition>::all(self.client.clone());
-        let who = PatchParams::apply("watchkeeper").force();
-        api.patch(&name, &who, &Patch::Apply(&definition)).await?;
-        tokio::time::timeout(PATIENCE, established(&api, &name)).await.unwrap_or_else(|_| {
-            Err(Error::Definition { name, why: format!("not established within {PATIENCE:?}") })
-        })
+    pub fn install_crd<K: CustomResourceExt>(
+        &self,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
+        // Not the manager but its client goes along: the future may be sent to another thread.
+        install(self.client.clone(), K::crd())
     }
+}
+
+async fn install(client: Client, definition: CustomResourceDefinition) -> Result<(), Error> {
+    let name = definition.name_any();
+    let api = Api::<CustomResourceDefinition>::all(client);
+    let who = PatchParams::apply("watchkeeper").force();
+    api.patch(&name, &who, &Patch::Apply(&definition)).await?;
+    tokio::time::timeout(PATIENCE, established(&api, &name)).await.unwrap_or_else(|_| {
+        Err(Error::Definition { name, why: format!("not established within {PATIENCE:?}") })
+    })
 }
 
 async fn established(api: &Api<CustomResourceDefinition>, name: &str) -> Result<(), Error> {

@@ -21,6 +21,7 @@ use crate::{
     controller::{Controller, Plan, Reconciler, Synced},
     error::Error,
     informer::{InformerBuilder, SharedInformer, SharedInformerFactory, Watched},
+    reflector::ReflectorConfig,
 };
 
 /// How long running reconciles may take to end after a stop.
@@ -63,8 +64,15 @@ impl Manager {
     /// A client built by `kube::Client::try_from` hides 429, 503 and 504 behind retries of its own, and has no
     /// read timeout: set `config.default_retry = false`, or use [`Manager::infer`].
     pub fn new(client: kube::Client) -> Self {
+        Self::with_config(client, ReflectorConfig::default())
+    }
+
+    /// Works with any client, and with informers that list and watch as a configuration says.
+    ///
+    /// Name, first list and page size are each informer's own.
+    pub fn with_config(client: kube::Client, config: ReflectorConfig) -> Self {
         Self {
-            factory: SharedInformerFactory::new(client.clone()),
+            factory: SharedInformerFactory::with_config(client.clone(), config),
             client,
             asked: Mutex::default(),
             plans: Vec::new(),

@@ -165,10 +165,10 @@ impl<K: QueueKey> Entries<K> {
     }
 
     pub(super) fn remove(&mut self, id: Id) {
-        let entry = self.slab.remove(id);
-        if let Ok(found) = self.table.find_entry(entry.hash, |known| *known == id) {
+        if let Ok(found) = self.table.find_entry(self.slab[id].hash, |known| *known == id) {
             found.remove();
         }
+        self.slab.drop_in_place(id);
         if self.slab.len() == 0 && self.table.capacity() > KEPT_WHEN_EMPTY {
             self.table = HashTable::new();
         }

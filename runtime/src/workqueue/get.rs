@@ -1,7 +1,7 @@
 //! Waiting for a key, and for the end of a drain; both may be dropped at any time.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::clock::At;
 use super::entry::QueueKey;
@@ -9,7 +9,7 @@ use super::handout::{DrainTurn, Turn};
 use super::shared::Shared;
 use super::slab::Id;
 use super::state::Grant;
-use super::sync::{Sleep, sleep_until};
+use super::sync::{Sleep, poll_proceed, sleep_until};
 
 /// A worker's wait for its next key. Dropped, it passes on what it was woken for.
 pub(super) struct Get<'a, K: QueueKey> {
@@ -37,11 +37,16 @@ impl<K: QueueKey> Future for Get<'_, K> {
     type Output = Option<Grant<K>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // a queue that is never empty must leave other tasks their turn
+        let turns = ready!(poll_proceed(cx));
         loop {
             let this = &mut *self;
             let turn = this.shared.with(|handout, clock| handout.take(&mut this.ticket, cx.waker(), clock));
             match turn {
-                Turn::Run(grant) => return Poll::Ready(Some(grant)),
+                Turn::Run(grant) => {
+                    turns.made_progress();
+                    return Poll::Ready(Some(grant));
+                }
                 Turn::Ended => return Poll::Ready(None),
                 Turn::Keep(until) if this.poll_sleep(until, cx).is_ready() => this.sleep = None,
                 Turn::Keep(_) => return Poll::Pending,

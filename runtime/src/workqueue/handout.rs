@@ -40,8 +40,13 @@ pub(super) struct Wakes {
 
 impl Wakes {
     pub(super) fn wake(self) {
-        drop(self.gone);
-        for waker in self.one.into_iter().chain(self.all) {
+        let Self { one, all, gone } = self;
+        drop(gone);
+        if let Some(waker) = one {
+            switch_point();
+            waker.wake();
+        }
+        for waker in all {
             switch_point();
             waker.wake();
         }
@@ -136,6 +141,13 @@ impl<K: QueueKey> Handout<K> {
     }
 
     fn wakes(&mut self) -> Wakes {
+        if self.waiters.is_empty() && self.drainers.len() == 0 {
+            return Wakes::default();
+        }
+        self.pick_wakes()
+    }
+
+    fn pick_wakes(&mut self) -> Wakes {
         let mut wakes = Wakes::default();
         if self.state.ended() {
             wakes.all = self.waiters.wake_all();

@@ -15,7 +15,7 @@ use super::key_state::{Depth, KeyState};
 use super::rate_limiter::RateLimiter;
 use super::shared::Shared;
 use super::state::State;
-use super::sync::{Arc, consume_budget};
+use super::sync::Arc;
 
 /// A rate-limited queue of keys that merges what is said of a key and never hands it out twice at once.
 ///
@@ -88,8 +88,6 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Cancel-safe: a dropped call loses no key, no token and nobody's wake-up. With a rate or delays it needs a tokio
     /// runtime with time.
     pub async fn get(&self) -> Option<Item<K>> {
-        // a queue that is never empty must leave other tasks their turn
-        consume_budget().await;
         Get::new(&self.shared).await.map(|grant| Item::new(Arc::clone(&self.shared), grant))
     }
 

@@ -58,12 +58,22 @@ impl<T> Slab<T> {
     pub(super) fn remove(&mut self, id: Id) -> T {
         let gone = std::mem::replace(&mut self.slots[id as usize], Slot::Free { next: self.free });
         let Slot::Full(thing) = gone else { unreachable!("ids are removed once") };
+        self.freed(id);
+        thing
+    }
+
+    /// Drops a thing where it is: what is large need not move.
+    pub(super) fn drop_in_place(&mut self, id: Id) {
+        self.slots[id as usize] = Slot::Free { next: self.free };
+        self.freed(id);
+    }
+
+    fn freed(&mut self, id: Id) {
         self.free = id;
         self.len -= 1;
         if self.len == 0 && self.slots.len() > KEPT_WHEN_EMPTY {
             *self = Self::new();
         }
-        thing
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = Id> + '_ {

@@ -2,7 +2,7 @@
 
 pub(super) use std::sync::{Arc, Mutex};
 
-pub(super) use tokio::task::coop::consume_budget;
+pub(super) use tokio::task::coop::poll_proceed;
 pub(super) use tokio::time::{Sleep, sleep_until};
 
 use std::sync::{MutexGuard, PoisonError};

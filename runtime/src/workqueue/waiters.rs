@@ -41,6 +41,10 @@ impl Waiters {
         Self { slab: Slab::new(), parked: List::new(), keeper: None, woken: 0 }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.slab.len() == 0
+    }
+
     /// Tells when the timer fires; never if nobody keeps one.
     pub(super) fn kept_until(&self) -> At {
         self.keeper.map_or(At::NEVER, |(_, until)| until)

@@ -2,64 +2,18 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::json;
-use tokio::sync::{Semaphore, watch};
 use watchkeeper::prelude::*;
 use watchkeeper_apiserver::ApiServer;
-use watchkeeper_tests::{Keeper, Record, Website, WebsiteStatus, website};
-
-/// Counts its runs in the status, stopping before and after the write when told to.
-struct Counter {
-    record: Record,
-    before_write: Arc<Gate>,
-    after_write: Arc<Gate>,
-}
-
-/// A place in the reconciler where a test may hold it.
-struct Gate {
-    open: Semaphore,
-    reached: watch::Sender<usize>,
-}
-
-impl Gate {
-    fn open() -> Arc<Self> {
-        Arc::new(Self { open: Semaphore::new(Semaphore::MAX_PERMITS), reached: watch::Sender::new(0) })
-    }
-
-    fn shut() -> Arc<Self> {
-        Arc::new(Self { open: Semaphore::new(0), reached: watch::Sender::new(0) })
-    }
-
-    async fn pass(&self) {
-        self.reached.send_modify(|reached| *reached += 1);
-        self.open.acquire().await.expect("gates are never closed").forget();
-    }
-
-    async fn reached(&self, times: usize) {
-        let reached = self.reached.subscribe().wait_for(|reached| *reached >= times).await.map(|_| ());
-        reached.expect("the gate outlives the wait");
-    }
-}
-
-impl Reconciler<Website> for Counter {
-    type Error = anyhow::Error;
-
-    async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action, Self::Error> {
-        self.record.start(cx);
-        self.before_write.pass().await;
-        let replicas = site.status.clone().unwrap_or_default().replicas + 1;
-        cx.patch_status(&site, WebsiteStatus { replicas, ready_replicas: 0 }).await?;
-        self.after_write.pass().await;
-        Ok(Action::await_change())
-    }
-}
+use watchkeeper_tests::{Counter, Gate, Keeper, Record, Website, website};
 
 async fn shop() -> ApiServer {
     ApiServer::in_memory().crd::<Website>().namespace("shop").start().await
 }
 
 fn counter(before_write: Arc<Gate>, after_write: Arc<Gate>) -> (Counter, Record) {
-    let record = Record::default();
-    (Counter { record: record.clone(), before_write, after_write }, record)
+    let counter = Counter::new(before_write, after_write);
+    let record = counter.record.clone();
+    (counter, record)
 }
 
 async fn quiet(record: &Record, runs: usize) {
@@ -95,7 +49,7 @@ async fn an_own_event_that_comes_while_the_run_goes_on_does_not_wake_it() {
     server.create(&website("a")).await;
     after_write.reached(1).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    after_write.open.add_permits(10);
+    after_write.let_pass(10);
     quiet(&record, 1).await;
 }
 
@@ -109,7 +63,7 @@ async fn a_strangers_edit_just_before_the_own_write_wakes_its_writer() {
     server.create(&website("a")).await;
     before_write.reached(1).await;
     server.patch_merge::<Website>("shop/a", json!({ "spec": { "domain": "b.example" } })).await;
-    before_write.open.add_permits(10);
+    before_write.let_pass(10);
     record.reaches(2).await;
     quiet(&record, 2).await;
     let site = server.get::<Website>("shop/a").await.unwrap();
@@ -126,7 +80,7 @@ async fn a_strangers_edit_just_after_the_own_write_wakes_its_writer() {
     server.create(&website("a")).await;
     after_write.reached(1).await;
     server.patch_merge::<Website>("shop/a", json!({ "spec": { "domain": "b.example" } })).await;
-    after_write.open.add_permits(10);
+    after_write.let_pass(10);
     record.reaches(2).await;
     quiet(&record, 2).await;
 }
@@ -141,7 +95,7 @@ async fn a_strangers_status_edit_in_the_middle_of_a_run_is_not_overwritten_unsee
     server.create(&website("a")).await;
     before_write.reached(1).await;
     server.patch_status::<Website>("shop/a", json!({ "replicas": 40 })).await;
-    before_write.open.add_permits(10);
+    before_write.let_pass(10);
     server.eventually::<Website>("shop/a", |site| status_is(site, 41)).await;
     quiet(&record, record.len()).await;
 }

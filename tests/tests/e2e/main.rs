@@ -1,0 +1,36 @@
+//! The runtime end to end, over TLS and in real time: one suite, two servers.
+//!
+//! The embedded server always; a real kube-apiserver where `WATCHKEEPER_KUBE_APISERVER` names the folder of its
+//! binaries (`tests/kube-apiserver/build` makes them, and prints that folder).
+//!
+//! ```text
+//! cargo test -p watchkeeper-tests --test e2e [-- [PART OF A NAME]... [--list] [--test-threads N]]
+//! ```
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod harness;
+mod children;
+mod definitions;
+mod deletion;
+mod informers;
+mod life;
+mod outages;
+mod own_writes;
+mod rights;
+mod selections;
+
+fn main() -> std::process::ExitCode {
+    let modules = [
+        children::TESTS,
+        definitions::TESTS,
+        deletion::TESTS,
+        informers::TESTS,
+        life::TESTS,
+        outages::TESTS,
+        own_writes::TESTS,
+        rights::TESTS,
+        selections::TESTS,
+    ];
+    harness::run(&modules.concat())
+}
