@@ -153,6 +153,7 @@ impl<K: QueueKey> Entries<K> {
         self.table.find(hash, |id| self.slab[*id].key == *key).copied()
     }
 
+    #[inline]
     pub(super) fn find_or_insert(&mut self, key: K) -> Id {
         let Self { slab, table, hasher } = self;
         let hash = hasher.hash_one(&key);
@@ -164,6 +165,7 @@ impl<K: QueueKey> Entries<K> {
         id
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, id: Id) {
         if let Ok(found) = self.table.find_entry(self.slab[id].hash, |known| *known == id) {
             found.remove();

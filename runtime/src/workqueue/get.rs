@@ -36,6 +36,7 @@ impl<'a, K: QueueKey> Get<'a, K> {
 impl<K: QueueKey> Future for Get<'_, K> {
     type Output = Option<Grant<K>>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // a queue that is never empty must leave other tasks their turn
         let turns = ready!(poll_proceed(cx));

@@ -39,6 +39,7 @@ pub(super) struct Wakes {
 }
 
 impl Wakes {
+    #[inline]
     pub(super) fn wake(self) {
         let Self { one, all, gone } = self;
         drop(gone);
@@ -68,12 +69,14 @@ impl<K: QueueKey> Handout<K> {
     }
 
     /// Changes the state, and tells whom to wake for it.
+    #[inline]
     pub(super) fn change(&mut self, change: impl FnOnce(&mut State<K>)) -> Wakes {
         change(&mut self.state);
         self.wakes()
     }
 
     /// Takes a key for a worker, or enters it among those that wait.
+    #[inline]
     pub(super) fn take(
         &mut self,
         ticket: &mut Option<Id>,
@@ -140,6 +143,7 @@ impl<K: QueueKey> Handout<K> {
         Wakes { gone: ticket.take().map(|id| self.drainers.remove(id)), ..Wakes::default() }
     }
 
+    #[inline]
     fn wakes(&mut self) -> Wakes {
         if self.waiters.is_empty() && self.drainers.len() == 0 {
             return Wakes::default();

@@ -39,6 +39,7 @@ impl List {
         self.len == 0
     }
 
+    #[inline]
     pub(super) fn push_back<T: Linked>(&mut self, things: &mut Slab<T>, id: Id) {
         *things[id].links() = Links { before: self.last, behind: NONE };
         match self.last {
@@ -49,6 +50,7 @@ impl List {
         self.len += 1;
     }
 
+    #[inline]
     pub(super) fn pop_front<T: Linked>(&mut self, things: &mut Slab<T>) -> Option<Id> {
         let id = self.first;
         (id != NONE).then(|| {
@@ -65,6 +67,7 @@ impl List {
         })
     }
 
+    #[inline]
     pub(super) fn remove<T: Linked>(&mut self, things: &mut Slab<T>, id: Id) {
         let Links { before, behind } = std::mem::replace(things[id].links(), Links::ALONE);
         match before {

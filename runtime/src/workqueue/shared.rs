@@ -18,11 +18,13 @@ impl<K: QueueKey> Shared<K> {
     }
 
     /// Changes the state, and wakes whom that concerns.
+    #[inline]
     pub(super) fn change(&self, change: impl FnOnce(&mut State<K>, &Epoch)) {
         self.with(|handout, epoch| ((), handout.change(|state| change(state, epoch))));
     }
 
     /// Does something under the lock, and wakes once it is released.
+    #[inline]
     pub(super) fn with<T>(&self, f: impl FnOnce(&mut Handout<K>, &Epoch) -> (T, Wakes)) -> T {
         let (answer, wakes) = f(&mut lock(&self.handout), &self.epoch);
         wakes.wake();

@@ -39,6 +39,7 @@ impl<T> Slab<T> {
 
     /// # Panics
     /// When four thousand million things are kept at once.
+    #[inline]
     pub(super) fn insert(&mut self, thing: T) -> Id {
         self.len += 1;
         if self.free == NONE {
@@ -63,11 +64,13 @@ impl<T> Slab<T> {
     }
 
     /// Drops a thing where it is: what is large need not move.
+    #[inline]
     pub(super) fn drop_in_place(&mut self, id: Id) {
         self.slots[id as usize] = Slot::Free { next: self.free };
         self.freed(id);
     }
 
+    #[inline]
     fn freed(&mut self, id: Id) {
         self.free = id;
         self.len -= 1;
@@ -84,6 +87,7 @@ impl<T> Slab<T> {
 impl<T> Index<Id> for Slab<T> {
     type Output = T;
 
+    #[inline]
     fn index(&self, id: Id) -> &T {
         match &self.slots[id as usize] {
             Slot::Full(thing) => thing,
@@ -93,6 +97,7 @@ impl<T> Index<Id> for Slab<T> {
 }
 
 impl<T> IndexMut<Id> for Slab<T> {
+    #[inline]
     fn index_mut(&mut self, id: Id) -> &mut T {
         match &mut self.slots[id as usize] {
             Slot::Full(thing) => thing,

@@ -88,6 +88,7 @@ impl<K: QueueKey> State<K> {
     // ---- what callers say of a key ----
 
     /// Something really changed.
+    #[inline]
     pub(super) fn add(&mut self, key: K, clock: &impl Clock) {
         let Some(id) = self.admit(key, clock) else { return };
         let entry = &mut self.entries.slab[id];
@@ -174,6 +175,7 @@ impl<K: QueueKey> State<K> {
     // ---- what workers take and bring back ----
 
     /// Hands out the next key, if one is ready and the rate has a token for it.
+    #[inline]
     pub(super) fn take(&mut self, clock: &impl Clock) -> Next<K> {
         self.promote(clock);
         if self.ready.is_empty() {
@@ -193,6 +195,7 @@ impl<K: QueueKey> State<K> {
     }
 
     /// Ends a run.
+    #[inline]
     pub(super) fn finish(&mut self, id: Id, outcome: Outcome, clock: &impl Clock) {
         self.promote(clock);
         let entry = &mut self.entries.slab[id];
@@ -281,6 +284,7 @@ impl<K: QueueKey> State<K> {
     // ---- how keys move ----
 
     /// Lines up what has fallen due, in the order in which it did.
+    #[inline]
     pub(super) fn promote(&mut self, clock: &impl Clock) {
         if self.delayed.is_empty() && self.awaiting_token.is_empty() {
             return;
@@ -294,6 +298,7 @@ impl<K: QueueKey> State<K> {
     }
 
     /// Finds or makes the entry, unless the queue is shut down.
+    #[inline]
     fn admit(&mut self, key: K, clock: &impl Clock) -> Option<Id> {
         (self.mode == Mode::Open).then(|| {
             self.promote(clock);

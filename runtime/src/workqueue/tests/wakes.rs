@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use proptest::prelude::*;
@@ -138,6 +138,90 @@ async fn a_cancelled_get_takes_no_token_with_it() {
     }
     let (item, took) = timed(&queue).await;
     assert_eq!((*item.key(), took), (1, millis(500)));
+}
+
+/// A key as real threads see it: its latest change, the latest that was served, and whether it runs.
+#[derive(Default)]
+struct Seen {
+    changed: AtomicUsize,
+    served: AtomicUsize,
+    running: AtomicBool,
+}
+
+impl Seen {
+    async fn run(&self) {
+        assert!(!self.running.swap(true, Ordering::SeqCst), "handed out twice");
+        let changed = self.changed.load(Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        self.served.fetch_max(changed, Ordering::SeqCst);
+        self.running.store(false, Ordering::SeqCst);
+    }
+
+    fn is_served(&self) -> bool {
+        self.served.load(Ordering::SeqCst) == self.changed.load(Ordering::SeqCst)
+    }
+}
+
+// Q1 Q2 Q17
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_thousand_workers_that_come_and_go_serve_every_change_once_at_a_time() {
+    let queue = queue::<usize>();
+    let seen: Arc<Vec<Seen>> = Arc::new((0..50).map(|_| Seen::default()).collect());
+    let worker = |patience: usize| {
+        let (queue, seen) = (queue.clone(), Arc::clone(&seen));
+        async move {
+            let impatience = || async {
+                for _ in 0..patience {
+                    tokio::task::yield_now().await;
+                }
+                if patience == 0 {
+                    std::future::pending().await
+                }
+            };
+            loop {
+                tokio::select! {
+                    item = queue.get() => {
+                        let Some(item) = item else { return };
+                        seen[*item.key()].run().await;
+                        item.forget();
+                    }
+                    () = impatience() => {}
+                }
+            }
+        }
+    };
+    // a few give up again and again, most wait for good
+    let workers: Vec<_> = (0..1000)
+        .map(|number| tokio::spawn(worker(if number % 100 == 0 { 1 + number / 100 } else { 0 })))
+        .collect();
+    let producers: Vec<_> = (0..4)
+        .map(|producer| {
+            let (queue, seen) = (queue.clone(), Arc::clone(&seen));
+            tokio::spawn(async move {
+                for change in 0..5000 {
+                    let key = (change * 7 + producer) % seen.len();
+                    seen[key].changed.fetch_add(1, Ordering::SeqCst);
+                    queue.add(key);
+                    if change % 16 == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            })
+        })
+        .collect();
+    let all = async {
+        for producer in producers {
+            producer.await.unwrap();
+        }
+        while !seen.iter().all(Seen::is_served) {
+            tokio::task::yield_now().await;
+        }
+        queue.shut_down();
+        for worker in workers {
+            worker.await.unwrap();
+        }
+    };
+    tokio::time::timeout(secs(60), all).await.expect("nobody sleeps on");
 }
 
 #[derive(Clone, Debug)]
