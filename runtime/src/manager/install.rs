@@ -22,7 +22,7 @@ impl Manager {
     /// A server-side apply as field manager `watchkeeper`: fields that others own stay theirs.
     ///
     /// # Errors
-    /// [`Error::Client`] where the server refuses it; [`Error::Definition`] where it is not established within
+    /// [`Error::Client`] where the server refuses it; [`Error::Definition`] where it is not served within
     /// 30 s.
     pub fn install_crd<K: CustomResourceExt>(
         &self,
@@ -34,12 +34,40 @@ impl Manager {
 
 async fn install(client: Client, definition: CustomResourceDefinition) -> Result<(), Error> {
     let name = definition.name_any();
-    let api = Api::<CustomResourceDefinition>::all(client);
+    let api = Api::<CustomResourceDefinition>::all(client.clone());
     let who = PatchParams::apply("watchkeeper").force();
     api.patch(&name, &who, &Patch::Apply(&definition)).await?;
-    tokio::time::timeout(PATIENCE, established(&api, &name)).await.unwrap_or_else(|_| {
-        Err(Error::Definition { name, why: format!("not established within {PATIENCE:?}") })
+    let ready = async {
+        established(&api, &name).await?;
+        served(&client, &definition).await
+    };
+    tokio::time::timeout(PATIENCE, ready).await.unwrap_or_else(|_| {
+        Err(Error::Definition { name, why: format!("not established and served within {PATIENCE:?}") })
     })
+}
+
+/// Waits until the objects of every version can be watched.
+///
+/// A server says that a definition is established a moment before it serves it (404), and then refuses to watch
+/// while its cache fills (429). Only a list that its cache answers tells: at any version, and with a selector.
+async fn served(client: &Client, definition: &CustomResourceDefinition) -> Result<(), Error> {
+    let spec = &definition.spec;
+    for version in spec.versions.iter().filter(|version| version.served) {
+        let query = "resourceVersion=0&fieldSelector=metadata.name%3Dnone";
+        let path = format!("/apis/{}/{}/{}?{query}", spec.group, version.name, spec.names.plural);
+        loop {
+            let request = http::Request::get(&path).body(Vec::new()).expect("names make a path");
+            match client.request_text(request).await {
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 429 | 503) => {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                // Whoever may not list may still install.
+                Ok(_) | Err(kube::Error::Api(_)) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn established(api: &Api<CustomResourceDefinition>, name: &str) -> Result<(), Error> {

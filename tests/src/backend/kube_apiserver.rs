@@ -15,13 +15,16 @@ use kube::{Client, Config, config::Kubeconfig};
 /// How long a server may take until it is ready.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Runs a command, and ends it when the input says `stop`, or ends because the parent did.
+/// Runs a command, and ends it when the input says `keep`, or ends because the parent did.
 ///
-/// The directory goes with it, unless the server is to come back.
+/// The directory goes with it, unless the server is to come back. Only the command writes to the output, so that
+/// its end is seen there.
 const MINDER: &str = r#"
+trap : INT TERM HUP
 dir=$1; shift
 "$@" 2>>"$dir/log" &
 minded=$!
+exec >/dev/null
 word=
 read -r word
 kill "$minded" 2>/dev/null
@@ -164,7 +167,7 @@ async fn launch(binaries: &Path, dir: &Path, port: u16) -> (Minded, Kubeconfig) 
     let Some(path) = line.trim().strip_prefix("KUBECONFIG=") else {
         let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
         let end: Vec<_> = log.lines().rev().take(20).collect();
-        minded.end(Data::Keep);
+        minded.end(Data::Remove);
         panic!(
             "{} was not ready in time:\n{}",
             program.display(),

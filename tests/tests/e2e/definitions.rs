@@ -17,6 +17,7 @@ use crate::harness::tests;
 tests! {
     Shared: a_definition_may_come_after_the_operator,
         a_definition_may_go_and_come_back_under_the_operator,
+        what_was_installed_can_be_read_at_once,
         a_definition_that_goes_takes_objects_with_finalizers_along_once_they_are_cleaned_up;
 }
 
@@ -31,6 +32,13 @@ struct GadgetSpec {
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "gone.example.dev", version = "v1", kind = "Widget", namespaced)]
 struct WidgetSpec {
+    size: i32,
+}
+
+/// Is read as soon as it is installed.
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "fresh.example.dev", version = "v1", kind = "Doodad", namespaced)]
+struct DoodadSpec {
     size: i32,
 }
 
@@ -136,4 +144,16 @@ async fn a_definition_that_goes_takes_objects_with_finalizers_along_once_they_ar
     for name in ["a", "b"] {
         stage.log.says(&[&format!("cleaned up {name}")]).await;
     }
+}
+
+async fn what_was_installed_can_be_read_at_once(stage: Stage) {
+    stage.install::<Doodad>().await;
+    let factory = stage.factory();
+    let heard = Heard::by(factory.informer::<Doodad>().namespace(&*stage.namespace));
+    factory.start();
+    factory.wait_for_sync(Duration::from_secs(30)).await.unwrap();
+    let failures = stage.log.lines_with(&["doodads.fresh.example.dev can't be read"]);
+    assert!(failures.is_empty(), "{failures:?}");
+    stage.kit().create(&Doodad::new("a", DoodadSpec { size: 1 })).await;
+    heard.comes_to(&["+ a (watch)"]).await;
 }
