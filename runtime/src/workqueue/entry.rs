@@ -62,6 +62,8 @@ pub(super) struct Entry<K> {
     pub(super) started: At,
     links: Links,
     pub(super) failures: u32,
+    /// How many runs in a row ended as retries that count for nothing.
+    pub(super) uncounted: u8,
     pub(super) place: Place,
     pub(super) cause: Cause,
     pub(super) meanwhile: Meanwhile,
@@ -78,6 +80,7 @@ impl<K> Entry<K> {
             started: At::START,
             links: Links::ALONE,
             failures: 0,
+            uncounted: 0,
             place: Place::Idle,
             cause: Cause::Plain,
             meanwhile: Meanwhile::Nothing,

@@ -64,7 +64,9 @@ impl<K: QueueKey> Item<K> {
         self.finish(Outcome::Retry { at_least: delay });
     }
 
-    /// Runs the key again after the first step of its back-off, and counts nothing.
+    /// Runs the key again after the first step of its back-off, and counts no failure.
+    ///
+    /// Each in a row takes one step more, up to the floor (1 s unless set).
     pub fn retry_uncounted(self) {
         self.finish(Outcome::RetryUncounted);
     }

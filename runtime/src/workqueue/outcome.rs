@@ -22,6 +22,8 @@ pub enum Outcome {
         at_least: Duration,
     },
     /// No failure, none counted: again after the first step of the back-off (a conflict, say).
+    ///
+    /// Several in a row take further steps, up to the floor, so that what never ends does not spin.
     RetryUncounted,
     /// Failure, one more counted; not again before something really changes, and not before the floor.
     Terminal,

@@ -337,6 +337,10 @@ impl<K: QueueKey> State<K> {
             self.fail(id, Duration::ZERO, clock);
         }
         let entry = &mut self.entries.slab[id];
+        entry.uncounted = match outcome {
+            Outcome::RetryUncounted => entry.uncounted.saturating_add(1),
+            _ => 0,
+        };
         match outcome {
             Outcome::Done => {}
             Outcome::Forget => entry.succeed(),
@@ -346,8 +350,11 @@ impl<K: QueueKey> State<K> {
             }
             Outcome::Retry { .. } => entry.delay = At::START,
             Outcome::RetryUncounted => {
-                entry.gate = clock.now().after(self.backoff.delay(1));
-                entry.floor = entry.gate;
+                let first = self.backoff.delay(1);
+                let step = self.backoff.delay(entry.uncounted.into()).min(self.floor.max(first));
+                let now = clock.now();
+                entry.gate = now.after(step);
+                entry.floor = now.after(first.min(step));
                 entry.delay = At::START;
                 entry.cause = Cause::Plain;
             }

@@ -61,6 +61,8 @@ impl NaiveBucket {
 struct Model {
     now: u64,
     keys: Vec<(Naive, u32)>,
+    /// Retries in a row that counted for nothing, by key.
+    uncounted: Vec<u32>,
     ready: Vec<u8>,
     awaiting: Vec<u8>,
     order: u64,
@@ -228,7 +230,10 @@ impl Model {
                 let wait = step_of(failures).max(at_least.as_millis() as u64);
                 (wanted, gate, floor, retry) = (Some(0), gate.max(now + wait), now + wait.min(FLOOR), true);
             }
-            Outcome::RetryUncounted => (wanted, gate, floor, retry) = (Some(0), now + 5, now + 5, false),
+            Outcome::RetryUncounted => {
+                let wait = step_of(self.uncounted[key as usize] + 1).min(FLOOR);
+                (wanted, gate, floor, retry) = (Some(0), now + wait, now + 5, false);
+            }
             Outcome::Terminal => {
                 failures += 1;
                 floor = now + step_of(failures).min(FLOOR);
@@ -237,6 +242,10 @@ impl Model {
             Outcome::PutBack => (wanted, gate, retry) = (Some(0), 0, false),
         }
         self.keys[key as usize].1 = failures;
+        self.uncounted[key as usize] = match outcome {
+            Outcome::RetryUncounted => self.uncounted[key as usize] + 1,
+            _ => 0,
+        };
         if changed {
             (wanted, gate, retry) = (Some(0), gate.min(floor), false);
         } else if touched && no_timer {
@@ -338,6 +347,7 @@ fn both(limited: bool) -> (State<u8>, Model) {
     let model = Model {
         now: 0,
         keys: vec![(Naive::Rest, 0); KEYS as usize],
+        uncounted: vec![0; KEYS as usize],
         ready: Vec::new(),
         awaiting: Vec::new(),
         order: 0,

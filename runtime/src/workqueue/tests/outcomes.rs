@@ -174,6 +174,24 @@ async fn an_uncounted_retry_waits_for_the_first_step() {
     assert_eq!(queue.num_requeues(&"a"), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn uncounted_retries_in_a_row_take_longer_steps_up_to_the_floor() {
+    let queue = queue();
+    queue.add("a");
+    let mut steps = Vec::new();
+    next(&queue).await.retry_uncounted();
+    for _ in 0..9 {
+        let (item, took) = timed(&queue).await;
+        steps.push(took.as_millis());
+        item.retry_uncounted();
+    }
+    assert_eq!(steps, [5, 10, 20, 40, 80, 160, 320, 640, 1_000]);
+    next(&queue).await.forget();
+    queue.add("a");
+    next(&queue).await.retry_uncounted();
+    assert_eq!(timed(&queue).await.1, millis(5));
+}
+
 // Q9
 #[tokio::test(start_paused = true)]
 async fn a_minimum_wait_lengthens_a_back_off_but_never_shortens_it() {
