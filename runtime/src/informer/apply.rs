@@ -138,8 +138,10 @@ impl<K: Object> Applier<'_, K> {
         match old {
             Some(old) if same_uid(old.meta().uid.as_deref(), uid.as_deref()) => {
                 self.batch.upsert(object.clone());
+                // I8: what a list only confirms is no news, or each relist would run every key of a kind.
+                let hearers = if via == Via::Replace { Hearers::Due } else { Hearers::ObserversAndDue };
                 match same_version(&*old, &*object) && mark.is_none() {
-                    true => self.tell(key.clone(), Change::Unchanged { object }, Hearers::ObserversAndDue),
+                    true => self.tell(key.clone(), Change::Unchanged { object }, hearers),
                     false => self.tell(key.clone(), Change::Updated { old, new: object, via }, Hearers::All),
                 }
             }

@@ -125,7 +125,9 @@ pub enum Change<K> {
         /// How it became known.
         via: Via,
     },
-    /// Shown again without a change: a resync, or the same version after a relist.
+    /// Shown again without a change: a resync, or an event that brought the version that is cached.
+    ///
+    /// What a list only confirms is not shown.
     Unchanged {
         /// The object.
         object: Arc<K>,

@@ -80,6 +80,23 @@ async fn an_operator_survives_restarts_of_its_server() {
     assert_eq!(keeper.record.len(), runs, "comes to rest");
 }
 
+// I8
+#[tokio::test(start_paused = true)]
+async fn a_list_that_only_confirms_the_cache_runs_nothing() {
+    let server = shop().await;
+    let (_running, keeper) = operator(&server);
+    for name in ["a", "b", "c"] {
+        server.create(&website(name)).await;
+        server.eventually::<Deployment>(&format!("shop/{name}"), |d| d.is_some()).await;
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let (runs, lists) = (keeper.record.len(), server.requests().total());
+    server.restart(Restart::ForgetHistory);
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(server.requests().total() > lists, "nothing was listed again");
+    assert_eq!(keeper.record.len(), runs, "the lists brought no news");
+}
+
 #[tokio::test(start_paused = true)]
 async fn half_of_the_requests_answered_500_for_a_minute_leave_no_trace() {
     let server = shop().await;
