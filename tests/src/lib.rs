@@ -6,5 +6,5 @@ mod operator;
 mod record;
 
 pub use counter::{Counter, Gate};
-pub use operator::{Keeper, Website, WebsiteSpec, WebsiteStatus, deployment_for, website};
+pub use operator::{Keeper, Looker, Website, WebsiteSpec, WebsiteStatus, deployment_for, owned_by, website};
 pub use record::{Record, Start, assert_rate_holds};

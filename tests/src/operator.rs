@@ -7,7 +7,7 @@ use k8s_openapi::{
         apps::v1::{Deployment, DeploymentSpec},
         core::v1::{Container, PodSpec, PodTemplateSpec},
     },
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference},
 };
 use watchkeeper::prelude::*;
 
@@ -90,5 +90,33 @@ impl Reconciler<Website> for Keeper {
         };
         cx.patch_status(&site, status).await?;
         Ok(Action::await_change())
+    }
+}
+
+/// Writes nothing: only records who runs.
+#[derive(Clone, Debug, Default)]
+pub struct Looker {
+    /// Who ran.
+    pub record: Record,
+}
+
+impl Reconciler<Website> for Looker {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, _: Arc<Website>, cx: &Context<Website>) -> Result<Action, Self::Error> {
+        self.record.start(cx);
+        Ok(Action::await_change())
+    }
+}
+
+/// Makes the reference by which a site controls a child; a site that was never created has an empty UID.
+pub fn owned_by(site: &Website) -> OwnerReference {
+    OwnerReference {
+        api_version: "web.example.dev/v1".into(),
+        kind: "Website".into(),
+        name: site.name_any(),
+        uid: site.uid().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: None,
     }
 }

@@ -56,7 +56,12 @@ pub(crate) fn expand(model: &Model) -> TokenStream {
 /// Silences what a user could do nothing about: few use all that is generated, and some keep a field's type
 /// more private than the struct.
 fn quiet() -> TokenStream {
-    quote! { #[allow(dead_code, deprecated, non_snake_case, private_interfaces, unreachable_pub)] }
+    quote! {
+        #[allow(
+            dead_code, deprecated, non_snake_case, private_interfaces, unreachable_pub,
+            reason = "generated: what of it a program uses, and what its author named, is the author's affair"
+        )]
+    }
 }
 
 fn informer(Names { model, private, informer, .. }: &Names<'_>) -> TokenStream {

@@ -262,5 +262,18 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 fn random_up_to(most: Duration) -> Duration {
-    most.mul_f64(rand::random::<f64>())
+    // A product that rounds up past the longest duration there is stays at that.
+    Duration::try_from_secs_f64(most.as_secs_f64() * rand::random::<f64>()).unwrap_or(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_stays_within_what_was_asked_for_even_the_longest() {
+        for most in [Duration::ZERO, Duration::from_millis(3), Duration::MAX] {
+            assert!((0..1_000).all(|_| random_up_to(most) <= most));
+        }
+    }
 }

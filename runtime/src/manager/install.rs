@@ -19,7 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 impl Manager {
     /// Installs, or updates, the definition of a custom resource, and waits until it is served.
     ///
-    /// A server-side apply as field manager `watchkeeper`: fields that others own stay theirs.
+    /// A forced server-side apply as field manager `watchkeeper`: what the definition says is taken over, and what it
+    /// leaves unsaid stays with whoever set it.
     ///
     /// # Errors
     /// [`Error::Client`] where the server refuses it; [`Error::Definition`] where it is not served within

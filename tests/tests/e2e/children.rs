@@ -2,14 +2,11 @@
 
 use std::sync::Mutex;
 
-use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::ConfigMap},
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
-};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::core::ObjectMeta;
 use serde_json::json;
 use watchkeeper::prelude::*;
-use watchkeeper_tests::{Record, Website, backend::Stage, deployment_for, website};
+use watchkeeper_tests::{Looker, Record, Website, backend::Stage, deployment_for, owned_by, website};
 
 use crate::harness::tests;
 
@@ -20,31 +17,6 @@ tests! {
         a_child_of_an_earlier_owner_of_the_same_name_is_replaced_once_it_is_collected,
         children_of_the_parents_own_kind_are_reconciled_each,
         a_second_apply_of_the_same_run_is_based_on_the_first_answer;
-}
-
-/// Writes nothing: only records who runs.
-struct Looker {
-    record: Record,
-}
-
-impl Reconciler<Website> for Looker {
-    type Error = watchkeeper::Error;
-
-    async fn reconcile(&self, _: Arc<Website>, cx: &Context<Website>) -> Result<Action, Self::Error> {
-        self.record.start(cx);
-        Ok(Action::await_change())
-    }
-}
-
-fn owner(site: &Website) -> OwnerReference {
-    OwnerReference {
-        api_version: "web.example.dev/v1".into(),
-        kind: "Website".into(),
-        name: site.name_any(),
-        uid: site.uid().unwrap(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }
 }
 
 fn names_after(record: &Record, seen: usize) -> Vec<String> {
@@ -62,12 +34,12 @@ async fn a_child_that_changes_owners_wakes_the_old_one_and_the_new_one(stage: St
     record.reaches(2).await;
     let metadata = ObjectMeta {
         name: Some("child".into()),
-        owner_references: Some(vec![owner(&a)]),
+        owner_references: Some(vec![owned_by(&a)]),
         ..Default::default()
     };
     kit.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
     record.reaches(3).await;
-    kit.patch_merge::<ConfigMap>("child", json!({ "metadata": { "ownerReferences": [owner(&b)] } })).await;
+    kit.patch_merge::<ConfigMap>("child", json!({ "metadata": { "ownerReferences": [owned_by(&b)] } })).await;
     record.reaches(5).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(names_after(&record, 2), ["a", "a", "b"]);

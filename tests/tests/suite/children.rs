@@ -10,35 +10,10 @@ use kube::core::ObjectMeta;
 use serde_json::json;
 use watchkeeper::prelude::*;
 use watchkeeper_apiserver::ApiServer;
-use watchkeeper_tests::{Keeper, Record, Website, deployment_for, website};
+use watchkeeper_tests::{Keeper, Looker, Record, Website, deployment_for, owned_by, website};
 
 async fn shop() -> ApiServer {
     ApiServer::in_memory().crd::<Website>().namespace("shop").start().await
-}
-
-/// Writes nothing: only records who runs.
-struct Looker {
-    record: Record,
-}
-
-impl Reconciler<Website> for Looker {
-    type Error = watchkeeper::Error;
-
-    async fn reconcile(&self, _: Arc<Website>, cx: &Context<Website>) -> Result<Action, Self::Error> {
-        self.record.start(cx);
-        Ok(Action::await_change())
-    }
-}
-
-fn owner(site: &Website) -> OwnerReference {
-    OwnerReference {
-        api_version: "web.example.dev/v1".into(),
-        kind: "Website".into(),
-        name: site.name_any(),
-        uid: site.uid().unwrap(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }
 }
 
 fn owned_map(name: &str, owners: Vec<OwnerReference>) -> ConfigMap {
@@ -64,17 +39,17 @@ async fn a_child_that_changes_owners_wakes_the_old_one_and_the_new_one() {
     let controller = Controller::new(looker).owns::<ConfigMap>();
     let _running = Manager::new(server.client()).controller(controller).spawn();
     record.reaches(3).await;
-    let mut stranger = owner(&a);
+    let mut stranger = owned_by(&a);
     stranger.kind = "Blog".into();
     server.create(&owned_map("not-ours", vec![stranger])).await;
-    let mut uncontrolled = owner(&a);
+    let mut uncontrolled = owned_by(&a);
     uncontrolled.controller = None;
     server.create(&owned_map("not-controlled", vec![uncontrolled])).await;
-    server.create(&owned_map("child", vec![owner(&a)])).await;
+    server.create(&owned_map("child", vec![owned_by(&a)])).await;
     record.reaches(4).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(keys_after(&record, 3), ["shop/a"]);
-    let handover = json!({ "metadata": { "ownerReferences": [owner(&b)] } });
+    let handover = json!({ "metadata": { "ownerReferences": [owned_by(&b)] } });
     server.patch_merge::<ConfigMap>("shop/child", handover).await;
     record.reaches(6).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
