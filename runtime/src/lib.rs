@@ -12,6 +12,7 @@
 // vocabulary
 pub mod object;
 pub mod backoff;
+pub mod metrics;
 // fetch
 pub mod list_watch;
 pub mod reflector;
