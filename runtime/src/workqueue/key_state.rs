@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::clock::Epoch;
 use super::entry::{Entry, Place};
+use super::priority::Priority;
 
 /// Where a key stands, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ impl KeyState {
             Place::Terminal => Self::AwaitsChange { failures },
             Place::Held => Self::Held { until: epoch.instant(entry.held) },
             Place::InFlight => {
-                Self::InFlight { since: epoch.instant(entry.started), attempt: failures.saturating_add(1) }
+                Self::InFlight { since: epoch.instant(entry.since), attempt: failures.saturating_add(1) }
             }
         }
     }
@@ -83,6 +84,15 @@ pub struct Depth {
     pub awaiting_retry_token: usize,
     /// With a worker.
     pub in_flight: usize,
+    /// Of those that are ready: by priority.
+    pub(super) ready_by_rank: [usize; Priority::ALL.len()],
     /// All of these, and those remembered for their failures.
     pub known: usize,
+}
+
+impl Depth {
+    /// Counts those of a priority that are in line for a worker.
+    pub const fn ready_at(&self, priority: Priority) -> usize {
+        self.ready_by_rank[priority.rank()]
+    }
 }
