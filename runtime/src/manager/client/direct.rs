@@ -135,9 +135,10 @@ mod tests {
     async fn opened(answer: &'static str) -> (Result<Response<Answered>, BoxError>, Peer, String) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let connector = tower::service_fn(move |_: Uri| async move {
-            TcpStream::connect(address).await.map(TokioIo::new)
-        });
+        let connector =
+            tower::service_fn(
+                move |_: Uri| async move { TcpStream::connect(address).await.map(TokioIo::new) },
+            );
         let serving = tokio::task::spawn_blocking(move || {
             let (mut peer, _) = listener.accept().unwrap();
             let mut asked = vec![0; 4096];
