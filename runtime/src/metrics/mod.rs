@@ -10,7 +10,7 @@ mod reconcile;
 
 pub(crate) use fetch::FetchMetrics;
 pub(crate) use queue::QueueMetrics;
-pub(crate) use reconcile::ReconcileMetrics;
+pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
 
 use std::{
     fmt,
@@ -69,7 +69,6 @@ impl Metrics {
         &self.shared.queue
     }
 
-    #[expect(dead_code, reason = "controllers report here next")]
     pub(crate) fn reconcile(&self) -> &ReconcileMetrics {
         &self.shared.reconcile
     }

@@ -1,6 +1,7 @@
 //! What all writes of one controller share: the client, the caches to compare with, the memory.
 
 use std::{
+    collections::HashSet,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -116,6 +117,8 @@ pub(crate) enum Proof {
 struct Memory {
     own: OwnWrites<ObjectKey>,
     answers: Answers,
+    /// Keys in flight whose run sent a write.
+    sent: HashSet<ObjectKey>,
 }
 
 /// Shared by all runs of one controller.
@@ -176,7 +179,13 @@ impl Writer {
     pub(crate) fn end(&self, key: &ObjectKey) -> RunEnd {
         let mut memory = self.memory();
         memory.answers.run_ended(key);
+        memory.sent.remove(key);
         memory.own.end(key)
+    }
+
+    /// Whether the run of the key that is in flight has sent a write.
+    pub(crate) fn sent(&self, key: &ObjectKey) -> bool {
+        self.memory().sent.contains(key)
     }
 
     pub(crate) fn event(&self, source: SourceId, version: Option<Version>, key: &ObjectKey) -> Verdict {
@@ -189,7 +198,7 @@ impl Writer {
 
     /// Takes note of a cache's progress, and wakes whom it concerns.
     pub(crate) fn progressed(&self, source: SourceId, progress: Progress) {
-        let woken = {
+        let mut woken = {
             let mut memory = self.memory();
             match progress.via {
                 ProgressVia::NewEpoch => memory.answers.new_epoch(source),
@@ -197,6 +206,8 @@ impl Writer {
             }
             memory.own.progressed(source, progress)
         };
+        // The order in which keys wake is nobody's accident.
+        woken.sort();
         woken.into_iter().for_each(|key| (self.wake)(key));
     }
 
@@ -272,6 +283,7 @@ impl Writer {
         let source = sources.first().copied();
         let version = resource_version.parse::<Version>().ok();
         let mut memory = self.memory();
+        memory.sent.insert(key.clone());
         memory.answers.keep(
             key,
             &target.kind,
