@@ -140,6 +140,7 @@ impl<K: Object> Observer<K> for Itself<K> {
             Change::Unchanged { object } => hub.queue.touch(ObjectKey::of(&**object)),
             Change::Deleted { deleted, .. } => {
                 let key = deleted.key();
+                hub.writer.gone(self.source, &key);
                 self.graves.dig(&key, deleted.clone());
                 hub.gone(key);
             }
@@ -188,6 +189,7 @@ impl<C: Object> Observer<C> for Owned {
                 }
             }
             Change::Deleted { deleted, .. } => {
+                hub.writer.gone(self.source, &deleted.key());
                 if let Some(owner) = hub.owner(deleted.key().namespace(), deleted.owners()) {
                     hub.gone(owner);
                 }

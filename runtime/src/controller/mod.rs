@@ -26,7 +26,7 @@ pub use worker::Panics;
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
-use crate::{informer::Watched, workqueue::RateLimit};
+use crate::{informer::Watched, workqueue::RateLimit, writes::WaitForOwn};
 
 use feed::Feed;
 
@@ -53,6 +53,7 @@ pub(crate) struct Settings {
     pub(crate) rate_limit: Option<RateLimit>,
     pub(crate) floor: Duration,
     pub(crate) panics: Panics,
+    pub(crate) wait_for_own: WaitForOwn,
 }
 
 impl Default for Settings {
@@ -65,6 +66,7 @@ impl Default for Settings {
             rate_limit: None,
             floor: Duration::from_secs(1),
             panics: Panics::Contain,
+            wait_for_own: WaitForOwn::Parked,
         }
     }
 }
@@ -178,6 +180,13 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     /// Says what a panic does: [`Panics::Contain`] unless set.
     pub fn panics(mut self, panics: Panics) -> Self {
         self.settings.panics = panics;
+        self
+    }
+
+    /// Runs keys again before their caches show what they wrote: what tests compare with.
+    #[doc(hidden)]
+    pub fn never_wait_for_own_writes(mut self) -> Self {
+        self.settings.wait_for_own = WaitForOwn::Never;
         self
     }
 

@@ -16,7 +16,7 @@ use crate::{
     informer::{SharedInformerFactory, Watched},
     object::Kind,
     workqueue::{ConfigError, RateLimit, WorkQueue, WorkQueueConfig},
-    writes::{Writer, own_writes::SourceId},
+    writes::{WaitForOwn, Writer, own_writes::SourceId},
 };
 
 /// What retries of failures share in a controller without a rate limit, as in client-go.
@@ -206,7 +206,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         true => awaited.extend(asked.iter().cloned()),
         false => reads.into_iter().for_each(|read| awaited.extend(read(factory, namespace, asked))),
     }
-    let (writer, connections) = connect(client, &name, kind, queue.clone(), feeds);
+    let (writer, connections) = connect(client, &name, kind, queue.clone(), settings.wait_for_own, feeds);
     let engine = Arc::new(Engine {
         name: name.clone(),
         question,
@@ -219,7 +219,14 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         panics: settings.panics,
     });
     let work = Box::new(move |stop| -> BoxFuture<'static, ()> {
-        Box::pin(run_workers(engine, settings.workers, connections, stop))
+        Box::pin(async move {
+            let writer = engine.writer.clone();
+            tokio::select! {
+                biased;
+                () = run_workers(engine, settings.workers, connections, stop) => {}
+                never = writer.attend() => match never {},
+            }
+        })
     });
     Ok(Planned { name, awaited, work })
 }
@@ -231,11 +238,11 @@ fn connect(
     name: &str,
     kind: Kind,
     queue: WorkQueue<crate::object::ObjectKey>,
+    wait_for_own: WaitForOwn,
     feeds: Vec<OpenFeed>,
 ) -> (Arc<Writer>, Connections) {
     let (views, connects): (Vec<_>, Vec<_>) = feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
-    let woken = queue.clone();
-    let writer = Writer::new(client.clone(), name.to_owned(), views, move |key| woken.add(key));
+    let writer = Writer::new(client.clone(), name.to_owned(), views, queue.clone(), wait_for_own);
     let hub = Hub { queue, writer: writer.clone(), kind };
     let connections = connects.into_iter().map(|connect| connect(&hub)).collect();
     (writer, connections)
