@@ -18,6 +18,7 @@ use crate::{
     object::ObjectKey,
     store::{FieldSelector, InvalidSelector, Selector},
     workqueue::RateLimit,
+    writes::WaitForOwn,
 };
 
 /// Runs a [`Reconciler`] for every object of a kind, whenever something may have changed.
@@ -302,6 +303,13 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     /// Says what a panic does: [`Panics::Contain`] unless set.
     pub fn panics(mut self, panics: Panics) -> Self {
         self.settings.panics = panics;
+        self
+    }
+
+    /// Runs keys again before their caches show what they wrote: what tests compare with.
+    #[doc(hidden)]
+    pub fn never_wait_for_own_writes(mut self) -> Self {
+        self.settings.wait_for_own = WaitForOwn::Never;
         self
     }
 

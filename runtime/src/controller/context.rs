@@ -9,7 +9,7 @@ use super::Reason;
 use crate::{
     informer::Watched,
     object::{Kind, ObjectKey},
-    writes::{Apply, Owner, TypedObject, WriteError, Writer, patch_status},
+    writes::{Apply, Create, Owner, TypedObject, WriteError, Writer, delete, patch_status},
 };
 
 /// Goes with every run of a reconciler; owned and cheap to clone.
@@ -78,6 +78,24 @@ impl<K: Watched> Context<K> {
         Apply::new(self.run.writer.clone(), self.owner(), child)
     }
 
+    /// Creates a child of the reconciled object, when awaited; the server may choose its name.
+    ///
+    /// See [`Create`]. Children that have a name and are kept right are better [applied](Self::apply).
+    pub fn create<C: TypedObject>(&self, child: C) -> Create<C> {
+        Create::new(self.run.writer.clone(), self.owner(), child)
+    }
+
+    /// Deletes an object, if it is still the one that was read: its UID must match.
+    ///
+    /// One that is gone, or whose name another object bears by now, is no error. What it owns goes in the
+    /// background. The key runs again only once its cache shows the deletion, which wakes its owner.
+    ///
+    /// # Errors
+    /// [`WriteError::Unidentified`] for an object that was never read, and what the server refuses.
+    pub async fn delete<C: TypedObject>(&self, object: &C) -> Result<(), WriteError> {
+        delete(&self.run.writer, &self.run.key, object).await
+    }
+
     /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
     ///
     /// Sends a merge patch of the difference to `object`, or to this key's later answer for it, to the status
@@ -87,8 +105,8 @@ impl<K: Watched> Context<K> {
     /// # Errors
     /// [`WriteError::Conflict`] when what the patch replaces was changed by somebody else: no failure, return
     /// it (with `?`), and the key runs again soon, uncounted. [`WriteError::Unversioned`] for an object that was
-    /// never read. [`WriteError::Refused`] with code 404 where the kind has
-    /// no status subresource, or the object is gone.
+    /// never read. [`WriteError::NoStatusSubresource`] where the kind has none, [`WriteError::NotFound`] where
+    /// the object is gone.
     pub async fn patch_status<S>(&self, object: &K::Object, status: S) -> Result<(), WriteError>
     where
         S: Serialize + DeserializeOwned,

@@ -118,6 +118,7 @@ impl<K: Object> Observer<K> for Itself<K> {
             Change::Unchanged { object } => hub.intake.touch(ObjectKey::of(&**object)),
             Change::Deleted { deleted, via, .. } => {
                 let key = deleted.key();
+                hub.writer.gone(source, &key);
                 self.graves.dig(&key, deleted.clone());
                 hub.take(&News { source, via: *via, version: None, reason: Reason::Deleted }, key);
             }
@@ -223,6 +224,7 @@ impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
                 self.relation.of(hub, object).into_iter().for_each(|key| hub.intake.touch(key));
             }
             Change::Deleted { deleted, via, .. } => {
+                hub.writer.gone(self.source, &deleted.key());
                 let keys = match deleted.last_state() {
                     Some(last) => self.relation.of(hub, last),
                     None => {

@@ -10,10 +10,10 @@ use futures::{FutureExt, future::BoxFuture};
 
 use super::enqueue::Hub;
 use crate::{
-    informer::{Observer, SharedInformer, SharedInformerFactory, Watched},
+    informer::{Form, Observer, SharedInformer, SharedInformerFactory, Watched},
     object::{Kind, Object, ObjectKey, Scope},
     store::{Lister, Lookup},
-    writes::{CacheView, Cached, CachedMeta, own_writes::SourceId},
+    writes::{CacheView, Cached, CachedMeta, Shown, own_writes::SourceId, parking::Watching},
 };
 
 /// An informer that somebody waits for.
@@ -98,8 +98,26 @@ fn cache_view<W: Watched>(
     let kind = SharedInformer::kind(informer).clone();
     // An informer of a cluster-scoped kind has no namespace to keep to.
     let namespace = namespace.filter(|_| kind.scope == Scope::Namespaced).map(str::to_owned);
-    let look_up = Box::new(move |key: &ObjectKey| look_up(&watched, &lister, key, absence));
-    CacheView { source, kind, namespace, look_up }
+    let (shown, failing) = (lister.clone(), informer.clone());
+    CacheView {
+        source,
+        kind,
+        namespace,
+        look_up: Box::new(move |key| look_up(&watched, &lister, key, absence)),
+        show: (W::form() == Form::Whole).then(|| -> Show { Box::new(move |key| show(&shown, key)) }),
+        watching: Box::new(move || match failing.is_failing() {
+            true => Watching::Shut,
+            false => Watching::Open,
+        }),
+    }
+}
+
+type Show = Box<dyn Fn(&ObjectKey) -> Option<Shown> + Send + Sync>;
+
+fn show<K: Object>(lister: &Lister<K>, key: &ObjectKey) -> Option<Shown> {
+    let Lookup::Found(object) = lister.lookup(key) else { return None };
+    let encode = |object: &dyn Any| serde_json::to_value(object.downcast_ref::<K>()?).ok();
+    Some(Shown { object, encode })
 }
 
 /// What it means that a cache does not hold an object.

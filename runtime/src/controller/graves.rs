@@ -5,6 +5,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use prometheus_client::metrics::counter::Counter;
+
 use crate::{informer::Deleted, object::ObjectKey};
 
 /// Most deletions that wait for one key; the oldest is dropped, and counted.
@@ -35,19 +37,13 @@ pub(crate) enum Fate {
 #[derive(Debug)]
 pub(crate) struct Graves<K> {
     known: Mutex<Known<K>>,
+    dropped: Counter,
 }
 
 #[derive(Debug)]
 struct Known<K> {
     by_key: HashMap<ObjectKey, VecDeque<Grave<K>>>,
     dug: u64,
-    dropped: u64,
-}
-
-impl<K> Default for Graves<K> {
-    fn default() -> Self {
-        Self { known: Mutex::new(Known { by_key: HashMap::new(), dug: 0, dropped: 0 }) }
-    }
 }
 
 impl<K> Clone for Grave<K> {
@@ -57,6 +53,11 @@ impl<K> Clone for Grave<K> {
 }
 
 impl<K> Graves<K> {
+    /// Begins without any; those that are dropped are counted.
+    pub(crate) fn new(dropped: Counter) -> Self {
+        Self { known: Mutex::new(Known { by_key: HashMap::new(), dug: 0 }), dropped }
+    }
+
     /// Takes note of a deletion.
     pub(crate) fn dig(&self, key: &ObjectKey, last: Deleted<K>) {
         let mut known = self.known();
@@ -66,7 +67,7 @@ impl<K> Graves<K> {
         waiting.push_back(Grave { last, serial, failures: 0 });
         if waiting.len() > GRAVES_PER_KEY {
             waiting.pop_front();
-            known.dropped += 1;
+            self.dropped.inc();
             tracing::warn!(%key, "more than {GRAVES_PER_KEY} deletions wait for one key: the oldest is dropped");
         }
     }
@@ -100,11 +101,6 @@ impl<K> Graves<K> {
         Fate::Waits
     }
 
-    /// Counts the deletions that were dropped because too many waited.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.known().dropped
-    }
-
     fn known(&self) -> MutexGuard<'_, Known<K>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,7 +120,7 @@ mod tests {
     // C15
     #[test]
     fn at_most_four_deletions_wait_for_a_key_however_often_one_fails() {
-        let (graves, key) = (Graves::default(), ObjectKey::new("shop", "a"));
+        let (graves, key) = (Graves::new(Counter::default()), ObjectKey::new("shop", "a"));
         (0..4).for_each(|at| dig(&graves, &key, at));
         for at in 4..20 {
             let failing = graves.next(&key).unwrap();
@@ -138,14 +134,14 @@ mod tests {
         });
         let left: Vec<_> = left.map(|grave| grave.last.uid().unwrap().to_owned()).collect();
         assert_eq!(left, ["16", "17", "18", "19"]);
-        assert_eq!(graves.dropped(), 16);
+        assert_eq!(graves.dropped.get(), 16);
         assert!(graves.known().by_key.is_empty());
     }
 
     // C15
     #[test]
     fn the_fifth_failure_ends_a_deletion_and_a_dropped_run_ends_none() {
-        let (graves, key) = (Graves::default(), ObjectKey::new("shop", "a"));
+        let (graves, key) = (Graves::new(Counter::default()), ObjectKey::new("shop", "a"));
         dig(&graves, &key, 1);
         let told_and_dropped = graves.next(&key).unwrap();
         drop(told_and_dropped);

@@ -4,12 +4,13 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::Reason;
-use crate::{object::ObjectKey, workqueue::WorkQueue};
+use crate::{object::ObjectKey, workqueue::WorkQueue, writes::Keys};
 
 /// Takes in every key of one controller.
 pub(crate) struct Intake {
@@ -22,6 +23,17 @@ struct State {
     /// What asked for runs that have not started.
     pending: HashMap<ObjectKey, Pending>,
     shut: Vec<Shut>,
+    /// Keys that the queue holds back, for whatever reason.
+    held: HashMap<ObjectKey, Held>,
+}
+
+/// Why the queue holds a key back: for both, the longer one counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// It waits for its own writes.
+    parked: bool,
+    /// It ran and wrote too often.
+    paced_until: Option<Instant>,
 }
 
 struct Pending {
@@ -40,7 +52,7 @@ impl Intake {
     /// Takes keys for a queue; those of the namespaces wait until these are [opened](Self::open).
     pub(crate) fn new(queue: WorkQueue<ObjectKey>, shut: impl IntoIterator<Item = Arc<str>>) -> Self {
         let shut = shut.into_iter().map(|namespace| Shut { namespace, waiting: Vec::new() }).collect();
-        Self { queue, state: Mutex::new(State { pending: HashMap::new(), shut }) }
+        Self { queue, state: Mutex::new(State { shut, ..State::default() }) }
     }
 
     /// Queues a key of which something changed.
@@ -88,7 +100,11 @@ impl Intake {
 
     /// Says why the run that starts now was asked for.
     pub(crate) fn begin(&self, key: &ObjectKey, attempt: u32) -> Reason {
-        let pending = self.state().pending.remove(key);
+        let pending = {
+            let mut state = self.state();
+            state.held.remove(key);
+            state.pending.remove(key)
+        };
         pending.map(|pending| pending.reason).unwrap_or(match attempt {
             0 | 1 => Reason::Due,
             _ => Reason::Retry,
@@ -108,6 +124,30 @@ impl Intake {
         opened.waiting.into_iter().for_each(|key| self.queue.add(key));
     }
 
+    /// Holds back a key that writes too often.
+    pub(crate) fn pace(&self, key: &ObjectKey, wait: Duration) {
+        let mut state = self.state();
+        let held = state.held.entry(key.clone()).or_default();
+        held.paced_until = Some(Instant::now() + wait);
+        if !held.parked {
+            self.queue.hold(key, wait);
+        }
+    }
+
+    /// Whether a key that is held back waits for its own writes.
+    pub(crate) fn is_parked(&self, key: &ObjectKey) -> bool {
+        self.state().held.get(key).is_some_and(|held| held.parked)
+    }
+
+    /// Forgets the keys that are held back no more.
+    pub(crate) fn sweep(&self, now: Instant) {
+        let mut state = self.state();
+        state.held.retain(|_, held| held.parked || held.paced_until.is_some_and(|until| until > now));
+        if state.held.len() * 4 < state.held.capacity() {
+            state.held.shrink_to_fit();
+        }
+    }
+
     /// Refuses keys from now on and drops those that wait.
     pub(crate) fn discard(&self) {
         self.queue.discard();
@@ -116,6 +156,34 @@ impl Intake {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Keys for Arc<Intake> {
+    fn wake(&self, key: ObjectKey) {
+        self.add(key, Reason::MissedOwnWrite);
+    }
+
+    fn hold(&self, key: &ObjectKey, at_most: Duration) {
+        let mut state = self.state();
+        state.held.entry(key.clone()).or_default().parked = true;
+        self.queue.hold(key, at_most);
+    }
+
+    fn release(&self, key: &ObjectKey) {
+        let mut state = self.state();
+        let now = Instant::now();
+        let paced_until = state.held.get(key).and_then(|held| held.paced_until).filter(|until| *until > now);
+        match paced_until {
+            Some(until) => {
+                state.held.insert(key.clone(), Held { parked: false, paced_until });
+                self.queue.hold(key, until - now);
+            }
+            None => {
+                state.held.remove(key);
+                self.queue.release(key);
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use rand::{SeedableRng, rngs::SmallRng};
 
 use super::{
-    Controller, Inspected, KeyReport, Reason, Reconciler, Why,
+    Controller, Inspected, KeyReport, Reconciler, Why,
     budget::Budgets,
     enqueue::{self, Hub},
     feed::{self, Asked, Objects, OpenFeed, Selection, Synced},
@@ -27,7 +27,7 @@ use crate::{
     object::{Kind, ObjectKey, Scope},
     store::Lookup,
     workqueue::{ConfigError, InvalidRate, KeyState},
-    writes::{Writer, own_writes::SourceId},
+    writes::{WaitForOwn, Writer, own_writes::SourceId},
 };
 
 /// Says why a controller can't be started, or has given up.
@@ -175,7 +175,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         true => vec![None],
         false => controller.settings.namespaces.iter().cloned().map(Some).collect(),
     };
-    let graves = Arc::new(Graves::default());
+    let metrics = around.metrics.reconcile().of(&name);
+    let graves = Arc::new(Graves::new(metrics.deletions_dropped.clone()));
     let opened = open_all(&controller, &graves, &places, around);
     let Controller { question, reconciler, settings, selection, sources, reads, .. } = controller;
     let mut awaited = opened.awaited;
@@ -186,10 +187,10 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let waits = Arc::new(waits(awaited, &places));
     let shut = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
     let intake = Arc::new(Intake::new(queue, shut));
-    let (hub, connections) = connect(around.client, &name, &kind, &intake, opened.feeds);
+    let (hub, connections) = connect(around.client, &name, &kind, &intake, settings.wait_for_own, opened.feeds);
     let seed = around.seed.unwrap_or_else(rand::random);
     let engine = Arc::new(Engine {
-        metrics: around.metrics.reconcile().of(&name),
+        metrics,
         name: name.clone(),
         kind: kind.to_string(),
         question,
@@ -210,7 +211,14 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     });
     let (inspected, workers) = (engine.clone(), settings.workers);
     let work = Box::new(move |stop| -> BoxFuture<'static, ()> {
-        Box::pin(run_workers(engine, workers, connections, (hub, sources), stop))
+        Box::pin(async move {
+            let writer = engine.writer.clone();
+            tokio::select! {
+                biased;
+                () = run_workers(engine, workers, connections, (hub, sources), stop) => {}
+                never = writer.attend() => match never {},
+            }
+        })
     });
     Ok(Planned { name, waits, sync_timeout: settings.sync_timeout, inspected, work })
 }
@@ -282,12 +290,11 @@ fn connect(
     name: &str,
     kind: &Kind,
     intake: &Arc<Intake>,
+    wait_for_own: WaitForOwn,
     feeds: Vec<OpenFeed>,
 ) -> (Hub, Connections) {
     let (views, connects): (Vec<_>, Vec<_>) = feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
-    let woken = intake.clone();
-    let wake = move |key: ObjectKey| woken.add(key, Reason::MissedOwnWrite);
-    let writer = Writer::new(client.clone(), name.to_owned(), views, wake);
+    let writer = Writer::new(client.clone(), name.to_owned(), views, intake.clone(), wait_for_own);
     let hub = Hub { intake: intake.clone(), writer, kind: kind.clone() };
     let connections = connects.into_iter().map(|connect| connect(&hub)).collect();
     (hub, connections)
@@ -324,7 +331,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             KeyState::AwaitsRetryToken { failures } => Why::AwaitsRetryToken { failures },
             KeyState::AwaitsChange { failures } => Why::AwaitsChangeAfterFailure { failures },
             KeyState::InFlight { since, attempt } => Why::InFlight { since, attempt },
-            KeyState::Held { until } => match self.budgets().wait(key, tokio::time::Instant::now()).is_zero() {
+            KeyState::Held { until } => match self.intake.is_parked(key) {
                 true => Why::AwaitsOwnWrites { at_most_until: until },
                 false => Why::Paced { until },
             },

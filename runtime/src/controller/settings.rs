@@ -6,6 +6,7 @@ use super::{Panics, plan::ControllerError};
 use crate::{
     object::ObjectKey,
     workqueue::{RateLimit, WorkQueue, WorkQueueConfig},
+    writes::WaitForOwn,
 };
 
 /// What retries of failures share in a controller without a rate limit, as in client-go.
@@ -27,6 +28,7 @@ pub(crate) struct Settings {
     pub(crate) panics: Panics,
     pub(crate) deadline: Option<Duration>,
     pub(crate) sync_timeout: Option<Duration>,
+    pub(crate) wait_for_own: WaitForOwn,
 }
 
 impl Default for Settings {
@@ -42,6 +44,7 @@ impl Default for Settings {
             panics: Panics::Contain,
             deadline: None,
             sync_timeout: None,
+            wait_for_own: WaitForOwn::Parked,
         }
     }
 }

@@ -190,6 +190,7 @@ async fn keep_house<K: Watched, R: Reconciler<K>>(engine: &Engine<K, R>) {
     loop {
         tokio::time::sleep(SWEEP).await;
         engine.budgets().sweep(Instant::now());
+        engine.intake.sweep(Instant::now());
     }
 }
 

@@ -322,7 +322,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         let wait = self.budgets().wait(key, Instant::now());
         if !wait.is_zero() {
             self.metrics.paced.inc();
-            self.intake.queue.hold(key, wait);
+            self.intake.pace(key, wait);
         }
     }
 

@@ -10,6 +10,7 @@ mod install;
 mod running;
 mod signals;
 
+pub use client::client;
 pub use inspector::Inspector;
 pub use running::Running;
 

@@ -29,6 +29,8 @@ pub(super) enum Place {
     Ready,
     /// With a worker.
     InFlight,
+    /// In the delay heap until its hold is over, whatever else is said of it.
+    Held,
 }
 
 /// What asked for the run that is due.
@@ -38,6 +40,8 @@ pub(super) enum Cause {
     Plain,
     /// A failure: pays for a retry token.
     Failure,
+    /// Nothing, after a terminal failure.
+    Terminal,
 }
 
 /// What came while the key was in flight.
@@ -58,6 +62,8 @@ pub(super) struct Entry<K> {
     pub(super) gate: At,
     /// What a real change lowers the gate to.
     pub(super) floor: At,
+    /// Not handed out before this, whatever else is said; start unless held.
+    pub(super) held: At,
     /// When the run started, while in flight.
     pub(super) started: At,
     links: Links,
@@ -77,6 +83,7 @@ impl<K> Entry<K> {
             delay: At::NEVER,
             gate: At::START,
             floor: At::START,
+            held: At::START,
             started: At::START,
             links: Links::ALONE,
             failures: 0,
@@ -94,6 +101,13 @@ impl<K> Entry<K> {
         self.floor = At::START;
         self.cause = Cause::Plain;
         self.meanwhile = Meanwhile::Nothing;
+    }
+
+    /// Forgets a terminal failure, unless a timer is to run the key anyway.
+    pub(super) fn clear_schedule_unless_asked(&mut self) {
+        if self.delay == At::NEVER {
+            self.clear_schedule();
+        }
     }
 
     /// Takes note of a real change: no delay, and the floor instead of the back-off.

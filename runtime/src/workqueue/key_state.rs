@@ -35,6 +35,11 @@ pub enum KeyState {
         /// Failures in a row.
         failures: u32,
     },
+    /// Kept from workers, whatever is said of it.
+    Held {
+        /// When it is let go at the latest.
+        until: Instant,
+    },
     /// With a worker.
     InFlight {
         /// When the run started.
@@ -56,6 +61,7 @@ impl KeyState {
             Place::Delayed => Self::Delayed { until: epoch.instant(entry.due()) },
             Place::AwaitsToken => Self::AwaitsRetryToken { failures },
             Place::Terminal => Self::AwaitsChange { failures },
+            Place::Held => Self::Held { until: epoch.instant(entry.held) },
             Place::InFlight => {
                 Self::InFlight { since: epoch.instant(entry.started), attempt: failures.saturating_add(1) }
             }
@@ -71,6 +77,8 @@ pub struct Depth {
     pub ready: usize,
     /// Waiting for a timer or a back-off.
     pub delayed: usize,
+    /// Held, whether or not there is something to run.
+    pub held: usize,
     /// Retries that wait for a token of the retry rate.
     pub awaiting_retry_token: usize,
     /// With a worker.

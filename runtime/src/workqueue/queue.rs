@@ -73,6 +73,20 @@ impl<K: QueueKey> WorkQueue<K> {
         self.shared.change(|state, clock| state.add_rate_limited(key, clock));
     }
 
+    /// Keeps a key from workers until it is [`release`](Self::release)d, or for `at_most`.
+    ///
+    /// Whatever is said of it meanwhile counts from then on: changes, touches, timers and failures. A run in flight goes
+    /// on; the hold begins when it ends. Held again, the new time counts. A held key takes no worker and no token; let
+    /// go, it joins the back of its line. After a shutdown, what waits and is held is dropped.
+    pub fn hold(&self, key: &K, at_most: Duration) {
+        self.shared.change(|state, clock| state.hold(key, at_most, clock));
+    }
+
+    /// Lets a held key go on; without effect on one that is not held.
+    pub fn release(&self, key: &K) {
+        self.shared.change(|state, clock| state.release(key, clock));
+    }
+
     /// Clears the key's failures; what is scheduled stays so.
     pub fn forget(&self, key: &K) {
         self.shared.change(|state, _| state.forget(key));
@@ -129,6 +143,7 @@ impl<K: QueueKey> WorkQueue<K> {
             let depth = Depth {
                 ready: state.ready(),
                 delayed: state.delayed(),
+                held: state.held(),
                 awaiting_retry_token: state.awaiting_token(),
                 in_flight: state.in_flight(),
                 known: state.known(),
@@ -137,7 +152,7 @@ impl<K: QueueKey> WorkQueue<K> {
         })
     }
 
-    /// Tells when the next key can be handed out, without a change; now or earlier is at once.
+    /// Tells before when no key can be handed out, without a change; now or earlier is at once.
     pub fn earliest(&self) -> Option<Instant> {
         let due = self.shared.read(State::due);
         (due != At::NEVER).then(|| self.shared.epoch.instant(due))

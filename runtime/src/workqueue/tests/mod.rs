@@ -2,6 +2,7 @@
 
 mod basics;
 mod delays;
+mod holds;
 mod memory;
 mod model;
 mod outcomes;

@@ -26,6 +26,7 @@ enum Naive {
     AwaitsToken { floor: u64 },
     Ready,
     Runs(Run),
+    Held { until: u64, order: u64, then: Box<Naive> },
 }
 
 /// What came during a run.
@@ -37,6 +38,7 @@ struct Run {
     gate: u64,
     floor: u64,
     retry: bool,
+    held: u64,
 }
 
 /// A bucket that holds thousandths of a millisecond's worth.
@@ -83,6 +85,7 @@ impl Model {
         loop {
             let due = |naive: &Naive| match naive {
                 Naive::Waits { delay, gate, order, .. } => Some((*delay.max(gate), *order)),
+                Naive::Held { until, order, .. } => Some((*until, *order)),
                 _ => None,
             };
             let next = (0..KEYS)
@@ -90,8 +93,15 @@ impl Model {
                 .min()
                 .filter(|((due, _), _)| *due <= self.now);
             let Some((_, key)) = next else { break };
-            self.arrive(key);
+            match self.keys[key as usize].0 {
+                Naive::Held { .. } => self.let_go(key),
+                _ => self.arrive(key),
+            }
         }
+        self.serve_retries();
+    }
+
+    fn serve_retries(&mut self) {
         while !self.awaiting.is_empty() && self.retry_rate.as_mut().is_some_and(|rate| rate.take(self.now)) {
             let key = self.awaiting.remove(0);
             self.keys[key as usize].0 = Naive::Ready;
@@ -126,6 +136,81 @@ impl Model {
         self.promote();
     }
 
+    fn hold(&mut self, key: u8, at_most: u64) {
+        self.promote();
+        let until = self.now + at_most;
+        if let Naive::Runs(run) = &mut self.keys[key as usize].0 {
+            run.held = until;
+            return;
+        }
+        self.ready.retain(|other| *other != key);
+        self.awaiting.retain(|other| *other != key);
+        if self.mode != NaiveMode::Open {
+            self.keys[key as usize] = (Naive::Rest, 0);
+            return;
+        }
+        let (mut was, anew) =
+            (None, |floor, retry| Naive::Waits { delay: 0, gate: 0, floor, retry, order: 0 });
+        let then = match self.keys[key as usize].0.clone() {
+            Naive::Held { until, order, then } => {
+                was = Some((until, order));
+                *then
+            }
+            Naive::Ready => anew(0, false),
+            Naive::AwaitsToken { floor } => anew(floor, true),
+            then => then,
+        };
+        self.park(key, until, then, was);
+    }
+
+    fn park(&mut self, key: u8, until: u64, then: Naive, was: Option<(u64, u64)>) {
+        let order = match was {
+            Some((same, order)) if same == until => order,
+            _ => {
+                self.order += 1;
+                self.order
+            }
+        };
+        self.keys[key as usize].0 = Naive::Held { until, order, then: Box::new(then) };
+    }
+
+    fn release(&mut self, key: u8) {
+        self.promote();
+        match &mut self.keys[key as usize].0 {
+            Naive::Runs(run) => run.held = 0,
+            Naive::Held { .. } => {
+                self.let_go(key);
+                self.promote();
+            }
+            _ => {}
+        }
+    }
+
+    fn let_go(&mut self, key: u8) {
+        let Naive::Held { then, .. } = self.keys[key as usize].0.clone() else { panic!("{key} is not held") };
+        self.keys[key as usize].0 = *then.clone();
+        match *then {
+            Naive::Waits { delay, gate, .. } if delay.max(gate) <= self.now => self.arrive(key),
+            Naive::Waits { delay, gate, floor, retry, .. } => {
+                self.order += 1;
+                let waits = Naive::Waits { delay, gate, floor, retry, order: self.order };
+                self.keys[key as usize].0 = waits;
+            }
+            _ => {}
+        }
+    }
+
+    /// Says something of what is to happen once a key is let go. Answers whether it is held.
+    fn says_of_held(&mut self, key: u8, said: impl FnOnce(&mut Naive)) -> bool {
+        match &mut self.keys[key as usize].0 {
+            Naive::Held { then, .. } => {
+                said(then);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Something is said of a key: it counts while the queue is open.
     fn says(&mut self, key: u8, said: impl FnOnce(&mut Self, u8)) {
         if self.mode == NaiveMode::Open {
@@ -135,17 +220,33 @@ impl Model {
     }
 
     fn add(&mut self, key: u8) {
+        let held = self.says_of_held(key, |then| {
+            let (gate, floor) = match *then {
+                Naive::Terminal { floor } => (floor, floor),
+                Naive::Waits { gate, floor, .. } => (gate.min(floor), floor),
+                _ => (0, 0),
+            };
+            *then = Naive::Waits { delay: 0, gate, floor, retry: false, order: 0 };
+        });
+        if held {
+            return;
+        }
         match self.keys[key as usize].0.clone() {
             Naive::Rest => self.wait(key, 0, 0, 0, false),
             Naive::Terminal { floor } => self.wait(key, 0, floor, floor, false),
             Naive::Waits { gate, floor, .. } => self.wait(key, 0, gate.min(floor), floor, false),
             Naive::AwaitsToken { floor } => self.wait(key, 0, floor.min(self.now), floor, false),
-            Naive::Ready => {}
+            Naive::Ready | Naive::Held { .. } => {}
             Naive::Runs(run) => self.keys[key as usize].0 = Naive::Runs(Run { changed: true, ..run }),
         }
     }
 
     fn touch(&mut self, key: u8) {
+        self.says_of_held(key, |then| {
+            if *then == Naive::Rest {
+                *then = Naive::Waits { delay: 0, gate: 0, floor: 0, retry: false, order: 0 };
+            }
+        });
         match self.keys[key as usize].0.clone() {
             Naive::Rest => self.wait(key, 0, 0, 0, false),
             Naive::Runs(run) if run.delay.is_none() => {
@@ -156,14 +257,23 @@ impl Model {
     }
 
     fn add_after(&mut self, key: u8, delay: u64) {
-        let at = self.now + delay;
+        let (at, now) = (self.now + delay, self.now);
+        self.says_of_held(key, |then| {
+            let (delay, gate, floor, retry) = match *then {
+                Naive::Terminal { floor } => (at, floor, floor, false),
+                Naive::Waits { delay, gate, .. } if delay.max(gate) <= now => return,
+                Naive::Waits { delay, gate, floor, retry, .. } => (delay.min(at), gate, floor, retry),
+                _ => (at, 0, 0, false),
+            };
+            *then = Naive::Waits { delay, gate, floor, retry, order: 0 };
+        });
         match self.keys[key as usize].0.clone() {
             Naive::Rest => self.wait(key, at, 0, 0, false),
             Naive::Terminal { floor } => self.wait(key, at, floor, floor, false),
             Naive::Waits { delay, gate, floor, retry, .. } => {
                 self.wait(key, delay.min(at), gate, floor, retry)
             }
-            Naive::Ready | Naive::AwaitsToken { .. } => {}
+            Naive::Ready | Naive::AwaitsToken { .. } | Naive::Held { .. } => {}
             Naive::Runs(run) => {
                 let delay = Some(run.delay.map_or(at, |delay| delay.min(at)));
                 self.keys[key as usize].0 = Naive::Runs(Run { delay, ..run });
@@ -175,13 +285,24 @@ impl Model {
         self.keys[key as usize].1 += 1;
         let wait = step_of(self.keys[key as usize].1);
         let (until, floor) = (self.now + wait, self.now + wait.min(FLOOR));
+        let (now, pays) = (self.now, self.retry_rate.is_some());
+        self.says_of_held(key, |then| {
+            let (delay, gate) = match *then {
+                Naive::Waits { delay, gate, retry, .. } if delay.max(gate) <= now && !(retry && pays) => {
+                    return;
+                }
+                Naive::Waits { delay, gate, .. } => (delay.min(until), gate.max(until)),
+                _ => (until, until),
+            };
+            *then = Naive::Waits { delay, gate, floor, retry: true, order: 0 };
+        });
         match self.keys[key as usize].0.clone() {
             Naive::Rest | Naive::Terminal { .. } => self.wait(key, until, until, floor, true),
             Naive::Waits { delay, gate, .. } => {
                 self.wait(key, delay.min(until), gate.max(until), floor, true);
             }
             Naive::AwaitsToken { .. } => self.wait(key, 0, until, floor, true),
-            Naive::Ready => {}
+            Naive::Ready | Naive::Held { .. } => {}
             Naive::Runs(run) => {
                 let gate = run.gate.max(until);
                 let delay = Some(run.delay.map_or(gate, |delay| delay.min(gate)));
@@ -193,8 +314,10 @@ impl Model {
     fn forget(&mut self, key: u8) {
         let (naive, failures) = &mut self.keys[key as usize];
         *failures = 0;
-        if matches!(naive, Naive::Terminal { .. }) {
-            *naive = Naive::Rest;
+        match naive {
+            Naive::Terminal { .. } => *naive = Naive::Rest,
+            Naive::Held { then, .. } if matches!(**then, Naive::Terminal { .. }) => **then = Naive::Rest,
+            _ => {}
         }
     }
 
@@ -211,7 +334,7 @@ impl Model {
     fn finish(&mut self, key: u8, outcome: Outcome) {
         self.promote();
         let Naive::Runs(run) = self.keys[key as usize].0.clone() else { panic!("{key} does not run") };
-        let Run { changed, touched, delay: timer, mut gate, mut floor, mut retry } = run;
+        let Run { changed, touched, delay: timer, mut gate, mut floor, mut retry, held } = run;
         self.keys[key as usize].0 = Naive::Rest;
         let now = self.now;
         let mut failures = self.keys[key as usize].1;
@@ -251,12 +374,22 @@ impl Model {
         } else if touched && no_timer {
             wanted = Some(0);
         }
+        if held > now && self.mode == NaiveMode::Open {
+            let then = match wanted {
+                Some(delay) => Naive::Waits { delay, gate, floor, retry, order: 0 },
+                None if outcome == Outcome::Terminal => Naive::Terminal { floor },
+                None => Naive::Rest,
+            };
+            return self.park(key, held, then, None);
+        }
         let owed = changed || touched || outcome == Outcome::PutBack;
         match wanted {
-            Some(delay) if self.may_schedule(owed && delay.max(gate) <= now) => {
+            Some(delay) if held <= now && self.may_schedule(owed && delay.max(gate) <= now) => {
                 self.wait(key, delay, gate, floor, retry);
             }
-            _ if outcome == Outcome::Terminal => self.keys[key as usize].0 = Naive::Terminal { floor },
+            _ if outcome == Outcome::Terminal && !changed => {
+                self.keys[key as usize].0 = Naive::Terminal { floor };
+            }
             _ => {}
         }
     }
@@ -287,7 +420,7 @@ impl Model {
         self.promote();
         self.awaiting.clear();
         for key in &mut self.keys {
-            if matches!(key.0, Naive::Waits { .. } | Naive::AwaitsToken { .. }) {
+            if matches!(key.0, Naive::Waits { .. } | Naive::AwaitsToken { .. } | Naive::Held { .. }) {
                 *key = (Naive::Rest, 0);
             }
         }
@@ -301,6 +434,8 @@ enum Step {
     AddAfter(u8, u64),
     AddRateLimited(u8),
     Forget(u8),
+    Hold(u8, u64),
+    Release(u8),
     Take,
     Finish(usize, Outcome),
     Advance(u64),
@@ -328,6 +463,8 @@ fn step() -> impl Strategy<Value = Step> {
         40 => (0..KEYS, 0..60u64).prop_map(|(key, delay)| Step::AddAfter(key, delay)),
         10 => (0..KEYS).prop_map(Step::AddRateLimited),
         5 => (0..KEYS).prop_map(Step::Forget),
+        15 => (0..KEYS, 0..80u64).prop_map(|(key, at_most)| Step::Hold(key, at_most)),
+        10 => (0..KEYS).prop_map(Step::Release),
         100 => Just(Step::Take),
         80 => (0..4usize, outcome()).prop_map(|(which, outcome)| Step::Finish(which, outcome)),
         40 => (0..30u64).prop_map(Step::Advance),
@@ -371,14 +508,20 @@ fn places_agree(state: &State<u8>, model: &Model) -> Result<(), TestCaseError> {
             Naive::AwaitsToken { .. } => Place::AwaitsToken,
             Naive::Ready => Place::Ready,
             Naive::Runs(_) => Place::InFlight,
+            Naive::Held { .. } => Place::Held,
         };
         prop_assert_eq!(place, expected, "place of {}", key);
         if let (Naive::Waits { delay, gate, .. }, Some(entry)) = (naive, entry) {
             prop_assert_eq!(entry.due(), At::START.after(millis(*delay.max(gate))), "due of {}", key);
         }
+        if let (Naive::Held { until, .. }, Some(entry)) = (naive, entry) {
+            prop_assert_eq!(entry.held, At::START.after(millis(*until)), "hold of {}", key);
+        }
         prop_assert!(entry.is_some() == (*naive != Naive::Rest || *failures > 0), "{} left behind", key);
     }
     prop_assert_eq!(state.ready(), model.ready.len());
+    let held = model.keys.iter().filter(|(naive, _)| matches!(naive, Naive::Held { .. })).count();
+    prop_assert_eq!(state.held(), held);
     Ok(())
 }
 
@@ -408,6 +551,14 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
             Step::Forget(key) => {
                 state.forget(&key);
                 model.forget(key);
+            }
+            Step::Hold(key, at_most) => {
+                state.hold(&key, millis(at_most), &now);
+                model.hold(key, at_most);
+            }
+            Step::Release(key) => {
+                state.release(&key, &now);
+                model.release(key);
             }
             Step::Take => {
                 let grant = match state.take(&now) {
