@@ -24,13 +24,15 @@ pub(super) type Event<K> = Result<WatchEvent<K>, ListWatchError>;
 #[derive(Debug)]
 pub(super) struct Frames {
     decoder: Decoder,
+    /// Most bytes of a line.
+    largest: usize,
     /// The line that has not ended yet.
     rest: BytesMut,
 }
 
 impl Frames {
-    pub(super) fn new(decoder: Decoder) -> Self {
-        Self { decoder, rest: BytesMut::new() }
+    pub(super) fn new(decoder: Decoder, largest: usize) -> Self {
+        Self { decoder, largest, rest: BytesMut::new() }
     }
 
     /// Takes a chunk, and appends what the lines that are complete now come to.
@@ -41,6 +43,9 @@ impl Frames {
         while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
             let (line, following) = (&chunk[..end], &chunk[end + 1..]);
             chunk = following;
+            if self.rest.len() + line.len() > self.largest {
+                return events.push_back(Err(self.too_large()));
+            }
             let event = if self.rest.is_empty() {
                 self.event(line)
             } else {
@@ -55,6 +60,9 @@ impl Frames {
                 return;
             }
         }
+        if self.rest.len() + chunk.len() > self.largest {
+            return events.push_back(Err(self.too_large()));
+        }
         self.rest.extend_from_slice(chunk);
     }
 
@@ -67,6 +75,11 @@ impl Frames {
             Err(error) if error.is_eof() => Some(Err(ListWatchError::CutShort)),
             _ => self.event(line),
         }
+    }
+
+    fn too_large(&mut self) -> ListWatchError {
+        self.rest = BytesMut::new();
+        ListWatchError::TooLarge { what: "an event", limit: self.largest }
     }
 
     fn event<K: Object>(&self, line: &[u8]) -> Option<Event<K>> {

@@ -8,7 +8,7 @@ mod fetch;
 mod queue;
 mod reconcile;
 
-pub(crate) use fetch::FetchMetrics;
+pub(crate) use fetch::{CacheMeter, FetchMeter, FetchMetrics};
 pub(crate) use queue::QueueMetrics;
 pub(crate) use reconcile::ReconcileMetrics;
 
@@ -59,7 +59,6 @@ impl Metrics {
         }
     }
 
-    #[expect(dead_code, reason = "informers report here next")]
     pub(crate) fn fetch(&self) -> &FetchMetrics {
         &self.shared.fetch
     }
