@@ -9,6 +9,7 @@ mod install;
 mod running;
 mod signals;
 
+pub use client::client;
 pub use running::Running;
 
 use std::{
