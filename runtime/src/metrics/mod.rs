@@ -12,7 +12,7 @@ mod reconcile;
 pub(crate) use durations::Durations;
 pub(crate) use fetch::FetchMetrics;
 pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
-pub(crate) use reconcile::ReconcileMetrics;
+pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
 
 use std::{
     fmt,
@@ -70,7 +70,6 @@ impl Metrics {
         &self.shared.queue
     }
 
-    #[expect(dead_code, reason = "controllers report here next")]
     pub(crate) fn reconcile(&self) -> &ReconcileMetrics {
         &self.shared.reconcile
     }
