@@ -11,5 +11,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(clippy::print_stdout, reason = "counts, times and scripts are the point")]
 
+mod cuts;
 mod informers;
+mod operators;
 mod seeds;
