@@ -71,16 +71,6 @@ impl Writer {
         }
     }
 
-    /// Counts the waits that ended at their deadline.
-    pub(crate) fn overdue(&self) -> u64 {
-        self.overdue.load(Ordering::Relaxed)
-    }
-
-    /// Tells whether a key waits for its own writes.
-    pub(crate) fn is_parked(&self, key: &ObjectKey) -> bool {
-        self.memory().parking.is_parked(key)
-    }
-
     /// Holds a key in the queue exactly while it is parked; called under the lock.
     pub(super) fn heed(&self, key: &ObjectKey, turn: Turn) {
         match turn {
@@ -148,7 +138,8 @@ impl Writer {
             "" => self.read(target, Path::Collection, "limit=1").await.map(Some),
             _ => self.fetch(target).await,
         };
-        match found.inspect_err(|error| tracing::debug!(object = %target, %error, "can't ask after a write")) {
+        match found.inspect_err(|error| tracing::debug!(object = %target, %error, "can't ask after a write"))
+        {
             Ok(None) => Some(Goal::Absent),
             Ok(Some(found)) => {
                 let version = found["metadata"]["resourceVersion"].as_str()?.parse::<Version>();
