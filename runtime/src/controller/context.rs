@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use kube::Resource as _;
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::Reason;
 use crate::{
     informer::Watched,
     object::{Kind, ObjectKey},
@@ -18,31 +19,48 @@ pub struct Context<K: Watched> {
 
 struct Run<K: Watched> {
     question: K::Question,
-    key: ObjectKey,
+    ticket: Ticket,
     object: Option<Arc<K::Object>>,
-    attempt: u32,
     writer: Arc<Writer>,
+}
+
+/// What is known of a run before it starts.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) key: ObjectKey,
+    pub(crate) attempt: u32,
+    pub(crate) reason: Reason,
+    pub(crate) id: u64,
 }
 
 impl<K: Watched> Context<K> {
     pub(crate) fn new(
         question: K::Question,
-        key: ObjectKey,
+        ticket: Ticket,
         object: Option<Arc<K::Object>>,
-        attempt: u32,
         writer: Arc<Writer>,
     ) -> Self {
-        Self { run: Arc::new(Run { question, key, object, attempt, writer }) }
+        Self { run: Arc::new(Run { question, ticket, object, writer }) }
     }
 
     /// Returns the key of the object that is reconciled.
     pub fn key(&self) -> &ObjectKey {
-        &self.run.key
+        &self.run.ticket.key
     }
 
     /// Counts the runs of the key since its last success: 1 on a first run.
     pub fn attempt(&self) -> u32 {
-        self.run.attempt
+        self.run.ticket.attempt
+    }
+
+    /// Says why the run was asked for.
+    pub fn reason(&self) -> &Reason {
+        &self.run.ticket.reason
+    }
+
+    /// Numbers the run among those of its controller, from 1; spans carry it too.
+    pub fn id(&self) -> u64 {
+        self.run.ticket.id
     }
 
     /// Returns the client, for requests that the context has no verb for.
@@ -75,7 +93,7 @@ impl<K: Watched> Context<K> {
     /// # Errors
     /// [`WriteError::Unidentified`] for an object that was never read, and what the server refuses.
     pub async fn delete<C: TypedObject>(&self, object: &C) -> Result<(), WriteError> {
-        delete(&self.run.writer, &self.run.key, object).await
+        delete(&self.run.writer, &self.run.ticket.key, object).await
     }
 
     /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
@@ -93,7 +111,7 @@ impl<K: Watched> Context<K> {
     where
         S: Serialize + DeserializeOwned,
     {
-        patch_status(&self.run.writer, &self.run.key, self.kind(), object, &status).await
+        patch_status(&self.run.writer, &self.run.ticket.key, self.kind(), object, &status).await
     }
 
     fn kind(&self) -> Kind {
@@ -102,7 +120,7 @@ impl<K: Watched> Context<K> {
 
     fn owner(&self) -> Owner {
         let uid = self.run.object.as_ref().and_then(|object| object.meta().uid.clone());
-        Owner { kind: self.kind(), key: self.run.key.clone(), uid: uid.unwrap_or_default() }
+        Owner { kind: self.kind(), key: self.run.ticket.key.clone(), uid: uid.unwrap_or_default() }
     }
 }
 
@@ -114,6 +132,6 @@ impl<K: Watched> Clone for Context<K> {
 
 impl<K: Watched> fmt::Debug for Context<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("key", &self.run.key).field("attempt", &self.run.attempt).finish()
+        f.debug_struct("Context").field("key", &self.run.ticket.key).field("attempt", &self.run.ticket.attempt).finish()
     }
 }

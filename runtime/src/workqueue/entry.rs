@@ -6,7 +6,9 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
 use super::clock::At;
+use super::lines::{ByArrival, InLine};
 use super::list::{Linked, Links};
+use super::priority::Priority;
 use super::slab::{Id, Slab};
 
 /// What a key must be: cheap to clone, hashable, free to travel.
@@ -64,13 +66,16 @@ pub(super) struct Entry<K> {
     pub(super) floor: At,
     /// Not handed out before this, whatever else is said; start unless held.
     pub(super) held: At,
-    /// When the run started, while in flight.
-    pub(super) started: At,
+    /// Since when it is ready, or in flight; never otherwise, but while a hold interrupts its wait.
+    pub(super) since: At,
     links: Links,
+    arrival: Links,
     pub(super) failures: u32,
     /// How many runs in a row ended as retries that count for nothing.
     pub(super) uncounted: u8,
     pub(super) place: Place,
+    /// The highest that was asked for the next run.
+    pub(super) priority: Priority,
     pub(super) cause: Cause,
     pub(super) meanwhile: Meanwhile,
 }
@@ -84,11 +89,13 @@ impl<K> Entry<K> {
             gate: At::START,
             floor: At::START,
             held: At::START,
-            started: At::START,
+            since: At::NEVER,
             links: Links::ALONE,
+            arrival: Links::ALONE,
             failures: 0,
             uncounted: 0,
             place: Place::Idle,
+            priority: Priority::Low,
             cause: Cause::Plain,
             meanwhile: Meanwhile::Nothing,
         }
@@ -100,6 +107,7 @@ impl<K> Entry<K> {
         self.gate = At::START;
         self.floor = At::START;
         self.cause = Cause::Plain;
+        self.priority = Priority::Low;
         self.meanwhile = Meanwhile::Nothing;
     }
 
@@ -138,9 +146,27 @@ impl<K> Entry<K> {
     }
 }
 
-impl<K> Linked for Entry<K> {
-    fn links(&mut self) -> &mut Links {
+impl<K> Linked<InLine> for Entry<K> {
+    #[inline]
+    fn links(&self) -> Links {
+        self.links
+    }
+
+    #[inline]
+    fn links_mut(&mut self) -> &mut Links {
         &mut self.links
+    }
+}
+
+impl<K> Linked<ByArrival> for Entry<K> {
+    #[inline]
+    fn links(&self) -> Links {
+        self.arrival
+    }
+
+    #[inline]
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.arrival
     }
 }
 

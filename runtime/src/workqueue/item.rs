@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use super::entry::QueueKey;
 use super::outcome::Outcome;
+use super::priority::Priority;
 use super::shared::Shared;
 use super::state::Grant;
 use super::sync::Arc;
 
 /// A key in flight: nobody else gets it until this ends.
 ///
-/// It ends with one of the methods that take it, or, when dropped (by a panic or a cancellation, too), as done.
+/// It ends with one of the methods that take it, or, when dropped (by a panic or a cancellation, too), as done. One that
+/// is forgotten ([`std::mem::forget`]) never ends: its key stays in flight for good, what is said of it waits for good,
+/// and a [`drain`](super::WorkQueue::drain) ends only with a second shutdown. Other keys do not suffer.
 #[must_use = "a dropped item is done"]
 pub struct Item<K: QueueKey> {
     shared: Arc<Shared<K>>,
@@ -32,6 +35,17 @@ impl<K: QueueKey> Item<K> {
     /// Counts the runs since the last success; the first is 1.
     pub const fn attempt(&self) -> u32 {
         self.grant.attempt
+    }
+
+    /// Tells the priority at which it was handed out.
+    pub const fn priority(&self) -> Priority {
+        self.grant.priority
+    }
+
+    /// Sets the priority of the run that this one's outcome asks for; without this it keeps its own.
+    pub const fn with_priority(mut self, priority: Priority) -> Self {
+        self.grant.priority = priority;
+        self
     }
 
     /// Ends the run as said.
@@ -84,8 +98,8 @@ impl<K: QueueKey> Item<K> {
 
 impl<K: QueueKey> Drop for Item<K> {
     fn drop(&mut self) {
-        let (id, outcome) = (self.grant.id, self.outcome);
-        self.shared.change(|state, clock| state.finish(id, outcome, clock));
+        let (Grant { id, priority, .. }, outcome) = (&self.grant, self.outcome);
+        self.shared.change(|state, clock| state.finish(*id, outcome, *priority, clock));
     }
 }
 

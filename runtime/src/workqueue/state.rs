@@ -12,11 +12,14 @@ use super::clock::{At, Clock};
 use super::config::{ConfigError, DEFAULT_FLOOR, WorkQueueConfig};
 use super::delay::DelayHeap;
 use super::entry::{Cause, Entries, Entry, Meanwhile, Place, QueueKey};
+use super::lines::{InLine, Lines};
 use super::list::List;
 use super::outcome::Outcome;
+use super::priority::Priority;
 use super::rate_limit::{Bucket, Taken};
 use super::rate_limiter::RateLimiter;
 use super::slab::Id;
+use super::tally::Tally;
 
 /// A key that was handed out.
 #[derive(Debug)]
@@ -24,6 +27,7 @@ pub(super) struct Grant<K> {
     pub(super) id: Id,
     pub(super) key: K,
     pub(super) attempt: u32,
+    pub(super) priority: Priority,
 }
 
 /// What there is for a worker.
@@ -48,22 +52,28 @@ enum Mode {
 
 /// The one authority on every key's state.
 ///
-/// The line of ready keys is one band; further bands, by priority, would stand beside it.
+/// Every known key stands in one [`Place`] at a time.
 pub(super) struct State<K> {
     entries: Entries<K>,
-    ready: List,
-    awaiting_token: List,
+    ready: Lines,
+    awaiting_token: List<InLine>,
+    /// Those in flight, the longest first.
+    flying: List<InLine>,
+    /// Those that ended terminally.
+    terminal: List<InLine>,
     delayed: DelayHeap,
     rate: Option<Bucket>,
     retry_rate: Option<Bucket>,
     backoff: Arc<dyn RateLimiter>,
+    /// What the limiter asks for a first failure, once it was asked.
+    first_step: Option<Duration>,
     floor: Duration,
     mode: Mode,
-    in_flight: usize,
     /// How many of the heap's are held.
     held: usize,
     /// Of those in flight: how many run again, as far as is known.
     again: usize,
+    tally: Tally,
 }
 
 impl<K: QueueKey> State<K> {
@@ -79,17 +89,20 @@ impl<K: QueueKey> State<K> {
     pub(super) fn unlimited(backoff: Arc<dyn RateLimiter>) -> Self {
         Self {
             entries: Entries::new(),
-            ready: List::new(),
+            ready: Lines::new(),
             awaiting_token: List::new(),
+            flying: List::new(),
+            terminal: List::new(),
             delayed: DelayHeap::default(),
             rate: None,
             retry_rate: None,
             backoff,
+            first_step: None,
             floor: DEFAULT_FLOOR,
             mode: Mode::Open,
-            in_flight: 0,
             held: 0,
             again: 0,
+            tally: Tally::default(),
         }
     }
 
@@ -97,13 +110,14 @@ impl<K: QueueKey> State<K> {
 
     /// Something really changed.
     #[inline]
-    pub(super) fn add(&mut self, key: K, clock: &impl Clock) {
+    pub(super) fn add(&mut self, key: K, priority: Priority, clock: &impl Clock) {
         let Some(id) = self.admit(key, clock) else { return };
+        self.raise(id, priority);
         let entry = &mut self.entries.slab[id];
         match entry.place {
             Place::Ready => {}
             Place::InFlight => self.mark(id, Meanwhile::Added),
-            Place::Idle => self.line_up(id),
+            Place::Idle => self.line_up(id, clock),
             Place::Held => entry.hurry(),
             Place::Terminal | Place::Delayed | Place::AwaitsToken => {
                 entry.hurry();
@@ -113,20 +127,28 @@ impl<K: QueueKey> State<K> {
     }
 
     /// Nothing changed, but an idle key is to run.
-    pub(super) fn touch(&mut self, key: K, clock: &impl Clock) {
+    pub(super) fn touch(&mut self, key: K, priority: Priority, clock: &impl Clock) {
         let Some(id) = self.admit(key, clock) else { return };
-        match self.entries.slab[id].place {
-            Place::Idle => self.line_up(id),
-            Place::Held if self.standing(id, clock) == Place::Idle => self.entries.slab[id].delay = At::START,
+        match self.standing(id, clock) {
+            Place::Idle | Place::Ready => self.raise(id, priority),
             // a timer that was asked for meanwhile is not shortened
-            Place::InFlight if self.entries.slab[id].delay == At::NEVER => self.mark(id, Meanwhile::Touched),
+            Place::InFlight if self.entries.slab[id].delay == At::NEVER => {
+                self.raise(id, priority);
+                self.mark(id, Meanwhile::Touched);
+            }
+            _ => return,
+        }
+        match self.entries.slab[id].place {
+            Place::Idle => self.line_up(id, clock),
+            Place::Held => self.entries.slab[id].delay = At::START,
             _ => {}
         }
     }
 
     /// The key is to run after a delay, at the latest.
-    pub(super) fn add_after(&mut self, key: K, delay: Duration, clock: &impl Clock) {
+    pub(super) fn add_after(&mut self, key: K, delay: Duration, priority: Priority, clock: &impl Clock) {
         let Some(id) = self.admit(key, clock) else { return };
+        self.raise(id, priority);
         let standing = self.standing(id, clock);
         // what is due already keeps its turn
         if matches!(standing, Place::Ready | Place::AwaitsToken) {
@@ -141,8 +163,10 @@ impl<K: QueueKey> State<K> {
     }
 
     /// The key failed once more, and is to run when its back-off is over.
-    pub(super) fn add_rate_limited(&mut self, key: K, clock: &impl Clock) {
+    pub(super) fn add_rate_limited(&mut self, key: K, priority: Priority, clock: &impl Clock) {
         let Some(id) = self.admit(key, clock) else { return };
+        self.raise(id, priority);
+        self.tally.retries += 1;
         let standing = self.standing(id, clock);
         if standing == Place::Ready {
             let failures = &mut self.entries.slab[id].failures;
@@ -164,7 +188,10 @@ impl<K: QueueKey> State<K> {
         let entry = &mut self.entries.slab[id];
         entry.failures = 0;
         match entry.place {
-            Place::Idle | Place::Terminal => self.entries.remove(id),
+            Place::Idle | Place::Terminal => {
+                self.leave(id);
+                self.entries.remove(id);
+            }
             Place::Held if entry.cause == Cause::Terminal => entry.clear_schedule_unless_asked(),
             _ => {}
         }
@@ -198,12 +225,14 @@ impl<K: QueueKey> State<K> {
         if self.rate.as_mut().is_some_and(|rate| rate.take(now) == Taken::No) {
             return Next::Wait;
         }
-        let Some(id) = self.ready.pop_front(&mut self.entries.slab) else { return Next::Wait };
+        let Some(id) = self.ready.pop(&mut self.entries.slab) else { return Next::Wait };
+        self.flying.push_back(&mut self.entries.slab, id);
         let entry = &mut self.entries.slab[id];
+        let priority = entry.priority;
         entry.clear_schedule();
         entry.place = Place::InFlight;
-        entry.started = now;
-        self.in_flight += 1;
-        Next::Run(Grant { id, key: entry.key.clone(), attempt: entry.failures.saturating_add(1) })
+        self.tally.waits.observe(now.since(entry.since));
+        entry.since = now;
+        Next::Run(Grant { id, key: entry.key.clone(), attempt: entry.failures.saturating_add(1), priority })
     }
 }

@@ -74,8 +74,8 @@ impl Writer {
     /// Holds a key in the queue exactly while it is parked; called under the lock.
     pub(super) fn heed(&self, key: &ObjectKey, turn: Turn) {
         match turn {
-            Turn::Parked => self.queue.hold(key, AT_MOST),
-            Turn::Released => self.queue.release(key),
+            Turn::Parked => self.keys.hold(key, AT_MOST),
+            Turn::Released => self.keys.release(key),
             Turn::Same => {}
         }
     }
@@ -101,7 +101,7 @@ impl Writer {
         let mut memory = self.memory();
         let (overdue, released) = memory.parking.tick(now, &self.caches);
         memory.alarm = memory.parking.next_tick(now);
-        released.iter().for_each(|key| self.queue.release(key));
+        released.iter().for_each(|key| self.keys.release(key));
         drop(memory);
         overdue.iter().for_each(|overdue| self.report(overdue));
     }

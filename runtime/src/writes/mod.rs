@@ -30,7 +30,7 @@ pub(crate) use delete::delete;
 pub use error::{Stale, WriteError};
 pub(crate) use finalizer::{add_finalizer, remove_finalizer};
 pub(crate) use status::patch_status;
-pub(crate) use writer::{Owner, WaitForOwn, Writer};
+pub(crate) use writer::{Keys, Owner, WaitForOwn, Writer};
 
 use crate::{informer::TypedScope, object::Object};
 

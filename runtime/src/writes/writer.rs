@@ -1,8 +1,10 @@
 //! What all writes of one controller share: the client, the caches to compare with, the memory.
 
 use std::{
+    collections::HashSet,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    time::Duration,
 };
 
 use http::{Method, StatusCode};
@@ -23,7 +25,6 @@ use super::{
 use crate::{
     informer::{Progress, ProgressVia},
     object::{Kind, ObjectKey, Scope, Version},
-    workqueue::WorkQueue,
 };
 
 /// The reconciled object, as its children's owner.
@@ -63,6 +64,16 @@ pub(crate) enum Proof {
     None,
 }
 
+/// What becomes of keys whose writes were seen, or were not.
+pub(crate) trait Keys: Send + Sync + 'static {
+    /// The key must run: a list passed a write of it that no event showed.
+    fn wake(&self, key: ObjectKey);
+    /// The key waits for its own writes, for so long at most.
+    fn hold(&self, key: &ObjectKey, at_most: Duration);
+    /// It waits for them no more.
+    fn release(&self, key: &ObjectKey);
+}
+
 /// Says whether keys wait for their own writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WaitForOwn {
@@ -77,6 +88,8 @@ pub(crate) enum WaitForOwn {
 pub(super) struct Memory {
     own: OwnWrites<ObjectKey>,
     answers: Answers,
+    /// Keys in flight whose run sent a write.
+    sent: HashSet<ObjectKey>,
     pub(super) applied: AppliedMemory,
     pub(super) parking: Parking<ObjectKey>,
     /// When the attendant looks next; `None` while nobody is parked.
@@ -90,7 +103,7 @@ pub(crate) struct Writer {
     client: kube::Client,
     pub(super) field_manager: String,
     pub(super) caches: Vec<CacheView>,
-    pub(super) queue: WorkQueue<ObjectKey>,
+    pub(super) keys: Box<dyn Keys>,
     wait: WaitForOwn,
     digests: Digests,
     memory: Mutex<Memory>,
@@ -110,14 +123,14 @@ impl Writer {
         client: kube::Client,
         field_manager: String,
         caches: Vec<CacheView>,
-        queue: WorkQueue<ObjectKey>,
+        keys: impl Keys,
         wait: WaitForOwn,
     ) -> Arc<Self> {
         Arc::new(Self {
             client,
             field_manager,
             caches,
-            queue,
+            keys: Box::new(keys),
             wait,
             digests: Digests::default(),
             memory: Mutex::default(),
@@ -167,7 +180,13 @@ impl Writer {
     pub(crate) fn end(&self, key: &ObjectKey) -> RunEnd {
         let mut memory = self.memory();
         memory.answers.run_ended(key);
+        memory.sent.remove(key);
         memory.own.end(key)
+    }
+
+    /// Whether the run of the key that is in flight has sent a write.
+    pub(crate) fn sent(&self, key: &ObjectKey) -> bool {
+        self.memory().sent.contains(key)
     }
 
     pub(crate) fn event(&self, source: SourceId, version: Option<Version>, key: &ObjectKey) -> Verdict {
@@ -201,11 +220,13 @@ impl Writer {
                 memory.parking.progressed(source, progress.version, &self.caches)
             }
         };
-        let woken = memory.own.progressed(source, progress);
+        let mut woken = memory.own.progressed(source, progress);
+        // The order in which keys wake is nobody's accident.
+        woken.sort();
         // Under the lock, as holding is: a key is held exactly while it is parked.
-        released.iter().for_each(|key| self.queue.release(key));
+        released.iter().for_each(|key| self.keys.release(key));
         drop(memory);
-        woken.into_iter().for_each(|key| self.queue.add(key));
+        woken.into_iter().for_each(|key| self.keys.wake(key));
     }
 
     // --- what writes ask and tell
@@ -339,6 +360,7 @@ impl Writer {
         let source = sources.first().copied();
         let version = resource_version.parse::<Version>().ok();
         let mut memory = self.memory();
+        memory.sent.insert(key.clone());
         memory.answers.keep(
             key,
             &target.kind,
@@ -356,7 +378,7 @@ impl Writer {
             self.wait_for(key, target, &Goal::Reached(version));
         }
         if wakes {
-            self.queue.add(key.clone());
+            self.keys.wake(key.clone());
         }
     }
 }

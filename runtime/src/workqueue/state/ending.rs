@@ -5,14 +5,27 @@ use super::*;
 impl<K: QueueKey> State<K> {
     /// Ends a run.
     #[inline]
-    pub(in crate::workqueue) fn finish(&mut self, id: Id, outcome: Outcome, clock: &impl Clock) {
+    ///
+    /// A run that is to follow for its outcome has `priority` at least.
+    pub(in crate::workqueue) fn finish(
+        &mut self,
+        id: Id,
+        outcome: Outcome,
+        priority: Priority,
+        clock: &impl Clock,
+    ) {
         self.promote(clock);
+        self.flying.remove(&mut self.entries.slab, id);
         let entry = &mut self.entries.slab[id];
+        self.tally.runs.observe(clock.now().since(entry.since));
+        entry.since = At::NEVER;
         let meanwhile = std::mem::replace(&mut entry.meanwhile, Meanwhile::Nothing);
         entry.place = Place::Idle;
-        self.in_flight -= 1;
         self.again -= usize::from(meanwhile != Meanwhile::Nothing);
         self.conclude(id, outcome, clock);
+        if outcome.asks_again() {
+            self.raise(id, priority);
+        }
         let entry = &mut self.entries.slab[id];
         match meanwhile {
             Meanwhile::Added => entry.hurry(),
@@ -30,6 +43,9 @@ impl<K: QueueKey> State<K> {
     }
 
     fn conclude(&mut self, id: Id, outcome: Outcome, clock: &impl Clock) {
+        if matches!(outcome, Outcome::Retry { .. } | Outcome::RetryUncounted) {
+            self.tally.retries += 1;
+        }
         if let Outcome::Retry { at_least } = outcome {
             self.fail(id, at_least, clock);
         } else if outcome == Outcome::Terminal {
@@ -49,8 +65,12 @@ impl<K: QueueKey> State<K> {
             }
             Outcome::Retry { .. } => entry.delay = At::START,
             Outcome::RetryUncounted => {
-                let first = self.backoff.delay(1);
-                let step = self.backoff.delay(entry.uncounted.into()).min(self.floor.max(first));
+                let uncounted = entry.uncounted.into();
+                let first = self.first_step.unwrap_or_else(|| self.ask(1));
+                self.first_step = Some(first);
+                let step = if uncounted == 1 { first } else { self.ask(uncounted) };
+                let step = step.min(self.floor.max(first));
+                let entry = &mut self.entries.slab[id];
                 let now = clock.now();
                 entry.gate = now.after(step);
                 entry.floor = now.after(first.min(step));
@@ -80,9 +100,13 @@ impl<K: QueueKey> State<K> {
     pub(super) fn rest(&mut self, id: Id) {
         let entry = &mut self.entries.slab[id];
         entry.delay = At::NEVER;
+        entry.priority = Priority::Low;
         match entry.cause {
             _ if entry.failures == 0 => self.entries.remove(id),
-            Cause::Terminal => entry.place = Place::Terminal,
+            Cause::Terminal => {
+                entry.place = Place::Terminal;
+                self.terminal.push_back(&mut self.entries.slab, id);
+            }
             _ => entry.clear_schedule(),
         }
     }

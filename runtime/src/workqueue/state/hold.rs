@@ -70,7 +70,7 @@ impl<K: QueueKey> State<K> {
         match entry.due() {
             _ if entry.delay == At::NEVER => self.rest(id),
             due if due > now => self.put_off(id, due),
-            _ => self.line_up_due(id),
+            _ => self.line_up_due(id, &now),
         }
     }
 

@@ -1,5 +1,7 @@
 //! How keys move from place to place.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::*;
 
 impl<K: QueueKey> State<K> {
@@ -16,7 +18,7 @@ impl<K: QueueKey> State<K> {
                     self.held -= 1;
                     self.resume(id, now);
                 }
-                _ => self.line_up_due(id),
+                _ => self.line_up_due(id, clock),
             }
         }
         self.serve_retries(now);
@@ -43,11 +45,18 @@ impl<K: QueueKey> State<K> {
         }
     }
 
+    /// Asks the limiter; one that panics gets the floor, as the key must not be lost with it.
+    pub(super) fn ask(&self, failures: u32) -> Duration {
+        catch_unwind(AssertUnwindSafe(|| self.backoff.delay(failures))).unwrap_or(self.floor)
+    }
+
     /// Counts a failure and raises the back-off. Answers when that is over.
     pub(super) fn fail(&mut self, id: Id, at_least: Duration, clock: &impl Clock) -> At {
         let entry = &mut self.entries.slab[id];
         entry.failures = entry.failures.saturating_add(1);
-        let wait = self.backoff.delay(entry.failures).max(at_least);
+        let failures = entry.failures;
+        let wait = self.ask(failures).max(at_least);
+        let entry = &mut self.entries.slab[id];
         let now = clock.now();
         entry.gate = entry.gate.max(now.after(wait));
         entry.floor = now.after(wait.min(self.floor));
@@ -73,7 +82,7 @@ impl<K: QueueKey> State<K> {
             self.put_off(id, due);
         } else {
             self.leave(id);
-            self.line_up_due(id);
+            self.line_up_due(id, clock);
             self.serve_retries(now);
         }
     }
@@ -90,7 +99,8 @@ impl<K: QueueKey> State<K> {
             }
             Place::AwaitsToken => self.awaiting_token.remove(slab, id),
             Place::Ready => self.ready.remove(slab, id),
-            Place::Idle | Place::Terminal | Place::InFlight => {}
+            Place::Terminal => self.terminal.remove(slab, id),
+            Place::Idle | Place::InFlight => {}
         }
     }
 
@@ -100,28 +110,46 @@ impl<K: QueueKey> State<K> {
         self.delayed.schedule(id, due);
     }
 
-    pub(super) fn line_up_due(&mut self, id: Id) {
+    pub(super) fn line_up_due(&mut self, id: Id, clock: &impl Clock) {
         let entry = &mut self.entries.slab[id];
         if entry.cause == Cause::Failure && self.retry_rate.is_some() {
             entry.place = Place::AwaitsToken;
             self.awaiting_token.push_back(&mut self.entries.slab, id);
         } else {
-            self.line_up(id);
+            self.line_up(id, clock);
         }
     }
 
-    pub(super) fn line_up(&mut self, id: Id) {
-        self.entries.slab[id].place = Place::Ready;
-        self.ready.push_back(&mut self.entries.slab, id);
+    pub(super) fn line_up(&mut self, id: Id, clock: &impl Clock) {
+        let Self { entries, ready, tally, .. } = self;
+        let entry = &mut entries.slab[id];
+        entry.place = Place::Ready;
+        // a wait that a hold interrupted goes on, and is counted once
+        if entry.since == At::NEVER {
+            entry.since = clock.now();
+            tally.adds += 1;
+        }
+        ready.push(&mut entries.slab, id);
+    }
+
+    /// Notes the priority that is asked for the next run.
+    #[inline]
+    pub(super) fn raise(&mut self, id: Id, priority: Priority) {
+        let entry = &mut self.entries.slab[id];
+        match entry.place {
+            _ if priority <= entry.priority => {}
+            Place::Ready => self.ready.raise(&mut self.entries.slab, id, priority),
+            _ => entry.priority = priority,
+        }
     }
 
     /// Lines up the retries that there are tokens for, longest due first.
     pub(super) fn serve_retries(&mut self, now: At) {
-        let Some(retry_rate) = &mut self.retry_rate else { return };
-        while !self.awaiting_token.is_empty() && retry_rate.take(now) == Taken::Yes {
+        while !self.awaiting_token.is_empty()
+            && self.retry_rate.as_mut().is_some_and(|rate| rate.take(now) == Taken::Yes)
+        {
             let Some(id) = self.awaiting_token.pop_front(&mut self.entries.slab) else { return };
-            self.entries.slab[id].place = Place::Ready;
-            self.ready.push_back(&mut self.entries.slab, id);
+            self.line_up(id, &now);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the shell and curious callers read of the state.
 
 use super::*;
+use crate::metrics::QueueReport;
 
 impl<K: QueueKey> State<K> {
     /// Tells before when nothing can be handed out: start is now, never is not without a change.
@@ -30,7 +31,7 @@ impl<K: QueueKey> State<K> {
 
     /// Whether all that was accepted before the shutdown is done.
     pub(in crate::workqueue) fn drained(&self) -> bool {
-        self.mode != Mode::Open && self.ready.is_empty() && self.in_flight == 0
+        self.mode != Mode::Open && self.ready.is_empty() && self.flying.is_empty()
     }
 
     pub(in crate::workqueue) fn is_shut_down(&self) -> bool {
@@ -43,6 +44,10 @@ impl<K: QueueKey> State<K> {
 
     pub(in crate::workqueue) fn ready(&self) -> usize {
         self.ready.len()
+    }
+
+    pub(in crate::workqueue) fn ready_at(&self, priority: Priority) -> usize {
+        self.ready.len_of(priority)
     }
 
     pub(in crate::workqueue) fn delayed(&self) -> usize {
@@ -58,11 +63,41 @@ impl<K: QueueKey> State<K> {
     }
 
     pub(in crate::workqueue) fn in_flight(&self) -> usize {
-        self.in_flight
+        self.flying.len()
+    }
+
+    pub(in crate::workqueue) fn terminal(&self) -> usize {
+        self.terminal.len()
+    }
+
+    /// Walks all keys that stand somewhere, in the order in which one wants to see them.
+    pub(in crate::workqueue) fn listed(&self) -> impl Iterator<Item = &Entry<K>> {
+        let slab = &self.entries.slab;
+        let waiting = self.delayed.ids().map(|id| &slab[id]);
+        let (flying, ready) = (self.flying.iter(slab), self.ready.iter(slab));
+        flying
+            .chain(ready)
+            .chain(self.awaiting_token.iter(slab))
+            .chain(waiting)
+            .chain(self.terminal.iter(slab))
     }
 
     pub(in crate::workqueue) fn known(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Tells how all stands, for whoever keeps statistics.
+    pub(in crate::workqueue) fn report(&self, now: At) -> QueueReport {
+        let runs = || self.flying.iter(&self.entries.slab).map(|entry| now.since(entry.since));
+        QueueReport {
+            depth: Priority::ALL.map(|priority| (priority.as_str(), self.ready_at(priority))),
+            adds: self.tally.adds,
+            retries: self.tally.retries,
+            waits: self.tally.waits.clone(),
+            runs: self.tally.runs.clone(),
+            unfinished: runs().fold(Duration::ZERO, Duration::saturating_add),
+            longest: runs().next().unwrap_or_default(),
+        }
     }
 
     #[cfg(test)]

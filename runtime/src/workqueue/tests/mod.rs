@@ -1,14 +1,18 @@
 //! Claims about the queue as its users see it, and properties of its pure parts.
 
+mod bad_input;
 mod basics;
 mod delays;
 mod holds;
 mod memory;
 mod model;
+mod metrics;
 mod outcomes;
+mod priorities;
 mod rates;
 pub(super) mod schedules;
 mod shutdown;
+mod snapshots;
 mod wakes;
 
 use std::time::Duration;
@@ -17,7 +21,7 @@ use futures::FutureExt;
 use proptest::test_runner::{Config, RngSeed};
 use tokio::time::Instant;
 
-use super::{Item, ItemExponentialFailure, QueueKey, WorkQueue, WorkQueueConfig};
+use super::{Item, ItemExponentialFailure, Priority, QueueKey, WorkQueue, WorkQueueConfig};
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)

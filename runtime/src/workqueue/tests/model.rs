@@ -65,7 +65,13 @@ struct Model {
     keys: Vec<(Naive, u32)>,
     /// Retries in a row that counted for nothing, by key.
     uncounted: Vec<u32>,
+    /// What is ready, as it came.
     ready: Vec<u8>,
+    /// The same, as it stands in line: high, normal, low.
+    lines: [Vec<u8>; 3],
+    /// What was asked for the next run, by key.
+    asked: Vec<Priority>,
+    grants: u64,
     awaiting: Vec<u8>,
     order: u64,
     rate: Option<NaiveBucket>,
@@ -105,7 +111,35 @@ impl Model {
         while !self.awaiting.is_empty() && self.retry_rate.as_mut().is_some_and(|rate| rate.take(self.now)) {
             let key = self.awaiting.remove(0);
             self.keys[key as usize].0 = Naive::Ready;
-            self.ready.push(key);
+            self.line_up(key);
+        }
+    }
+
+    fn line_up(&mut self, key: u8) {
+        self.ready.push(key);
+        self.line_of(key).push(key);
+    }
+
+    fn line_of(&mut self, key: u8) -> &mut Vec<u8> {
+        match self.asked[key as usize] {
+            Priority::High => &mut self.lines[0],
+            Priority::Normal => &mut self.lines[1],
+            Priority::Low => &mut self.lines[2],
+        }
+    }
+
+    fn leave_line(&mut self, key: u8) {
+        self.ready.retain(|other| *other != key);
+        self.line_of(key).retain(|other| *other != key);
+    }
+
+    fn raise(&mut self, key: u8, priority: Priority) {
+        if priority > self.asked[key as usize] {
+            self.line_of(key).retain(|other| *other != key);
+            self.asked[key as usize] = priority;
+            if self.keys[key as usize].0 == Naive::Ready {
+                self.line_of(key).push(key);
+            }
         }
     }
 
@@ -118,7 +152,7 @@ impl Model {
             }
             _ => {
                 self.keys[key as usize].0 = Naive::Ready;
-                self.ready.push(key);
+                self.line_up(key);
             }
         }
     }
@@ -143,7 +177,7 @@ impl Model {
             run.held = until;
             return;
         }
-        self.ready.retain(|other| *other != key);
+        self.leave_line(key);
         self.awaiting.retain(|other| *other != key);
         if self.mode != NaiveMode::Open {
             self.keys[key as usize] = (Naive::Rest, 0);
@@ -219,7 +253,8 @@ impl Model {
         }
     }
 
-    fn add(&mut self, key: u8) {
+    fn add(&mut self, key: u8, priority: Priority) {
+        self.raise(key, priority);
         let held = self.says_of_held(key, |then| {
             let (gate, floor) = match *then {
                 Naive::Terminal { floor } => (floor, floor),
@@ -241,7 +276,22 @@ impl Model {
         }
     }
 
-    fn touch(&mut self, key: u8) {
+    fn touch(&mut self, key: u8, priority: Priority) {
+        let counts = match &self.keys[key as usize].0 {
+            Naive::Rest | Naive::Ready => true,
+            Naive::Runs(run) => run.delay.is_none(),
+            Naive::Held { then, .. } => match **then {
+                Naive::Rest => true,
+                Naive::Waits { delay, gate, retry, .. } => {
+                    delay.max(gate) <= self.now && !(retry && self.retry_rate.is_some())
+                }
+                _ => false,
+            },
+            _ => false,
+        };
+        if counts {
+            self.raise(key, priority);
+        }
         self.says_of_held(key, |then| {
             if *then == Naive::Rest {
                 *then = Naive::Waits { delay: 0, gate: 0, floor: 0, retry: false, order: 0 };
@@ -256,7 +306,8 @@ impl Model {
         }
     }
 
-    fn add_after(&mut self, key: u8, delay: u64) {
+    fn add_after(&mut self, key: u8, delay: u64, priority: Priority) {
+        self.raise(key, priority);
         let (at, now) = (self.now + delay, self.now);
         self.says_of_held(key, |then| {
             let (delay, gate, floor, retry) = match *then {
@@ -281,7 +332,8 @@ impl Model {
         }
     }
 
-    fn add_rate_limited(&mut self, key: u8) {
+    fn add_rate_limited(&mut self, key: u8, priority: Priority) {
+        self.raise(key, priority);
         self.keys[key as usize].1 += 1;
         let wait = step_of(self.keys[key as usize].1);
         let (until, floor) = (self.now + wait, self.now + wait.min(FLOOR));
@@ -321,17 +373,23 @@ impl Model {
         }
     }
 
-    fn take(&mut self) -> Option<(u8, u32)> {
+    fn take(&mut self) -> Option<(u8, u32, Priority)> {
         self.promote();
         if self.ready.is_empty() || self.rate.as_mut().is_some_and(|rate| !rate.take(self.now)) {
             return None;
         }
-        let key = self.ready.remove(0);
+        self.grants += 1;
+        let key = match self.grants % 8 {
+            0 => self.ready[0],
+            _ => *self.lines.iter().flatten().next().unwrap(),
+        };
+        self.leave_line(key);
         self.keys[key as usize].0 = Naive::Runs(Run::default());
-        Some((key, self.keys[key as usize].1 + 1))
+        let priority = std::mem::replace(&mut self.asked[key as usize], Priority::Low);
+        Some((key, self.keys[key as usize].1 + 1, priority))
     }
 
-    fn finish(&mut self, key: u8, outcome: Outcome) {
+    fn finish(&mut self, key: u8, outcome: Outcome, priority: Priority) {
         self.promote();
         let Naive::Runs(run) = self.keys[key as usize].0.clone() else { panic!("{key} does not run") };
         let Run { changed, touched, delay: timer, mut gate, mut floor, mut retry, held } = run;
@@ -374,6 +432,9 @@ impl Model {
         } else if touched && no_timer {
             wanted = Some(0);
         }
+        if !no_timer && outcome != Outcome::Terminal {
+            self.raise(key, priority);
+        }
         if held > now && self.mode == NaiveMode::Open {
             let then = match wanted {
                 Some(delay) => Naive::Waits { delay, gate, floor, retry, order: 0 },
@@ -388,9 +449,10 @@ impl Model {
                 self.wait(key, delay, gate, floor, retry);
             }
             _ if outcome == Outcome::Terminal && !changed => {
+                self.asked[key as usize] = Priority::Low;
                 self.keys[key as usize].0 = Naive::Terminal { floor };
             }
-            _ => {}
+            _ => self.asked[key as usize] = Priority::Low,
         }
     }
 
@@ -404,7 +466,7 @@ impl Model {
 
     fn discard(&mut self) {
         self.mode = NaiveMode::Discarding;
-        (self.ready, self.awaiting) = (Vec::new(), Vec::new());
+        (self.ready, self.awaiting, self.lines) = Default::default();
         for key in &mut self.keys {
             if !matches!(key.0, Naive::Runs(_)) {
                 *key = (Naive::Rest, 0);
@@ -429,15 +491,15 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Add(u8),
-    Touch(u8),
-    AddAfter(u8, u64),
-    AddRateLimited(u8),
+    Add(u8, Priority),
+    Touch(u8, Priority),
+    AddAfter(u8, u64, Priority),
+    AddRateLimited(u8, Priority),
     Forget(u8),
     Hold(u8, u64),
     Release(u8),
     Take,
-    Finish(usize, Outcome),
+    Finish(usize, Outcome, Option<Priority>),
     Advance(u64),
     ShutDown,
     Discard,
@@ -456,17 +518,26 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
+fn asked() -> impl Strategy<Value = Priority> {
+    prop_oneof![Just(Priority::Low), Just(Priority::Normal), Just(Priority::High)]
+}
+
+/// What a run asks for its successor, if not to keep its own.
+fn priority() -> impl Strategy<Value = Option<Priority>> {
+    prop::option::weighted(0.3, asked())
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        60 => (0..KEYS).prop_map(Step::Add),
-        20 => (0..KEYS).prop_map(Step::Touch),
-        40 => (0..KEYS, 0..60u64).prop_map(|(key, delay)| Step::AddAfter(key, delay)),
-        10 => (0..KEYS).prop_map(Step::AddRateLimited),
+        60 => (0..KEYS, asked()).prop_map(|(key, at)| Step::Add(key, at)),
+        20 => (0..KEYS, asked()).prop_map(|(key, at)| Step::Touch(key, at)),
+        40 => (0..KEYS, 0..60u64, asked()).prop_map(|(key, delay, at)| Step::AddAfter(key, delay, at)),
+        10 => (0..KEYS, asked()).prop_map(|(key, at)| Step::AddRateLimited(key, at)),
         5 => (0..KEYS).prop_map(Step::Forget),
         15 => (0..KEYS, 0..80u64).prop_map(|(key, at_most)| Step::Hold(key, at_most)),
         10 => (0..KEYS).prop_map(Step::Release),
         100 => Just(Step::Take),
-        80 => (0..4usize, outcome()).prop_map(|(which, outcome)| Step::Finish(which, outcome)),
+        80 => (0..4usize, outcome(), priority()).prop_map(|(which, outcome, at)| Step::Finish(which, outcome, at)),
         40 => (0..30u64).prop_map(Step::Advance),
         1 => Just(Step::ShutDown),
         1 => Just(Step::Discard),
@@ -486,6 +557,9 @@ fn both(limited: bool) -> (State<u8>, Model) {
         keys: vec![(Naive::Rest, 0); KEYS as usize],
         uncounted: vec![0; KEYS as usize],
         ready: Vec::new(),
+        lines: Default::default(),
+        asked: vec![Priority::Low; KEYS as usize],
+        grants: 0,
         awaiting: Vec::new(),
         order: 0,
         rate: bucket(7, 4),
@@ -520,6 +594,9 @@ fn places_agree(state: &State<u8>, model: &Model) -> Result<(), TestCaseError> {
         prop_assert!(entry.is_some() == (*naive != Naive::Rest || *failures > 0), "{} left behind", key);
     }
     prop_assert_eq!(state.ready(), model.ready.len());
+    for (line, priority) in model.lines.iter().zip(Priority::ALL) {
+        prop_assert_eq!(state.ready_at(priority), line.len(), "{:?}", priority);
+    }
     let held = model.keys.iter().filter(|(naive, _)| matches!(naive, Naive::Held { .. })).count();
     prop_assert_eq!(state.held(), held);
     Ok(())
@@ -532,21 +609,21 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
     for step in steps {
         let now = At::START.after(millis(model.now));
         match step {
-            Step::Add(key) => {
-                state.add(key, &now);
-                model.says(key, Model::add);
+            Step::Add(key, at) => {
+                state.add(key, at, &now);
+                model.says(key, |model, key| model.add(key, at));
             }
-            Step::Touch(key) => {
-                state.touch(key, &now);
-                model.says(key, Model::touch);
+            Step::Touch(key, at) => {
+                state.touch(key, at, &now);
+                model.says(key, |model, key| model.touch(key, at));
             }
-            Step::AddAfter(key, delay) => {
-                state.add_after(key, millis(delay), &now);
-                model.says(key, |model, key| model.add_after(key, delay));
+            Step::AddAfter(key, delay, at) => {
+                state.add_after(key, millis(delay), at, &now);
+                model.says(key, |model, key| model.add_after(key, delay, at));
             }
-            Step::AddRateLimited(key) => {
-                state.add_rate_limited(key, &now);
-                model.says(key, Model::add_rate_limited);
+            Step::AddRateLimited(key, at) => {
+                state.add_rate_limited(key, at, &now);
+                model.says(key, |model, key| model.add_rate_limited(key, at));
             }
             Step::Forget(key) => {
                 state.forget(&key);
@@ -565,14 +642,14 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
                     Next::Run(grant) => Some(grant),
                     Next::Wait | Next::Ended => None,
                 };
-                let granted = grant.as_ref().map(|grant| (grant.key, grant.attempt));
+                let granted = grant.as_ref().map(|grant| (grant.key, grant.attempt, grant.priority));
                 prop_assert_eq!(granted, model.take());
                 flying.extend(grant);
             }
-            Step::Finish(which, outcome) if !flying.is_empty() => {
+            Step::Finish(which, outcome, at) if !flying.is_empty() => {
                 let grant = flying.swap_remove(which % flying.len());
-                state.finish(grant.id, outcome, &now);
-                model.finish(grant.key, outcome);
+                state.finish(grant.id, outcome, at.unwrap_or(grant.priority), &now);
+                model.finish(grant.key, outcome, at.unwrap_or(grant.priority));
             }
             Step::Finish(..) => {}
             Step::Advance(by) => model.now += by,
@@ -606,9 +683,15 @@ proptest! {
 // Q20
 #[test]
 fn a_retry_that_awaits_its_token_keeps_its_turn_whatever_timer_is_asked_for() {
-    let fails = || Step::Finish(0, Outcome::Retry { at_least: Duration::ZERO });
-    let four = || (1..=4).map(Step::Add).chain((0..4).map(|_| Step::Take)).chain((0..4).map(|_| fails()));
-    let late = |key| [Step::Advance(30), Step::AddAfter(key, 0), Step::Advance(20), Step::Take];
+    let fails = || Step::Finish(0, Outcome::Retry { at_least: Duration::ZERO }, None);
+    let four = || {
+        (1..=4)
+            .map(|key| Step::Add(key, Priority::Normal))
+            .chain((0..4).map(|_| Step::Take))
+            .chain((0..4).map(|_| fails()))
+    };
+    let late =
+        |key| [Step::Advance(30), Step::AddAfter(key, 0, Priority::Normal), Step::Advance(20), Step::Take];
     for key in 1..=4 {
         play(four().chain(late(key)).collect(), true).unwrap();
     }
