@@ -84,7 +84,9 @@ impl Writer {
     pub(super) fn set_alarm(&self, memory: &mut Memory, now: Instant) {
         if memory.alarm.is_none() {
             memory.alarm = memory.parking.next_tick(now);
-            self.called.notify_one();
+            if memory.alarm.is_some() {
+                self.called.notify_one();
+            }
         }
     }
 
@@ -138,7 +140,8 @@ impl Writer {
             "" => self.read(target, Path::Collection, "limit=1").await.map(Some),
             _ => self.fetch(target).await,
         };
-        match found.inspect_err(|error| tracing::debug!(object = %target, %error, "can't ask after a write")) {
+        match found.inspect_err(|error| tracing::debug!(object = %target, %error, "can't ask after a write"))
+        {
             Ok(None) => Some(Goal::Absent),
             Ok(Some(found)) => {
                 let version = found["metadata"]["resourceVersion"].as_str()?.parse::<Version>();
