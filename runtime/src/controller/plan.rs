@@ -187,7 +187,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let waits = Arc::new(waits(awaited, &places));
     let shut = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
     let intake = Arc::new(Intake::new(queue, shut));
-    let (hub, connections) = connect(around.client, &name, &kind, &intake, settings.wait_for_own, opened.feeds);
+    let (hub, connections) =
+        connect(around.client, &name, &kind, &intake, settings.wait_for_own, opened.feeds);
     let seed = around.seed.unwrap_or_else(rand::random);
     let engine = Arc::new(Engine {
         metrics,
@@ -240,7 +241,8 @@ fn open_all<K: Watched, R>(
     let Controller { question, selection, predicate, feeds, .. } = controller;
     // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
     let mut sources = Vec::new();
-    let mut opened = Opened { feeds: Vec::new(), awaited: Vec::new(), objects: Objects { caches: Vec::new() } };
+    let mut opened =
+        Opened { feeds: Vec::new(), awaited: Vec::new(), objects: Objects { caches: Vec::new() } };
     for place in places {
         let source = source_of(&mut sources, (Asked::of::<K>(question, selection), place.clone()));
         let namespace = place.as_deref();
@@ -325,7 +327,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             return Why::BlockedOnSync(lagging);
         }
         match self.intake.queue.state_of(key) {
-            KeyState::Queued => Why::Queued,
+            KeyState::Queued { .. } => Why::Queued,
             KeyState::Delayed { until } => Why::WaitsUntil(until),
             KeyState::BackingOff { until, failures } => Why::BackingOff { until, failures },
             KeyState::AwaitsRetryToken { failures } => Why::AwaitsRetryToken { failures },
