@@ -164,7 +164,7 @@ impl State {
 
     fn watch_failed(&mut self, now: Instant, error: &ListWatchError) {
         match Fault::of(error) {
-            Fault::Idle => self.wait = Duration::ZERO,
+            Fault::Idle | Fault::Suspended => self.wait = Duration::ZERO,
             Fault::Overloaded | Fault::Unauthorized | Fault::CutShort => self.reopen(error),
             Fault::Unreachable => self.reopen(error),
             Fault::Internal if !self.internal_errors_last(now) => self.reopen(error),

@@ -233,3 +233,17 @@ async fn a_watch_found_dead_is_opened_again_at_once_without_a_list() {
     assert_eq!(rig.times()[2], 120.0);
     assert!(!rig.told().iter().any(|told| told.starts_with("failed")));
 }
+
+// R20
+#[tokio::test(start_paused = true)]
+async fn the_version_advances_past_what_could_not_be_read_once_the_store_has_it() {
+    let told = Act::Tell(vec![
+        WatchEvent::Added(item("b", "6")),
+        WatchEvent::Modified(unreadable("a", "7")),
+        WatchEvent::Error(Box::new(Status::failure("", "").with_code(503))),
+    ]);
+    let rig = Plan::paged().lists([page("a@1", "5")]).watches([opens([told])]).run_for(30).await;
+    assert_eq!(rig.told()[1], "+n/b@6 +n/a@7");
+    assert!(rig.told()[2].starts_with("failed"), "the store has all that came before the failure");
+    assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "latest", "watch rv=7"]);
+}
