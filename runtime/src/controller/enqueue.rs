@@ -227,9 +227,7 @@ impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
                 hub.writer.gone(self.source, &deleted.key());
                 let keys = match deleted.last_state() {
                     Some(last) => self.relation.of(hub, last),
-                    None => {
-                        self.relation.of_owners(hub, deleted.key().namespace(), deleted.owners())
-                    }
+                    None => self.relation.of_owners(hub, deleted.key().namespace(), deleted.owners()),
                 };
                 self.wake(*via, None, why, keys);
             }

@@ -2,11 +2,7 @@
 
 use std::{any::Any, error::Error};
 
-use super::{
-    Reconciler, Reason, Terminal,
-    action::one_line,
-    intake::Intake,
-};
+use super::{Reason, Reconciler, Terminal, action::one_line, intake::Intake};
 use crate::{
     informer::Watched,
     object::ObjectKey,
