@@ -327,7 +327,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             return Why::BlockedOnSync(lagging);
         }
         match self.intake.queue.state_of(key) {
-            KeyState::Queued => Why::Queued,
+            KeyState::Queued { .. } => Why::Queued,
             KeyState::Delayed { until } => Why::WaitsUntil(until),
             KeyState::BackingOff { until, failures } => Why::BackingOff { until, failures },
             KeyState::AwaitsRetryToken { failures } => Why::AwaitsRetryToken { failures },
