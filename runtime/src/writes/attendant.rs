@@ -1,6 +1,6 @@
 //! Who attends to parked keys: gives up what is overdue, and asks after writes whose reply was lost.
 
-use std::{convert::Infallible, sync::atomic::Ordering, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -114,7 +114,7 @@ impl Writer {
             tracing::debug!(controller, %key, %object, "runs again although its cache shows no change yet");
             return;
         }
-        self.overdue.fetch_add(1, Ordering::Relaxed);
+        self.overdue.inc();
         tracing::warn!(controller, %key, %object, ?waited, "the cache did not show an own write in time");
     }
 

@@ -3,11 +3,12 @@
 use std::{
     collections::{BTreeMap, HashSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use http::{Method, StatusCode};
+use prometheus_client::metrics::counter::Counter;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{sync::Notify, time::Instant};
@@ -109,7 +110,8 @@ pub(crate) struct Writer {
     memory: Mutex<Memory>,
     /// The attendant has something new to do.
     pub(super) called: Notify,
-    pub(super) overdue: AtomicU64,
+    /// Waits that ended at their deadline.
+    pub(super) overdue: Counter,
 }
 
 impl fmt::Debug for Writer {
@@ -125,6 +127,7 @@ impl Writer {
         caches: Vec<CacheView>,
         keys: impl Keys,
         wait: WaitForOwn,
+        overdue: Counter,
     ) -> Arc<Self> {
         Arc::new(Self {
             client,
@@ -135,7 +138,7 @@ impl Writer {
             digests: Digests::default(),
             memory: Mutex::default(),
             called: Notify::new(),
-            overdue: AtomicU64::new(0),
+            overdue,
         })
     }
 
