@@ -14,6 +14,8 @@ mod status;
 mod raw;
 mod decode;
 mod list_body;
+mod crew;
+mod list_items;
 mod frames;
 mod client;
 

@@ -12,10 +12,10 @@ use tokio::time::timeout;
 
 use super::{
     ListPage, ListWatchError, ListerWatcher, WatchStream,
-    decode::{Decoder, Representation},
-    frames::Frames,
+    decode::{Decoder, LARGEST_OBJECT, Representation},
     lean::ManagedFields,
     list_body::ListBody,
+    list_items::ListItems,
     options::ListOptions,
     raw::ItemForm,
 };
@@ -44,9 +44,6 @@ pub struct ClientListWatch<K> {
     largest_object: usize,
     object: PhantomData<fn() -> K>,
 }
-
-/// Most bytes of one object, unless another bound is set; etcd itself holds 1.5 MiB by default.
-const LARGEST_OBJECT: usize = 32 << 20;
 
 type OptionsHook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 
@@ -186,7 +183,8 @@ impl<K: Object> ClientListWatch<K> {
     }
 
     fn decoder(&self) -> Decoder {
-        Decoder::new(&self.kind, self.representation, self.managed_fields).with_form(self.item_form)
+        let decoder = Decoder::new(&self.kind, self.representation, self.managed_fields);
+        decoder.with_form(self.item_form).with_largest(self.largest_object)
     }
 
     /// Sends a request and waits for the headers of an answer that is a success.
@@ -209,11 +207,12 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
         let options = self.completed(options);
         let request = request::list(&self.path(), &options, request::accept_list(self.representation))?;
         let mut chunks = response::Chunks::new(self.open(request).await?);
-        let (mut body, decoder, mut items) = (ListBody::new(self.largest_object), self.decoder(), Vec::new());
+        let (mut body, mut items) = (ListBody::new(self.largest_object), ListItems::new(self.decoder()));
         while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
-            body.feed(&chunk, |object| items.push(decoder.list_item(object)))?;
+            body.feed(&chunk, |object| items.push(object))?;
+            items.settle().await;
         }
-        let head = body.finish()?;
+        let (head, items) = (body.finish()?, items.finish().await);
         Ok(ListPage { items, resource_version: head.resource_version, continue_token: head.continue_token })
     }
 
@@ -221,8 +220,7 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
         let options = self.completed(options);
         let request = request::watch(&self.path(), &options, request::accept_watch(self.representation))?;
         let body = self.open(request).await?;
-        let frames = Frames::new(self.decoder(), self.largest_object);
-        Ok(response::events(body, frames, options.timeout, self.deadlines))
+        Ok(response::events(body, self.decoder(), options.timeout, self.deadlines))
     }
 
     async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {
