@@ -15,9 +15,6 @@ use super::{
 };
 use crate::object::{Kind, Object, ObjectKey};
 
-/// Most bytes of one object, or of one event, unless another bound is set; etcd itself holds 1.5 MiB by default.
-pub(super) const LARGEST_OBJECT: usize = 32 << 20;
-
 /// Longest path inside an object that an error repeats.
 const LONGEST_PATH: usize = 200;
 
@@ -41,8 +38,6 @@ pub(super) struct Decoder {
     representation: Representation,
     managed_fields: ManagedFields,
     form: ItemForm,
-    /// Most bytes of an object or event.
-    largest: usize,
 }
 
 /// What came of decoding an object.
@@ -62,20 +57,11 @@ impl Decoder {
             representation,
             managed_fields,
             form: ItemForm::Typed,
-            largest: LARGEST_OBJECT,
         }
     }
 
     pub(super) fn with_form(self, form: ItemForm) -> Self {
         Self { form, ..self }
-    }
-
-    pub(super) fn with_largest(self, largest: usize) -> Self {
-        Self { largest, ..self }
-    }
-
-    pub(super) fn largest(&self) -> usize {
-        self.largest
     }
 
     /// Decodes an object whose kind is known from where it stood; what is wrong with it is told in the item.

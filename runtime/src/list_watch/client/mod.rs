@@ -12,7 +12,8 @@ use tokio::time::timeout;
 
 use super::{
     ListPage, ListWatchError, ListerWatcher, WatchStream,
-    decode::{Decoder, LARGEST_OBJECT, Representation},
+    decode::{Decoder, Representation},
+    frames::Frames,
     lean::ManagedFields,
     list_body::ListBody,
     list_items::ListItems,
@@ -44,6 +45,9 @@ pub struct ClientListWatch<K> {
     largest_object: usize,
     object: PhantomData<fn() -> K>,
 }
+
+/// Most bytes of one object, unless another bound is set; etcd itself holds 1.5 MiB by default.
+const LARGEST_OBJECT: usize = 32 << 20;
 
 type OptionsHook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 
@@ -183,8 +187,7 @@ impl<K: Object> ClientListWatch<K> {
     }
 
     fn decoder(&self) -> Decoder {
-        let decoder = Decoder::new(&self.kind, self.representation, self.managed_fields);
-        decoder.with_form(self.item_form).with_largest(self.largest_object)
+        Decoder::new(&self.kind, self.representation, self.managed_fields).with_form(self.item_form)
     }
 
     /// Sends a request and waits for the headers of an answer that is a success.
@@ -220,7 +223,8 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
         let options = self.completed(options);
         let request = request::watch(&self.path(), &options, request::accept_watch(self.representation))?;
         let body = self.open(request).await?;
-        Ok(response::events(body, self.decoder(), options.timeout, self.deadlines))
+        let frames = Frames::new(self.decoder(), self.largest_object);
+        Ok(response::events(body, frames, options.timeout, self.deadlines))
     }
 
     async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {

@@ -17,7 +17,6 @@ use crate::{
     list_watch::{
         ListWatchError, WatchStream,
         crew::{Crew, WORTH_A_TASK},
-        decode::Decoder,
         frames::{Event, Frames},
         status::status_of_answer,
     },
@@ -95,7 +94,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// Reads a watch as events; the stream ends with the body, or with an error.
 pub(super) fn events<K: Object>(
     body: Body,
-    decoder: Decoder,
+    frames: Frames,
     lifetime: Option<Duration>,
     deadlines: Deadlines,
 ) -> WatchStream<K> {
@@ -106,7 +105,7 @@ pub(super) fn events<K: Object>(
     });
     let watch = Watch {
         source: Source { chunks: Chunks::new(body), expires, deadlines },
-        frames: Frames::new(decoder),
+        frames,
         crew: Crew::gather(),
         events: VecDeque::new(),
         last: None,
@@ -207,16 +206,15 @@ impl<K: Object> Watch<K> {
 
     fn decode(&mut self, chunk: &[u8]) {
         let Some(crew) = &mut self.crew else { return self.frames.feed(chunk, &mut self.events) };
-        let (mut block, mut end) = (Vec::new(), None);
-        self.frames.gather(chunk, &mut block);
-        while block.len() < WORTH_A_TASK && end.is_none() && self.frames.overflow().is_none() {
+        let mut block = Vec::new();
+        let mut end = self.frames.gather(chunk, &mut block).err().map(Some);
+        while block.len() < WORTH_A_TASK && end.is_none() {
             match self.source.at_once() {
                 None => break,
-                Some(Ok(Some(chunk))) => self.frames.gather(&chunk, &mut block),
+                Some(Ok(Some(chunk))) => end = self.frames.gather(&chunk, &mut block).err().map(Some),
                 Some(ended) => end = Some(ended.err()),
             }
         }
-        let end = end.or_else(|| self.frames.overflow().map(Some));
         let decoder = self.frames.decoder();
         if crew.is_idle() && block.len() < WORTH_A_TASK {
             decoder.lines(&block, &mut self.events);

@@ -16,6 +16,10 @@ async fn a_server_restored_to_an_older_state_is_noticed_at_the_next_connection()
             opens([wait(30.0), Act::Fail(answer(502, ""))]),
             opens([wait(30.0), Act::Fail(answer(503, ""))]),
             opens([wait(30.0), Act::Close]),
+            // Through any wait the server may go and come back.
+            opens([wait(30.0), events("~6"), Act::Fail(answer(500, ""))]),
+            opens([wait(30.0), events("~6"), Act::Fail(ListWatchError::CutShort)]),
+            Answer::Refuses(answer(429, "")),
             Answer::Refuses(refused()),
         ]
     };

@@ -66,6 +66,22 @@ impl<K: QueueKey> State<K> {
         self.flying.len()
     }
 
+    pub(in crate::workqueue) fn terminal(&self) -> usize {
+        self.terminal.len()
+    }
+
+    /// Walks all keys that stand somewhere, in the order in which one wants to see them.
+    pub(in crate::workqueue) fn listed(&self) -> impl Iterator<Item = &Entry<K>> {
+        let slab = &self.entries.slab;
+        let waiting = self.delayed.ids().map(|id| &slab[id]);
+        let (flying, ready) = (self.flying.iter(slab), self.ready.iter(slab));
+        flying
+            .chain(ready)
+            .chain(self.awaiting_token.iter(slab))
+            .chain(waiting)
+            .chain(self.terminal.iter(slab))
+    }
+
     pub(in crate::workqueue) fn known(&self) -> usize {
         self.entries.len()
     }
