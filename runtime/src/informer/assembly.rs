@@ -40,7 +40,7 @@ type Source<K> = Box<dyn FnOnce(ReflectorConfig) -> Feed<K> + Send>;
 pub struct Assembly<W: Watched> {
     kind: Kind,
     sources: Vec<(Extent, Source<W::Object>)>,
-    config: Option<ReflectorConfig>,
+    config: ReflectorConfig,
     transform: Option<Transform<W::Object>>,
     indexes: Vec<IndexDefinition<W::Object>>,
     on_error: Vec<WatchErrorHandler>,
@@ -72,7 +72,7 @@ impl<W: Watched> Assembly<W> {
         Self {
             kind: W::kind(question),
             sources: Vec::new(),
-            config: None,
+            config: ReflectorConfig::default(),
             transform: None,
             indexes: Vec::new(),
             on_error: Vec::new(),
@@ -89,11 +89,11 @@ impl<W: Watched> Assembly<W> {
         self.extent(Extent::Namespace(namespace.into()), source)
     }
 
-    /// Says how the sources are listed and watched; by default as any server is, under the kind's name.
+    /// Says how the sources are listed and watched; by default as any server is.
     ///
     /// A source that can't stream its first list wants [`FirstList::Paged`](crate::reflector::FirstList).
     pub fn config(mut self, config: ReflectorConfig) -> Self {
-        self.config = Some(config);
+        self.config = config;
         self
     }
 
@@ -124,8 +124,7 @@ impl<W: Watched> Assembly<W> {
     /// There is no source, two sources fill one part of the cache, or two indexes bear one name.
     pub fn build(self) -> Result<SharedInformer<W>, AssemblyError> {
         self.check()?;
-        let named = || ReflectorConfig { name: self.kind.to_string().into(), ..ReflectorConfig::default() };
-        let config = self.config.unwrap_or_else(named);
+        let config = self.config.named(|| self.kind.to_string());
         let informer = SharedInformer::of_parts(Parts {
             metrics: config.metrics.clone(),
             kind: self.kind,
