@@ -8,8 +8,9 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::{
-    informer::{Change, Deleted, Observer, Progress, Via},
+    informer::{Change, Gone, Observer, Progress, Via},
     object::{Kind, Object, ObjectKey, Scope, Version},
+    store::Held,
     workqueue::WorkQueue,
     writes::{
         Writer,
@@ -58,9 +59,8 @@ impl Hub {
         Some(ObjectKey::new(namespace, &owner.name))
     }
 
-    fn owner_of(&self, object: &impl Object) -> Option<ObjectKey> {
-        let meta = object.meta();
-        self.owner(meta.namespace.as_deref(), meta.owner_references.as_deref().unwrap_or_default())
+    fn owner_of(&self, object: &Held<impl Object>) -> Option<ObjectKey> {
+        self.owner(object.key().namespace(), &object.owners())
     }
 }
 
@@ -70,7 +70,7 @@ const GRAVES_PER_KEY: usize = 4;
 /// A deletion that the reconciler has yet to hear of.
 #[derive(Debug)]
 pub(crate) struct Grave<K> {
-    pub(crate) last: Deleted<K>,
+    pub(crate) last: Gone<K>,
     /// How often the reconciler failed on it.
     pub(crate) failures: u32,
 }
@@ -88,7 +88,7 @@ impl<K> Default for Graves<K> {
 }
 
 impl<K> Graves<K> {
-    fn dig(&self, key: &ObjectKey, last: Deleted<K>) {
+    fn dig(&self, key: &ObjectKey, last: Gone<K>) {
         let mut graves = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = graves.entry(key.clone()).or_default();
         if waiting.len() >= GRAVES_PER_KEY {
@@ -135,13 +135,12 @@ impl<K: Object> Observer<K> for Itself<K> {
         let hub = &self.hub;
         match change {
             Change::Added { object, via, .. } | Change::Updated { new: object, via, .. } => {
-                hub.changed(self.source, *via, Version::of_meta(object.meta()), ObjectKey::of(&**object));
+                hub.changed(self.source, *via, object.version(), object.key().clone());
             }
-            Change::Unchanged { object } => hub.queue.touch(ObjectKey::of(&**object)),
-            Change::Deleted { deleted, .. } => {
-                let key = deleted.key();
-                self.graves.dig(&key, deleted.clone());
-                hub.gone(key);
+            Change::Unchanged { object } => hub.queue.touch(object.key().clone()),
+            Change::Deleted { gone, .. } => {
+                self.graves.dig(gone.key(), gone.clone());
+                hub.gone(gone.key().clone());
             }
             // Reported by the informer, and not reconciled: there is nothing to run.
             Change::Unreadable { .. } => {}
@@ -165,14 +164,13 @@ impl<C: Object> Observer<C> for Owned {
         let hub = &self.hub;
         match change {
             Change::Added { object, via, .. } => {
-                let version = Version::of_meta(object.meta());
-                if let Some(owner) = hub.owner_of(&**object) {
-                    hub.changed(self.source, *via, version, owner);
+                if let Some(owner) = hub.owner_of(object) {
+                    hub.changed(self.source, *via, object.version(), owner);
                 }
             }
             Change::Updated { old, new, via } => {
-                let version = Version::of_meta(new.meta());
-                let (before, after) = (hub.owner_of(&**old), hub.owner_of(&**new));
+                let version = new.version();
+                let (before, after) = (hub.owner_of(old), hub.owner_of(new));
                 if before != after
                     && let Some(owner) = before
                 {
@@ -183,12 +181,12 @@ impl<C: Object> Observer<C> for Owned {
                 }
             }
             Change::Unchanged { object } => {
-                if let Some(owner) = hub.owner_of(&**object) {
+                if let Some(owner) = hub.owner_of(object) {
                     hub.queue.touch(owner);
                 }
             }
-            Change::Deleted { deleted, .. } => {
-                if let Some(owner) = hub.owner(deleted.key().namespace(), deleted.owners()) {
+            Change::Deleted { gone, .. } => {
+                if let Some(owner) = hub.owner(gone.key().namespace(), &gone.owners()) {
                     hub.gone(owner);
                 }
             }
@@ -197,7 +195,7 @@ impl<C: Object> Observer<C> for Owned {
                 let namespace = identity.key.as_ref().and_then(ObjectKey::namespace);
                 let now = hub.owner(namespace, &identity.owners);
                 let before =
-                    kept.as_ref().and_then(|kept| hub.owner_of(&**kept)).filter(|b| Some(b) != now.as_ref());
+                    kept.as_ref().and_then(|kept| hub.owner_of(kept)).filter(|b| Some(b) != now.as_ref());
                 now.into_iter().chain(before).for_each(|owner| hub.gone(owner));
             }
         }
@@ -220,7 +218,7 @@ mod tests {
         let (graves, key) = (Graves::<ConfigMap>::default(), ObjectKey::new("shop", "a"));
         let dig = |at: usize| {
             let (key, uid) = (key.clone(), Some(at.to_string()));
-            graves.dig(&key.clone(), Deleted::Undecoded { key, uid, owners: Vec::new() });
+            graves.dig(&key.clone(), Gone::Undecoded { key, uid, owners: Vec::new() });
         };
         (0..4).for_each(dig);
         for at in 4..20 {

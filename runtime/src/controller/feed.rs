@@ -11,7 +11,7 @@ use futures::{FutureExt, future::BoxFuture};
 use crate::{
     informer::{Observer, SharedInformer, SharedInformerFactory, Watched},
     object::{Kind, ObjectKey, Scope},
-    store::{Lister, Lookup},
+    store::Lister,
     writes::{CacheView, Cached, CachedMeta, own_writes::SourceId},
 };
 
@@ -78,10 +78,14 @@ pub(crate) fn cache_view<W: Watched>(
 }
 
 fn look_up<W: Watched>(informer: &SharedInformer<W>, lister: &Lister<W::Object>, key: &ObjectKey) -> Cached {
-    match lister.lookup(key) {
-        Lookup::Found(object) => Cached::Present(CachedMeta::of(kube::Resource::meta(&*object))),
-        Lookup::Absent if SharedInformer::has_synced(informer) => Cached::Absent,
-        _ => Cached::Unknown,
+    match lister.current(key) {
+        Ok(Some(object)) => Cached::Present(CachedMeta {
+            uid: object.uid().unwrap_or_default().to_owned(),
+            resource_version: object.resource_version().unwrap_or_default().to_owned(),
+            owners: object.owners().into_owned(),
+        }),
+        Ok(None) if SharedInformer::has_synced(informer) => Cached::Absent,
+        Ok(None) | Err(_) => Cached::Unknown,
     }
 }
 

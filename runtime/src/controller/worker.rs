@@ -175,7 +175,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     /// Tells the reconciler of a deletion; one that keeps failing is given up, so that it holds up nothing.
     async fn bury(&self, key: &ObjectKey, attempt: u32, mut grave: Grave<K::Object>) -> Result<(), Failure> {
         let cx = self.context(key, attempt, None);
-        let told = self.contain(|| self.reconciler.deleted(grave.last.clone(), &cx)).await;
+        let told = self.contain(|| self.reconciler.deleted(grave.last.deleted(), &cx)).await;
         let Err(failure) = told else { return Ok(()) };
         grave.failures += 1;
         if failure.way == Way::Terminal || grave.failures >= FAILURES_PER_DELETION {

@@ -5,7 +5,7 @@ use std::{fmt, panic, sync::Arc};
 use kube::core::ObjectMeta;
 
 use crate::{
-    list_watch::{Identity, Item, RawObject, Unreadable},
+    list_watch::{Identity, Item, ItemForm, RawObject, Unreadable},
     object::{Object, ObjectKey},
 };
 
@@ -43,6 +43,7 @@ impl<K: Object> Transform<K> {
 
     /// Changes what an item holds; an unreadable one passes through.
     pub fn apply(&self, item: Item<K>) -> Item<K> {
+        let form = form_of(&item);
         let mut object = match decoded(item) {
             Ok(object) => object,
             Err(unreadable) => return Item::Unreadable(*unreadable),
@@ -54,9 +55,26 @@ impl<K: Object> Transform<K> {
             .unwrap_or_else(|_| Err("it panicked".to_owned()));
         let kept = identity.key == ObjectKey::of_meta(object.meta()) && identity.uid == object.meta().uid;
         match outcome {
-            Ok(()) if kept => Item::Object(object),
+            Ok(()) if kept => formed(object, form),
             Ok(()) => unreadable(identity, "the transform changed the object's identity".to_owned()),
             Err(error) => unreadable(identity, format!("the transform failed: {error}")),
+        }
+    }
+}
+
+fn form_of<K>(item: &Item<K>) -> ItemForm {
+    match item {
+        Item::Raw(_) => ItemForm::Bytes,
+        Item::Object(_) | Item::Unreadable(_) => ItemForm::Typed,
+    }
+}
+
+/// Lets an object travel on in the form in which it came.
+fn formed<K: Object>(object: Arc<K>, form: ItemForm) -> Item<K> {
+    match form {
+        ItemForm::Typed => Item::Object(object),
+        ItemForm::Bytes => {
+            RawObject::of(&*object).map_or_else(|unreadable| Item::Unreadable(*unreadable), Item::Raw)
         }
     }
 }
@@ -71,14 +89,7 @@ pub(crate) fn decoded<K: Object>(item: Item<K>) -> Result<Arc<K>, Box<Unreadable
     match item {
         Item::Object(object) if ObjectKey::of_meta(object.meta()).is_some() => Ok(object),
         Item::Object(object) => refused(identity_of(object.meta()), "the object has no name".to_owned()),
-        Item::Raw(RawObject { identity, json }) => match serde_json::from_slice(&json) {
-            Ok(object) => Ok(Arc::new(object)),
-            // The error's own text may quote values of the object.
-            Err(error) => refused(
-                identity,
-                format!("not as the type expects, at byte {} of line {}", error.column(), error.line()),
-            ),
-        },
+        Item::Raw(raw) => raw.decode().map(Arc::new),
         Item::Unreadable(unreadable) => Err(Box::new(unreadable)),
     }
 }
