@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::*;
 use crate::{
-    list_watch::{RawObject, Unreadable},
+    list_watch::{Identity, RawObject, Unreadable},
     reflector::{ReflectorStore, StoreChange},
 };
 

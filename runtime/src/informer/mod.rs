@@ -26,8 +26,6 @@ mod builder;
 mod factory;
 
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;
 
 pub use builder::{InformerBuilder, NameTaken};

@@ -224,7 +224,8 @@ mod tests {
         for text in ["{}", " { } ", r#"{"a":1}"#, r#"{"a":{"b":1} , "c":[] }"#] {
             assert!(ends_well(text), "{text}");
         }
-        for text in ["", "[]", "{", r#"{"a":1"#, r#"{"a":1,}"#, r#"{"a":1 "b":2}"#, r#"{"a":1}}"#, r#"{"a"}"#] {
+        for text in ["", "[]", "{", r#"{"a":1"#, r#"{"a":1,}"#, r#"{"a":1 "b":2}"#, r#"{"a":1}}"#, r#"{"a"}"#]
+        {
             assert!(!ends_well(text), "{text}");
         }
     }

@@ -109,8 +109,7 @@ impl LeanBytes {
         if !members.ended_well() {
             return Self { bytes: object.to_vec(), api_version: said_api_version, kind: said_kind };
         }
-        for (value, key, name) in
-            [(api_version, "apiVersion", names.api_version), (kind, "kind", names.kind)]
+        for (value, key, name) in [(api_version, "apiVersion", names.api_version), (kind, "kind", names.kind)]
         {
             if value.is_none() {
                 push_key(&mut lean, 0, key.as_bytes());

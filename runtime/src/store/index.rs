@@ -208,7 +208,9 @@ impl<K: Object> IndexDefinition<K> {
         let values = || match (&self.source, held.text()) {
             (Source::Part(_, values), Some(text)) => values(text),
             (Source::Object(values) | Source::Part(values, _), _) => of_whole(&**values),
-            (Source::Label(key), _) => Ok(held.label(key).map(|value| (&*value).into()).into_iter().collect()),
+            (Source::Label(key), _) => {
+                Ok(held.label(key).map(|value| (&*value).into()).into_iter().collect())
+            }
         };
         panic::catch_unwind(panic::AssertUnwindSafe(values))
             .unwrap_or_else(|_| Err("the index function panicked".to_owned()))

@@ -161,8 +161,9 @@ impl<K: Object> WriteBatch<K> {
     pub(crate) fn hold(&self, item: Item<K>) -> Result<Held<K>, Box<Unreadable>> {
         match item {
             Item::Raw(raw) => Ok(self.hold_raw(raw)),
-            item => decoded(item)
-                .map(|object| Held::typed(self.next.interned(ObjectKey::of(&*object)), object)),
+            item => {
+                decoded(item).map(|object| Held::typed(self.next.interned(ObjectKey::of(&*object)), object))
+            }
         }
     }
 

@@ -48,11 +48,7 @@ struct Shard<K> {
 impl<K> Living<K> {
     pub(super) fn new() -> Self {
         let shard = || {
-            Mutex::new(Shard {
-                alive: HashMap::default(),
-                recent: VecDeque::new(),
-                until_sweep: LEAST_SWEEP,
-            })
+            Mutex::new(Shard { alive: HashMap::default(), recent: VecDeque::new(), until_sweep: LEAST_SWEEP })
         };
         Self {
             next: AtomicU64::new(0),

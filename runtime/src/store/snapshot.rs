@@ -138,7 +138,6 @@ impl<K: Object> Snapshot<K> {
         self.namespaces.iter().any(|(_, bucket)| bucket.is_empty())
             || self.indexes.iter().any(|index| index.buckets.iter().any(|(_, bucket)| bucket.is_empty()))
     }
-
 }
 
 impl<K> Snapshot<K> {

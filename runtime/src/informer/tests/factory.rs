@@ -19,11 +19,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Client, client::Body};
 use tokio::runtime::Handle;
 
+use super::testing::{Log, item, key, settle, show};
 use crate::{
-    informer::{
-        Dynamic, FailureCause, Metadata, SharedInformer, SharedInformerFactory, SyncPhase, Watched,
-        testing::{Log, item, key, settle, show},
-    },
+    informer::{Dynamic, FailureCause, Metadata, SharedInformer, SharedInformerFactory, SyncPhase, Watched},
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     object::{Kind, Scope},
     reflector::{FirstList, ReflectorConfig},
@@ -171,6 +169,7 @@ async fn questions_that_differ_in_anything_are_not_shared() {
         ask().any_version().build(),
         ask().page_size(10).build(),
         ask().keep_managed_fields().build(),
+        ask().compact().build(),
         ask().transform(|_| ()).build(),
         ask().transform(|_| ()).build(),
         ask().named_transform("nothing", unchanged).unwrap().build(),
@@ -185,7 +184,7 @@ async fn questions_that_differ_in_anything_are_not_shared() {
     let again = ask().namespace("b").namespace("a").namespace("b").build();
     assert_eq!(of(&again), of(&built[3]));
     let named = ask().named_transform("nothing", unchanged).unwrap().build();
-    assert_eq!(of(&named), of(&built[11]));
+    assert_eq!(of(&named), of(&built[12]));
     let refused = ask().named_transform("nothing", |_: &mut ConfigMap| ()).unwrap_err();
     assert!(refused.to_string().contains("nothing"));
 

@@ -1,0 +1,19 @@
+//! The suite on informers that keep bytes.
+
+#[path = "../testing.rs"]
+mod testing;
+
+#[path = "backlog.rs"]
+mod backlog;
+#[path = "changes.rs"]
+mod changes;
+#[path = "hammer.rs"]
+mod hammer;
+#[path = "handlers.rs"]
+mod handlers;
+#[path = "unreadable.rs"]
+mod unreadable;
+
+use crate::list_watch::ItemForm;
+
+const FORM: ItemForm = ItemForm::Bytes;
