@@ -3,6 +3,7 @@
 //! | Request | Does |
 //! |---|---|
 //! | `POST /compact` | forgets all history; `?resourceVersion=N` or `?revision=N`: up to N |
+//! | `POST /restart` | breaks every connection; `?mode=keep`, `forget-history`, `empty`, or `at&resourceVersion=N` |
 //! | `POST /faults` | arms the rule in the body, or each of a list of rules ([`RuleScript`]) |
 //! | `GET /faults` | says what has fired, a line a firing |
 //! | `DELETE /faults` | disarms all rules and lets go on what they hold |
@@ -24,10 +25,12 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::core::Restart;
 use crate::faults::{RequestRecord, RuleScript};
 use crate::http::{StartError, bind};
 use crate::route::Query;
 use crate::service::Front;
+use crate::store::Forgotten;
 
 /// The longest body taken, in bytes.
 const BODY_LIMIT: usize = 1 << 20;
@@ -93,6 +96,7 @@ async fn answer(front: &Front, request: Request<Incoming>) -> Result<Response<Fu
     let query = Query::of(&parts.uri);
     let done = match (&parts.method, parts.uri.path()) {
         (&Method::POST, "/compact") => compact(front, &query),
+        (&Method::POST, "/restart") => restart(front, &query),
         (&Method::POST, "/faults") => arm(front, &body),
         (&Method::GET, "/faults") => {
             Ok(json!({ "fired": front.faults().log().iter().map(ToString::to_string).collect::<Vec<_>>() }))
@@ -106,11 +110,11 @@ async fn answer(front: &Front, request: Request<Incoming>) -> Result<Response<Fu
             front.requests().clear();
             Ok(json!({}))
         }
-        (_, "/compact" | "/faults" | "/requests") => {
+        (_, "/compact" | "/restart" | "/faults" | "/requests") => {
             return Ok(reply(StatusCode::METHOD_NOT_ALLOWED, &json!({ "error": "not with this method" })));
         }
         _ => {
-            let error = "only /compact, /faults and /requests are here";
+            let error = "only /compact, /restart, /faults and /requests are here";
             return Ok(reply(StatusCode::NOT_FOUND, &json!({ "error": error })));
         }
     };
@@ -124,10 +128,27 @@ fn compact(front: &Front, query: &Query) -> Result<Value, String> {
     let core = front.core();
     let version = match query.get("resourceVersion").or_else(|| query.get("revision")) {
         None => core.resource_version(),
-        Some(text) => text.parse().map_err(|_| format!("resourceVersion {text:?} is not a number"))?,
+        Some(text) => number(text)?,
     };
     core.compact_to(version);
     Ok(json!({ "resourceVersion": version.to_string() }))
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("resourceVersion {text:?} is not a number"))
+}
+
+fn restart(front: &Front, query: &Query) -> Result<Value, String> {
+    let what = match (query.text("mode"), query.get("resourceVersion")) {
+        ("keep", None) => Restart::Keep,
+        ("forget-history", None) => Restart::ForgetHistory,
+        ("empty", None) => Restart::Empty,
+        ("at", Some(version)) => Restart::At(number(version)?),
+        _ => return Err("mode is keep, forget-history, empty, or at with a resourceVersion".to_owned()),
+    };
+    let forgotten = |Forgotten(oldest)| format!("no version before {oldest} is remembered");
+    front.restart(what).map_err(forgotten)?;
+    Ok(json!({ "resourceVersion": front.core().resource_version().to_string() }))
 }
 
 fn arm(front: &Front, body: &[u8]) -> Result<Value, String> {

@@ -124,6 +124,17 @@ pub(crate) fn changed(state: &mut State, name: &str) {
     state.unsettled = true;
 }
 
+/// Registers anew what the stored CRDs define, and nothing else.
+pub(crate) fn register_all(state: &mut State) {
+    state.registry.remove_custom();
+    state.establishing.clear();
+    let names: Vec<Arc<str>> = state.store.scan(&id(), "").map(|stored| stored.key.clone()).collect();
+    for name in names {
+        changed(state, &name);
+    }
+    state.unsettled = true;
+}
+
 /// Adds a new storage version to those that objects may be stored in.
 fn accept_versions(state: &mut State, stored: &Stored) {
     let versions = stored.value["spec"]["versions"].as_array().into_iter().flatten();

@@ -17,6 +17,7 @@ use crate::http::{Listener, StartError, loopback};
 use crate::kit::{DEADLINE, Kit, Observer, Scope};
 use crate::route::Verb;
 use crate::service::{Front, IN_MEMORY_URL, LocalService, Passage};
+use crate::store::Forgotten;
 
 /// An API server inside the process; dropping it stops it and breaks its connections.
 ///
@@ -238,8 +239,15 @@ impl<T> ApiServer<T> {
     ///
     /// After [`Restart::Empty`] the builder's definitions and namespaces are gone too;
     /// [`install`](ApiServer::install) brings them back.
+    ///
+    /// # Panics
+    ///
+    /// When the version of [`Restart::At`] is no longer remembered.
+    #[track_caller]
     pub fn restart(&self, what: Restart) {
-        self.running.0.restart(what);
+        if let Err(Forgotten(oldest)) = self.running.0.restart(what) {
+            panic!("cannot restart with {what:?}: no version before {oldest} is remembered");
+        }
     }
 
     /// Creates the builder's namespaces and definitions where they are missing.

@@ -17,6 +17,7 @@ use crate::core::{ApiRequest, Core, Reply, Restart, User};
 use crate::faults::{Faults, FaultyBody, Interrupted, Recorded, Requests, Tap, Verdict};
 use crate::route::RequestInfo;
 use crate::status::Status;
+use crate::store::Forgotten;
 use crate::tokens::{Tokens, name_of};
 
 /// The longest body taken, in bytes.
@@ -85,10 +86,15 @@ impl Front {
     }
 
     /// Breaks every connection, stream and request, restarts the core, then serves again.
-    pub(crate) fn restart(&self, what: Restart) {
+    ///
+    /// # Errors
+    /// The version to go back to is forgotten; nothing has happened then.
+    pub(crate) fn restart(&self, what: Restart) -> Result<(), Forgotten> {
+        self.core.can_restart(what)?;
         self.stop();
-        self.core.restart(what);
+        let restarted = self.core.restart(what);
         *lock(&self.epoch) = Epoch::Serving(CancellationToken::new());
+        restarted
     }
 
     /// Breaks everything and serves no more.

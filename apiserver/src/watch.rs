@@ -263,8 +263,11 @@ impl Stream for WatchStream {
             {
                 let next = tokio::time::Instant::now() + *period;
                 due.as_mut().reset(next);
-                let version = reached.max(this.after);
-                return Poll::Ready(Some(this.bookmark(version, false)));
+                // A watch from a version not reached yet stays silent.
+                if reached >= this.after {
+                    return Poll::Ready(Some(this.bookmark(reached, false)));
+                }
+                continue;
             }
             return Poll::Pending;
         }

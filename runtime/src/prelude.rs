@@ -10,7 +10,7 @@ pub use serde::{Deserialize, Serialize};
 
 pub use crate::{
     Informer,
-    controller::{Action, Cleanup, Context, Controller, Panics, Reconciler, Terminal},
+    controller::{Action, Cleanup, Context, Controller, Panics, Reason, Reconciler, Terminal},
     informer::{AddOrigin, Deleted, EventHandler, SharedInformer, SharedInformerFactory, Watched},
     manager::Manager,
     object::{Object, ObjectKey},

@@ -1,6 +1,7 @@
-//! What the tests share: a custom resource, operators for it, a record of their runs, and servers to run on.
+//! What the tests share: a custom resource, operators for it, a record of their runs, servers to run on, a list of behaviours.
 
 pub mod backend;
+pub mod behaviours;
 mod counter;
 mod operator;
 mod record;

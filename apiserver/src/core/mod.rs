@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::route::{Query, RequestInfo};
 use crate::state::State;
 use crate::status::Status;
-use crate::store::Store;
+use crate::store::{Forgotten, Store};
 use crate::watch::WatchStream;
 use crate::{crd, gc, namespaces};
 
@@ -90,6 +90,12 @@ pub enum Restart {
     ForgetHistory,
     /// Everything: a fresh store whose versions start low again.
     Empty,
+    /// What came after this version: objects, definitions and the counter are as they were then.
+    ///
+    /// So a backup is restored: versions are given out a second time, with other contents. The clock goes on.
+    /// A watch from a version that is not reached any more is held open in silence; clients have to find out
+    /// themselves that time went back.
+    At(u64),
 }
 
 /// The settings of a core; the defaults suit tests.
@@ -178,8 +184,22 @@ impl Core {
         self.inner.lock().store.compact(version);
     }
 
+    /// Tells whether a restart can leave what it is to leave.
+    ///
+    /// # Errors
+    /// The version to go back to is forgotten.
+    pub(crate) fn can_restart(&self, what: Restart) -> Result<(), Forgotten> {
+        match what {
+            Restart::At(version) => self.inner.lock().store.remembers(version),
+            Restart::Keep | Restart::ForgetHistory | Restart::Empty => Ok(()),
+        }
+    }
+
     /// Restarts: every stream ends, then what is said is forgotten.
-    pub(crate) fn restart(&self, what: Restart) {
+    ///
+    /// # Errors
+    /// The version to go back to is forgotten; the data stays as it is.
+    pub(crate) fn restart(&self, what: Restart) -> Result<(), Forgotten> {
         let mut state = self.inner.lock();
         state.store.cut();
         match what {
@@ -194,7 +214,13 @@ impl Core {
                 state.establishing.clear();
                 namespaces::preload(&mut state);
             }
+            Restart::At(version) => {
+                state.store.rewind(version)?;
+                crd::register_all(&mut state);
+                self.inner.unsettled.notify_one();
+            }
         }
+        Ok(())
     }
 
     /// Runs the controllers (garbage, namespaces, CRDs) until nothing is left to do, delays included.

@@ -347,7 +347,7 @@ async fn a_restart_cuts_streams_and_empties_on_demand() {
     let first = core.resource_version();
     call(&core, Method::POST, MAPS, config_map("a")).await;
     let mut stream = watch(&core, &format!("{MAPS}?watch=1")).await;
-    core.restart(Restart::Empty);
+    core.restart(Restart::Empty).expect("nothing to look up");
     assert_eq!(next(&mut stream).await.0, "ADDED");
     assert!(stream.next().await.is_none());
     assert_eq!(core.resource_version(), first);

@@ -221,6 +221,11 @@ impl Registry {
         self.resources.insert(resource.id.clone(), Arc::new(resource));
     }
 
+    /// Removes every resource that a CRD defines.
+    pub(crate) fn remove_custom(&mut self) {
+        self.resources.retain(|_, resource| !resource.is_custom());
+    }
+
     /// Removes a resource.
     pub(crate) fn remove(&mut self, id: &ResourceId) {
         self.resources.remove(id);

@@ -136,6 +136,67 @@ async fn a_restart_breaks_streams_and_keeps_what_it_is_told() {
     assert!(server.resource_version() < version);
 }
 
+// wire 105
+#[tokio::test(start_paused = true)]
+async fn an_older_state_is_restored_and_a_watch_from_the_lost_future_is_silent() {
+    let server = ApiServer::in_memory().bookmark_period(Duration::from_secs(1)).start().await;
+    server.create(&config_map("a")).await;
+    let then = server.resource_version();
+    server.delete::<ConfigMap>("a").await;
+    let lost = server.create(&config_map("b")).await.metadata;
+    let client = server.client();
+    let reading = tokio::spawn(async move { read_all(&client, WATCH).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.restart(Restart::At(then));
+    assert!(!reading.await.unwrap().1);
+    assert_eq!(server.resource_version(), then);
+    assert!(server.get::<ConfigMap>("a").await.is_some() && server.get::<ConfigMap>("b").await.is_none());
+    let from = lost.resource_version.unwrap();
+    let uri = format!("{WATCH}&resourceVersion={from}&allowWatchBookmarks=1&timeoutSeconds=30");
+    let client = server.client();
+    let reading = tokio::spawn(async move { read_all(&client, &uri).await });
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let names = ["c", "d", "e"];
+    for name in names {
+        server.create(&config_map(name)).await;
+    }
+    let (lines, _) = reading.await.unwrap();
+    assert!(lines[0].contains("\"name\":\"e\""), "nothing of what {from} had already: {lines:?}");
+    let again = server.get::<ConfigMap>("d").await.unwrap().metadata;
+    assert_eq!(again.resource_version, Some(from), "versions are given out a second time");
+    assert_ne!(again.uid, lost.uid);
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "no version before")]
+async fn a_forgotten_state_is_not_restored() {
+    let server = ApiServer::in_memory().start().await;
+    let then = server.resource_version();
+    server.create(&config_map("a")).await;
+    server.compact();
+    server.restart(Restart::At(then));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_state_has_the_definitions_of_its_time() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    let before = server.resource_version();
+    let crd = serde_json::to_value(<Website as kube::CustomResourceExt>::crd()).unwrap();
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let request = http::Request::post(path).header("content-type", "application/json");
+    let request = request.body(crd.to_string().into_bytes()).unwrap();
+    server.client().request::<Value>(request).await.unwrap();
+    server.settle().await;
+    server.create(&website("a")).await;
+    let with = server.resource_version();
+    server.create(&website("b")).await;
+    server.restart(Restart::At(with));
+    assert_eq!(server.list::<Website>("*").await.len(), 1);
+    server.restart(Restart::At(before));
+    let missing = Api::<Website>::namespaced(server.client(), "shop").get("a").await.unwrap_err();
+    assert_eq!(code(&missing), Some(404));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_answers_after_the_healing() {
     let server = ApiServer::in_memory().start().await;
@@ -251,6 +312,9 @@ async fn the_control_port_compacts_arms_and_lists() {
     assert!(send("POST", "/compact", "").await.starts_with("200"));
     assert!(send("POST", "/compact?revision=1", "").await.contains("\"resourceVersion\":\"1\""));
     assert!(send("POST", "/compact?revision=x", "").await.starts_with("400"));
+    assert!(send("POST", "/restart?mode=keep", "").await.starts_with("200"));
+    assert!(send("POST", "/restart?mode=at&resourceVersion=0", "").await.contains("is remembered"));
+    assert!(send("POST", "/restart?mode=at", "").await.starts_with("400"));
     let rule =
         r#"{"verb": "list", "resource": "configmaps", "times": 1, "fault": {"status": {"code": 500}}}"#;
     assert!(send("POST", "/faults", rule).await.contains("\"armed\":1"));

@@ -329,6 +329,41 @@ impl Store {
         }
     }
 
+    /// Tells whether the state as of a version could still be read, for every resource.
+    ///
+    /// # Errors
+    /// It is forgotten.
+    pub(crate) fn remembers(&self, version: u64) -> Result<(), Forgotten> {
+        self.shelves.keys().try_for_each(|id| self.changes_after(id, version).map(drop))
+    }
+
+    /// Goes back to an older version, as if what came later had never been; every feed ends.
+    ///
+    /// What is remembered of the time before stays remembered; a version not reached yet changes nothing.
+    ///
+    /// # Errors
+    /// The version is forgotten; nothing has changed then.
+    pub(crate) fn rewind(&mut self, version: u64) -> Result<(), Forgotten> {
+        self.remembers(version)?;
+        self.cut();
+        let mut ids: Vec<ResourceId> = self.shelves.keys().cloned().collect();
+        ids.sort();
+        self.owners.clear();
+        for id in ids {
+            let then = self.scan_at(&id, "", version)?;
+            for stored in &then {
+                self.owners.restore((id.clone(), stored.key.clone()), &stored.value);
+            }
+            if let Some(shelf) = self.shelves.get_mut(&id) {
+                shelf.changes.retain(|change| change.version <= version);
+                shelf.current = then.into_iter().map(|stored| (stored.key.clone(), stored)).collect();
+            }
+        }
+        self.version = self.version.min(version);
+        self.reached.send_replace(self.version);
+        Ok(())
+    }
+
     /// Empties the store; versions start again at `first_version`.
     pub(crate) fn clear(&mut self, first_version: u64) {
         self.shelves.clear();
@@ -374,6 +409,25 @@ mod tests {
         store.compact(3);
         assert_eq!(store.changes_after(&id, 2).err(), Some(Forgotten(3)));
         assert_eq!(store.changes_after(&id, 3).expect("kept").len(), 1);
+    }
+
+    #[test]
+    fn a_store_gone_back_is_as_it_was() {
+        let (mut store, id) = (Store::new(0, 9), ResourceId::new("", "configmaps"));
+        store.put(&id, "a", json!({"n": 1}));
+        store.put(&id, "b", json!({}));
+        store.put(&id, "a", json!({"n": 2}));
+        store.delete(&id, "b");
+        let mut feed = store.follow(&id, Scope::default());
+        store.rewind(2).expect("remembered");
+        let now: Vec<_> = store.scan(&id, "").cloned().collect();
+        assert_eq!((names(&now), &now[0].value["n"], store.version()), (vec!["a", "b"], &json!(1), 2));
+        assert_eq!(store.changes_after(&id, 0).expect("kept").len(), 2);
+        assert_eq!(feed.try_recv().err(), Some(mpsc::error::TryRecvError::Disconnected));
+        assert_eq!(store.put(&id, "c", json!({})).version, 3);
+        store.compact(3);
+        assert_eq!(store.rewind(1), Err(Forgotten(3)));
+        assert_eq!(store.version(), 3);
     }
 
     #[test]

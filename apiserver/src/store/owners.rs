@@ -59,6 +59,14 @@ impl Owners {
         }
     }
 
+    /// Notes an object that is simply there; one on its way out is looked at again.
+    pub(super) fn restore(&mut self, place: Place, value: &Value) {
+        self.note(&place, None, Some(value));
+        if object::is_deleting(value) {
+            self.suspects.push_back(place);
+        }
+    }
+
     /// Gives where the object of a uid lies.
     pub(crate) fn place(&self, uid: &str) -> Option<&Place> {
         self.places.get(uid)

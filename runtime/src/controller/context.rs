@@ -5,10 +5,11 @@ use std::{fmt, sync::Arc};
 use kube::Resource as _;
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::Reason;
 use crate::{
     informer::Watched,
     object::{Kind, ObjectKey},
-    writes::{Apply, Owner, TypedObject, WriteError, Writer, patch_status},
+    writes::{Apply, Create, Owner, TypedObject, WriteError, Writer, delete, patch_status},
 };
 
 /// Goes with every run of a reconciler; owned and cheap to clone.
@@ -18,31 +19,48 @@ pub struct Context<K: Watched> {
 
 struct Run<K: Watched> {
     question: K::Question,
-    key: ObjectKey,
+    ticket: Ticket,
     object: Option<Arc<K::Object>>,
-    attempt: u32,
     writer: Arc<Writer>,
+}
+
+/// What is known of a run before it starts.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) key: ObjectKey,
+    pub(crate) attempt: u32,
+    pub(crate) reason: Reason,
+    pub(crate) id: u64,
 }
 
 impl<K: Watched> Context<K> {
     pub(crate) fn new(
         question: K::Question,
-        key: ObjectKey,
+        ticket: Ticket,
         object: Option<Arc<K::Object>>,
-        attempt: u32,
         writer: Arc<Writer>,
     ) -> Self {
-        Self { run: Arc::new(Run { question, key, object, attempt, writer }) }
+        Self { run: Arc::new(Run { question, ticket, object, writer }) }
     }
 
     /// Returns the key of the object that is reconciled.
     pub fn key(&self) -> &ObjectKey {
-        &self.run.key
+        &self.run.ticket.key
     }
 
     /// Counts the runs of the key since its last success: 1 on a first run.
     pub fn attempt(&self) -> u32 {
-        self.run.attempt
+        self.run.ticket.attempt
+    }
+
+    /// Says why the run was asked for.
+    pub fn reason(&self) -> &Reason {
+        &self.run.ticket.reason
+    }
+
+    /// Numbers the run among those of its controller, from 1; spans carry it too.
+    pub fn id(&self) -> u64 {
+        self.run.ticket.id
     }
 
     /// Returns the client, for requests that the context has no verb for.
@@ -60,6 +78,24 @@ impl<K: Watched> Context<K> {
         Apply::new(self.run.writer.clone(), self.owner(), child)
     }
 
+    /// Creates a child of the reconciled object, when awaited; the server may choose its name.
+    ///
+    /// See [`Create`]. Children that have a name and are kept right are better [applied](Self::apply).
+    pub fn create<C: TypedObject>(&self, child: C) -> Create<C> {
+        Create::new(self.run.writer.clone(), self.owner(), child)
+    }
+
+    /// Deletes an object, if it is still the one that was read: its UID must match.
+    ///
+    /// One that is gone, or whose name another object bears by now, is no error. What it owns goes in the
+    /// background. The key runs again only once its cache shows the deletion, which wakes its owner.
+    ///
+    /// # Errors
+    /// [`WriteError::Unidentified`] for an object that was never read, and what the server refuses.
+    pub async fn delete<C: TypedObject>(&self, object: &C) -> Result<(), WriteError> {
+        delete(&self.run.writer, &self.run.key, object).await
+    }
+
     /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
     ///
     /// Sends a merge patch of the difference to `object`, or to this key's later answer for it, to the status
@@ -69,13 +105,13 @@ impl<K: Watched> Context<K> {
     /// # Errors
     /// [`WriteError::Conflict`] when what the patch replaces was changed by somebody else: no failure, return
     /// it (with `?`), and the key runs again soon, uncounted. [`WriteError::Unversioned`] for an object that was
-    /// never read. [`WriteError::Refused`] with code 404 where the kind has
-    /// no status subresource, or the object is gone.
+    /// never read. [`WriteError::NoStatusSubresource`] where the kind has none, [`WriteError::NotFound`] where
+    /// the object is gone.
     pub async fn patch_status<S>(&self, object: &K::Object, status: S) -> Result<(), WriteError>
     where
         S: Serialize + DeserializeOwned,
     {
-        patch_status(&self.run.writer, &self.run.key, self.kind(), object, &status).await
+        patch_status(&self.run.writer, &self.run.ticket.key, self.kind(), object, &status).await
     }
 
     fn kind(&self) -> Kind {
@@ -84,7 +120,7 @@ impl<K: Watched> Context<K> {
 
     fn owner(&self) -> Owner {
         let uid = self.run.object.as_ref().and_then(|object| object.meta().uid.clone());
-        Owner { kind: self.kind(), key: self.run.key.clone(), uid: uid.unwrap_or_default() }
+        Owner { kind: self.kind(), key: self.run.ticket.key.clone(), uid: uid.unwrap_or_default() }
     }
 }
 
@@ -96,6 +132,9 @@ impl<K: Watched> Clone for Context<K> {
 
 impl<K: Watched> fmt::Debug for Context<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("key", &self.run.key).field("attempt", &self.run.attempt).finish()
+        f.debug_struct("Context")
+            .field("key", &self.run.ticket.key)
+            .field("attempt", &self.run.ticket.attempt)
+            .finish()
     }
 }

@@ -1,17 +1,14 @@
 //! From changes of caches to keys in the queue, as each change is applied.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
+use super::{Reason, graves::Graves, intake::Intake, predicate::Predicate};
 use crate::{
-    informer::{Change, Gone, Observer, Progress, Via},
+    informer::{AddOrigin, Change, Observer, Progress, Via},
     object::{Kind, Object, ObjectKey, Scope, Version},
     store::Held,
-    workqueue::WorkQueue,
     writes::{
         Writer,
         own_writes::{SourceId, Verdict},
@@ -21,28 +18,31 @@ use crate::{
 /// Where all feeds of a controller meet: own writes are told apart here, and keys enqueued.
 #[derive(Clone, Debug)]
 pub(crate) struct Hub {
-    pub(crate) queue: WorkQueue<ObjectKey>,
+    pub(crate) intake: Arc<Intake>,
     pub(crate) writer: Arc<Writer>,
     /// The reconciled kind.
     pub(crate) kind: Kind,
 }
 
+/// One change, as it concerns whoever wakes for it.
+#[derive(Clone, Debug)]
+struct News {
+    source: SourceId,
+    via: Via,
+    /// `None`: nobody's own, such as a deletion.
+    version: Option<Version>,
+    reason: Reason,
+}
+
 impl Hub {
-    /// Takes a change at a version; only a watch event can be a key's own.
-    fn changed(&self, source: SourceId, via: Via, version: Option<Version>, key: ObjectKey) {
-        let verdict = match via {
-            Via::Watch => self.writer.event(source, version, &key),
-            Via::Replace | Via::Replay => self.writer.stranger(&key),
+    /// Takes news for a key; only a watch event can be a key's own.
+    fn take(&self, news: &News, key: ObjectKey) {
+        let verdict = match (news.via, news.version) {
+            (Via::Watch, Some(version)) => self.writer.event(news.source, Some(version), &key),
+            _ => self.writer.stranger(&key),
         };
         if verdict == Verdict::Wake {
-            self.queue.add(key);
-        }
-    }
-
-    /// Takes a change that is nobody's own: a deletion.
-    fn gone(&self, key: ObjectKey) {
-        if self.writer.stranger(&key) == Verdict::Wake {
-            self.queue.add(key);
+            self.intake.add(key, news.reason.clone());
         }
     }
 
@@ -64,62 +64,16 @@ impl Hub {
     }
 }
 
-/// Most deletions that wait for one key; the oldest is dropped, and counted.
-const GRAVES_PER_KEY: usize = 4;
-
-/// A deletion that the reconciler has yet to hear of.
-#[derive(Debug)]
-pub(crate) struct Grave<K> {
-    pub(crate) last: Gone<K>,
-    /// How often the reconciler failed on it.
-    pub(crate) failures: u32,
-}
-
-/// Deletions of reconciled objects, by key, oldest first.
-#[derive(Debug)]
-pub(crate) struct Graves<K> {
-    by_key: Mutex<HashMap<ObjectKey, VecDeque<Grave<K>>>>,
-}
-
-impl<K> Default for Graves<K> {
-    fn default() -> Self {
-        Self { by_key: Mutex::default() }
+/// Says why keys wake for a change: a first list is less urgent than news.
+fn reason(change_of: Reason, origin: AddOrigin, via: Via) -> Reason {
+    match (origin, via) {
+        (AddOrigin::InitialList, _) | (_, Via::Replay) => Reason::InitialList,
+        _ => change_of,
     }
 }
 
-impl<K> Graves<K> {
-    fn dig(&self, key: &ObjectKey, last: Gone<K>) {
-        let mut graves = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = graves.entry(key.clone()).or_default();
-        if waiting.len() >= GRAVES_PER_KEY {
-            waiting.pop_front();
-            report_dropped(key);
-        }
-        waiting.push_back(Grave { last, failures: 0 });
-    }
-
-    pub(crate) fn next(&self, key: &ObjectKey) -> Option<Grave<K>> {
-        let mut graves = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = graves.get_mut(key)?;
-        let next = waiting.pop_front();
-        if waiting.is_empty() {
-            graves.remove(key);
-        }
-        next
-    }
-
-    pub(crate) fn put_back(&self, key: &ObjectKey, grave: Grave<K>) {
-        let mut graves = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = graves.entry(key.clone()).or_default();
-        match waiting.len() < GRAVES_PER_KEY {
-            true => waiting.push_front(grave),
-            false => report_dropped(key),
-        }
-    }
-}
-
-fn report_dropped(key: &ObjectKey) {
-    tracing::warn!(%key, "more than {GRAVES_PER_KEY} deletions wait for one key: the oldest is dropped");
+fn deletion_of(object: &Held<impl Object>) -> Option<Time> {
+    object.metadata().ok()?.deletion_timestamp.clone()
 }
 
 /// Enqueues the reconciled objects themselves.
@@ -128,22 +82,54 @@ pub(crate) struct Itself<K> {
     pub(crate) hub: Hub,
     pub(crate) source: SourceId,
     pub(crate) graves: Arc<Graves<K>>,
+    pub(crate) predicate: Option<Predicate<K>>,
+}
+
+impl<K: Object> Itself<K> {
+    /// Whether a change is worth a run: cleanup can't be filtered away.
+    fn lets_pass(&self, change: &Change<K>) -> bool {
+        let Some(predicate) = &self.predicate else { return true };
+        let terminating = match change {
+            Change::Added { object, .. } => deletion_of(object).is_some(),
+            Change::Updated { old, new, .. } => deletion_of(old) != deletion_of(new),
+            _ => false,
+        };
+        terminating || predicate.lets_pass(change)
+    }
 }
 
 impl<K: Object> Observer<K> for Itself<K> {
     fn changed(&self, change: &Change<K>) {
-        let hub = &self.hub;
+        if !self.lets_pass(change) {
+            return;
+        }
+        let (hub, source) = (&self.hub, self.source);
         match change {
-            Change::Added { object, via, .. } | Change::Updated { new: object, via, .. } => {
-                hub.changed(self.source, *via, object.version(), object.key().clone());
+            Change::Added { object, via, origin } => {
+                let (version, reason) = (object.version(), reason(Reason::Changed, *origin, *via));
+                hub.take(&News { source, via: *via, version, reason }, object.key().clone());
             }
-            Change::Unchanged { object } => hub.queue.touch(object.key().clone()),
-            Change::Deleted { gone, .. } => {
-                self.graves.dig(gone.key(), gone.clone());
-                hub.gone(gone.key().clone());
+            Change::Updated { new, via, .. } => {
+                let news = News { source, via: *via, version: new.version(), reason: Reason::Changed };
+                hub.take(&news, new.key().clone());
             }
-            // Reported by the informer, and not reconciled: there is nothing to run.
-            Change::Unreadable { .. } => {}
+            Change::Unchanged { object } => hub.intake.touch(object.key().clone()),
+            Change::Deleted { gone, via, .. } => {
+                let key = gone.key();
+                hub.writer.gone(source, key);
+                self.graves.dig(key, gone.clone());
+                let news = News { source, via: *via, version: None, reason: Reason::Deleted };
+                hub.take(&news, key.clone());
+            }
+            // Reported by the informer, and not reconciled; but what is to be cleaned up is.
+            Change::Unreadable { unreadable, via, .. } => {
+                let identity = &unreadable.identity;
+                let key = identity.key.clone().filter(|_| identity.deletion_timestamp.is_some());
+                if let Some(key) = key {
+                    let version = identity.resource_version.as_deref().and_then(|v| v.parse().ok());
+                    hub.take(&News { source, via: *via, version, reason: Reason::Changed }, key);
+                }
+            }
         }
     }
 
@@ -152,82 +138,108 @@ impl<K: Object> Observer<K> for Itself<K> {
     }
 }
 
-/// Enqueues the controlling owners of objects of another kind.
-#[derive(Debug)]
-pub(crate) struct Owned {
+/// Finds the keys that an object of another kind concerns.
+pub(crate) trait Relation<C>: Send + Sync + 'static {
+    /// Finds those of an object, decoding of it what that takes.
+    fn of(&self, hub: &Hub, object: &Held<C>) -> Vec<ObjectKey>;
+
+    /// Finds those of an object of which there are its owners alone.
+    fn of_owners(&self, hub: &Hub, namespace: Option<&str>, owners: &[OwnerReference]) -> Vec<ObjectKey>;
+}
+
+/// The owner that controls it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ownership;
+
+impl<C: Object> Relation<C> for Ownership {
+    fn of(&self, hub: &Hub, object: &Held<C>) -> Vec<ObjectKey> {
+        hub.owner_of(object).into_iter().collect()
+    }
+
+    fn of_owners(&self, hub: &Hub, namespace: Option<&str>, owners: &[OwnerReference]) -> Vec<ObjectKey> {
+        hub.owner(namespace, owners).into_iter().collect()
+    }
+}
+
+/// What the user's function finds.
+pub(crate) struct Mapping<F>(pub(crate) F);
+
+impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C> for Mapping<F> {
+    /// An object that does not decode can't be mapped.
+    fn of(&self, _: &Hub, object: &Held<C>) -> Vec<ObjectKey> {
+        object.object().map(|object| (self.0)(&object)).unwrap_or_default()
+    }
+
+    /// Nor can one that never decoded.
+    fn of_owners(&self, _: &Hub, _: Option<&str>, _: &[OwnerReference]) -> Vec<ObjectKey> {
+        Vec::new()
+    }
+}
+
+/// Enqueues the keys that objects of another kind concern.
+pub(crate) struct Related<C, R> {
     pub(crate) hub: Hub,
     pub(crate) source: SourceId,
+    pub(crate) reason: Reason,
+    pub(crate) relation: Arc<R>,
+    pub(crate) predicate: Option<Predicate<C>>,
 }
 
-impl<C: Object> Observer<C> for Owned {
+impl<C: Object, R: Relation<C>> Related<C, R> {
+    fn wake(&self, via: Via, version: Option<Version>, reason: Reason, keys: Vec<ObjectKey>) {
+        let news = News { source: self.source, via, version, reason };
+        keys.into_iter().for_each(|key| self.hub.take(&news, key));
+    }
+
+    /// Adds the keys of an earlier state that the later one does not concern any more.
+    fn with_earlier(&self, mut keys: Vec<ObjectKey>, earlier: Option<&Held<C>>) -> Vec<ObjectKey> {
+        let earlier = earlier.map(|object| self.relation.of(&self.hub, object)).unwrap_or_default();
+        for key in earlier {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+}
+
+impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
     fn changed(&self, change: &Change<C>) {
-        let hub = &self.hub;
+        if self.predicate.as_ref().is_some_and(|predicate| !predicate.lets_pass(change)) {
+            return;
+        }
+        let (hub, why) = (&self.hub, self.reason.clone());
         match change {
-            Change::Added { object, via, .. } => {
-                if let Some(owner) = hub.owner_of(object) {
-                    hub.changed(self.source, *via, object.version(), owner);
-                }
+            Change::Added { object, via, origin } => {
+                let keys = self.relation.of(hub, object);
+                self.wake(*via, object.version(), reason(why, *origin, *via), keys);
             }
             Change::Updated { old, new, via } => {
-                let version = new.version();
-                let (before, after) = (hub.owner_of(old), hub.owner_of(new));
-                if before != after
-                    && let Some(owner) = before
-                {
-                    hub.changed(self.source, *via, version, owner);
-                }
-                if let Some(owner) = after {
-                    hub.changed(self.source, *via, version, owner);
-                }
+                let keys = self.with_earlier(self.relation.of(hub, new), Some(old));
+                self.wake(*via, new.version(), why, keys);
             }
             Change::Unchanged { object } => {
-                if let Some(owner) = hub.owner_of(object) {
-                    hub.queue.touch(owner);
-                }
+                self.relation.of(hub, object).into_iter().for_each(|key| hub.intake.touch(key));
             }
-            Change::Deleted { gone, .. } => {
-                if let Some(owner) = hub.owner(gone.key().namespace(), &gone.owners()) {
-                    hub.gone(owner);
-                }
+            Change::Deleted { gone, via, .. } => {
+                hub.writer.gone(self.source, gone.key());
+                let keys = match gone.held() {
+                    Some(last) => self.relation.of(hub, last),
+                    None => self.relation.of_owners(hub, gone.key().namespace(), &gone.owners()),
+                };
+                self.wake(*via, None, why, keys);
             }
-            Change::Unreadable { unreadable, kept, .. } => {
+            Change::Unreadable { unreadable, kept, via } => {
                 let identity = &unreadable.identity;
                 let namespace = identity.key.as_ref().and_then(ObjectKey::namespace);
-                let now = hub.owner(namespace, &identity.owners);
-                let before =
-                    kept.as_ref().and_then(|kept| hub.owner_of(kept)).filter(|b| Some(b) != now.as_ref());
-                now.into_iter().chain(before).for_each(|owner| hub.gone(owner));
+                let now = self.relation.of_owners(hub, namespace, &identity.owners);
+                let keys = self.with_earlier(now, kept.as_ref());
+                self.wake(*via, None, why, keys);
             }
         }
     }
 
     fn progressed(&self, progress: Progress) {
         self.hub.writer.progressed(self.source, progress);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
-
-    use super::*;
-
-    // C15
-    #[test]
-    fn at_most_four_deletions_wait_for_a_key_however_often_one_fails() {
-        let (graves, key) = (Graves::<ConfigMap>::default(), ObjectKey::new("shop", "a"));
-        let dig = |at: usize| {
-            let (key, uid) = (key.clone(), Some(at.to_string()));
-            graves.dig(&key.clone(), Gone::Undecoded { key, uid, owners: Vec::new() });
-        };
-        (0..4).for_each(dig);
-        for at in 4..20 {
-            let failing = graves.next(&key).unwrap();
-            dig(at);
-            graves.put_back(&key, failing);
-        }
-        let left = std::iter::from_fn(|| graves.next(&key));
-        let left: Vec<_> = left.map(|grave| grave.last.uid().unwrap().to_owned()).collect();
-        assert_eq!(left, ["16", "17", "18", "19"]);
     }
 }

@@ -8,11 +8,12 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 
+use super::enqueue::Hub;
 use crate::{
-    informer::{Observer, SharedInformer, SharedInformerFactory, Watched},
-    object::{Kind, ObjectKey, Scope},
-    store::Lister,
-    writes::{CacheView, Cached, CachedMeta, own_writes::SourceId},
+    informer::{Form, Observer, SharedInformer, SharedInformerFactory, Watched},
+    object::{Kind, Object, ObjectKey, Scope},
+    store::{Lister, Lookup},
+    writes::{CacheView, Cached, CachedMeta, Shown, own_writes::SourceId, parking::Watching},
 };
 
 /// An informer that somebody waits for.
@@ -51,40 +52,97 @@ impl fmt::Debug for dyn Synced {
     }
 }
 
-/// Asks a factory for the informer of one question.
+/// Which objects of a kind a controller reconciles, beside their namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Selection {
+    /// Selectors in Kubernetes' syntax, known to be readable; empty: all.
+    pub(crate) labels: String,
+    pub(crate) fields: String,
+}
+
+impl Selection {
+    pub(crate) fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+}
+
+/// Asks a factory for the informer of one question, in a namespace or in all.
 pub(crate) fn informer_of<W: Watched>(
     factory: &SharedInformerFactory,
     question: W::Question,
     namespace: Option<&str>,
+    selection: &Selection,
 ) -> SharedInformer<W> {
-    let builder = factory.informer_of::<W>(question);
-    match namespace {
-        Some(namespace) => builder.namespace(namespace).build(),
-        None => builder.build(),
+    const READ: &str = "selectors were read when the controller was told them";
+    let mut builder = factory.informer_of::<W>(question);
+    if let Some(namespace) = namespace {
+        builder = builder.namespace(namespace);
     }
+    if !selection.labels.is_empty() {
+        builder = builder.label_selector(&selection.labels).expect(READ);
+    }
+    if !selection.fields.is_empty() {
+        builder = builder.field_selector(&selection.fields).expect(READ);
+    }
+    builder.build()
 }
 
 /// Shows a cache to writes.
-pub(crate) fn cache_view<W: Watched>(
+fn cache_view<W: Watched>(
     informer: &SharedInformer<W>,
     source: SourceId,
     namespace: Option<&str>,
+    absence: Absence,
 ) -> CacheView {
     let (lister, watched) = (informer.cache(), informer.clone());
     let kind = SharedInformer::kind(informer).clone();
     // An informer of a cluster-scoped kind has no namespace to keep to.
     let namespace = namespace.filter(|_| kind.scope == Scope::Namespaced).map(str::to_owned);
-    CacheView { source, kind, namespace, look_up: Box::new(move |key| look_up(&watched, &lister, key)) }
+    let (shown, failing) = (lister.clone(), informer.clone());
+    CacheView {
+        source,
+        kind,
+        namespace,
+        look_up: Box::new(move |key| look_up(&watched, &lister, key, absence)),
+        show: (W::form() == Form::Whole).then(|| -> Show { Box::new(move |key| show(&shown, key)) }),
+        watching: Box::new(move || match failing.is_failing() {
+            true => Watching::Shut,
+            false => Watching::Open,
+        }),
+    }
 }
 
-fn look_up<W: Watched>(informer: &SharedInformer<W>, lister: &Lister<W::Object>, key: &ObjectKey) -> Cached {
+type Show = Box<dyn Fn(&ObjectKey) -> Option<Shown> + Send + Sync>;
+
+fn show<K: Object>(lister: &Lister<K>, key: &ObjectKey) -> Option<Shown> {
+    let Lookup::Found(object) = lister.lookup(key) else { return None };
+    let encode = |object: &dyn Any| serde_json::to_value(object.downcast_ref::<K>()?).ok();
+    Some(Shown { object, encode })
+}
+
+/// What it means that a cache does not hold an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    /// There is none.
+    Proved,
+    /// It may only not be selected.
+    Unproved,
+}
+
+fn look_up<W: Watched>(
+    informer: &SharedInformer<W>,
+    lister: &Lister<W::Object>,
+    key: &ObjectKey,
+    absence: Absence,
+) -> Cached {
     match lister.current(key) {
         Ok(Some(object)) => Cached::Present(CachedMeta {
             uid: object.uid().unwrap_or_default().to_owned(),
             resource_version: object.resource_version().unwrap_or_default().to_owned(),
             owners: object.owners().into_owned(),
+            finalizers: object.finalizers().into_owned(),
         }),
-        Ok(None) if SharedInformer::has_synced(informer) => Cached::Absent,
+        Ok(None) if absence == Absence::Proved && SharedInformer::has_synced(informer) => Cached::Absent,
         Ok(None) | Err(_) => Cached::Unknown,
     }
 }
@@ -97,49 +155,98 @@ pub(crate) struct OpenFeed {
 }
 
 /// Connects an informer to the controller; the feed lasts as long as what is returned.
-pub(crate) type Connect = Box<dyn FnOnce(&super::enqueue::Hub) -> Box<dyn Any + Send + Sync> + Send>;
+pub(crate) type Connect = Box<dyn FnOnce(&Hub) -> Box<dyn Any + Send + Sync> + Send>;
 
 /// A kind that feeds a controller, not yet asked for.
 pub(crate) struct Feed {
     pub(crate) asked: Asked,
+    pub(crate) scope: Scope,
     pub(crate) open: Open,
 }
 
-/// What an informer is asked for by marker and question: equal ones get one informer.
+type Open = Box<dyn Fn(&SharedInformerFactory, Option<&str>, SourceId) -> OpenFeed + Send + Sync>;
+
+impl Feed {
+    /// A kind whose changes an observer maps to keys.
+    pub(crate) fn of<W: Watched, O: Observer<W::Object>>(
+        question: W::Question,
+        observer: impl Fn(&Hub, SourceId, &Kind) -> O + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let (asked, scope) = (Asked::of::<W>(&question, &Selection::default()), W::kind(&question).scope);
+        let open = Box::new(move |factory: &_, namespace: Option<&str>, source| {
+            let everything = Selection::default();
+            let informer = informer_of::<W>(factory, question.clone(), namespace, &everything);
+            let observer = observer.clone();
+            let kind = SharedInformer::kind(&informer).clone();
+            open(informer, namespace, source, &everything, move |hub| observer(hub, source, &kind))
+        });
+        Self { asked, scope, open }
+    }
+}
+
+/// What an informer is asked for by marker, question and selection: equal ones get one informer.
 #[derive(Clone)]
 pub(crate) struct Asked {
     marker: TypeId,
     question: Arc<dyn Any + Send + Sync>,
+    selection: Selection,
     same: fn(&dyn Any, &dyn Any) -> bool,
 }
 
 impl Asked {
-    pub(crate) fn of<W: Watched>(question: &W::Question) -> Self {
+    pub(crate) fn of<W: Watched>(question: &W::Question, selection: &Selection) -> Self {
         let same = |one: &dyn Any, other: &dyn Any| {
             let (one, other) = (one.downcast_ref::<W::Question>(), other.downcast_ref::<W::Question>());
             one.is_some() && one == other
         };
-        Self { marker: TypeId::of::<W>(), question: Arc::new(question.clone()), same }
+        let question = Arc::new(question.clone());
+        Self { marker: TypeId::of::<W>(), question, selection: selection.clone(), same }
     }
 }
 
 impl PartialEq for Asked {
     fn eq(&self, other: &Self) -> bool {
-        self.marker == other.marker && (self.same)(&*self.question, &*other.question)
+        let same_marker = self.marker == other.marker && self.selection == other.selection;
+        same_marker && (self.same)(&*self.question, &*other.question)
     }
 }
-
-type Open = Box<dyn FnOnce(&SharedInformerFactory, Option<&str>, SourceId) -> OpenFeed + Send + Sync>;
 
 /// Opens a feed whose changes an observer maps to keys.
 pub(crate) fn open<W: Watched, O: Observer<W::Object>>(
     informer: SharedInformer<W>,
     namespace: Option<&str>,
     source: SourceId,
-    observer: impl FnOnce(&super::enqueue::Hub) -> O + Send + 'static,
+    selection: &Selection,
+    observer: impl FnOnce(&Hub) -> O + Send + 'static,
 ) -> OpenFeed {
-    let view = cache_view(&informer, source, namespace);
+    let absence = if selection.is_everything() { Absence::Proved } else { Absence::Unproved };
+    let view = cache_view(&informer, source, namespace, absence);
     let observed = informer.clone();
     let connect: Connect = Box::new(move |hub| Box::new(observed.observe(Arc::new(observer(hub)))));
     OpenFeed { informer: Arc::new(informer), view, connect }
+}
+
+/// The caches of the reconciled kind: one, or one a namespace.
+#[derive(Clone)]
+pub(crate) struct Objects<K> {
+    pub(crate) caches: Vec<(Option<Arc<str>>, Lister<K>)>,
+}
+
+impl<K: Object> Objects<K> {
+    pub(crate) fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
+        self.cache(key).map_or(Lookup::Absent, |lister| lister.lookup(key))
+    }
+
+    /// Returns the version of an object, unless its latest state is known to be unreadable.
+    pub(crate) fn version(&self, key: &ObjectKey) -> Option<String> {
+        let object = self.cache(key)?.current(key).ok()??;
+        object.resource_version().map(str::to_owned)
+    }
+
+    fn cache(&self, key: &ObjectKey) -> Option<&Lister<K>> {
+        let covers = |namespace: &Option<Arc<str>>| {
+            namespace.is_none() || key.namespace().is_none() || namespace.as_deref() == key.namespace()
+        };
+        self.caches.iter().find(|(namespace, _)| covers(namespace)).map(|(_, lister)| lister)
+    }
 }

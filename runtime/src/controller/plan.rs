@@ -1,36 +1,48 @@
-//! From a built controller to a running one: ask for informers, connect them, wait for them, work.
+//! From a built controller to one that can run: ask for informers, connect them.
 
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{
+    any::TypeId,
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, atomic::AtomicU64},
+    time::Duration,
+};
 
-use futures::future::{BoxFuture, join_all};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use futures::future::BoxFuture;
+use rand::{SeedableRng, rngs::SmallRng};
 
 use super::{
-    Controller, Reconciler, Settings, enqueue,
-    enqueue::{Graves, Hub},
-    feed::{self, OpenFeed, Synced},
+    Controller, Inspected, KeyReport, Reconciler, Why,
+    budget::Budgets,
+    enqueue::{self, Hub},
+    feed::{self, Asked, Objects, OpenFeed, Selection, Synced},
+    graves::Graves,
+    intake::Intake,
+    start::{Connections, Planned, Waits, run_workers},
     worker::Engine,
 };
 use crate::{
     informer::{SharedInformerFactory, Watched},
-    object::Kind,
-    workqueue::{ConfigError, RateLimit, WorkQueue, WorkQueueConfig},
-    writes::{Writer, own_writes::SourceId},
+    metrics::Metrics,
+    object::{Kind, ObjectKey, Scope},
+    store::Lookup,
+    workqueue::{ConfigError, InvalidRate, KeyState},
+    writes::{WaitForOwn, Writer, own_writes::SourceId},
 };
 
-/// What retries of failures share in a controller without a rate limit, as in client-go.
-const RETRY_RATE: RateLimit = RateLimit::per_second(10).burst(100);
-/// How often a controller that waits says for whom.
-const REMINDER: Duration = Duration::from_secs(30);
-
-/// Says why a controller can't be started.
+/// Says why a controller can't be started, or has given up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControllerError {
     /// No worker would ever run.
     #[error("controller {name}: zero workers run nothing; `workers` must be at least 1")]
     NoWorkers {
+        /// The controller.
+        name: String,
+    },
+    /// No run would ever end in time.
+    #[error("controller {name}: a deadline of zero ends every run; leave it out, or allow some time")]
+    NoTime {
         /// The controller.
         name: String,
     },
@@ -42,6 +54,15 @@ pub enum ControllerError {
         /// What is wrong with it.
         #[source]
         source: ConfigError,
+    },
+    /// The storm limit lets nothing pass, or is none.
+    #[error("controller {name}: the storm limit is refused")]
+    StormLimit {
+        /// The controller.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        source: InvalidRate,
     },
     /// Kubernetes would refuse the finalizer on every object.
     #[error("controller {name}: {finalizer:?} is no qualified name; write it like `example.dev/volume`")]
@@ -59,43 +80,75 @@ pub enum ControllerError {
         /// The name.
         name: String,
     },
+    /// Caches did not sync within the time that `sync_timeout` gives them.
+    #[error("controller {name}: not synced within {waited:?}: {lagging}")]
+    NotSynced {
+        /// The controller.
+        name: String,
+        /// Whom it waits for, and why.
+        lagging: String,
+        /// How long it waited.
+        waited: Duration,
+    },
 }
 
-/// Finds the informers of a kind that the program reads, asking for one if there is none.
-pub(crate) type Read =
-    Box<dyn FnOnce(&SharedInformerFactory, Option<&str>, &[Arc<dyn Synced>]) -> Vec<Arc<dyn Synced>> + Send>;
+/// What a manager gives its controllers.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) client: &'a kube::Client,
+    pub(crate) factory: &'a SharedInformerFactory,
+    /// The informers that the program asked for.
+    pub(crate) asked: &'a [Arc<dyn Synced>],
+    pub(crate) metrics: &'a Metrics,
+    /// Decides what is random; `None`: nobody knows.
+    pub(crate) seed: Option<u64>,
+}
+
+/// A namespace that is watched on its own; `None`: all at once.
+type Place = Option<Arc<str>>;
+
+/// An informer that keys wait for: those of its namespace, or all.
+type Awaited = (Place, Arc<dyn Synced>);
+
+/// Finds the informers of a kind that the program reads, asking for some if there is none.
+pub(crate) type Read = Box<dyn FnOnce(&Surroundings<'_>, &[Place]) -> Vec<Awaited> + Send>;
 
 pub(crate) fn read<W: Watched<Question = ()>>() -> Read {
-    Box::new(|factory, namespace, asked| {
+    Box::new(|around, places| {
         let kind = W::kind(&());
-        let mut read: Vec<_> = asked.iter().filter(|informer| informer.kind() == kind).cloned().collect();
-        if read.is_empty() {
-            read.push(Arc::new(feed::informer_of::<W>(factory, (), namespace)));
+        let asked = around.asked.iter().filter(|informer| informer.kind() == kind);
+        let asked: Vec<Awaited> = asked.map(|informer| (None, informer.clone())).collect();
+        if !asked.is_empty() {
+            return asked;
         }
-        read
+        let of = |place: &Place| -> Awaited {
+            let everything = Selection::default();
+            let informer = feed::informer_of::<W>(around.factory, (), place.as_deref(), &everything);
+            (place.clone(), Arc::new(informer))
+        };
+        places_of(kind.scope, places).iter().map(of).collect()
     })
+}
+
+/// A kind without namespaces is watched once.
+fn places_of(scope: Scope, places: &[Place]) -> &[Place] {
+    match scope {
+        Scope::Namespaced => places,
+        Scope::Cluster => &[None],
+    }
 }
 
 /// A controller whose types are forgotten: what a manager holds.
 pub(crate) struct Plan {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     prepare: Prepare,
 }
 
-type Prepare = Box<
-    dyn FnOnce(&kube::Client, &SharedInformerFactory, &[Arc<dyn Synced>]) -> Result<Planned, ControllerError>
-        + Send,
->;
+type Prepare = Box<dyn FnOnce(&Surroundings<'_>) -> Result<Planned, ControllerError> + Send>;
 
 impl Plan {
     /// Asks for the informers and connects them; nothing runs yet.
-    pub(crate) fn prepare(
-        self,
-        client: &kube::Client,
-        factory: &SharedInformerFactory,
-        asked: &[Arc<dyn Synced>],
-    ) -> Result<Planned, ControllerError> {
-        (self.prepare)(client, factory, asked)
+    pub(crate) fn prepare(self, around: &Surroundings<'_>) -> Result<Planned, ControllerError> {
+        (self.prepare)(around)
     }
 }
 
@@ -105,218 +158,192 @@ impl fmt::Debug for Plan {
     }
 }
 
-/// A controller that is connected and ready to run.
-pub(crate) struct Planned {
-    pub(crate) name: String,
-    /// Whom it waits for before it starts.
-    pub(crate) awaited: Vec<Arc<dyn Synced>>,
-    work: Box<dyn FnOnce(Stop) -> BoxFuture<'static, ()> + Send>,
-}
-
-/// How a controller is told to stop.
-#[derive(Clone, Debug)]
-pub(crate) struct Stop {
-    /// Nothing starts any more; what runs may end.
-    pub(crate) finish: CancellationToken,
-    /// What runs is dropped. Cancels `finish` too.
-    pub(crate) abort: CancellationToken,
-}
-
-impl Stop {
-    pub(crate) fn new() -> Self {
-        let abort = CancellationToken::new();
-        Self { finish: abort.child_token(), abort }
-    }
-}
-
-impl fmt::Debug for Planned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Planned({})", self.name)
-    }
-}
-
-impl Planned {
-    /// Waits for the caches, then works until stopped; ends when the last run has ended, or was dropped.
-    pub(crate) async fn run(self, stop: Stop) {
-        let synced = stop.finish.run_until_cancelled(wait_for(&self.name, &self.awaited)).await;
-        if synced.is_some() {
-            tracing::info!(controller = %self.name, "caches have synced: working");
-        }
-        (self.work)(stop).await;
-    }
-}
-
-async fn wait_for(name: &str, awaited: &[Arc<dyn Synced>]) {
-    let all = join_all(awaited.iter().map(|informer| informer.synced()));
-    tokio::pin!(all);
-    while tokio::time::timeout(REMINDER, &mut all).await.is_err() {
-        tracing::warn!(controller = name, "still waiting for {}", lagging(awaited));
-    }
-}
-
-/// Names who has not synced, and why.
-fn lagging(informers: &[Arc<dyn Synced>]) -> String {
-    let lag = informers.iter().filter(|informer| !informer.has_synced());
-    lag.map(|informer| format!("{} ({})", informer.kind(), informer.why())).collect::<Vec<_>>().join(", ")
-}
-
 pub(super) fn plan<K: Watched, R: Reconciler<K>>(controller: Controller<K, R>) -> Plan {
     let kind = K::kind(&controller.question);
-    let name = controller.settings.name.clone().unwrap_or_else(|| kind.to_string());
-    Plan {
-        name: name.clone(),
-        prepare: Box::new(move |client, factory, asked| {
-            prepare(controller, kind, name, client, factory, asked)
-        }),
-    }
+    let name: Arc<str> = controller.settings.name.clone().unwrap_or_else(|| kind.to_string()).into();
+    Plan { name: name.clone(), prepare: Box::new(move |around| prepare(controller, kind, name, around)) }
 }
 
 fn prepare<K: Watched, R: Reconciler<K>>(
     controller: Controller<K, R>,
     kind: Kind,
-    name: String,
-    client: &kube::Client,
-    factory: &SharedInformerFactory,
-    asked: &[Arc<dyn Synced>],
+    name: Arc<str>,
+    around: &Surroundings<'_>,
 ) -> Result<Planned, ControllerError> {
-    let Controller { question, reconciler, settings, owned, reads, .. } = controller;
-    let queue = checked_queue(&name, &settings)?;
-    let namespace = settings.namespace.as_deref();
-    let graves = Arc::new(Graves::default());
-    let itself = feed::informer_of::<K>(factory, question.clone(), namespace);
-    let objects = itself.cache();
-    let buried = graves.clone();
-    let mut feeds = vec![feed::open(itself, namespace, SourceId(0), move |hub| enqueue::Itself {
-        hub: hub.clone(),
-        source: SourceId(0),
-        graves: buried,
-    })];
-    // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
-    let mut sources = vec![feed::Asked::of::<K>(&question)];
-    for feed in owned {
-        let known = sources.iter().position(|source| *source == feed.asked);
-        let source = SourceId(known.unwrap_or(sources.len()));
-        feeds.push((feed.open)(factory, namespace, source));
-        if known.is_none() {
-            sources.push(feed.asked);
-        }
-    }
-    let mut awaited: Vec<_> = feeds.iter().map(|feed| feed.informer.clone()).collect();
+    let queue = controller.settings.checked_queue(&name)?;
+    let places: Vec<Place> = match controller.settings.namespaces.is_empty() || kind.scope == Scope::Cluster {
+        true => vec![None],
+        false => controller.settings.namespaces.iter().cloned().map(Some).collect(),
+    };
+    let metrics = around.metrics.reconcile().of(&name);
+    let graves = Arc::new(Graves::new(metrics.deletions_dropped.clone()));
+    let opened = open_all(&controller, &graves, &places, around);
+    let Controller { question, reconciler, settings, selection, sources, reads, .. } = controller;
+    let mut awaited = opened.awaited;
     match reads.is_empty() {
-        true => awaited.extend(asked.iter().cloned()),
-        false => reads.into_iter().for_each(|read| awaited.extend(read(factory, namespace, asked))),
+        true => awaited.extend(around.asked.iter().map(|informer| (None, informer.clone()))),
+        false => reads.into_iter().for_each(|read| awaited.extend(read(around, &places))),
     }
-    let (writer, connections) = connect(client, &name, kind, queue.clone(), feeds);
+    let waits = Arc::new(waits(awaited, &places));
+    let shut = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
+    let intake = Arc::new(Intake::new(queue, shut));
+    let (hub, connections) =
+        connect(around.client, &name, &kind, &intake, settings.wait_for_own, opened.feeds);
+    let seed = around.seed.unwrap_or_else(rand::random);
     let engine = Arc::new(Engine {
+        metrics,
         name: name.clone(),
+        kind: kind.to_string(),
         question,
         reconciler: Arc::new(reconciler),
-        objects,
+        objects: opened.objects,
+        selection,
         graves,
-        queue,
-        writer,
+        intake,
+        writer: hub.writer.clone(),
         finalizer: settings.finalizer,
         panics: settings.panics,
+        deadline: settings.deadline,
+        waits: waits.clone(),
+        budgets: Mutex::new(Budgets::new(settings.storm_limit)),
+        failures: Mutex::new(HashMap::new()),
+        jitter: Mutex::new(SmallRng::seed_from_u64(seed)),
+        runs: AtomicU64::new(0),
     });
+    let (inspected, workers) = (engine.clone(), settings.workers);
     let work = Box::new(move |stop| -> BoxFuture<'static, ()> {
-        Box::pin(run_workers(engine, settings.workers, connections, stop))
+        Box::pin(async move {
+            let writer = engine.writer.clone();
+            tokio::select! {
+                biased;
+                () = run_workers(engine, workers, connections, (hub, sources), stop) => {}
+                never = writer.attend() => match never {},
+            }
+        })
     });
-    Ok(Planned { name, awaited, work })
+    Ok(Planned { name, waits, sync_timeout: settings.sync_timeout, inspected, work })
 }
 
-type Connections = Vec<Box<dyn Any + Send + Sync>>;
+/// What was asked for, not yet connected.
+struct Opened<K> {
+    feeds: Vec<OpenFeed>,
+    awaited: Vec<Awaited>,
+    objects: Objects<K>,
+}
+
+/// Asks for the informers of the reconciled kind and of all that feeds it, in every place.
+fn open_all<K: Watched, R>(
+    controller: &Controller<K, R>,
+    graves: &Arc<Graves<K::Object>>,
+    places: &[Place],
+    around: &Surroundings<'_>,
+) -> Opened<K::Object> {
+    let Controller { question, selection, predicate, feeds, .. } = controller;
+    // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
+    let mut sources = Vec::new();
+    let mut opened =
+        Opened { feeds: Vec::new(), awaited: Vec::new(), objects: Objects { caches: Vec::new() } };
+    for place in places {
+        let source = source_of(&mut sources, (Asked::of::<K>(question, selection), place.clone()));
+        let namespace = place.as_deref();
+        let itself = feed::informer_of::<K>(around.factory, question.clone(), namespace, selection);
+        opened.objects.caches.push((place.clone(), itself.cache()));
+        let (graves, predicate) = (graves.clone(), predicate.clone());
+        let feed = feed::open(itself, namespace, source, selection, move |hub| enqueue::Itself {
+            hub: hub.clone(),
+            source,
+            graves,
+            predicate,
+        });
+        opened.awaited.push((place.clone(), feed.informer.clone()));
+        opened.feeds.push(feed);
+    }
+    for feed in feeds {
+        for place in places_of(feed.scope, places) {
+            let source = source_of(&mut sources, (feed.asked.clone(), place.clone()));
+            let feed = (feed.open)(around.factory, place.as_deref(), source);
+            opened.awaited.push((place.clone(), feed.informer.clone()));
+            opened.feeds.push(feed);
+        }
+    }
+    opened
+}
+
+fn source_of(sources: &mut Vec<(Asked, Place)>, asked: (Asked, Place)) -> SourceId {
+    let known = sources.iter().position(|source| *source == asked);
+    SourceId(known.unwrap_or_else(|| {
+        sources.push(asked);
+        sources.len() - 1
+    }))
+}
+
+/// With one namespace, or none, all keys wait for the same; with several, each for its own.
+fn waits(awaited: Vec<Awaited>, places: &[Place]) -> Waits {
+    if places.len() <= 1 {
+        return Waits { common: awaited.into_iter().map(|(_, of)| of).collect(), by_namespace: Vec::new() };
+    }
+    let of = |place: &Place| awaited.iter().filter(|(of, _)| of == place).map(|(_, of)| of.clone()).collect();
+    let by_namespace = places.iter().filter_map(|place| Some((place.clone()?, of(place)))).collect();
+    Waits { common: of(&None), by_namespace }
+}
 
 fn connect(
     client: &kube::Client,
     name: &str,
-    kind: Kind,
-    queue: WorkQueue<crate::object::ObjectKey>,
+    kind: &Kind,
+    intake: &Arc<Intake>,
+    wait_for_own: WaitForOwn,
     feeds: Vec<OpenFeed>,
-) -> (Arc<Writer>, Connections) {
+) -> (Hub, Connections) {
     let (views, connects): (Vec<_>, Vec<_>) = feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
-    let woken = queue.clone();
-    let writer = Writer::new(client.clone(), name.to_owned(), views, move |key| woken.add(key));
-    let hub = Hub { queue, writer: writer.clone(), kind };
+    let writer = Writer::new(client.clone(), name.to_owned(), views, intake.clone(), wait_for_own);
+    let hub = Hub { intake: intake.clone(), writer, kind: kind.clone() };
     let connections = connects.into_iter().map(|connect| connect(&hub)).collect();
-    (writer, connections)
+    (hub, connections)
 }
 
-async fn run_workers<K: Watched, R: Reconciler<K>>(
-    engine: Arc<Engine<K, R>>,
-    workers: usize,
-    connections: Connections,
-    stop: Stop,
-) {
-    let queue = engine.queue.clone();
-    let mut running = JoinSet::new();
-    if !stop.finish.is_cancelled() {
-        for _ in 0..workers {
-            running.spawn(engine.clone().work());
+impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
+    fn reconciles(&self) -> TypeId {
+        TypeId::of::<K>()
+    }
+
+    fn report(&self, key: &ObjectKey) -> KeyReport {
+        KeyReport {
+            controller: self.name.clone(),
+            why: self.why(key),
+            reason: self.intake.reason(key),
+            last_error: self.failures().get(key).cloned(),
         }
     }
-    tokio::select! {
-        () = stop.finish.cancelled() => {}
-        () = panicked(&mut running) => {}
-    }
-    queue.discard();
-    drop(connections);
-    let ended = async {
-        while let Some(ended) = running.join_next().await {
-            propagate(ended);
+}
+
+impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
+    fn why(&self, key: &ObjectKey) -> Why {
+        if self.intake.queue.is_shut_down() {
+            return Why::Stopped;
         }
-    };
-    if stop.abort.run_until_cancelled(ended).await.is_none() {
-        running.shutdown().await;
+        let lagging = self.waits.lagging_for(key);
+        if !lagging.is_empty() {
+            return Why::BlockedOnSync(lagging);
+        }
+        match self.intake.queue.state_of(key) {
+            KeyState::Queued => Why::Queued,
+            KeyState::Delayed { until } => Why::WaitsUntil(until),
+            KeyState::BackingOff { until, failures } => Why::BackingOff { until, failures },
+            KeyState::AwaitsRetryToken { failures } => Why::AwaitsRetryToken { failures },
+            KeyState::AwaitsChange { failures } => Why::AwaitsChangeAfterFailure { failures },
+            KeyState::InFlight { since, attempt } => Why::InFlight { since, attempt },
+            KeyState::Held { until } => match self.intake.is_parked(key) {
+                true => Why::AwaitsOwnWrites { at_most_until: until },
+                false => Why::Paced { until },
+            },
+            KeyState::Idle => match self.objects.lookup(key) {
+                Lookup::Absent => Why::NotKnown,
+                Lookup::Found(_) => Why::AwaitsChange,
+                Lookup::Outdated { unreadable, .. } | Lookup::Unreadable(unreadable) => {
+                    Why::Unreadable(unreadable.error.clone())
+                }
+            },
+        }
     }
-}
-
-/// Ends when a worker has ended of itself, which only a propagated panic makes it do.
-async fn panicked(running: &mut JoinSet<()>) {
-    match running.join_next().await {
-        Some(ended) => propagate(ended),
-        None => std::future::pending().await,
-    }
-}
-
-fn propagate(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended
-        && error.is_panic()
-    {
-        std::panic::resume_unwind(error.into_panic());
-    }
-}
-
-fn checked_queue(
-    name: &str,
-    settings: &Settings,
-) -> Result<WorkQueue<crate::object::ObjectKey>, ControllerError> {
-    let named = || name.to_owned();
-    if settings.workers == 0 {
-        return Err(ControllerError::NoWorkers { name: named() });
-    }
-    if !is_field_manager(name) {
-        return Err(ControllerError::Name { name: named() });
-    }
-    if let Some(finalizer) = settings.finalizer.as_ref().filter(|finalizer| !is_qualified(finalizer)) {
-        return Err(ControllerError::Finalizer { name: named(), finalizer: finalizer.clone() });
-    }
-    let config = WorkQueueConfig {
-        rate: settings.rate_limit,
-        retry_rate: settings.rate_limit.is_none().then_some(RETRY_RATE),
-        floor: settings.floor,
-        ..WorkQueueConfig::default()
-    };
-    WorkQueue::with_config(config).map_err(|source| ControllerError::RateLimit { name: named(), source })
-}
-
-fn is_field_manager(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_/".contains(&byte);
-    (1..=128).contains(&name.len()) && name.bytes().all(plain)
-}
-
-fn is_qualified(finalizer: &str) -> bool {
-    let plain = |part: &str| {
-        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
-    };
-    finalizer.split_once('/').is_some_and(|(domain, name)| plain(domain) && plain(name))
 }

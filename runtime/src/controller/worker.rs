@@ -1,147 +1,149 @@
 //! What a worker does with a key: find out what it needs, run the reconciler, hand the verdict to the queue.
 
-use std::{any::Any, error::Error, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::FutureExt;
 use kube::Resource as _;
+use rand::{Rng, rngs::SmallRng};
+use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::{
-    Action, Cleanup, Context, Reconciler, Terminal,
-    action::{Next, one_line},
-    enqueue::{Grave, Graves},
+    Action, Cleanup, Context, LastError, Panics, Reconciler,
+    action::Next,
+    budget::{Budgets, Charged, News},
+    context::Ticket,
+    feed::{Objects, Selection},
+    graves::{Fate, Grave, Graves},
+    intake::Intake,
+    run::{Failure, Run, Way},
+    start::Waits,
+    terminating::with_metadata_of,
 };
 use crate::{
     informer::Watched,
+    metrics::{ControllerMetrics, Ended},
     object::ObjectKey,
-    store::{Lister, Lookup},
-    workqueue::{Item, WorkQueue},
-    writes::{
-        Stale, WriteError, Writer, add_finalizer, own_writes::RunEnd, remove_finalizer, request::Target,
-    },
+    store::Lookup,
+    workqueue::Item,
+    writes::{Writer, add_finalizer, remove_finalizer, request::Target},
 };
-
-/// How often a deletion may fail before it is given up.
-const FAILURES_PER_DELETION: u32 = 5;
-
-/// Says what a panic in a reconciler does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Panics {
-    /// It counts as an error of that run: reported, and retried with growing delay.
-    #[default]
-    Contain,
-    /// It ends the manager, and goes on in whoever awaits it.
-    Propagate,
-}
 
 /// What all workers of a controller share.
 pub(crate) struct Engine<K: Watched, R> {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
+    /// The reconciled kind, as spans show it.
+    pub(crate) kind: String,
     pub(crate) question: K::Question,
     pub(crate) reconciler: Arc<R>,
-    pub(crate) objects: Lister<K::Object>,
+    pub(crate) objects: Objects<K::Object>,
+    pub(crate) selection: Selection,
     pub(crate) graves: Arc<Graves<K::Object>>,
-    pub(crate) queue: WorkQueue<ObjectKey>,
+    pub(crate) intake: Arc<Intake>,
     pub(crate) writer: Arc<Writer>,
     pub(crate) finalizer: Option<String>,
     pub(crate) panics: Panics,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) waits: Arc<Waits>,
+    pub(crate) metrics: ControllerMetrics,
+    pub(crate) budgets: Mutex<Budgets<ObjectKey>>,
+    /// How the last runs of keys failed that have not succeeded since.
+    pub(crate) failures: Mutex<HashMap<ObjectKey, LastError>>,
+    pub(crate) jitter: Mutex<SmallRng>,
+    pub(crate) runs: AtomicU64,
 }
 
-/// Why a run failed, and what follows.
-struct Failure {
-    /// The error and its causes, in one line.
-    report: String,
-    way: Way,
-}
+/// Counts a worker as active while it is held.
+struct Active<'a>(&'a ControllerMetrics);
 
-/// What follows a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Run again with growing delay.
-    Retry,
-    /// No failure: computed from an old version. Run again after the first step, uncounted.
-    AfterFirstStep,
-    /// Wait for a change.
-    Terminal,
-}
-
-impl From<WriteError> for Failure {
-    fn from(error: WriteError) -> Self {
-        let way = if error.is_conflict() { Way::AfterFirstStep } else { Way::Retry };
-        Self { report: one_line(&error), way }
+impl<'a> Active<'a> {
+    fn begin(metrics: &'a ControllerMetrics) -> Self {
+        metrics.active_workers.inc();
+        Self(metrics)
     }
 }
 
-/// A key in flight; without a verdict it goes back into the queue.
-struct Run<'a> {
-    writer: &'a Writer,
-    queue: &'a WorkQueue<ObjectKey>,
-    item: Option<Item<ObjectKey>>,
-}
-
-impl<'a> Run<'a> {
-    fn begin(writer: &'a Writer, queue: &'a WorkQueue<ObjectKey>, item: Item<ObjectKey>) -> Self {
-        writer.begin(item.key());
-        Self { writer, queue, item: Some(item) }
-    }
-
-    /// Judges the events that were held, then lets the queue know how it went.
-    fn finish(mut self, verdict: impl FnOnce(Item<ObjectKey>)) {
-        if let Some(item) = self.item.take() {
-            if self.writer.end(item.key()) == RunEnd::Changed {
-                self.queue.add(item.key().clone());
-            }
-            verdict(item);
-        }
-    }
-}
-
-impl Drop for Run<'_> {
+impl Drop for Active<'_> {
     fn drop(&mut self) {
-        if let Some(item) = self.item.take() {
-            self.writer.end(item.key());
-            item.put_back();
-        }
+        self.0.active_workers.dec();
     }
 }
 
 impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     /// Works until the queue is shut down.
     pub(crate) async fn work(self: Arc<Self>) {
-        while let Some(item) = self.queue.get().await {
-            let (key, attempt) = (item.key().clone(), item.attempt());
-            let run = Run::begin(&self.writer, &self.queue, item);
-            tracing::debug!(controller = %self.name, %key, attempt, "reconcile started");
-            let outcome = self.run(&key, attempt).await;
-            run.finish(|item| self.settle(item, outcome));
+        while let Some(item) = self.intake.queue.get().await {
+            let active = Active::begin(&self.metrics);
+            let ticket = self.ticket(&item);
+            let run = Run::begin(&self.writer, &self.intake, item);
+            let span = tracing::info_span!(
+                "reconcile",
+                controller = %self.name,
+                kind = %self.kind,
+                key = %ticket.key,
+                attempt = ticket.attempt,
+                reason = %ticket.reason,
+                id = ticket.id,
+            );
+            self.perform(&ticket, run).instrument(span).await;
+            drop(active);
         }
     }
 
-    async fn run(&self, key: &ObjectKey, attempt: u32) -> Result<Action, Failure> {
+    fn ticket(&self, item: &Item<ObjectKey>) -> Ticket {
+        let (key, attempt) = (item.key().clone(), item.attempt());
+        let reason = self.intake.begin(&key, attempt);
+        Ticket { key, attempt, reason, id: self.runs.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+
+    async fn perform(&self, ticket: &Ticket, run: Run<'_>) {
+        let (started, before) = (Instant::now(), self.objects.version(&ticket.key));
+        tracing::debug!("reconcile started");
+        let outcome = self.run(ticket).await;
+        self.metrics.ended(ended(&outcome), started.elapsed());
+        self.charge(ticket, before.as_deref());
+        run.finish(|item| self.settle(item, outcome));
+    }
+
+    async fn run(&self, ticket: &Ticket) -> Result<Action, Failure> {
+        let key = &ticket.key;
         while let Some(grave) = self.graves.next(key) {
-            self.bury(key, attempt, grave).await?;
+            self.bury(ticket, grave).await?;
         }
         match self.objects.lookup(key) {
             Lookup::Absent => Ok(Action::await_change()),
-            Lookup::Outdated { unreadable, .. } | Lookup::Unreadable(unreadable) => {
+            Lookup::Outdated { unreadable, kept } => {
+                tracing::warn!(controller = %self.name, %key, error = %unreadable.error, "not reconciled: outdated");
+                match with_metadata_of(&*kept, &unreadable.identity) {
+                    Some(terminating) => self.clean_up(ticket, Arc::new(terminating)).await,
+                    None => Ok(Action::await_change()),
+                }
+            }
+            Lookup::Unreadable(unreadable) => {
                 tracing::warn!(controller = %self.name, %key, error = %unreadable.error, "not reconciled: unreadable");
                 Ok(Action::await_change())
             }
             Lookup::Found(object) if object.meta().deletion_timestamp.is_some() => {
-                self.clean_up(key, attempt, object).await
+                self.clean_up(ticket, object).await
             }
-            Lookup::Found(object) => self.reconcile(key, attempt, object).await,
+            Lookup::Found(object) => self.reconcile(ticket, object).await,
         }
     }
 
-    async fn reconcile(
-        &self,
-        key: &ObjectKey,
-        attempt: u32,
-        object: Arc<K::Object>,
-    ) -> Result<Action, Failure> {
+    async fn reconcile(&self, ticket: &Ticket, object: Arc<K::Object>) -> Result<Action, Failure> {
         let object = match &self.finalizer {
             Some(finalizer) if !holds(&*object, finalizer) => {
-                let held = add_finalizer(&self.writer, &self.target(key), object.meta(), finalizer).await?;
+                let target = self.target(&ticket.key);
+                let held = add_finalizer(&self.writer, &target, object.meta(), finalizer).await?;
                 match held {
                     Some(held) => Arc::new(held),
                     None => return Ok(Action::await_change()),
@@ -149,46 +151,77 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             }
             _ => object,
         };
-        let cx = self.context(key, attempt, Some(object.clone()));
+        let cx = self.context(ticket, Some(object.clone()));
         self.contain(|| self.reconciler.reconcile(object, &cx)).await
     }
 
-    async fn clean_up(
-        &self,
-        key: &ObjectKey,
-        attempt: u32,
-        object: Arc<K::Object>,
-    ) -> Result<Action, Failure> {
+    async fn clean_up(&self, ticket: &Ticket, object: Arc<K::Object>) -> Result<Action, Failure> {
         let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| holds(&*object, finalizer)) else {
             return Ok(Action::await_change());
         };
-        let cx = self.context(key, attempt, Some(object.clone()));
+        let cx = self.context(ticket, Some(object.clone()));
         match self.contain(|| self.reconciler.cleanup(object.clone(), &cx)).await? {
             Cleanup::Pending(action) => Ok(action),
             Cleanup::Done => {
-                remove_finalizer(&self.writer, &self.target(key), object.meta(), finalizer).await?;
+                let target = self.target(&ticket.key);
+                remove_finalizer(&self.writer, &target, object.meta(), finalizer).await?;
                 Ok(Action::await_change())
             }
         }
     }
 
     /// Tells the reconciler of a deletion; one that keeps failing is given up, so that it holds up nothing.
-    async fn bury(&self, key: &ObjectKey, attempt: u32, mut grave: Grave<K::Object>) -> Result<(), Failure> {
-        let cx = self.context(key, attempt, None);
-        let told = self.contain(|| self.reconciler.deleted(grave.last.deleted(), &cx)).await;
-        let Err(failure) = told else { return Ok(()) };
-        grave.failures += 1;
-        if failure.way == Way::Terminal || grave.failures >= FAILURES_PER_DELETION {
-            let error = failure.report;
-            tracing::error!(controller = %self.name, %key, error, "a deletion was not handled, and is given up");
+    async fn bury(&self, ticket: &Ticket, grave: Grave<K::Object>) -> Result<(), Failure> {
+        let key = &ticket.key;
+        let told = match self.is_gone(key, &grave).await {
+            Ok(false) => {
+                self.graves.close(key, &grave);
+                return Ok(());
+            }
+            Ok(true) => {
+                let cx = self.context(ticket, None);
+                self.contain(|| self.reconciler.deleted(grave.last.deleted(), &cx)).await
+            }
+            Err(failure) => Err(failure),
+        };
+        let Err(failure) = told else {
+            self.graves.close(key, &grave);
             return Ok(());
+        };
+        let fate = match failure.way {
+            Way::Terminal => {
+                self.graves.close(key, &grave);
+                Fate::GivenUp
+            }
+            _ => self.graves.failed(key, &grave),
+        };
+        match fate {
+            Fate::Waits => Err(failure),
+            Fate::GivenUp => {
+                let error = failure.report;
+                self.metrics.deletions_dropped.inc();
+                tracing::error!(controller = %self.name, %key, error, "a deletion was not handled, and is given up");
+                Ok(())
+            }
         }
-        self.graves.put_back(key, grave);
-        Err(failure)
     }
 
-    fn context(&self, key: &ObjectKey, attempt: u32, object: Option<Arc<K::Object>>) -> Context<K> {
-        Context::new(self.question.clone(), key.clone(), object, attempt, self.writer.clone())
+    /// Tells a deletion from an object that only left the selection: the server knows.
+    async fn is_gone(&self, key: &ObjectKey, grave: &Grave<K::Object>) -> Result<bool, Failure> {
+        if self.selection.is_everything() {
+            return Ok(true);
+        }
+        let found = self.writer.fetch(&self.target(key)).await?;
+        let there = found.as_ref().and_then(|object| object["metadata"]["uid"].as_str());
+        Ok(match (found.is_some(), grave.last.uid()) {
+            (false, _) => true,
+            (true, Some(gone)) => there != Some(gone),
+            (true, None) => false,
+        })
+    }
+
+    fn context(&self, ticket: &Ticket, object: Option<Arc<K::Object>>) -> Context<K> {
+        Context::new(self.question.clone(), ticket.clone(), object, self.writer.clone())
     }
 
     fn target(&self, key: &ObjectKey) -> Target {
@@ -200,21 +233,34 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     where
         F: Future<Output = Result<T, R::Error>>,
     {
-        let judged = async { call().await.map_err(judge::<K, R>) };
-        match self.panics {
-            Panics::Propagate => judged.await,
-            Panics::Contain => AssertUnwindSafe(judged).catch_unwind().await.unwrap_or_else(|panic| {
-                let report = format!("the reconciler panicked: {}", panic_text(&*panic));
+        let judged = async { call().await.map_err(Failure::judge::<K, R>) };
+        let in_time = async {
+            let Some(deadline) = self.deadline else { return judged.await };
+            tokio::time::timeout(deadline, judged).await.unwrap_or_else(|_| {
+                self.metrics.timeouts.inc();
+                let report = format!("the reconciler did not end within its deadline of {deadline:?}");
                 Err(Failure { report, way: Way::Retry })
+            })
+        };
+        match self.panics {
+            Panics::Propagate => in_time.await,
+            Panics::Contain => AssertUnwindSafe(in_time).catch_unwind().await.unwrap_or_else(|panic| {
+                self.metrics.panics.inc();
+                Err(Failure::panicked(&*panic))
             }),
         }
     }
 
     fn settle(&self, item: Item<ObjectKey>, outcome: Result<Action, Failure>) {
+        self.remember(&item, outcome.as_ref().err());
         match outcome {
-            Ok(Action(Next::AwaitChange)) => item.forget(),
+            Ok(Action(Next::AwaitChange)) => {
+                self.pace(item.key());
+                item.forget();
+            }
             Ok(Action(Next::RequeueAfter { after, jitter })) => {
-                item.requeue_after(after.saturating_add(random_up_to(jitter)));
+                self.pace(item.key());
+                item.requeue_after(after.saturating_add(self.random_up_to(jitter)));
             }
             Ok(Action(Next::Backoff { at_least })) => item.retry_at_least(at_least),
             Err(Failure { report: error, way }) => {
@@ -222,6 +268,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
                 match way {
                     Way::AfterFirstStep => {
                         tracing::debug!(controller = %self.name, %key, error, "computed from an old version");
+                        self.intake.expect(&key, super::Reason::Conflict);
                         item.retry_uncounted();
                     }
                     Way::Terminal => {
@@ -237,43 +284,97 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             }
         }
     }
+
+    /// Keeps what debug pages show of a key that fails.
+    fn remember(&self, item: &Item<ObjectKey>, failure: Option<&Failure>) {
+        let mut failures = self.failures();
+        match failure {
+            Some(failure) if failure.way != Way::AfterFirstStep => {
+                let (error, at, attempt) = (failure.report.clone(), Instant::now(), item.attempt());
+                failures.insert(item.key().clone(), LastError { error, at, attempt });
+            }
+            Some(_) => {}
+            None => drop(failures.remove(item.key())),
+        }
+    }
+
+    // ---- storms ----
+
+    /// Charges a run that was no retry if it sent a write, or its object's version moved meanwhile.
+    fn charge(&self, ticket: &Ticket, before: Option<&str>) {
+        let key = &ticket.key;
+        let wrote =
+            || self.writer.sent(key) || before.is_some() && self.objects.version(key).as_deref() != before;
+        if ticket.reason.is_retry() || !wrote() {
+            return;
+        }
+        let charged = self.budgets().charge(key, Instant::now());
+        if let Charged::Paced { news: News::Begins, .. } = charged {
+            tracing::warn!(
+                controller = %self.name,
+                %key,
+                "a storm: runs of one key keep writing, and are paced; does somebody else write the same fields?"
+            );
+        }
+    }
+
+    /// Holds back a key that has used up its budget; retries are slowed by their back-off.
+    fn pace(&self, key: &ObjectKey) {
+        let wait = self.budgets().wait(key, Instant::now());
+        if !wait.is_zero() {
+            self.metrics.paced.inc();
+            self.intake.pace(key, wait);
+        }
+    }
+
+    fn random_up_to(&self, most: Duration) -> Duration {
+        let mut jitter = self.jitter.lock().unwrap_or_else(PoisonError::into_inner);
+        up_to(most, &mut jitter)
+    }
+
+    pub(crate) fn budgets(&self) -> MutexGuard<'_, Budgets<ObjectKey>> {
+        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn failures(&self) -> MutexGuard<'_, HashMap<ObjectKey, LastError>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-fn judge<K: Watched, R: Reconciler<K>>(error: R::Error) -> Failure {
-    let terminal = R::is_terminal(&error);
-    let error: Box<dyn Error + Send + Sync> = error.into();
-    let way = if terminal || Terminal::is_in(&*error) {
-        Way::Terminal
-    } else if Stale::is_in(&*error) {
-        Way::AfterFirstStep
-    } else {
-        Way::Retry
-    };
-    Failure { report: one_line(&*error), way }
+/// Says what a run counts as; one that was computed from an old version is no failure.
+fn ended(outcome: &Result<Action, Failure>) -> Ended {
+    match outcome {
+        Ok(Action(Next::AwaitChange)) => Ended::Success,
+        Ok(Action(Next::RequeueAfter { .. })) => Ended::RequeueAfter,
+        Ok(Action(Next::Backoff { .. })) => Ended::Requeue,
+        Err(failure) => match failure.way {
+            Way::AfterFirstStep => Ended::Requeue,
+            Way::Retry => Ended::Error,
+            Way::Terminal => Ended::TerminalError,
+        },
+    }
 }
 
 fn holds(object: &impl kube::Resource, finalizer: &str) -> bool {
     object.meta().finalizers.iter().flatten().any(|held| held == finalizer)
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
-}
-
-fn random_up_to(most: Duration) -> Duration {
+fn up_to(most: Duration, rng: &mut impl Rng) -> Duration {
     // A product that rounds up past the longest duration there is stays at that.
-    Duration::try_from_secs_f64(most.as_secs_f64() * rand::random::<f64>()).unwrap_or(most)
+    Duration::try_from_secs_f64(most.as_secs_f64() * rng.random::<f64>()).unwrap_or(most)
 }
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+
     use super::*;
 
     #[test]
     fn jitter_stays_within_what_was_asked_for_even_the_longest() {
+        let mut rng = SmallRng::seed_from_u64(7);
         for most in [Duration::ZERO, Duration::from_millis(3), Duration::MAX] {
-            assert!((0..1_000).all(|_| random_up_to(most) <= most));
+            assert!((0..1_000).all(|_| up_to(most, &mut rng) <= most));
         }
     }
 }

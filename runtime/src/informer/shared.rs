@@ -141,6 +141,11 @@ impl<W: Watched> SharedInformer<W> {
         self.handle.engine.synced.is_set()
     }
 
+    /// Tells whether something keeps the informer from listing or watching at present.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.handle.engine.health.failure().is_some()
+    }
+
     /// Tells how the informer is doing.
     pub fn sync_state(&self) -> SyncState {
         self.handle.engine.state()

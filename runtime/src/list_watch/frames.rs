@@ -37,25 +37,31 @@ impl Frames {
     ///
     /// Nothing follows an error.
     pub(super) fn feed<K: Object>(&mut self, chunk: &[u8], events: &mut VecDeque<Event<K>>) {
-        let mut chunk = chunk;
-        while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
-            let (line, following) = (&chunk[..end], &chunk[end + 1..]);
-            chunk = following;
-            let event = if self.rest.is_empty() {
-                self.event(line)
-            } else {
-                self.rest.extend_from_slice(line);
-                let line = std::mem::take(&mut self.rest);
-                self.event(&line)
-            };
-            let Some(event) = event else { continue };
-            let ended = event.is_err();
-            events.push_back(event);
-            if ended {
-                return;
-            }
+        let Some(last) = memchr::memrchr(b'\n', chunk) else { return self.rest.extend_from_slice(chunk) };
+        let (lines, rest) = (&chunk[..last], &chunk[last + 1..]);
+        if self.rest.is_empty() {
+            self.decoder.lines(lines, events);
+        } else {
+            self.rest.extend_from_slice(lines);
+            let lines = std::mem::take(&mut self.rest);
+            self.decoder.lines(&lines, events);
         }
-        self.rest.extend_from_slice(chunk);
+        if !matches!(events.back(), Some(Err(_))) {
+            self.rest.extend_from_slice(rest);
+        }
+    }
+
+    /// Takes a chunk, and appends the lines that are complete now to a block, to be decoded elsewhere.
+    pub(super) fn gather(&mut self, chunk: &[u8], block: &mut Vec<u8>) {
+        let Some(last) = memchr::memrchr(b'\n', chunk) else { return self.rest.extend_from_slice(chunk) };
+        block.extend_from_slice(&self.rest);
+        self.rest.clear();
+        block.extend_from_slice(&chunk[..=last]);
+        self.rest.extend_from_slice(&chunk[last + 1..]);
+    }
+
+    pub(super) fn decoder(&self) -> &Decoder {
+        &self.decoder
     }
 
     /// Ends the body: a last line needs no line break, but must be whole.
@@ -65,7 +71,25 @@ impl Frames {
         match serde_json::from_slice::<serde::de::IgnoredAny>(line) {
             Err(_) if line.is_empty() => None,
             Err(error) if error.is_eof() => Some(Err(ListWatchError::CutShort)),
-            _ => self.event(line),
+            _ => self.decoder.event(line),
+        }
+    }
+}
+
+impl Decoder {
+    /// Decodes lines, one an event; nothing follows an error.
+    pub(super) fn lines<K: Object>(&self, lines: &[u8], events: &mut impl Extend<Event<K>>) {
+        let mut start = 0;
+        let ends = memchr::memchr_iter(b'\n', lines).chain([lines.len()]);
+        for end in ends {
+            let line = &lines[start.min(end)..end];
+            start = end + 1;
+            let Some(event) = self.event(line) else { continue };
+            let ended = event.is_err();
+            events.extend([event]);
+            if ended {
+                return;
+            }
         }
     }
 
@@ -74,10 +98,20 @@ impl Frames {
         if line.is_empty() {
             return None;
         }
-        Some(self.decode(line))
+        Some(self.event_of(line))
     }
 
-    fn decode<K: Object>(&self, line: &[u8]) -> Event<K> {
+    fn event_of<K: Object>(&self, line: &[u8]) -> Event<K> {
+        if let Some((event, object)) = usual(line)
+            && let Decoded::Item(item @ Item::Object(_)) = self.decode(object)
+        {
+            return Ok(event(item));
+        }
+        self.unusual(line)
+    }
+
+    /// Decodes a line member by member, whatever their order, and says what is wrong with it.
+    fn unusual<K: Object>(&self, line: &[u8]) -> Event<K> {
         let (mut kind, mut object) = (None, None);
         for (key, value) in json::members(line) {
             match key {
@@ -104,13 +138,28 @@ impl Frames {
     }
 
     fn of_object<K: Object>(&self, object: &[u8], event: impl FnOnce(Item<K>) -> WatchEvent<K>) -> Event<K> {
-        Ok(match self.decoder.decode(object) {
+        Ok(match self.decode(object) {
             Decoded::Item(item) => event(item),
             Decoded::OfAnotherKind(found) => {
                 WatchEvent::Unexpected(format!("an event with an object of another kind: {found}"))
             }
         })
     }
+}
+
+/// Splits a line as API servers write them: the type first, then the object, which is the rest of the line.
+///
+/// Where more follows, what is taken for the object is no JSON, and does not decode.
+fn usual<K>(line: &[u8]) -> Option<(fn(Item<K>) -> WatchEvent<K>, &[u8])> {
+    let rest = line.strip_prefix(b"{\"type\":\"")?;
+    let (event, rest): (fn(Item<K>) -> WatchEvent<K>, _) = match rest.first()? {
+        b'A' => (WatchEvent::Added, rest.strip_prefix(b"ADDED")?),
+        b'M' => (WatchEvent::Modified, rest.strip_prefix(b"MODIFIED")?),
+        b'D' => (WatchEvent::Deleted, rest.strip_prefix(b"DELETED")?),
+        _ => return None,
+    };
+    let object = rest.strip_prefix(b"\",\"object\":")?.strip_suffix(b"}")?;
+    Some((event, object))
 }
 
 /// Reads a bookmark leniently: servers fill it with whatever the kind requires.

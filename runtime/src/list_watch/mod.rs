@@ -15,6 +15,8 @@ mod text;
 mod raw;
 mod decode;
 mod list_body;
+mod crew;
+mod list_items;
 mod frames;
 mod client;
 

@@ -5,10 +5,13 @@
 //! SIGINT stop; a second signal gives up waiting.
 
 mod client;
+mod inspector;
 mod install;
 mod running;
 mod signals;
 
+pub use client::client;
+pub use inspector::Inspector;
 pub use running::Running;
 
 use std::{
@@ -18,9 +21,10 @@ use std::{
 };
 
 use crate::{
-    controller::{Controller, Plan, Reconciler, Synced},
+    controller::{Controller, Plan, Reconciler, Surroundings, Synced},
     error::Error,
     informer::{InformerBuilder, SharedInformer, SharedInformerFactory, Watched},
+    metrics::Metrics,
     reflector::ReflectorConfig,
 };
 
@@ -56,6 +60,9 @@ pub struct Manager {
     asked: Mutex<Vec<Arc<dyn Synced>>>,
     plans: Vec<Plan>,
     grace_period: Duration,
+    metrics: Metrics,
+    inspector: Inspector,
+    seed: Option<u64>,
 }
 
 impl Manager {
@@ -69,14 +76,19 @@ impl Manager {
 
     /// Works with any client, and with informers that list and watch as a configuration says.
     ///
-    /// Name, first list and page size are each informer's own.
+    /// Name, first list and page size are each informer's own. With a `seed` everything that is random is decided
+    /// by it, what controllers draw included: under paused time, and against a server that answers alike, two runs
+    /// on a runtime of one thread reconcile the same keys at the same times.
     pub fn with_config(client: kube::Client, config: ReflectorConfig) -> Self {
         Self {
+            seed: config.seed,
             factory: SharedInformerFactory::with_config(client.clone(), config),
             client,
             asked: Mutex::default(),
             plans: Vec::new(),
             grace_period: GRACE_PERIOD,
+            metrics: Metrics::new(),
+            inspector: Inspector::default(),
         }
     }
 
@@ -91,6 +103,16 @@ impl Manager {
     /// Returns the client that informers and controllers use.
     pub fn client(&self) -> &kube::Client {
         &self.client
+    }
+
+    /// Returns the metrics of everything that this manager runs.
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
+    /// Returns what answers why an object is not being reconciled, once the manager runs.
+    pub fn inspector(&self) -> Inspector {
+        self.inspector.clone()
     }
 
     /// Adds a controller.
@@ -130,7 +152,7 @@ impl Manager {
     /// Runs until SIGTERM or SIGINT, then stops within the grace period.
     ///
     /// # Errors
-    /// What keeps a controller from starting, and [`Error::Stopped`] where running reconciles outlived the grace
+    /// What keeps a controller from starting, or makes it give up, and [`Error::Stopped`] where running reconciles outlived the grace
     /// period or a second signal came.
     ///
     /// # Panics
@@ -140,10 +162,13 @@ impl Manager {
         let mut running = self.start()?;
         tokio::select! {
             () = signals.next() => {}
-            // Only without controllers, or by a panic that goes on here.
-            ended = running.ended() => {
-                ended?;
-                signals.next().await;
+            // Only without controllers, with one that has given up, or by a panic that goes on here.
+            ended = running.ended() => match ended {
+                Ok(()) => signals.next().await,
+                Err(error) => {
+                    running.stop().await?;
+                    return Err(error);
+                }
             }
         }
         tracing::info!("stopping: running reconciles end first (a second signal gives up waiting)");
@@ -169,15 +194,23 @@ impl Manager {
 
     fn start(self) -> Result<Running, Error> {
         let asked = self.asked.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let around = Surroundings {
+            client: &self.client,
+            factory: &self.factory,
+            asked: &asked,
+            metrics: &self.metrics,
+            seed: self.seed,
+        };
         let mut planned = Vec::new();
         for plan in self.plans {
             if planned.iter().any(|other: &crate::controller::Planned| other.name == plan.name) {
-                return Err(Error::DuplicateController(plan.name));
+                return Err(Error::DuplicateController(plan.name.to_string()));
             }
-            planned.push(plan.prepare(&self.client, &self.factory, &asked)?);
+            planned.push(plan.prepare(&around)?);
         }
+        planned.iter().for_each(|controller| self.inspector.add(controller.inspected.clone()));
         self.factory.start();
-        Ok(Running::start(planned, self.factory, self.grace_period))
+        Ok(Running::start(planned, self.factory, self.grace_period, self.inspector))
     }
 }
 

@@ -2,13 +2,20 @@
 
 use std::{fmt, mem, time::Duration};
 
-use tokio::{runtime::Handle, task::JoinSet, time::timeout};
+use tokio::{
+    runtime::Handle,
+    task::{JoinError, JoinSet},
+    time::timeout,
+};
 
 use crate::{
-    controller::{Planned, Stop},
+    controller::{ControllerError, KeyReport, Planned, Stop},
     error::Error,
-    informer::SharedInformerFactory,
+    informer::{SharedInformerFactory, Watched},
+    object::ObjectKey,
 };
+
+use super::Inspector;
 
 /// How long aborted reconciles may take to be dropped; only one that blocks its thread takes longer.
 const ABORT: Duration = Duration::from_secs(1);
@@ -19,10 +26,11 @@ const ABORT: Duration = Duration::from_secs(1);
 #[must_use = "dropping it stops the manager"]
 pub struct Running {
     stop: Stop,
-    controllers: JoinSet<()>,
+    controllers: JoinSet<Result<(), ControllerError>>,
     factory: Option<SharedInformerFactory>,
     grace_period: Duration,
     failed: Option<Error>,
+    inspector: Inspector,
 }
 
 impl Running {
@@ -30,13 +38,14 @@ impl Running {
         planned: Vec<Planned>,
         factory: SharedInformerFactory,
         grace_period: Duration,
+        inspector: Inspector,
     ) -> Self {
         let stop = Stop::new();
         let mut controllers = JoinSet::new();
         for controller in planned {
             controllers.spawn(controller.run(stop.clone()));
         }
-        Self { stop, controllers, factory: Some(factory), grace_period, failed: None }
+        Self { stop, controllers, factory: Some(factory), grace_period, failed: None, inspector }
     }
 
     pub(super) fn failed(error: Error) -> Self {
@@ -46,59 +55,78 @@ impl Running {
             factory: None,
             grace_period: Duration::ZERO,
             failed: Some(error),
+            inspector: Inspector::default(),
         }
+    }
+
+    /// Tells how each controller of a kind stands to a key: why it is not being reconciled.
+    pub fn why<K: Watched>(&self, key: &ObjectKey) -> Vec<KeyReport> {
+        self.inspector.why::<K>(key)
+    }
+
+    /// Returns what answers the same after this is gone.
+    pub fn inspector(&self) -> Inspector {
+        self.inspector.clone()
     }
 
     /// Stops: running reconciles end, queued keys are dropped, watches are closed, no task is left.
     ///
     /// # Errors
     /// [`Error::Stopped`] where a reconcile outlived the grace period and was aborted; whatever kept the manager
-    /// from starting.
+    /// from starting, or made a controller give up.
     ///
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`.
     pub async fn stop(mut self) -> Result<(), Error> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
+        if self.factory.is_none() {
+            return self.failed.take().map_or(Ok(()), Err);
         }
         self.stop.finish.cancel();
-        let ended = timeout(self.grace_period, join(&mut self.controllers)).await;
+        let ended = timeout(self.grace_period, self.join()).await;
         if ended.is_err() {
             self.stop.abort.cancel();
-            let _ = timeout(ABORT, join(&mut self.controllers)).await;
+            let _ = timeout(ABORT, self.join()).await;
         }
         if let Some(factory) = self.factory.take() {
             factory.shutdown().await;
         }
         ended.map_err(|_| {
             Error::Stopped(format!("reconciles ran on past the grace period of {:?}", self.grace_period))
-        })
+        })?;
+        self.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Ends when every controller has ended: never of itself, but for a propagated panic.
+    /// Ends when a controller has given up, or every one has ended: never of itself, but for a propagated panic.
     ///
     /// At once where there is none.
     ///
     /// # Errors
-    /// Whatever kept the manager from starting.
+    /// Whatever kept the manager from starting, or made a controller give up (the others go on).
     ///
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`.
     pub async fn ended(&mut self) -> Result<(), Error> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
+        while self.failed.is_none() {
+            let Some(ended) = self.controllers.join_next().await else { return Ok(()) };
+            self.take_note(ended);
         }
-        join(&mut self.controllers).await;
-        Ok(())
+        self.failed.take().map_or(Ok(()), Err)
     }
-}
 
-async fn join(controllers: &mut JoinSet<()>) {
-    while let Some(ended) = controllers.join_next().await {
-        if let Err(error) = ended
-            && error.is_panic()
-        {
-            std::panic::resume_unwind(error.into_panic());
+    async fn join(&mut self) {
+        while let Some(ended) = self.controllers.join_next().await {
+            self.take_note(ended);
+        }
+    }
+
+    fn take_note(&mut self, ended: Result<Result<(), ControllerError>, JoinError>) {
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                self.failed.get_or_insert(error.into());
+            }
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => {}
         }
     }
 }

@@ -4,13 +4,15 @@
 //! that people have keep working. There is no global registry: whoever runs informers, queues and controllers
 //! holds a [`Metrics`], and two of them never mix.
 
+mod durations;
 mod fetch;
 mod queue;
 mod reconcile;
 
+pub(crate) use durations::Durations;
 pub(crate) use fetch::FetchMetrics;
-pub(crate) use queue::QueueMetrics;
-pub(crate) use reconcile::ReconcileMetrics;
+pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
+pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
 
 use std::{
     fmt,
@@ -64,12 +66,10 @@ impl Metrics {
         &self.shared.fetch
     }
 
-    #[expect(dead_code, reason = "queues report here next")]
     pub(crate) fn queue(&self) -> &QueueMetrics {
         &self.shared.queue
     }
 
-    #[expect(dead_code, reason = "controllers report here next")]
     pub(crate) fn reconcile(&self) -> &ReconcileMetrics {
         &self.shared.reconcile
     }

@@ -1,13 +1,179 @@
-//! What controllers report.
+//! What controllers report, under the names of controller-runtime.
 
-use prometheus_client::registry::Registry;
+use std::{sync::Arc, time::Duration};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+
+/// The buckets of controller-runtime, in seconds.
+const BUCKETS: [f64; 40] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
+    1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
+    50.0, 60.0,
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfController {
+    controller: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfResult {
+    controller: Arc<str>,
+    result: &'static str,
+}
 
 /// The metrics of controllers.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ReconcileMetrics {}
+#[derive(Clone, Debug)]
+pub(crate) struct ReconcileMetrics {
+    total: Family<OfResult, Counter>,
+    errors: Family<OfController, Counter>,
+    terminal_errors: Family<OfController, Counter>,
+    panics: Family<OfController, Counter>,
+    timeouts: Family<OfController, Counter>,
+    paced: Family<OfController, Counter>,
+    deletions_dropped: Family<OfController, Counter>,
+    time: Family<OfController, Histogram, fn() -> Histogram>,
+    max_concurrent: Family<OfController, Gauge>,
+    active_workers: Family<OfController, Gauge>,
+}
+
+/// The metrics of one controller.
+#[derive(Clone, Debug)]
+pub(crate) struct ControllerMetrics {
+    success: Counter,
+    requeue: Counter,
+    requeue_after: Counter,
+    error: Counter,
+    errors: Counter,
+    terminal_errors: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) timeouts: Counter,
+    pub(crate) paced: Counter,
+    pub(crate) deletions_dropped: Counter,
+    time: Histogram,
+    pub(crate) max_concurrent: Gauge,
+    pub(crate) active_workers: Gauge,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Success,
+    Requeue,
+    RequeueAfter,
+    Error,
+    TerminalError,
+}
 
 impl ReconcileMetrics {
-    pub(super) fn register(_registry: &mut Registry) -> Self {
-        Self::default()
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let metrics = Self {
+            total: Family::default(),
+            errors: Family::default(),
+            terminal_errors: Family::default(),
+            panics: Family::default(),
+            timeouts: Family::default(),
+            paced: Family::default(),
+            deletions_dropped: Family::default(),
+            time: Family::new_with_constructor(histogram),
+            max_concurrent: Family::default(),
+            active_workers: Family::default(),
+        };
+        let counters = [
+            ("controller_runtime_reconcile_errors", "Reconciles that failed", &metrics.errors),
+            (
+                "controller_runtime_terminal_reconcile_errors",
+                "Reconciles that failed for good",
+                &metrics.terminal_errors,
+            ),
+            ("controller_runtime_reconcile_panics", "Reconciles that panicked", &metrics.panics),
+            (
+                "controller_runtime_reconcile_timeouts",
+                "Reconciles ended by the controller's deadline",
+                &metrics.timeouts,
+            ),
+            (
+                "watchkeeper_paced_reconciles",
+                "Runs that waited because their key writes too often",
+                &metrics.paced,
+            ),
+            (
+                "watchkeeper_deletions_dropped",
+                "Deletions that the reconciler never heard of, or failed on for good",
+                &metrics.deletions_dropped,
+            ),
+        ];
+        registry.register(
+            "controller_runtime_reconcile",
+            "Reconciles by controller and result",
+            metrics.total.clone(),
+        );
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
+        registry.register(
+            "controller_runtime_reconcile_time_seconds",
+            "How long reconciles took",
+            metrics.time.clone(),
+        );
+        let gauges = [
+            (
+                "controller_runtime_max_concurrent_reconciles",
+                "Most reconciles at once",
+                &metrics.max_concurrent,
+            ),
+            ("controller_runtime_active_workers", "Workers that reconcile now", &metrics.active_workers),
+        ];
+        for (name, help, gauge) in gauges {
+            registry.register(name, help, gauge.clone());
+        }
+        metrics
+    }
+
+    /// Returns the metrics of one controller; from then on all of them show.
+    pub(crate) fn of(&self, controller: &Arc<str>) -> ControllerMetrics {
+        let of = OfController { controller: controller.clone() };
+        let by_result =
+            |result| self.total.get_or_create_owned(&OfResult { controller: controller.clone(), result });
+        ControllerMetrics {
+            success: by_result("success"),
+            requeue: by_result("requeue"),
+            requeue_after: by_result("requeue_after"),
+            error: by_result("error"),
+            errors: self.errors.get_or_create_owned(&of),
+            terminal_errors: self.terminal_errors.get_or_create_owned(&of),
+            panics: self.panics.get_or_create_owned(&of),
+            timeouts: self.timeouts.get_or_create_owned(&of),
+            paced: self.paced.get_or_create_owned(&of),
+            deletions_dropped: self.deletions_dropped.get_or_create_owned(&of),
+            time: self.time.get_or_create_owned(&of),
+            max_concurrent: self.max_concurrent.get_or_create_owned(&of),
+            active_workers: self.active_workers.get_or_create_owned(&of),
+        }
+    }
+}
+
+impl ControllerMetrics {
+    /// Counts a run that ended.
+    pub(crate) fn ended(&self, how: Ended, took: Duration) {
+        self.time.observe(took.as_secs_f64());
+        match how {
+            Ended::Success => &self.success,
+            Ended::Requeue => &self.requeue,
+            Ended::RequeueAfter => &self.requeue_after,
+            Ended::Error | Ended::TerminalError => &self.error,
+        }
+        .inc();
+        if matches!(how, Ended::Error | Ended::TerminalError) {
+            self.errors.inc();
+        }
+        if how == Ended::TerminalError {
+            self.terminal_errors.inc();
+        }
     }
 }

@@ -147,6 +147,14 @@ impl<K: Object> Held<K> {
         }
     }
 
+    /// Returns the finalizers.
+    pub fn finalizers(&self) -> Cow<'_, [String]> {
+        match &self.0.form {
+            Form::Typed(object) => Cow::Borrowed(object.meta().finalizers.as_deref().unwrap_or_default()),
+            Form::Compact(compact) => Cow::Owned(compact.text.finalizers()),
+        }
+    }
+
     /// Returns the metadata, decoding no more than that.
     ///
     /// # Errors

@@ -26,6 +26,11 @@ impl At {
         self.0
     }
 
+    /// Tells how long it is since an earlier moment; nothing if that is later.
+    pub(super) const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
     /// Adds, and never overflows: it ends at [`At::LATEST`].
     pub(super) fn after(self, delay: Duration) -> Self {
         let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);

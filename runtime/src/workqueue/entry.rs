@@ -6,7 +6,9 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
 use super::clock::At;
+use super::lines::{ByArrival, InLine};
 use super::list::{Linked, Links};
+use super::priority::Priority;
 use super::slab::{Id, Slab};
 
 /// What a key must be: cheap to clone, hashable, free to travel.
@@ -29,6 +31,8 @@ pub(super) enum Place {
     Ready,
     /// With a worker.
     InFlight,
+    /// In the delay heap until its hold is over, whatever else is said of it.
+    Held,
 }
 
 /// What asked for the run that is due.
@@ -38,6 +42,8 @@ pub(super) enum Cause {
     Plain,
     /// A failure: pays for a retry token.
     Failure,
+    /// Nothing, after a terminal failure.
+    Terminal,
 }
 
 /// What came while the key was in flight.
@@ -58,13 +64,18 @@ pub(super) struct Entry<K> {
     pub(super) gate: At,
     /// What a real change lowers the gate to.
     pub(super) floor: At,
-    /// When the run started, while in flight.
-    pub(super) started: At,
+    /// Not handed out before this, whatever else is said; start unless held.
+    pub(super) held: At,
+    /// Since when it is ready, or in flight; never otherwise, but while a hold interrupts its wait.
+    pub(super) since: At,
     links: Links,
+    arrival: Links,
     pub(super) failures: u32,
     /// How many runs in a row ended as retries that count for nothing.
     pub(super) uncounted: u8,
     pub(super) place: Place,
+    /// The highest that was asked for the next run.
+    pub(super) priority: Priority,
     pub(super) cause: Cause,
     pub(super) meanwhile: Meanwhile,
 }
@@ -77,11 +88,14 @@ impl<K> Entry<K> {
             delay: At::NEVER,
             gate: At::START,
             floor: At::START,
-            started: At::START,
+            held: At::START,
+            since: At::NEVER,
             links: Links::ALONE,
+            arrival: Links::ALONE,
             failures: 0,
             uncounted: 0,
             place: Place::Idle,
+            priority: Priority::Low,
             cause: Cause::Plain,
             meanwhile: Meanwhile::Nothing,
         }
@@ -93,7 +107,15 @@ impl<K> Entry<K> {
         self.gate = At::START;
         self.floor = At::START;
         self.cause = Cause::Plain;
+        self.priority = Priority::Low;
         self.meanwhile = Meanwhile::Nothing;
+    }
+
+    /// Forgets a terminal failure, unless a timer is to run the key anyway.
+    pub(super) fn clear_schedule_unless_asked(&mut self) {
+        if self.delay == At::NEVER {
+            self.clear_schedule();
+        }
     }
 
     /// Takes note of a real change: no delay, and the floor instead of the back-off.
@@ -124,9 +146,27 @@ impl<K> Entry<K> {
     }
 }
 
-impl<K> Linked for Entry<K> {
-    fn links(&mut self) -> &mut Links {
+impl<K> Linked<InLine> for Entry<K> {
+    #[inline]
+    fn links(&self) -> Links {
+        self.links
+    }
+
+    #[inline]
+    fn links_mut(&mut self) -> &mut Links {
         &mut self.links
+    }
+}
+
+impl<K> Linked<ByArrival> for Entry<K> {
+    #[inline]
+    fn links(&self) -> Links {
+        self.arrival
+    }
+
+    #[inline]
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.arrival
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::entry::QueueKey;
 use super::outcome::Outcome;
+use super::priority::Priority;
 use super::shared::Shared;
 use super::state::Grant;
 use super::sync::Arc;
@@ -32,6 +33,17 @@ impl<K: QueueKey> Item<K> {
     /// Counts the runs since the last success; the first is 1.
     pub const fn attempt(&self) -> u32 {
         self.grant.attempt
+    }
+
+    /// Tells the priority at which it was handed out.
+    pub const fn priority(&self) -> Priority {
+        self.grant.priority
+    }
+
+    /// Sets the priority of the run that this one's outcome asks for; without this it keeps its own.
+    pub const fn with_priority(mut self, priority: Priority) -> Self {
+        self.grant.priority = priority;
+        self
     }
 
     /// Ends the run as said.
@@ -84,8 +96,8 @@ impl<K: QueueKey> Item<K> {
 
 impl<K: QueueKey> Drop for Item<K> {
     fn drop(&mut self) {
-        let (id, outcome) = (self.grant.id, self.outcome);
-        self.shared.change(|state, clock| state.finish(id, outcome, clock));
+        let (Grant { id, priority, .. }, outcome) = (&self.grant, self.outcome);
+        self.shared.change(|state, clock| state.finish(*id, outcome, *priority, clock));
     }
 }
 

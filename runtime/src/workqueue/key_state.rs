@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::clock::Epoch;
 use super::entry::{Entry, Place};
+use super::priority::Priority;
 
 /// Where a key stands, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,11 @@ pub enum KeyState {
         /// Failures in a row.
         failures: u32,
     },
+    /// Kept from workers, whatever is said of it.
+    Held {
+        /// When it is let go at the latest.
+        until: Instant,
+    },
     /// With a worker.
     InFlight {
         /// When the run started.
@@ -56,8 +62,9 @@ impl KeyState {
             Place::Delayed => Self::Delayed { until: epoch.instant(entry.due()) },
             Place::AwaitsToken => Self::AwaitsRetryToken { failures },
             Place::Terminal => Self::AwaitsChange { failures },
+            Place::Held => Self::Held { until: epoch.instant(entry.held) },
             Place::InFlight => {
-                Self::InFlight { since: epoch.instant(entry.started), attempt: failures.saturating_add(1) }
+                Self::InFlight { since: epoch.instant(entry.since), attempt: failures.saturating_add(1) }
             }
         }
     }
@@ -71,10 +78,21 @@ pub struct Depth {
     pub ready: usize,
     /// Waiting for a timer or a back-off.
     pub delayed: usize,
+    /// Held, whether or not there is something to run.
+    pub held: usize,
     /// Retries that wait for a token of the retry rate.
     pub awaiting_retry_token: usize,
     /// With a worker.
     pub in_flight: usize,
+    /// Of those that are ready: by priority.
+    pub(super) ready_by_rank: [usize; Priority::ALL.len()],
     /// All of these, and those remembered for their failures.
     pub known: usize,
+}
+
+impl Depth {
+    /// Counts those of a priority that are in line for a worker.
+    pub const fn ready_at(&self, priority: Priority) -> usize {
+        self.ready_by_rank[priority.rank()]
+    }
 }

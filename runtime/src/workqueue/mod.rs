@@ -23,7 +23,8 @@
 //! # What it keeps
 //!
 //! - A key is queued at most once and in flight at most once. Added while in flight, it runs again afterwards.
-//! - First come, first served: a key that is added again goes to the back.
+//! - First come, first served within a [`Priority`]: a key that is added again goes to the back. One grant in eight goes
+//!   to whoever has waited longest, whatever its priority.
 //! - A key is ready at the later of its delay and its back-off, never early. Delays merge by minimum.
 //! - [`add`](WorkQueue::add) says that something really changed: it cancels a delay, and brings a key that backs off,
 //!   or has ended terminally, forward to the floor ([`WorkQueueConfig::floor`]), never below.
@@ -53,7 +54,10 @@ mod rate_limiter;
 mod rate_limit;
 mod config;
 mod outcome;
+mod priority;
 mod entry;
+mod lines;
+mod tally;
 mod state;
 mod waiters;
 mod handout;
@@ -72,6 +76,7 @@ pub use get::Drained;
 pub use item::Item;
 pub use key_state::{Depth, KeyState};
 pub use outcome::Outcome;
+pub use priority::Priority;
 pub use queue::WorkQueue;
 pub use rate_limit::{InvalidRate, RateLimit};
 pub use rate_limiter::{ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, WithMaxWait};

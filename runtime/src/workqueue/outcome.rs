@@ -30,3 +30,13 @@ pub enum Outcome {
     /// No verdict: queued again at once, at the back, nothing counted.
     PutBack,
 }
+
+impl Outcome {
+    /// Whether a run follows for this alone.
+    pub(super) const fn asks_again(self) -> bool {
+        match self {
+            Self::Done | Self::Forget | Self::Terminal => false,
+            Self::RequeueAfter(_) | Self::Retry { .. } | Self::RetryUncounted | Self::PutBack => true,
+        }
+    }
+}

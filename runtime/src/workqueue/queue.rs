@@ -9,13 +9,14 @@ use super::clock::At;
 use super::config::{ConfigError, WorkQueueConfig};
 use super::entry::QueueKey;
 use super::get::{Drain, Drained, Get};
-
 use super::item::Item;
 use super::key_state::{Depth, KeyState};
+use super::priority::Priority;
 use super::rate_limiter::RateLimiter;
 use super::shared::Shared;
 use super::state::State;
 use super::sync::Arc;
+use crate::metrics::{Metrics, QueueSource};
 
 /// A rate-limited queue of keys that merges what is said of a key and never hands it out twice at once.
 ///
@@ -47,30 +48,59 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Cancels its delay; brings it forward to the floor if it backs off or has ended terminally. In flight, it runs
     /// again afterwards. Ignored once the queue is shut down.
     pub fn add(&self, key: K) {
-        self.shared.change(|state, clock| state.add(key, clock));
+        self.add_at(key, Priority::Normal);
     }
 
-    /// Queues an idle key of which nothing changed.
+    /// Queues a key of which something really changed, at a priority.
+    pub fn add_at(&self, key: K, priority: Priority) {
+        self.shared.change(|state, clock| state.add(key, priority, clock));
+    }
+
+    /// Queues an idle key of which nothing changed, at low priority.
     ///
     /// Shortens no delay and no back-off, and leaves alone what waits for a change. In flight, the key runs again if
     /// that run succeeds without a timer. Ignored once the queue is shut down.
     pub fn touch(&self, key: K) {
-        self.shared.change(|state, clock| state.touch(key, clock));
+        self.touch_at(key, Priority::Low);
+    }
+
+    /// Queues an idle key of which nothing changed, at a priority.
+    pub fn touch_at(&self, key: K, priority: Priority) {
+        self.shared.change(|state, clock| state.touch(key, priority, clock));
     }
 
     /// Queues a key after a delay, or sooner if it waits for less already.
     ///
-    /// A back-off is not shortened. In flight, the delay counts besides the outcome's own, the lesser of both. Ignored
-    /// once the queue is shut down.
+    /// A back-off is not shortened. In flight, the delay counts besides the outcome's own, the lesser of both. A delay
+    /// too long to be told (centuries) waits for a change. Ignored once the queue is shut down.
     pub fn add_after(&self, key: K, delay: Duration) {
-        self.shared.change(|state, clock| state.add_after(key, delay, clock));
+        self.add_after_at(key, delay, Priority::Normal);
+    }
+
+    /// Queues a key after a delay, at a priority; as it waits already, that is raised at once.
+    pub fn add_after_at(&self, key: K, delay: Duration, priority: Priority) {
+        self.shared.change(|state, clock| state.add_after(key, delay, priority, clock));
     }
 
     /// Counts a failure of the key and queues it once its back-off is over.
     ///
     /// A key that is ready stays so. Ignored once the queue is shut down. Workers say [`Item::retry`] instead.
     pub fn add_rate_limited(&self, key: K) {
-        self.shared.change(|state, clock| state.add_rate_limited(key, clock));
+        self.shared.change(|state, clock| state.add_rate_limited(key, Priority::Normal, clock));
+    }
+
+    /// Keeps a key from workers until it is [`release`](Self::release)d, or for `at_most`.
+    ///
+    /// Whatever is said of it meanwhile counts from then on: changes, touches, timers and failures. A run in flight goes
+    /// on; the hold begins when it ends. Held again, the new time counts. A held key takes no worker and no token; let
+    /// go, it joins the back of its line. After a shutdown, what waits and is held is dropped.
+    pub fn hold(&self, key: &K, at_most: Duration) {
+        self.shared.change(|state, clock| state.hold(key, at_most, clock));
+    }
+
+    /// Lets a held key go on; without effect on one that is not held.
+    pub fn release(&self, key: &K) {
+        self.shared.change(|state, clock| state.release(key, clock));
     }
 
     /// Clears the key's failures; what is scheduled stays so.
@@ -111,6 +141,15 @@ impl<K: QueueKey> WorkQueue<K> {
         self.shared.read(State::is_shut_down)
     }
 
+    /// Reports the queue under a name as long as it lives, in place of another of that name.
+    ///
+    /// The metrics and the label `name` are client-go's, `priority` on the depth is controller-runtime's. What they
+    /// show is counted in any case; the price is paid by whoever scrapes.
+    pub fn report_to(&self, metrics: &Metrics, name: impl Into<String>) {
+        let shared: Arc<dyn QueueSource> = self.shared.clone();
+        metrics.queue().report(name.into(), Arc::downgrade(&shared));
+    }
+
     /// Counts the keys that are ready.
     pub fn len(&self) -> usize {
         self.depth().ready
@@ -128,7 +167,9 @@ impl<K: QueueKey> WorkQueue<K> {
             let state = &handout.state;
             let depth = Depth {
                 ready: state.ready(),
+                ready_by_rank: Priority::ALL.map(|priority| state.ready_at(priority)),
                 delayed: state.delayed(),
+                held: state.held(),
                 awaiting_retry_token: state.awaiting_token(),
                 in_flight: state.in_flight(),
                 known: state.known(),
@@ -137,7 +178,7 @@ impl<K: QueueKey> WorkQueue<K> {
         })
     }
 
-    /// Tells when the next key can be handed out, without a change; now or earlier is at once.
+    /// Tells before when no key can be handed out, without a change; now or earlier is at once.
     pub fn earliest(&self) -> Option<Instant> {
         let due = self.shared.read(State::due);
         (due != At::NEVER).then(|| self.shared.epoch.instant(due))

@@ -47,6 +47,11 @@ impl RateLimit {
         self
     }
 
+    /// Returns the period of a token, and how many a full bucket holds.
+    pub(crate) const fn parts(self) -> (Duration, u32) {
+        (self.period, self.burst)
+    }
+
     /// Checks that the bucket lets anything pass, and is a limit at all.
     ///
     /// # Errors

@@ -1,10 +1,11 @@
 //! The lock, the clock, and what is done with both.
 
-use super::clock::Epoch;
+use super::clock::{Clock, Epoch};
 use super::entry::QueueKey;
 use super::handout::{Handout, Wakes};
 use super::state::State;
 use super::sync::{Mutex, lock};
+use crate::metrics::{QueueReport, QueueSource};
 
 /// What all handles of one queue share.
 pub(super) struct Shared<K> {
@@ -33,5 +34,15 @@ impl<K: QueueKey> Shared<K> {
 
     pub(super) fn read<T>(&self, f: impl FnOnce(&State<K>) -> T) -> T {
         f(&lock(&self.handout).state)
+    }
+}
+
+impl<K: QueueKey> QueueSource for Shared<K> {
+    fn report(&self) -> QueueReport {
+        self.with(|handout, clock| {
+            let now = clock.now();
+            let wakes = handout.change(|state| state.promote(&now));
+            (handout.state.report(now), wakes)
+        })
     }
 }

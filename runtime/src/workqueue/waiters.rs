@@ -23,7 +23,11 @@ struct Waiter {
 }
 
 impl Linked for Waiter {
-    fn links(&mut self) -> &mut Links {
+    fn links(&self) -> Links {
+        self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
         &mut self.links
     }
 }

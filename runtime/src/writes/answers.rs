@@ -31,7 +31,7 @@ pub(crate) enum Seen {
 }
 
 /// One object as a write's target: the resource, without its version, and the key.
-type Place = (String, String, ObjectKey);
+pub(super) type Place = (String, String, ObjectKey);
 
 /// Last answers by the key whose run wrote, then by what was written.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(crate) struct Answers {
     running: HashSet<ObjectKey>,
 }
 
-fn place(kind: &Kind, key: &ObjectKey) -> Place {
+pub(super) fn place(kind: &Kind, key: &ObjectKey) -> Place {
     (kind.group.to_string(), kind.plural.to_string(), key.clone())
 }
 

@@ -4,19 +4,19 @@ use std::{fmt, future::IntoFuture, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use http::Method;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
 use super::{
     TypedObject, WriteError,
-    request::{Answer, Content, Request, Target},
-    writer::{CachedMeta, Known, Owner, Proof, Writer},
+    applied::{Applied, Digest, at_paths_of},
+    caches::{CachedMeta, Shown},
+    child::{Adoption, Child, Naming, decode, encode},
+    request::{Answer, Content, Path, Request, Target},
+    writer::{Known, Owner, Proof, Writer},
 };
-use crate::{
-    informer::typed_kind,
-    object::{ObjectKey, Scope},
-};
+use crate::object::Version;
 
+const VERB: &str = "apply";
 /// Creates the child that exists at this version or not at all (any real version is above it).
 const ONLY_IF_ABSENT: &str = "1";
 
@@ -25,26 +25,21 @@ const ONLY_IF_ABSENT: &str = "1";
 /// Forced, with the controller's name as field manager, and with an owner reference to the reconciled object.
 /// The child's namespace defaults to the owner's. The result is the object as the server answered.
 ///
+/// Nothing is sent where that would change nothing: the same was applied last, and the cached child still shows, in
+/// the fields that were applied, what that apply was answered with. The result is the cached child then.
+///
 /// Nothing is taken over by accident: an existing object that the reconciled one does not control is an error,
 /// unless [`Apply::adopt`] says otherwise.
 #[must_use = "an apply is sent when it is awaited"]
 pub struct Apply<C> {
     writer: Arc<Writer>,
-    owner: Owner,
-    child: C,
+    child: Child<C>,
     adoption: Adoption,
 }
 
-/// Says what to do with an object that exists and that nobody controls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Adoption {
-    Refuse,
-    TakeOver,
-}
-
 impl<C: TypedObject> Apply<C> {
-    pub(crate) fn new(writer: Arc<Writer>, owner: Owner, child: C) -> Self {
-        Self { writer, owner, child, adoption: Adoption::Refuse }
+    pub(crate) fn new(writer: Arc<Writer>, owner: Owner, object: C) -> Self {
+        Self { writer, child: Child { owner, object }, adoption: Adoption::Refuse }
     }
 
     /// Takes the object over if it exists already.
@@ -57,99 +52,17 @@ impl<C: TypedObject> Apply<C> {
     }
 
     async fn send(self) -> Result<C, WriteError> {
-        let target = self.target()?;
-        let reference = self.owner_reference();
-        let intent = self.intent(&target, &reference)?;
-        let sending = Sending { apply: &self, target, intent };
-        let answer = sending.run().await?;
-        serde_json::from_value(answer.object).map_err(|error| WriteError::Codec {
-            verb: "apply",
-            object: sending.target.to_string(),
-            problem: format!("the answer does not decode: {}", error.classify_text()),
-        })
-    }
-
-    /// Says what is written, and refuses what Kubernetes forbids.
-    fn target(&self) -> Result<Target, WriteError> {
-        let kind = typed_kind::<C>();
-        let meta = self.child.meta();
-        let name = meta.name.clone().unwrap_or_default();
-        let given = meta.namespace.as_deref().unwrap_or_default();
-        let namespace = match kind.scope {
-            Scope::Cluster => "",
-            Scope::Namespaced if given.is_empty() => self.owner.key.namespace().unwrap_or_default(),
-            Scope::Namespaced => given,
-        };
-        let scope = kind.scope;
-        let target = Target { kind, key: ObjectKey::new(namespace, name) };
-        let object = target.to_string();
-        let forbidden = |rule| {
-            Err(WriteError::ForbiddenOwner { object: object.clone(), owner: self.owner.to_string(), rule })
-        };
-        match scope {
-            _ if self.owner.uid.is_empty() => {
-                Err(WriteError::OwnerGone { object, owner: self.owner.to_string() })
-            }
-            _ if target.key.name().is_empty() => {
-                Err(WriteError::Unnamed { object, missing: "metadata.name" })
-            }
-            Scope::Namespaced if namespace.is_empty() => {
-                Err(WriteError::Unnamed { object, missing: "metadata.namespace" })
-            }
-            Scope::Cluster if !self.owner.is_cluster_scoped() => {
-                forbidden("a namespaced object can't own a cluster-scoped one")
-            }
-            Scope::Namespaced
-                if !self.owner.is_cluster_scoped() && self.owner.key.namespace() != Some(namespace) =>
-            {
-                forbidden("an owner and what it owns live in one namespace")
-            }
-            _ => Ok(target),
-        }
-    }
-
-    fn owner_reference(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: self.owner.kind.api_version(),
-            kind: self.owner.kind.kind.to_string(),
-            name: self.owner.key.name().to_owned(),
-            uid: self.owner.uid.clone(),
-            controller: Some(true),
-            block_owner_deletion: Some(true),
-        }
-    }
-
-    /// Builds the applied object, without UID and version.
-    fn intent(&self, target: &Target, reference: &OwnerReference) -> Result<Value, WriteError> {
-        let mut child = self.child.clone();
-        let meta = child.meta_mut();
-        meta.namespace = target.key.namespace().map(str::to_owned);
-        meta.managed_fields = None;
-        meta.uid = None;
-        meta.resource_version = None;
-        let owners = meta.owner_references.get_or_insert_default();
-        owners.retain(|owner| owner.uid != reference.uid);
-        owners.push(reference.clone());
-        let mut intent = serde_json::to_value(&child).map_err(|error| WriteError::Codec {
-            verb: "apply",
-            object: target.to_string(),
-            problem: format!("can't be written as JSON: {error}"),
-        })?;
-        intent["apiVersion"] = json!(target.kind.api_version());
-        intent["kind"] = json!(target.kind.kind);
-        Ok(intent)
+        let target = self.child.target(Naming::Given)?;
+        let intent = self.child.intent(VERB, &target)?;
+        let meant = self.writer.digest(&intent);
+        Sending { apply: &self, target, intent, meant }.run().await
     }
 }
 
-/// Names the child, and shows nothing of its content.
 impl<C: TypedObject> fmt::Debug for Apply<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Apply")
-            .field("owner", &self.owner)
-            .field("kind", &typed_kind::<C>())
-            .field("name", &self.child.meta().name)
-            .field("adoption", &self.adoption)
-            .finish_non_exhaustive()
+        let mut shown = f.debug_struct("Apply");
+        shown.field("child", &self.child).field("adoption", &self.adoption).finish_non_exhaustive()
     }
 }
 
@@ -166,30 +79,35 @@ struct Sending<'a, C> {
     apply: &'a Apply<C>,
     target: Target,
     intent: Value,
+    meant: Digest,
 }
 
 impl<C: TypedObject> Sending<'_, C> {
-    async fn run(&self) -> Result<Answer<Value>, WriteError> {
-        let (writer, key) = (&self.apply.writer, &self.apply.owner.key);
+    async fn run(&self) -> Result<C, WriteError> {
+        let (writer, key) = (&self.apply.writer, &self.apply.child.owner.key);
         let known = match writer.known(key, &self.target) {
             Some(known) => known,
             None => self.ask().await?,
         };
         self.check(&known)?;
+        if let Some(unchanged) = self.unchanged() {
+            return Ok(unchanged);
+        }
+        // Whatever comes of it, what was applied before is not what was applied last.
+        writer.forget_applied(&self.target);
         let refused = match self.attempt(&known, Carry::UidAndVersion).await {
             Err(error) if is_stale(&error) => error,
-            done => return done,
+            done => return self.finish(done?),
         };
         tracing::debug!(object = %self.target, %refused, "refused as stale: looking again");
         writer.forget_answer(key, &self.target);
         let found = self.ask().await?;
         self.check(&found)?;
-        self.attempt(&found, Carry::Uid).await
+        self.finish(self.attempt(&found, Carry::Uid).await?)
     }
 
     async fn ask(&self) -> Result<Known, WriteError> {
-        let found = self.apply.writer.fetch(&self.target).await?;
-        Ok(match found {
+        Ok(match self.apply.writer.fetch(&self.target).await? {
             None => Known::Absent,
             Some(object) => Known::Present(CachedMeta::of(
                 &serde_json::from_value(object["metadata"].clone()).unwrap_or_default(),
@@ -197,28 +115,52 @@ impl<C: TypedObject> Sending<'_, C> {
         })
     }
 
-    /// Refuses to touch what this owner does not control.
     fn check(&self, known: &Known) -> Result<(), WriteError> {
-        let Known::Present(found) = known else { return Ok(()) };
-        let owner = &self.apply.owner;
-        let (object, named) = (self.target.to_string(), owner.to_string());
-        let controller = found.owners.iter().find(|reference| reference.controller == Some(true));
-        match controller {
-            Some(reference) if reference.uid == owner.uid => Ok(()),
-            Some(reference)
-                if owner.kind.is_named_by(&reference.api_version, &reference.kind)
-                    && reference.name == owner.key.name() =>
-            {
-                Err(WriteError::EarlierOwner { object, owner: named })
-            }
-            _ if self.apply.adoption == Adoption::TakeOver => Ok(()),
-            Some(reference) => Err(WriteError::NotControlled {
-                object,
-                owner: named,
-                controller: format!("{} {}", reference.kind, reference.name),
-            }),
-            None => Err(WriteError::NotControlled { object, owner: named, controller: "nobody".to_owned() }),
+        match known {
+            Known::Absent => Ok(()),
+            Known::Present(found) => self.apply.child.check(&self.target, found, self.apply.adoption),
         }
+    }
+
+    /// Returns the cached child if the same was applied last and it still shows what that was answered with.
+    ///
+    /// Only a cache that has seen that answer tells; one that is behind, or can't be read, never does.
+    fn unchanged(&self) -> Option<C> {
+        let (writer, key) = (&self.apply.writer, &self.apply.child.owner.key);
+        let last = writer.applied(&self.target)?;
+        if last.writer != *key || last.intent != self.meant {
+            return None;
+        }
+        let cached: C = writer.show(&self.target).and_then(typed)?;
+        let (meta, version) = (cached.meta(), Version::of_meta(cached.meta())?);
+        if meta.uid.as_deref() != Some(last.uid.as_str()) || version < last.version {
+            return None;
+        }
+        if version > last.version {
+            if self.shown_by(&cached).ok()? != last.shown {
+                return None;
+            }
+            writer.keep_applied(&self.target, Applied { version, ..last });
+        }
+        tracing::debug!(object = %self.target, "nothing would change: not applied");
+        Some(cached)
+    }
+
+    fn shown_by(&self, object: &C) -> Result<Digest, WriteError> {
+        let object = encode(VERB, &self.target, object)?;
+        Ok(self.apply.writer.digest(&at_paths_of(&self.intent, &object)))
+    }
+
+    /// Remembers what was applied and answered.
+    fn finish(&self, answer: Answer<Value>) -> Result<C, WriteError> {
+        let answered: C = decode(VERB, &self.target, answer.object)?;
+        let meta = answered.meta();
+        if let (Some(uid), Some(version)) = (meta.uid.clone(), Version::of_meta(meta)) {
+            let writer = self.apply.child.owner.key.clone();
+            let (intent, shown) = (self.meant, self.shown_by(&answered)?);
+            self.apply.writer.keep_applied(&self.target, Applied { writer, uid, version, intent, shown });
+        }
+        Ok(answered)
     }
 
     async fn attempt(&self, known: &Known, carry: Carry) -> Result<Answer<Value>, WriteError> {
@@ -239,17 +181,17 @@ impl<C: TypedObject> Sending<'_, C> {
                 }
             }
         };
-        let writer = &self.apply.writer;
+        let (writer, key) = (&self.apply.writer, &self.apply.child.owner.key);
         let request = Request {
-            verb: "apply",
+            verb: VERB,
             method: Method::PATCH,
             target: &self.target,
-            subresource: "",
+            path: Path::Object,
             query: format!("{}&force=true", writer.query()),
             content: Content::Apply(body),
         };
-        let answer = request.send::<Value>(writer.client()).await?;
-        writer.learn(&self.apply.owner.key, &self.target, &answer, &proof, None);
+        let answer = writer.write::<Value>(key, request).await?;
+        writer.learn(key, &self.target, &answer, &proof, None);
         Ok(answer)
     }
 }
@@ -265,18 +207,15 @@ enum Carry {
 fn is_stale(error: &WriteError) -> bool {
     match error {
         WriteError::Conflict { .. } => true,
-        WriteError::Refused { status, .. } => status.code == 422 && status.message.contains("metadata.uid"),
+        WriteError::Invalid { status, .. } => status.message.contains("metadata.uid"),
         _ => false,
     }
 }
 
-/// Says what kind of error a decoder met, without the content it met it in.
-trait ClassifyText {
-    fn classify_text(&self) -> String;
-}
-
-impl ClassifyText for serde_json::Error {
-    fn classify_text(&self) -> String {
-        format!("{:?} at line {}, column {}", self.classify(), self.line(), self.column())
+/// Reads a cached object as the type that is applied.
+fn typed<C: TypedObject>(shown: Shown) -> Option<C> {
+    match shown.object.downcast::<C>() {
+        Ok(object) => Some((*object).clone()),
+        Err(object) => serde_json::from_value((shown.encode)(&*object)?).ok(),
     }
 }

@@ -7,6 +7,10 @@ use kube::core::Status;
 /// Says why a write did not happen, or may not have.
 ///
 /// Every variant names the object. None of them holds its content, but for what the server says of a refused value.
+///
+/// Returned from a run, a [`Conflict`](Self::Conflict) is no failure. All others are: the key is retried with
+/// growing delay, since rights, definitions and quotas change without the object changing. Whoever knows better
+/// wraps them in [`Terminal`](crate::Terminal), or says so in `Reconciler::is_terminal`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -22,6 +26,12 @@ pub enum WriteError {
     #[error("{object}: a name holds no '/' and no '%', and is neither '.' nor '..': choose another one")]
     Misnamed {
         /// Kind and name.
+        object: String,
+    },
+    /// The object carries no UID: nothing tells which one is meant.
+    #[error("{object} has no metadata.uid: pass the object as it was read")]
+    Unidentified {
+        /// The object.
         object: String,
     },
     /// The object carries no version: nothing tells what a write would overwrite.
@@ -71,7 +81,8 @@ pub enum WriteError {
     },
     /// The write was computed from a version that is no longer the present one (HTTP 409).
     ///
-    /// No failure: the key runs again after the first back-off step, and the attempt is not counted.
+    /// No failure: the key runs again, uncounted, once its cache shows the change (at the latest after a second; at
+    /// least the first back-off step is waited for).
     #[error("{object} changed in the meantime")]
     Conflict {
         /// The object.
@@ -80,7 +91,48 @@ pub enum WriteError {
         #[source]
         cause: Stale,
     },
-    /// The server refused the write.
+    /// This user may not do that (HTTP 403).
+    #[error("{verb} {object}: forbidden; let this user do it (a Role or ClusterRole, and its binding): {}", status.message)]
+    Forbidden {
+        /// What was asked for.
+        verb: &'static str,
+        /// The object.
+        object: String,
+        /// What the server said.
+        status: Box<Status>,
+    },
+    /// There is no such object, or its kind is not served (HTTP 404).
+    #[error("{verb} {object}: not found: {}", status.message)]
+    NotFound {
+        /// What was asked for.
+        verb: &'static str,
+        /// The object.
+        object: String,
+        /// What the server said.
+        status: Box<Status>,
+    },
+    /// The kind has no status subresource, so that its status can't be patched.
+    #[error(
+        "{object}: {kind} has no status subresource: give its definition `subresources: {{status: {{}}}}` \
+         (`#[kube(status = \"..\")]` on a derived type), and install it"
+    )]
+    NoStatusSubresource {
+        /// The object.
+        object: String,
+        /// The kind, as `plural.group`.
+        kind: String,
+    },
+    /// The server refuses the object as it was sent (HTTP 422).
+    #[error("{verb} {object}: invalid: {}", status.message)]
+    Invalid {
+        /// What was asked for.
+        verb: &'static str,
+        /// The object.
+        object: String,
+        /// What the server said; its causes name the fields.
+        status: Box<Status>,
+    },
+    /// The server refused the write for another reason.
     #[error("{verb} {object}: the server answered {}: {}", status.code, status.message)]
     Refused {
         /// What was asked for.
@@ -159,6 +211,28 @@ impl WriteError {
 
     /// Tells whether the server says that there is no such object.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Refused { status, .. } if status.code == 404)
+        matches!(self, Self::NotFound { .. })
+    }
+
+    /// Sorts a refusal by its code.
+    pub(crate) fn refused(verb: &'static str, object: String, status: Status) -> Self {
+        let code = status.code;
+        let status = Box::new(status);
+        match code {
+            403 => Self::Forbidden { verb, object, status },
+            404 => Self::NotFound { verb, object, status },
+            409 => Self::conflict(object, status.message),
+            422 => Self::Invalid { verb, object, status },
+            _ => Self::Refused { verb, object, status },
+        }
+    }
+
+    /// Tells whether the write may have happened all the same.
+    pub(crate) fn leaves_in_doubt(&self) -> bool {
+        match self {
+            Self::Connection { .. } | Self::Deadline { .. } | Self::Codec { .. } => true,
+            Self::Refused { status, .. } => status.code >= 500,
+            _ => false,
+        }
     }
 }

@@ -7,19 +7,25 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    request::{Content, Request, Target},
+    parking::Goal,
+    request::{Content, Path, Request, Target},
     writer::Writer,
 };
+use crate::object::Version;
 
+/// What these requests are, in messages.
+const VERB: &str = "patch the finalizers of";
 /// How often a removal that met a concurrent edit looks again.
 const LOOKS: usize = 3;
+/// What the server says of a finalizer that would be new on an object whose deletion has begun.
+const TOO_LATE: &str = "no new finalizers can be added if the object is being deleted";
 /// What the server says when a `test` of a JSON patch fails.
 const TEST_FAILED: &str = "the server rejected our request due to an error in our request";
 
-/// Adds a finalizer; returns the object that has it, or `None` where the object is gone.
+/// Adds a finalizer; returns the object that has it, or `None` where the object is gone or about to go.
 ///
 /// # Errors
-/// A concurrent edit is [`WriteError::Conflict`].
+/// A concurrent edit is [`WriteError::Conflict`]: the key waits until its cache shows the edit.
 pub(crate) async fn add_finalizer<K: DeserializeOwned>(
     writer: &Writer,
     target: &Target,
@@ -39,10 +45,32 @@ pub(crate) async fn add_finalizer<K: DeserializeOwned>(
         patch.push(json!({ "op": "add", "path": "/metadata/finalizers/-", "value": finalizer }));
     }
     match send(writer, target, Value::Array(patch)).await {
-        Ok(object) => Ok(Some(object)),
+        Ok(answer) => {
+            if let Some(version) = version_in(&answer) {
+                writer.wait_for(&target.key, target, &Goal::Reached(version));
+            }
+            serde_json::from_value(answer).map(Some).map_err(|error| WriteError::Codec {
+                verb: VERB,
+                object: target.to_string(),
+                problem: format!("the answer does not decode (line {})", error.line()),
+            })
+        }
         Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
+        Err(WriteError::Invalid { status, .. }) if status.message.contains(TOO_LATE) => {
+            tracing::debug!(object = %target, "its deletion began: no finalizer is added");
+            Ok(None)
+        }
+        Err(error) => {
+            if let Some(base) = Version::of_meta(meta).filter(|_| error.is_conflict()) {
+                writer.wait_for(&target.key, target, &Goal::Past(base));
+            }
+            Err(error)
+        }
     }
+}
+
+fn version_in(object: &Value) -> Option<Version> {
+    object["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
 /// Removes a finalizer from the object with this UID; one that is not there is removed already.
@@ -64,8 +92,12 @@ pub(crate) async fn remove_finalizer(
             { "op": "test", "path": format!("/metadata/finalizers/{at}"), "value": finalizer },
             { "op": "remove", "path": format!("/metadata/finalizers/{at}") },
         ]);
-        match send::<Value>(writer, target, patch).await {
-            Ok(_) => return Ok(()),
+        match send(writer, target, patch).await {
+            Ok(_) => {
+                let finalizer = finalizer.to_owned();
+                writer.wait_for(&target.key, target, &Goal::Released { uid, finalizer });
+                return Ok(());
+            }
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) if error.is_conflict() => {}
             Err(error) => return Err(error),
@@ -79,17 +111,17 @@ pub(crate) async fn remove_finalizer(
     Err(WriteError::conflict(target.to_string(), "its finalizers keep changing"))
 }
 
-async fn send<T: DeserializeOwned>(writer: &Writer, target: &Target, patch: Value) -> Result<T, WriteError> {
+async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Value, WriteError> {
     let request = Request {
-        verb: "patch the finalizers of",
+        verb: VERB,
         method: Method::PATCH,
         target,
-        subresource: "",
+        path: Path::Object,
         query: writer.query(),
         content: Content::JsonPatch(patch),
     };
-    request.send(writer.client()).await.map(|answer| answer.object).map_err(|error| match error {
-        WriteError::Refused { object, status, .. } if status.code == 422 && status.message == TEST_FAILED => {
+    writer.write(&target.key, request).await.map(|answer| answer.object).map_err(|error| match error {
+        WriteError::Invalid { object, status, .. } if status.message == TEST_FAILED => {
             WriteError::conflict(object, "its finalizers or its version changed")
         }
         error => error,

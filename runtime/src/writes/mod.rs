@@ -3,21 +3,34 @@
 //! Every write carries the version it was computed from, so that a stranger's change in between is refused
 //! rather than overwritten, and so that the version it makes is known to be the key's own (see
 //! `own_writes`). Requests end at a deadline of 30 s.
+//!
+//! A key that wrote runs again only once the caches show what it wrote, or after a deadline (see `parking`); an
+//! apply that would change nothing is not sent (see `applied`).
 
 pub(crate) mod own_writes;
+pub(crate) mod parking;
 mod error;
 pub(crate) mod request;
+mod caches;
 mod answers;
+mod applied;
 mod writer;
+mod attendant;
+mod child;
 mod apply;
+mod create;
+mod delete;
 mod status;
 mod finalizer;
 
 pub use apply::Apply;
+pub(crate) use caches::{CacheView, Cached, CachedMeta, Shown};
+pub use create::Create;
+pub(crate) use delete::delete;
 pub use error::{Stale, WriteError};
 pub(crate) use finalizer::{add_finalizer, remove_finalizer};
 pub(crate) use status::patch_status;
-pub(crate) use writer::{CacheView, Cached, CachedMeta, Owner, Writer};
+pub(crate) use writer::{Keys, Owner, WaitForOwn, Writer};
 
 use crate::{informer::TypedScope, object::Object};
 

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Names one informer among those that feed a controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SourceId(pub(crate) usize);
 
 /// How many events a key in flight holds; one more counts as changed.

@@ -34,6 +34,7 @@ impl std::fmt::Display for Target {
 #[derive(Debug)]
 pub(crate) enum Content {
     None,
+    Json(Value),
     Apply(Value),
     MergePatch(Value),
     JsonPatch(Value),
@@ -42,7 +43,7 @@ pub(crate) enum Content {
 impl Content {
     fn media_type(&self) -> &'static str {
         match self {
-            Self::None => "application/json",
+            Self::None | Self::Json(_) => "application/json",
             Self::Apply(_) => "application/apply-patch+yaml",
             Self::MergePatch(_) => "application/merge-patch+json",
             Self::JsonPatch(_) => "application/json-patch+json",
@@ -52,11 +53,22 @@ impl Content {
     fn bytes(&self) -> Vec<u8> {
         match self {
             Self::None => Vec::new(),
-            Self::Apply(value) | Self::MergePatch(value) | Self::JsonPatch(value) => {
+            Self::Json(value) | Self::Apply(value) | Self::MergePatch(value) | Self::JsonPatch(value) => {
                 value.to_string().into_bytes()
             }
         }
     }
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// To the object.
+    Object,
+    /// To its status.
+    Status,
+    /// To the collection that it is in, or will be.
+    Collection,
 }
 
 /// A request about one object.
@@ -65,8 +77,7 @@ pub(crate) struct Request<'a> {
     pub(crate) verb: &'static str,
     pub(crate) method: Method,
     pub(crate) target: &'a Target,
-    /// `status`, or empty.
-    pub(crate) subresource: &'static str,
+    pub(crate) path: Path,
     /// Query pairs; the values need no escaping.
     pub(crate) query: String,
     pub(crate) content: Content,
@@ -87,7 +98,8 @@ impl Request<'_> {
     ) -> Result<Answer<T>, WriteError> {
         let (verb, object) = (self.verb, self.target.to_string());
         let key = &self.target.key;
-        if ![key.namespace().unwrap_or("-"), key.name()].into_iter().all(is_segment) {
+        let name = if self.path == Path::Collection { "-" } else { key.name() };
+        if ![key.namespace().unwrap_or("-"), name].into_iter().all(is_segment) {
             return Err(WriteError::Misnamed { object });
         }
         let (code, body) = tokio::time::timeout(DEADLINE, self.exchange(client))
@@ -131,10 +143,11 @@ impl Request<'_> {
     fn uri(&self) -> String {
         let key = &self.target.key;
         let collection = self.target.kind.url_path(key.namespace().map(escaped).as_deref());
-        let mut uri = format!("{collection}/{}", escaped(key.name()));
-        if !self.subresource.is_empty() {
-            uri = format!("{uri}/{}", self.subresource);
-        }
+        let mut uri = match self.path {
+            Path::Collection => collection,
+            Path::Object => format!("{collection}/{}", escaped(key.name())),
+            Path::Status => format!("{collection}/{}/status", escaped(key.name())),
+        };
         if !self.query.is_empty() {
             uri = format!("{uri}?{}", self.query);
         }
@@ -165,8 +178,5 @@ fn refusal(verb: &'static str, object: String, code: StatusCode, body: &[u8]) ->
         reason: code.canonical_reason().unwrap_or_default().to_owned(),
         ..Status::default()
     });
-    match code {
-        StatusCode::CONFLICT => WriteError::conflict(object, status.message),
-        _ => WriteError::Refused { verb, object, status: Box::new(status) },
-    }
+    WriteError::refused(verb, object, status)
 }

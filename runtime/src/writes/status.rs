@@ -1,12 +1,14 @@
 //! Status patches: the difference to what the caller saw, on the version the caller saw.
 
 use http::Method;
+use kube::core::Status;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use super::{
     WriteError,
-    request::{Answer, Content, Request, Target},
+    parking::Goal,
+    request::{Answer, Content, Path, Request, Target},
     writer::{Proof, Writer},
 };
 use crate::object::{Kind, Object, ObjectKey, Version};
@@ -40,19 +42,32 @@ pub(crate) async fn patch_status<K: Object, S: Serialize + DeserializeOwned>(
     }
     let mut version = base.resource_version.clone();
     for _ in 0..=RESENDS {
-        match send(writer, &target, &base.uid, &version, &difference).await {
+        match send(writer, key, &target, &base.uid, &version, &difference).await {
             Ok(answer) => {
                 let now = through_object::<K>(&answer.object);
                 writer.learn(key, &target, &answer, &Proof::Carried(version), now);
                 return Ok(());
             }
             Err(error) if error.is_conflict() => {
-                version = resend_on::<K, S>(writer, key, &target, &base, &difference, error).await?;
+                let resend = resend_on::<K, S>(writer, key, &target, &base, &difference, error).await;
+                version =
+                    resend.inspect_err(|error| wait_for_stranger(writer, key, &target, &base, error))?;
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(explain(writer, &target, error).await),
         }
     }
-    Err(WriteError::conflict(target.to_string(), "it keeps changing"))
+    let error = WriteError::conflict(target.to_string(), "it keeps changing");
+    wait_for_stranger(writer, key, &target, &base, &error);
+    Err(error)
+}
+
+/// Sees to it that the next run begins with what this one did not know.
+fn wait_for_stranger(writer: &Writer, key: &ObjectKey, target: &Target, base: &Base, error: &WriteError) {
+    if let Ok(version) = base.resource_version.parse()
+        && error.is_conflict()
+    {
+        writer.wait_for(key, target, &Goal::Past(version));
+    }
 }
 
 fn encode(target: &Target, value: &impl Serialize) -> Result<Value, WriteError> {
@@ -102,6 +117,7 @@ fn base<K: Object, S: Serialize + DeserializeOwned>(
 
 async fn send(
     writer: &Writer,
+    key: &ObjectKey,
     target: &Target,
     uid: &str,
     version: &str,
@@ -111,14 +127,32 @@ async fn send(
         verb: "patch the status of",
         method: Method::PATCH,
         target,
-        subresource: "status",
+        path: Path::Status,
         query: writer.query(),
         content: Content::MergePatch(json!({
             "metadata": { "uid": uid, "resourceVersion": version },
             "status": difference,
         })),
     };
-    request.send(writer.client()).await
+    writer.write(key, request).await
+}
+
+/// Finds out what was not found: the object, or its status subresource.
+async fn explain(writer: &Writer, target: &Target, error: WriteError) -> WriteError {
+    match error {
+        // An object that is not there is named; a path that is not served is not.
+        WriteError::NotFound { verb, object, status } if !names_an_object(&status) => {
+            match writer.fetch(target).await {
+                Ok(Some(_)) => WriteError::NoStatusSubresource { object, kind: target.kind.to_string() },
+                _ => WriteError::NotFound { verb, object, status },
+            }
+        }
+        error => error,
+    }
+}
+
+fn names_an_object(status: &Status) -> bool {
+    status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }
 
 /// Returns the version to send the patch on again, if nothing that it replaces has changed.

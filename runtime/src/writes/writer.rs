@@ -1,79 +1,31 @@
 //! What all writes of one controller share: the client, the caches to compare with, the memory.
 
 use std::{
+    collections::HashSet,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    time::Duration,
 };
 
-use http::StatusCode;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::core::ObjectMeta;
+use http::{Method, StatusCode};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::{sync::Notify, time::Instant};
 
 use super::{
     WriteError,
     answers::{Answers, LastAnswer, Seen},
+    applied::{Applied, AppliedMemory, Digest, Digests},
+    attendant::{Lost, Pending},
+    caches::{CacheView, Cached, CachedMeta, Shown},
     own_writes::{OwnWrites, RunEnd, SourceId, Verdict},
-    request::{Answer, Content, Request, Target},
+    parking::{Goal, Parking},
+    request::{Answer, Content, Path, Request, Target},
 };
 use crate::{
     informer::{Progress, ProgressVia},
     object::{Kind, ObjectKey, Scope, Version},
 };
-
-/// What the caches say of an object that is about to be written.
-#[derive(Debug)]
-pub(crate) enum Cached {
-    /// The cache is synced and holds no such object.
-    Absent,
-    /// The cache can't say: not synced, or the object is unreadable.
-    Unknown,
-    /// The cached state.
-    Present(CachedMeta),
-}
-
-/// As much of an object as a write must know beforehand.
-#[derive(Clone, Debug)]
-pub(crate) struct CachedMeta {
-    pub(crate) uid: String,
-    pub(crate) resource_version: String,
-    pub(crate) owners: Vec<OwnerReference>,
-}
-
-impl CachedMeta {
-    pub(crate) fn of(meta: &ObjectMeta) -> Self {
-        Self {
-            uid: meta.uid.clone().unwrap_or_default(),
-            resource_version: meta.resource_version.clone().unwrap_or_default(),
-            owners: meta.owner_references.clone().unwrap_or_default(),
-        }
-    }
-}
-
-type LookUp = Box<dyn Fn(&ObjectKey) -> Cached + Send + Sync>;
-
-/// One cache of the controller, as writes see it.
-pub(crate) struct CacheView {
-    pub(crate) source: SourceId,
-    pub(crate) kind: Kind,
-    /// The one namespace that it covers; `None`: all.
-    pub(crate) namespace: Option<String>,
-    pub(crate) look_up: LookUp,
-}
-
-impl CacheView {
-    fn covers(&self, target: &Target) -> bool {
-        let same_resource = self.kind.group == target.kind.group && self.kind.plural == target.kind.plural;
-        let in_scope = self.namespace.is_none() || self.namespace.as_deref() == target.key.namespace();
-        same_resource && in_scope
-    }
-}
-
-impl fmt::Debug for CacheView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CacheView({})", self.kind)
-    }
-}
 
 /// The reconciled object, as its children's owner.
 #[derive(Clone, Debug)]
@@ -112,19 +64,52 @@ pub(crate) enum Proof {
     None,
 }
 
+/// What becomes of keys whose writes were seen, or were not.
+pub(crate) trait Keys: Send + Sync + 'static {
+    /// The key must run: a list passed a write of it that no event showed.
+    fn wake(&self, key: ObjectKey);
+    /// The key waits for its own writes, for so long at most.
+    fn hold(&self, key: &ObjectKey, at_most: Duration);
+    /// It waits for them no more.
+    fn release(&self, key: &ObjectKey);
+}
+
+/// Says whether keys wait for their own writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WaitForOwn {
+    /// A key that wrote is parked until its caches show it.
+    #[default]
+    Parked,
+    /// It runs again whatever its caches show: what tests compare with.
+    Never,
+}
+
 #[derive(Debug, Default)]
-struct Memory {
+pub(super) struct Memory {
     own: OwnWrites<ObjectKey>,
     answers: Answers,
+    /// Keys in flight whose run sent a write.
+    sent: HashSet<ObjectKey>,
+    pub(super) applied: AppliedMemory,
+    pub(super) parking: Parking<ObjectKey>,
+    /// When the attendant looks next; `None` while nobody is parked.
+    pub(super) alarm: Option<Instant>,
+    /// Writes whose reply was lost, until the attendant asks after them.
+    pub(super) lost: Vec<Lost>,
 }
 
 /// Shared by all runs of one controller.
 pub(crate) struct Writer {
     client: kube::Client,
-    field_manager: String,
-    caches: Vec<CacheView>,
+    pub(super) field_manager: String,
+    pub(super) caches: Vec<CacheView>,
+    pub(super) keys: Box<dyn Keys>,
+    wait: WaitForOwn,
+    digests: Digests,
     memory: Mutex<Memory>,
-    wake: Box<dyn Fn(ObjectKey) + Send + Sync>,
+    /// The attendant has something new to do.
+    pub(super) called: Notify,
+    pub(super) overdue: AtomicU64,
 }
 
 impl fmt::Debug for Writer {
@@ -138,9 +123,20 @@ impl Writer {
         client: kube::Client,
         field_manager: String,
         caches: Vec<CacheView>,
-        wake: impl Fn(ObjectKey) + Send + Sync + 'static,
+        keys: impl Keys,
+        wait: WaitForOwn,
     ) -> Arc<Self> {
-        Arc::new(Self { client, field_manager, caches, memory: Mutex::default(), wake: Box::new(wake) })
+        Arc::new(Self {
+            client,
+            field_manager,
+            caches,
+            keys: Box::new(keys),
+            wait,
+            digests: Digests::default(),
+            memory: Mutex::default(),
+            called: Notify::new(),
+            overdue: AtomicU64::new(0),
+        })
     }
 
     pub(crate) fn client(&self) -> &kube::Client {
@@ -152,17 +148,25 @@ impl Writer {
         format!("fieldManager={}", self.field_manager)
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn cache_of(&self, target: &Target) -> Option<&CacheView> {
+    pub(super) fn cache_of(&self, target: &Target) -> Option<&CacheView> {
         self.caches_of(target).next()
     }
 
     /// Finds every cache that shows a target: a kind may be watched in several forms.
-    fn caches_of(&self, target: &Target) -> impl Iterator<Item = &CacheView> {
+    pub(super) fn caches_of(&self, target: &Target) -> impl Iterator<Item = &CacheView> {
         self.caches.iter().filter(|cache| cache.covers(target))
+    }
+
+    /// Finds the sources of the caches that show a target, each once.
+    pub(super) fn sources_of(&self, target: &Target) -> Vec<SourceId> {
+        let mut sources: Vec<_> = self.caches_of(target).map(|cache| cache.source).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        sources
     }
 
     // --- what the controller tells the memory
@@ -176,7 +180,13 @@ impl Writer {
     pub(crate) fn end(&self, key: &ObjectKey) -> RunEnd {
         let mut memory = self.memory();
         memory.answers.run_ended(key);
+        memory.sent.remove(key);
         memory.own.end(key)
+    }
+
+    /// Whether the run of the key that is in flight has sent a write.
+    pub(crate) fn sent(&self, key: &ObjectKey) -> bool {
+        self.memory().sent.contains(key)
     }
 
     pub(crate) fn event(&self, source: SourceId, version: Option<Version>, key: &ObjectKey) -> Verdict {
@@ -187,20 +197,68 @@ impl Writer {
         self.memory().own.stranger(key)
     }
 
-    /// Takes note of a cache's progress, and wakes whom it concerns.
+    /// Learns that an object is gone from a cache: what was applied to it is over.
+    pub(crate) fn gone(&self, source: SourceId, object: &ObjectKey) {
+        if let Some(cache) = self.caches.iter().find(|cache| cache.source == source) {
+            self.memory().applied.forget(&cache.kind, object);
+        }
+    }
+
+    /// Takes note of a cache's progress, and wakes or releases whom it concerns.
     pub(crate) fn progressed(&self, source: SourceId, progress: Progress) {
-        let woken = {
-            let mut memory = self.memory();
-            match progress.via {
-                ProgressVia::NewEpoch => memory.answers.new_epoch(source),
-                _ => memory.answers.delivered(source, progress.version),
+        let mut memory = self.memory();
+        let released = match progress.via {
+            ProgressVia::NewEpoch => {
+                memory.answers.new_epoch(source);
+                if let Some(cache) = self.caches.iter().find(|cache| cache.source == source) {
+                    memory.applied.forget_kind(&cache.kind);
+                }
+                memory.parking.new_epoch(source, progress.version)
             }
-            memory.own.progressed(source, progress)
+            _ => {
+                memory.answers.delivered(source, progress.version);
+                memory.parking.progressed(source, progress.version, &self.caches)
+            }
         };
-        woken.into_iter().for_each(|key| (self.wake)(key));
+        let mut woken = memory.own.progressed(source, progress);
+        // The order in which keys wake is nobody's accident.
+        woken.sort();
+        // Under the lock, as holding is: a key is held exactly while it is parked.
+        released.iter().for_each(|key| self.keys.release(key));
+        drop(memory);
+        woken.into_iter().for_each(|key| self.keys.wake(key));
     }
 
     // --- what writes ask and tell
+
+    /// Sends a write of a key; if its reply is lost, the key waits for what became of it.
+    pub(crate) async fn write<T: DeserializeOwned>(
+        &self,
+        key: &ObjectKey,
+        request: Request<'_>,
+    ) -> Result<Answer<T>, WriteError> {
+        let pending = Pending::new(self, key, request.target, request.path);
+        let answer = request.send::<T>(&self.client).await;
+        match &answer {
+            Err(error) if error.leaves_in_doubt() => drop(pending),
+            _ => pending.settled(),
+        }
+        answer
+    }
+
+    /// Lets a key wait until every cache that shows the target shows this of it.
+    pub(crate) fn wait_for(&self, key: &ObjectKey, target: &Target, goal: &Goal) {
+        let sources = self.sources_of(target);
+        if sources.is_empty() || self.wait == WaitForOwn::Never {
+            return;
+        }
+        let (mut memory, now) = (self.memory(), Instant::now());
+        for source in sources {
+            let turn = memory.parking.wrote(key, (source, &target.key), goal.clone(), now, &self.caches);
+            self.heed(key, turn);
+        }
+        self.set_alarm(&mut memory, now);
+    }
 
     /// Returns the key's last answer about a target, unless a cache has caught up with it.
     pub(crate) fn last_answer(&self, key: &ObjectKey, target: &Target) -> Option<LastAnswer> {
@@ -211,6 +269,31 @@ impl Writer {
         self.memory().answers.forget(key, &target.kind, &target.key);
     }
 
+    pub(super) fn digest(&self, value: &Value) -> Digest {
+        self.digests.of(value)
+    }
+
+    pub(super) fn applied(&self, target: &Target) -> Option<Applied> {
+        self.memory().applied.get(&target.kind, &target.key).cloned()
+    }
+
+    /// Remembers what was applied, of objects that a cache shows whole: nothing else could tell later.
+    pub(super) fn keep_applied(&self, target: &Target, applied: Applied) {
+        if self.caches_of(target).any(|cache| cache.show.is_some()) {
+            self.memory().applied.keep(&target.kind, &target.key, applied);
+        }
+    }
+
+    pub(super) fn forget_applied(&self, target: &Target) {
+        self.memory().applied.forget(&target.kind, &target.key);
+    }
+
+    /// Shows a target as a cache has it, whole.
+    pub(super) fn show(&self, target: &Target) -> Option<Shown> {
+        let mut caches = self.caches_of(target);
+        caches.find_map(|cache| cache.show.as_ref())?(&target.key)
+    }
+
     /// Returns what is known of a target without asking the server; `None`: nothing.
     pub(crate) fn known(&self, key: &ObjectKey, target: &Target) -> Option<Known> {
         let answer = self.last_answer(key, target);
@@ -219,6 +302,7 @@ impl Writer {
             uid,
             resource_version,
             owners,
+            finalizers: Vec::new(),
         });
         let Some(cache) = self.cache_of(target) else { return answer.map(Known::Present) };
         match ((cache.look_up)(&target.key), answer) {
@@ -231,24 +315,29 @@ impl Writer {
         }
     }
 
-    /// Asks the server for a target's metadata.
+    /// Asks the server for a target; `None` where there is none.
     pub(crate) async fn fetch(&self, target: &Target) -> Result<Option<Value>, WriteError> {
-        let request = Request {
-            verb: "get",
-            method: http::Method::GET,
-            target,
-            subresource: "",
-            query: String::new(),
-            content: Content::None,
-        };
-        match request.send::<Value>(&self.client).await {
-            Ok(answer) => Ok(Some(answer.object)),
+        match self.read(target, Path::Object, "").await {
+            Ok(object) => Ok(Some(object)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Learns from an answer: its version is the key's own where that is proved.
+    /// Asks the server for the latest state, whatever caches it has.
+    pub(super) async fn read(&self, target: &Target, path: Path, query: &str) -> Result<Value, WriteError> {
+        let request = Request {
+            verb: "get",
+            method: Method::GET,
+            target,
+            path,
+            query: query.to_owned(),
+            content: Content::None,
+        };
+        request.send::<Value>(&self.client).await.map(|answer| answer.object)
+    }
+
+    /// Learns from an answer: its version is the key's own where that is proved, and is waited for.
     pub(crate) fn learn(
         &self,
         key: &ObjectKey,
@@ -267,11 +356,11 @@ impl Writer {
             Proof::None => false,
         };
         let owners = serde_json::from_value(meta["ownerReferences"].clone()).unwrap_or_default();
-        let mut sources: Vec<_> = self.caches_of(target).map(|cache| cache.source).collect();
-        sources.dedup();
+        let sources = self.sources_of(target);
         let source = sources.first().copied();
         let version = resource_version.parse::<Version>().ok();
         let mut memory = self.memory();
+        memory.sent.insert(key.clone());
         memory.answers.keep(
             key,
             &target.kind,
@@ -285,8 +374,11 @@ impl Writer {
             }
         }
         drop(memory);
+        if let Some(version) = version {
+            self.wait_for(key, target, &Goal::Reached(version));
+        }
         if wakes {
-            (self.wake)(key.clone());
+            self.keys.wake(key.clone());
         }
     }
 }

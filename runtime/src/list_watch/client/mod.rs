@@ -15,6 +15,7 @@ use super::{
     decode::{Decoder, Representation},
     lean::ManagedFields,
     list_body::ListBody,
+    list_items::ListItems,
     options::ListOptions,
     raw::ItemForm,
 };
@@ -193,11 +194,12 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
         let options = self.completed(options);
         let request = request::list(&self.path(), &options, request::accept_list(self.representation))?;
         let mut chunks = response::Chunks::new(self.open(request).await?);
-        let (mut body, decoder, mut items) = (ListBody::new(), self.decoder(), Vec::new());
+        let (mut body, mut items) = (ListBody::new(), ListItems::new(self.decoder()));
         while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
-            body.feed(&chunk, |object| items.push(decoder.list_item(object)))?;
+            body.feed(&chunk, |object| items.push(object))?;
+            items.settle().await;
         }
-        let head = body.finish()?;
+        let (head, items) = (body.finish()?, items.finish().await);
         Ok(ListPage { items, resource_version: head.resource_version, continue_token: head.continue_token })
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use http::{HeaderMap, Response, header};
 use http_body_util::BodyExt;
 use kube::client::Body;
@@ -16,6 +16,7 @@ use super::Deadlines;
 use crate::{
     list_watch::{
         ListWatchError, WatchStream,
+        crew::{Crew, WORTH_A_TASK},
         decode::Decoder,
         frames::{Event, Frames},
         status::status_of_answer,
@@ -95,12 +96,12 @@ pub(super) fn events<K: Object>(
         Some((until, lifetime))
     });
     let watch = Watch {
-        chunks: Chunks::new(body),
+        source: Source { chunks: Chunks::new(body), expires, deadlines },
         frames: Frames::new(decoder),
+        crew: Crew::gather(),
         events: VecDeque::new(),
-        expires,
-        deadlines,
-        state: Reading::Open,
+        last: None,
+        reading: Reading::Open,
     };
     stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
@@ -109,47 +110,16 @@ pub(super) fn events<K: Object>(
     .boxed()
 }
 
-struct Watch<K> {
+/// The body of a watch, with its deadlines.
+struct Source {
     chunks: Chunks,
-    frames: Frames,
-    events: VecDeque<Event<K>>,
     /// When the server should have ended the watch, and the timeout that was asked for.
     expires: Option<(Instant, Duration)>,
     deadlines: Deadlines,
-    state: Reading,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Reading {
-    Open,
-    Ended,
-}
-
-impl<K: Object> Watch<K> {
-    async fn next(&mut self) -> Option<Event<K>> {
-        loop {
-            if let Some(event) = self.events.pop_front() {
-                if event.is_err() {
-                    self.state = Reading::Ended;
-                    self.events.clear();
-                }
-                return Some(event);
-            }
-            if self.state == Reading::Ended {
-                return None;
-            }
-            match self.chunk().await {
-                Ok(Some(chunk)) => self.frames.feed(&chunk, &mut self.events),
-                Ok(None) => {
-                    self.state = Reading::Ended;
-                    self.events.extend(self.frames.finish());
-                }
-                Err(error) => self.events.push_back(Err(error)),
-            }
-        }
-    }
-
-    async fn chunk(&mut self) -> Result<Option<Bytes>, ListWatchError> {
+impl Source {
+    async fn next(&mut self) -> Result<Option<Bytes>, ListWatchError> {
         let silence = self.deadlines.watch_silence;
         let silent = Instant::now().checked_add(silence).map(|until| (until, ListWatchError::Idle(silence)));
         let expires = self.expires.map(|(until, lifetime)| (until, ListWatchError::Deadline(lifetime)));
@@ -160,5 +130,104 @@ impl<K: Object> Watch<K> {
             Ok(chunk) => chunk,
             Err(_) => Err(lost),
         }
+    }
+
+    /// Returns what has come already, without waiting.
+    fn at_once(&mut self) -> Option<Result<Option<Bytes>, ListWatchError>> {
+        self.chunks.chunk().now_or_never()
+    }
+}
+
+struct Watch<K> {
+    source: Source,
+    frames: Frames,
+    /// Decodes what comes in bulk: initial events, and backlogs.
+    crew: Option<Crew<Event<K>>>,
+    events: VecDeque<Event<K>>,
+    /// What follows all that is still being decoded.
+    last: Option<Event<K>>,
+    reading: Reading,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Reading {
+    Open,
+    Ended,
+}
+
+enum Came<K> {
+    Chunk(Result<Option<Bytes>, ListWatchError>),
+    Decoded(Option<Vec<Event<K>>>),
+}
+
+impl<K: Object> Watch<K> {
+    async fn next(&mut self) -> Option<Event<K>> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                if event.is_err() {
+                    self.reading = Reading::Ended;
+                    (self.crew, self.last) = (None, None);
+                    self.events.clear();
+                }
+                return Some(event);
+            }
+            self.advance().await?;
+        }
+    }
+
+    /// Reads or decodes on; `None` where nothing is left.
+    async fn advance(&mut self) -> Option<()> {
+        let working = self.crew.as_mut().filter(|crew| !crew.is_idle());
+        let came = match (working, self.reading) {
+            (Some(crew), Reading::Open) if !crew.is_busy() => tokio::select! {
+                biased;
+                decoded = crew.next() => Came::Decoded(decoded),
+                chunk = self.source.next() => Came::Chunk(chunk),
+            },
+            (Some(crew), _) => Came::Decoded(crew.next().await),
+            (None, Reading::Open) => Came::Chunk(self.source.next().await),
+            (None, Reading::Ended) => Came::Decoded(Some(vec![self.last.take()?])),
+        };
+        match came {
+            Came::Chunk(Ok(Some(chunk))) => self.decode(&chunk),
+            Came::Chunk(end) => self.end(end.err()),
+            Came::Decoded(events) => self.events.extend(events.unwrap_or_default()),
+        }
+        Some(())
+    }
+
+    fn decode(&mut self, chunk: &[u8]) {
+        let Some(crew) = &mut self.crew else { return self.frames.feed(chunk, &mut self.events) };
+        let (mut block, mut end) = (Vec::new(), None);
+        self.frames.gather(chunk, &mut block);
+        while block.len() < WORTH_A_TASK && end.is_none() {
+            match self.source.at_once() {
+                None => break,
+                Some(Ok(Some(chunk))) => self.frames.gather(&chunk, &mut block),
+                Some(ended) => end = Some(ended.err()),
+            }
+        }
+        let decoder = self.frames.decoder();
+        if crew.is_idle() && block.len() < WORTH_A_TASK {
+            decoder.lines(&block, &mut self.events);
+        } else {
+            let decoder = decoder.clone();
+            crew.begin(move || {
+                let mut events = Vec::new();
+                decoder.lines(&block, &mut events);
+                events
+            });
+        }
+        if let Some(error) = end {
+            self.end(error);
+        }
+    }
+
+    fn end(&mut self, error: Option<ListWatchError>) {
+        self.reading = Reading::Ended;
+        self.last = match error {
+            Some(error) => Some(Err(error)),
+            None => self.frames.finish(),
+        };
     }
 }

@@ -292,3 +292,56 @@ async fn limits_beyond_the_end_of_time_are_none() {
     feed.send(&added(1));
     assert!(is_added(watch.next().await));
 }
+
+/// So many objects that several threads decode them, with one in the middle that does not decode.
+fn many() -> Vec<String> {
+    let text = "x".repeat(300);
+    let object = |at: usize| match at {
+        1_500 => r#"{"metadata":{"name":"m1500","resourceVersion":"1500"},"data":5}"#.to_owned(),
+        _ => format!(
+            r#"{{"metadata":{{"name":"m{at}","resourceVersion":"{at}","managedFields":[{{}}]}},"data":{{"a":"{text}"}}}}"#
+        ),
+    };
+    (0..3_000).map(object).collect()
+}
+
+fn in_pieces(text: &str, feed: &Feed) {
+    let mut rest = text;
+    for size in (1..).map(|at| at * 7 % 9_001 + 1) {
+        let (piece, left) = rest.split_at(size.min(rest.len()));
+        feed.send(piece);
+        rest = left;
+        if rest.is_empty() {
+            return;
+        }
+    }
+}
+
+async fn listed_and_watched() -> (Vec<String>, Vec<String>) {
+    let (server, objects) = (Server::default(), many());
+    let list = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{}]}}"#, objects.join(","));
+    in_pieces(&list, &server.answers(200, &[]));
+    let page = server.config_maps().list(&ListOptions::default()).await.unwrap();
+    let lines: String =
+        objects.iter().map(|object| format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n")).collect();
+    let feed = server.answers(200, &[]);
+    in_pieces(&lines, &feed);
+    in_pieces("{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n{\"type\":\"MODIF", &feed);
+    drop(feed);
+    let events: Vec<_> = server.config_maps().watch(&ListOptions::default()).await.unwrap().collect().await;
+    let list = page.items.iter().map(|item| format!("{item:?}")).collect();
+    (list, events.iter().map(|event| format!("{event:?}")).collect())
+}
+
+// R34 R35
+#[test]
+fn several_threads_decode_what_one_does_in_the_same_order() {
+    let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let several = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    let (list, watch) = one.block_on(listed_and_watched());
+    assert_eq!((list.len(), watch.len()), (3_000, 3_002));
+    assert!(list[1_500].starts_with("Unreadable") && watch[3_001].starts_with("Err(CutShort"));
+    for _ in 0..3 {
+        assert_eq!(several.block_on(listed_and_watched()), (list.clone(), watch.clone()));
+    }
+}

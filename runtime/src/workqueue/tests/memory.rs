@@ -11,13 +11,13 @@ fn a_million_forgotten_keys_leave_no_memory_behind() {
     const KEYS: u32 = 1_000_000;
     let mut state = State::unlimited(std::sync::Arc::new(ItemExponentialFailure::default()));
     for key in 0..KEYS {
-        state.add_after(key, secs(1), &At::START);
+        state.add_after(key, secs(1), Priority::Normal, &At::START);
     }
     assert_eq!(state.known(), KEYS as usize);
     let later = At::START.after(secs(2));
     for _ in 0..KEYS {
         let Next::Run(grant) = state.take(&later) else { panic!("all are due") };
-        state.finish(grant.id, Outcome::Forget, &later);
+        state.finish(grant.id, Outcome::Forget, grant.priority, &later);
     }
     assert_eq!((state.known(), state.delayed()), (0, 0));
     assert!(state.capacity() <= 4096, "{}", state.capacity());

@@ -2,9 +2,12 @@
 
 mod basics;
 mod delays;
+mod holds;
 mod memory;
 mod model;
+mod metrics;
 mod outcomes;
+mod priorities;
 mod rates;
 pub(super) mod schedules;
 mod shutdown;
@@ -16,7 +19,7 @@ use futures::FutureExt;
 use proptest::test_runner::{Config, RngSeed};
 use tokio::time::Instant;
 
-use super::{Item, ItemExponentialFailure, QueueKey, WorkQueue, WorkQueueConfig};
+use super::{Item, ItemExponentialFailure, Priority, QueueKey, WorkQueue, WorkQueueConfig};
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -26,6 +26,7 @@ enum Naive {
     AwaitsToken { floor: u64 },
     Ready,
     Runs(Run),
+    Held { until: u64, order: u64, then: Box<Naive> },
 }
 
 /// What came during a run.
@@ -37,6 +38,7 @@ struct Run {
     gate: u64,
     floor: u64,
     retry: bool,
+    held: u64,
 }
 
 /// A bucket that holds thousandths of a millisecond's worth.
@@ -63,7 +65,13 @@ struct Model {
     keys: Vec<(Naive, u32)>,
     /// Retries in a row that counted for nothing, by key.
     uncounted: Vec<u32>,
+    /// What is ready, as it came.
     ready: Vec<u8>,
+    /// The same, as it stands in line: high, normal, low.
+    lines: [Vec<u8>; 3],
+    /// What was asked for the next run, by key.
+    asked: Vec<Priority>,
+    grants: u64,
     awaiting: Vec<u8>,
     order: u64,
     rate: Option<NaiveBucket>,
@@ -83,6 +91,7 @@ impl Model {
         loop {
             let due = |naive: &Naive| match naive {
                 Naive::Waits { delay, gate, order, .. } => Some((*delay.max(gate), *order)),
+                Naive::Held { until, order, .. } => Some((*until, *order)),
                 _ => None,
             };
             let next = (0..KEYS)
@@ -90,12 +99,47 @@ impl Model {
                 .min()
                 .filter(|((due, _), _)| *due <= self.now);
             let Some((_, key)) = next else { break };
-            self.arrive(key);
+            match self.keys[key as usize].0 {
+                Naive::Held { .. } => self.let_go(key),
+                _ => self.arrive(key),
+            }
         }
+        self.serve_retries();
+    }
+
+    fn serve_retries(&mut self) {
         while !self.awaiting.is_empty() && self.retry_rate.as_mut().is_some_and(|rate| rate.take(self.now)) {
             let key = self.awaiting.remove(0);
             self.keys[key as usize].0 = Naive::Ready;
-            self.ready.push(key);
+            self.line_up(key);
+        }
+    }
+
+    fn line_up(&mut self, key: u8) {
+        self.ready.push(key);
+        self.line_of(key).push(key);
+    }
+
+    fn line_of(&mut self, key: u8) -> &mut Vec<u8> {
+        match self.asked[key as usize] {
+            Priority::High => &mut self.lines[0],
+            Priority::Normal => &mut self.lines[1],
+            Priority::Low => &mut self.lines[2],
+        }
+    }
+
+    fn leave_line(&mut self, key: u8) {
+        self.ready.retain(|other| *other != key);
+        self.line_of(key).retain(|other| *other != key);
+    }
+
+    fn raise(&mut self, key: u8, priority: Priority) {
+        if priority > self.asked[key as usize] {
+            self.line_of(key).retain(|other| *other != key);
+            self.asked[key as usize] = priority;
+            if self.keys[key as usize].0 == Naive::Ready {
+                self.line_of(key).push(key);
+            }
         }
     }
 
@@ -108,7 +152,7 @@ impl Model {
             }
             _ => {
                 self.keys[key as usize].0 = Naive::Ready;
-                self.ready.push(key);
+                self.line_up(key);
             }
         }
     }
@@ -126,6 +170,81 @@ impl Model {
         self.promote();
     }
 
+    fn hold(&mut self, key: u8, at_most: u64) {
+        self.promote();
+        let until = self.now + at_most;
+        if let Naive::Runs(run) = &mut self.keys[key as usize].0 {
+            run.held = until;
+            return;
+        }
+        self.leave_line(key);
+        self.awaiting.retain(|other| *other != key);
+        if self.mode != NaiveMode::Open {
+            self.keys[key as usize] = (Naive::Rest, 0);
+            return;
+        }
+        let (mut was, anew) =
+            (None, |floor, retry| Naive::Waits { delay: 0, gate: 0, floor, retry, order: 0 });
+        let then = match self.keys[key as usize].0.clone() {
+            Naive::Held { until, order, then } => {
+                was = Some((until, order));
+                *then
+            }
+            Naive::Ready => anew(0, false),
+            Naive::AwaitsToken { floor } => anew(floor, true),
+            then => then,
+        };
+        self.park(key, until, then, was);
+    }
+
+    fn park(&mut self, key: u8, until: u64, then: Naive, was: Option<(u64, u64)>) {
+        let order = match was {
+            Some((same, order)) if same == until => order,
+            _ => {
+                self.order += 1;
+                self.order
+            }
+        };
+        self.keys[key as usize].0 = Naive::Held { until, order, then: Box::new(then) };
+    }
+
+    fn release(&mut self, key: u8) {
+        self.promote();
+        match &mut self.keys[key as usize].0 {
+            Naive::Runs(run) => run.held = 0,
+            Naive::Held { .. } => {
+                self.let_go(key);
+                self.promote();
+            }
+            _ => {}
+        }
+    }
+
+    fn let_go(&mut self, key: u8) {
+        let Naive::Held { then, .. } = self.keys[key as usize].0.clone() else { panic!("{key} is not held") };
+        self.keys[key as usize].0 = *then.clone();
+        match *then {
+            Naive::Waits { delay, gate, .. } if delay.max(gate) <= self.now => self.arrive(key),
+            Naive::Waits { delay, gate, floor, retry, .. } => {
+                self.order += 1;
+                let waits = Naive::Waits { delay, gate, floor, retry, order: self.order };
+                self.keys[key as usize].0 = waits;
+            }
+            _ => {}
+        }
+    }
+
+    /// Says something of what is to happen once a key is let go. Answers whether it is held.
+    fn says_of_held(&mut self, key: u8, said: impl FnOnce(&mut Naive)) -> bool {
+        match &mut self.keys[key as usize].0 {
+            Naive::Held { then, .. } => {
+                said(then);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Something is said of a key: it counts while the queue is open.
     fn says(&mut self, key: u8, said: impl FnOnce(&mut Self, u8)) {
         if self.mode == NaiveMode::Open {
@@ -134,18 +253,50 @@ impl Model {
         }
     }
 
-    fn add(&mut self, key: u8) {
+    fn add(&mut self, key: u8, priority: Priority) {
+        self.raise(key, priority);
+        let held = self.says_of_held(key, |then| {
+            let (gate, floor) = match *then {
+                Naive::Terminal { floor } => (floor, floor),
+                Naive::Waits { gate, floor, .. } => (gate.min(floor), floor),
+                _ => (0, 0),
+            };
+            *then = Naive::Waits { delay: 0, gate, floor, retry: false, order: 0 };
+        });
+        if held {
+            return;
+        }
         match self.keys[key as usize].0.clone() {
             Naive::Rest => self.wait(key, 0, 0, 0, false),
             Naive::Terminal { floor } => self.wait(key, 0, floor, floor, false),
             Naive::Waits { gate, floor, .. } => self.wait(key, 0, gate.min(floor), floor, false),
             Naive::AwaitsToken { floor } => self.wait(key, 0, floor.min(self.now), floor, false),
-            Naive::Ready => {}
+            Naive::Ready | Naive::Held { .. } => {}
             Naive::Runs(run) => self.keys[key as usize].0 = Naive::Runs(Run { changed: true, ..run }),
         }
     }
 
-    fn touch(&mut self, key: u8) {
+    fn touch(&mut self, key: u8, priority: Priority) {
+        let counts = match &self.keys[key as usize].0 {
+            Naive::Rest | Naive::Ready => true,
+            Naive::Runs(run) => run.delay.is_none(),
+            Naive::Held { then, .. } => match **then {
+                Naive::Rest => true,
+                Naive::Waits { delay, gate, retry, .. } => {
+                    delay.max(gate) <= self.now && !(retry && self.retry_rate.is_some())
+                }
+                _ => false,
+            },
+            _ => false,
+        };
+        if counts {
+            self.raise(key, priority);
+        }
+        self.says_of_held(key, |then| {
+            if *then == Naive::Rest {
+                *then = Naive::Waits { delay: 0, gate: 0, floor: 0, retry: false, order: 0 };
+            }
+        });
         match self.keys[key as usize].0.clone() {
             Naive::Rest => self.wait(key, 0, 0, 0, false),
             Naive::Runs(run) if run.delay.is_none() => {
@@ -155,15 +306,25 @@ impl Model {
         }
     }
 
-    fn add_after(&mut self, key: u8, delay: u64) {
-        let at = self.now + delay;
+    fn add_after(&mut self, key: u8, delay: u64, priority: Priority) {
+        self.raise(key, priority);
+        let (at, now) = (self.now + delay, self.now);
+        self.says_of_held(key, |then| {
+            let (delay, gate, floor, retry) = match *then {
+                Naive::Terminal { floor } => (at, floor, floor, false),
+                Naive::Waits { delay, gate, .. } if delay.max(gate) <= now => return,
+                Naive::Waits { delay, gate, floor, retry, .. } => (delay.min(at), gate, floor, retry),
+                _ => (at, 0, 0, false),
+            };
+            *then = Naive::Waits { delay, gate, floor, retry, order: 0 };
+        });
         match self.keys[key as usize].0.clone() {
             Naive::Rest => self.wait(key, at, 0, 0, false),
             Naive::Terminal { floor } => self.wait(key, at, floor, floor, false),
             Naive::Waits { delay, gate, floor, retry, .. } => {
                 self.wait(key, delay.min(at), gate, floor, retry)
             }
-            Naive::Ready | Naive::AwaitsToken { .. } => {}
+            Naive::Ready | Naive::AwaitsToken { .. } | Naive::Held { .. } => {}
             Naive::Runs(run) => {
                 let delay = Some(run.delay.map_or(at, |delay| delay.min(at)));
                 self.keys[key as usize].0 = Naive::Runs(Run { delay, ..run });
@@ -171,17 +332,29 @@ impl Model {
         }
     }
 
-    fn add_rate_limited(&mut self, key: u8) {
+    fn add_rate_limited(&mut self, key: u8, priority: Priority) {
+        self.raise(key, priority);
         self.keys[key as usize].1 += 1;
         let wait = step_of(self.keys[key as usize].1);
         let (until, floor) = (self.now + wait, self.now + wait.min(FLOOR));
+        let (now, pays) = (self.now, self.retry_rate.is_some());
+        self.says_of_held(key, |then| {
+            let (delay, gate) = match *then {
+                Naive::Waits { delay, gate, retry, .. } if delay.max(gate) <= now && !(retry && pays) => {
+                    return;
+                }
+                Naive::Waits { delay, gate, .. } => (delay.min(until), gate.max(until)),
+                _ => (until, until),
+            };
+            *then = Naive::Waits { delay, gate, floor, retry: true, order: 0 };
+        });
         match self.keys[key as usize].0.clone() {
             Naive::Rest | Naive::Terminal { .. } => self.wait(key, until, until, floor, true),
             Naive::Waits { delay, gate, .. } => {
                 self.wait(key, delay.min(until), gate.max(until), floor, true);
             }
             Naive::AwaitsToken { .. } => self.wait(key, 0, until, floor, true),
-            Naive::Ready => {}
+            Naive::Ready | Naive::Held { .. } => {}
             Naive::Runs(run) => {
                 let gate = run.gate.max(until);
                 let delay = Some(run.delay.map_or(gate, |delay| delay.min(gate)));
@@ -193,25 +366,33 @@ impl Model {
     fn forget(&mut self, key: u8) {
         let (naive, failures) = &mut self.keys[key as usize];
         *failures = 0;
-        if matches!(naive, Naive::Terminal { .. }) {
-            *naive = Naive::Rest;
+        match naive {
+            Naive::Terminal { .. } => *naive = Naive::Rest,
+            Naive::Held { then, .. } if matches!(**then, Naive::Terminal { .. }) => **then = Naive::Rest,
+            _ => {}
         }
     }
 
-    fn take(&mut self) -> Option<(u8, u32)> {
+    fn take(&mut self) -> Option<(u8, u32, Priority)> {
         self.promote();
         if self.ready.is_empty() || self.rate.as_mut().is_some_and(|rate| !rate.take(self.now)) {
             return None;
         }
-        let key = self.ready.remove(0);
+        self.grants += 1;
+        let key = match self.grants % 8 {
+            0 => self.ready[0],
+            _ => *self.lines.iter().flatten().next().unwrap(),
+        };
+        self.leave_line(key);
         self.keys[key as usize].0 = Naive::Runs(Run::default());
-        Some((key, self.keys[key as usize].1 + 1))
+        let priority = std::mem::replace(&mut self.asked[key as usize], Priority::Low);
+        Some((key, self.keys[key as usize].1 + 1, priority))
     }
 
-    fn finish(&mut self, key: u8, outcome: Outcome) {
+    fn finish(&mut self, key: u8, outcome: Outcome, priority: Priority) {
         self.promote();
         let Naive::Runs(run) = self.keys[key as usize].0.clone() else { panic!("{key} does not run") };
-        let Run { changed, touched, delay: timer, mut gate, mut floor, mut retry } = run;
+        let Run { changed, touched, delay: timer, mut gate, mut floor, mut retry, held } = run;
         self.keys[key as usize].0 = Naive::Rest;
         let now = self.now;
         let mut failures = self.keys[key as usize].1;
@@ -251,13 +432,27 @@ impl Model {
         } else if touched && no_timer {
             wanted = Some(0);
         }
+        if !no_timer && outcome != Outcome::Terminal {
+            self.raise(key, priority);
+        }
+        if held > now && self.mode == NaiveMode::Open {
+            let then = match wanted {
+                Some(delay) => Naive::Waits { delay, gate, floor, retry, order: 0 },
+                None if outcome == Outcome::Terminal => Naive::Terminal { floor },
+                None => Naive::Rest,
+            };
+            return self.park(key, held, then, None);
+        }
         let owed = changed || touched || outcome == Outcome::PutBack;
         match wanted {
-            Some(delay) if self.may_schedule(owed && delay.max(gate) <= now) => {
+            Some(delay) if held <= now && self.may_schedule(owed && delay.max(gate) <= now) => {
                 self.wait(key, delay, gate, floor, retry);
             }
-            _ if outcome == Outcome::Terminal => self.keys[key as usize].0 = Naive::Terminal { floor },
-            _ => {}
+            _ if outcome == Outcome::Terminal && !changed => {
+                self.asked[key as usize] = Priority::Low;
+                self.keys[key as usize].0 = Naive::Terminal { floor };
+            }
+            _ => self.asked[key as usize] = Priority::Low,
         }
     }
 
@@ -271,7 +466,7 @@ impl Model {
 
     fn discard(&mut self) {
         self.mode = NaiveMode::Discarding;
-        (self.ready, self.awaiting) = (Vec::new(), Vec::new());
+        (self.ready, self.awaiting, self.lines) = Default::default();
         for key in &mut self.keys {
             if !matches!(key.0, Naive::Runs(_)) {
                 *key = (Naive::Rest, 0);
@@ -287,7 +482,7 @@ impl Model {
         self.promote();
         self.awaiting.clear();
         for key in &mut self.keys {
-            if matches!(key.0, Naive::Waits { .. } | Naive::AwaitsToken { .. }) {
+            if matches!(key.0, Naive::Waits { .. } | Naive::AwaitsToken { .. } | Naive::Held { .. }) {
                 *key = (Naive::Rest, 0);
             }
         }
@@ -296,13 +491,15 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Add(u8),
-    Touch(u8),
-    AddAfter(u8, u64),
-    AddRateLimited(u8),
+    Add(u8, Priority),
+    Touch(u8, Priority),
+    AddAfter(u8, u64, Priority),
+    AddRateLimited(u8, Priority),
     Forget(u8),
+    Hold(u8, u64),
+    Release(u8),
     Take,
-    Finish(usize, Outcome),
+    Finish(usize, Outcome, Option<Priority>),
     Advance(u64),
     ShutDown,
     Discard,
@@ -321,15 +518,26 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
+fn asked() -> impl Strategy<Value = Priority> {
+    prop_oneof![Just(Priority::Low), Just(Priority::Normal), Just(Priority::High)]
+}
+
+/// What a run asks for its successor, if not to keep its own.
+fn priority() -> impl Strategy<Value = Option<Priority>> {
+    prop::option::weighted(0.3, asked())
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        60 => (0..KEYS).prop_map(Step::Add),
-        20 => (0..KEYS).prop_map(Step::Touch),
-        40 => (0..KEYS, 0..60u64).prop_map(|(key, delay)| Step::AddAfter(key, delay)),
-        10 => (0..KEYS).prop_map(Step::AddRateLimited),
+        60 => (0..KEYS, asked()).prop_map(|(key, at)| Step::Add(key, at)),
+        20 => (0..KEYS, asked()).prop_map(|(key, at)| Step::Touch(key, at)),
+        40 => (0..KEYS, 0..60u64, asked()).prop_map(|(key, delay, at)| Step::AddAfter(key, delay, at)),
+        10 => (0..KEYS, asked()).prop_map(|(key, at)| Step::AddRateLimited(key, at)),
         5 => (0..KEYS).prop_map(Step::Forget),
+        15 => (0..KEYS, 0..80u64).prop_map(|(key, at_most)| Step::Hold(key, at_most)),
+        10 => (0..KEYS).prop_map(Step::Release),
         100 => Just(Step::Take),
-        80 => (0..4usize, outcome()).prop_map(|(which, outcome)| Step::Finish(which, outcome)),
+        80 => (0..4usize, outcome(), priority()).prop_map(|(which, outcome, at)| Step::Finish(which, outcome, at)),
         40 => (0..30u64).prop_map(Step::Advance),
         1 => Just(Step::ShutDown),
         1 => Just(Step::Discard),
@@ -349,6 +557,9 @@ fn both(limited: bool) -> (State<u8>, Model) {
         keys: vec![(Naive::Rest, 0); KEYS as usize],
         uncounted: vec![0; KEYS as usize],
         ready: Vec::new(),
+        lines: Default::default(),
+        asked: vec![Priority::Low; KEYS as usize],
+        grants: 0,
         awaiting: Vec::new(),
         order: 0,
         rate: bucket(7, 4),
@@ -371,14 +582,23 @@ fn places_agree(state: &State<u8>, model: &Model) -> Result<(), TestCaseError> {
             Naive::AwaitsToken { .. } => Place::AwaitsToken,
             Naive::Ready => Place::Ready,
             Naive::Runs(_) => Place::InFlight,
+            Naive::Held { .. } => Place::Held,
         };
         prop_assert_eq!(place, expected, "place of {}", key);
         if let (Naive::Waits { delay, gate, .. }, Some(entry)) = (naive, entry) {
             prop_assert_eq!(entry.due(), At::START.after(millis(*delay.max(gate))), "due of {}", key);
         }
+        if let (Naive::Held { until, .. }, Some(entry)) = (naive, entry) {
+            prop_assert_eq!(entry.held, At::START.after(millis(*until)), "hold of {}", key);
+        }
         prop_assert!(entry.is_some() == (*naive != Naive::Rest || *failures > 0), "{} left behind", key);
     }
     prop_assert_eq!(state.ready(), model.ready.len());
+    for (line, priority) in model.lines.iter().zip(Priority::ALL) {
+        prop_assert_eq!(state.ready_at(priority), line.len(), "{:?}", priority);
+    }
+    let held = model.keys.iter().filter(|(naive, _)| matches!(naive, Naive::Held { .. })).count();
+    prop_assert_eq!(state.held(), held);
     Ok(())
 }
 
@@ -389,39 +609,47 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
     for step in steps {
         let now = At::START.after(millis(model.now));
         match step {
-            Step::Add(key) => {
-                state.add(key, &now);
-                model.says(key, Model::add);
+            Step::Add(key, at) => {
+                state.add(key, at, &now);
+                model.says(key, |model, key| model.add(key, at));
             }
-            Step::Touch(key) => {
-                state.touch(key, &now);
-                model.says(key, Model::touch);
+            Step::Touch(key, at) => {
+                state.touch(key, at, &now);
+                model.says(key, |model, key| model.touch(key, at));
             }
-            Step::AddAfter(key, delay) => {
-                state.add_after(key, millis(delay), &now);
-                model.says(key, |model, key| model.add_after(key, delay));
+            Step::AddAfter(key, delay, at) => {
+                state.add_after(key, millis(delay), at, &now);
+                model.says(key, |model, key| model.add_after(key, delay, at));
             }
-            Step::AddRateLimited(key) => {
-                state.add_rate_limited(key, &now);
-                model.says(key, Model::add_rate_limited);
+            Step::AddRateLimited(key, at) => {
+                state.add_rate_limited(key, at, &now);
+                model.says(key, |model, key| model.add_rate_limited(key, at));
             }
             Step::Forget(key) => {
                 state.forget(&key);
                 model.forget(key);
+            }
+            Step::Hold(key, at_most) => {
+                state.hold(&key, millis(at_most), &now);
+                model.hold(key, at_most);
+            }
+            Step::Release(key) => {
+                state.release(&key, &now);
+                model.release(key);
             }
             Step::Take => {
                 let grant = match state.take(&now) {
                     Next::Run(grant) => Some(grant),
                     Next::Wait | Next::Ended => None,
                 };
-                let granted = grant.as_ref().map(|grant| (grant.key, grant.attempt));
+                let granted = grant.as_ref().map(|grant| (grant.key, grant.attempt, grant.priority));
                 prop_assert_eq!(granted, model.take());
                 flying.extend(grant);
             }
-            Step::Finish(which, outcome) if !flying.is_empty() => {
+            Step::Finish(which, outcome, at) if !flying.is_empty() => {
                 let grant = flying.swap_remove(which % flying.len());
-                state.finish(grant.id, outcome, &now);
-                model.finish(grant.key, outcome);
+                state.finish(grant.id, outcome, at.unwrap_or(grant.priority), &now);
+                model.finish(grant.key, outcome, at.unwrap_or(grant.priority));
             }
             Step::Finish(..) => {}
             Step::Advance(by) => model.now += by,
@@ -455,9 +683,15 @@ proptest! {
 // Q20
 #[test]
 fn a_retry_that_awaits_its_token_keeps_its_turn_whatever_timer_is_asked_for() {
-    let fails = || Step::Finish(0, Outcome::Retry { at_least: Duration::ZERO });
-    let four = || (1..=4).map(Step::Add).chain((0..4).map(|_| Step::Take)).chain((0..4).map(|_| fails()));
-    let late = |key| [Step::Advance(30), Step::AddAfter(key, 0), Step::Advance(20), Step::Take];
+    let fails = || Step::Finish(0, Outcome::Retry { at_least: Duration::ZERO }, None);
+    let four = || {
+        (1..=4)
+            .map(|key| Step::Add(key, Priority::Normal))
+            .chain((0..4).map(|_| Step::Take))
+            .chain((0..4).map(|_| fails()))
+    };
+    let late =
+        |key| [Step::Advance(30), Step::AddAfter(key, 0, Priority::Normal), Step::Advance(20), Step::Take];
     for key in 1..=4 {
         play(four().chain(late(key)).collect(), true).unwrap();
     }

@@ -121,29 +121,29 @@ proptest! {
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Add(key) => {
-                    state.add(key, &now);
+                    state.add(key, Priority::Normal, &now);
                     // owed is a run that starts after this many
                     owed[key as usize] = number + 1;
                     served[0][key as usize] = 0;
                 }
-                Step::Touch(key) => state.touch(key, &now),
-                Step::AddAfter(key, delay) => state.add_after(key, millis(delay), &now),
-                Step::AddRateLimited(key) => state.add_rate_limited(key, &now),
+                Step::Touch(key) => state.touch(key, Priority::Low, &now),
+                Step::AddAfter(key, delay) => state.add_after(key, millis(delay), Priority::Normal, &now),
+                Step::AddRateLimited(key) => state.add_rate_limited(key, Priority::Normal, &now),
                 Step::Take => flying.extend(take(&mut state, now, &mut served)),
                 Step::Finish(outcome) => {
                     if let Some(id) = flying.pop() {
-                        state.finish(id, outcome, &now);
+                        state.finish(id, outcome, Priority::Normal, &now);
                     }
                 }
                 Step::Advance(by) => now = now.after(Duration::from_nanos(by)),
             }
         }
         // every change is served in the end
-        flying.drain(..).for_each(|id| state.finish(id, Outcome::Forget, &now));
+        flying.drain(..).for_each(|id| state.finish(id, Outcome::Forget, Priority::Normal, &now));
         while state.due() != At::NEVER {
             now = now.max(state.due());
             if let Some(id) = take(&mut state, now, &mut served) {
-                state.finish(id, Outcome::Forget, &now);
+                state.finish(id, Outcome::Forget, Priority::Normal, &now);
             }
         }
         prop_assert!((0..30).all(|key| owed[key] == 0 || served[0][key] > 0));

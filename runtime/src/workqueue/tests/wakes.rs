@@ -321,9 +321,9 @@ proptest! {
         let mut now = At::START;
         for step in steps {
             match step {
-                Step::Add(key) => handout.change(|state| state.add(key, &now)).wake(),
+                Step::Add(key) => handout.change(|state| state.add(key, Priority::Normal, &now)).wake(),
                 Step::AddAfter(key, delay) => {
-                    handout.change(|state| state.add_after(key, millis(delay), &now)).wake();
+                    handout.change(|state| state.add_after(key, millis(delay), Priority::Normal, &now)).wake();
                 }
                 Step::Poll(worker) if workers[worker].in_flight.is_none() => {
                     workers[worker].poll(&mut handout, now);
@@ -337,7 +337,7 @@ proptest! {
                 }
                 Step::Finish(worker, outcome) => {
                     if let Some(id) = workers[worker].in_flight.take() {
-                        handout.change(|state| state.finish(id, outcome, &now)).wake();
+                        handout.change(|state| state.finish(id, outcome, Priority::Normal, &now)).wake();
                     }
                 }
                 Step::Advance(by) => now = now.after(millis(by)),

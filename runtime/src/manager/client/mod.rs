@@ -1,5 +1,8 @@
 //! The client of a process: found by environment, without hidden retries, with TCP keep-alive.
 
+mod direct;
+mod driven;
+
 use std::time::Duration;
 
 use hyper_util::{
@@ -12,6 +15,7 @@ use kube::{
 };
 use tower::ServiceBuilder;
 
+use self::direct::DirectWatches;
 use crate::error::Error;
 
 /// How long a connection may be silent before the kernel asks whether its peer is there.
@@ -22,14 +26,19 @@ const PROBES: u32 = 3;
 /// Builds a client for the cluster that the environment names.
 pub(super) async fn infer() -> Result<Client, Error> {
     let config = Config::infer().await.map_err(|error| Error::Configuration(error.into()))?;
-    Ok(build(config)?)
+    Ok(client(config)?)
 }
 
-/// Builds a client whose failures are seen as they happen.
+/// Builds the client that watchkeeper works with best, as [`Manager::infer`](super::Manager::infer) does.
 ///
-/// kube's own retry of 429, 503 and 504 is left out: it would hide them from the back-off of each informer. Dead
-/// peers are found by keep-alive. Behind a proxy, kube's own connector is used, which has no keep-alive.
-fn build(mut config: Config) -> Result<Client, kube::Error> {
+/// Every failure is seen as it happens: kube's own retry of 429, 503 and 504, which would hide them from the
+/// back-off of each informer, is left out. Dead peers are found by TCP keep-alive (15 s, 3 probes). A watch has a
+/// connection of its own, which is read in the task that reads the watch: no event crosses tasks. Behind a proxy,
+/// kube's own connector is used, which has neither.
+///
+/// # Errors
+/// The configuration names certificates or credentials that can't be used.
+pub fn client(mut config: Config) -> Result<Client, kube::Error> {
     config.default_retry = false;
     if config.proxy_url.is_some() {
         return Client::try_from(config);
@@ -42,12 +51,11 @@ fn build(mut config: Config) -> Result<Client, kube::Error> {
     connector.set_keepalive_interval(Some(KEEP_ALIVE));
     connector.set_keepalive_retries(Some(PROBES));
     let https = config.rustls_https_connector_with_connector(connector)?;
-    let http = HttpClient::builder(TokioExecutor::new()).build::<_, Body>(https);
+    let pool = HttpClient::builder(TokioExecutor::new()).build::<_, Body>(https.clone());
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .map_err(Box::<dyn std::error::Error + Send + Sync>::from)
-        .service(http);
+        .service(DirectWatches::new(pool, https));
     Ok(Client::new(service, config.default_namespace))
 }

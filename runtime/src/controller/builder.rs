@@ -1,0 +1,326 @@
+//! What users say of a controller: what it reconciles, what feeds it, and its settings.
+
+use std::{error::Error, fmt, future::Future, marker::PhantomData, sync::Arc, time::Duration};
+
+use futures::Stream;
+
+use super::{
+    Action, Context, FromFn, Panics, Reason, Reconciler,
+    enqueue::{Mapping, Ownership, Related, Relation},
+    external::External,
+    feed::{Feed, Selection},
+    plan::{self, Plan, Read},
+    predicate::Predicate,
+    settings::Settings,
+};
+use crate::{
+    informer::{Metadata, Watched},
+    object::ObjectKey,
+    store::{FieldSelector, InvalidSelector, Selector},
+    workqueue::RateLimit,
+    writes::WaitForOwn,
+};
+
+/// Runs a [`Reconciler`] for every object of a kind, whenever something may have changed.
+///
+/// Built here, run by a [`Manager`](crate::manager::Manager).
+#[must_use = "a controller runs once a manager has it"]
+pub struct Controller<K: Watched, R> {
+    pub(super) question: K::Question,
+    pub(super) reconciler: R,
+    pub(super) settings: Settings,
+    pub(super) selection: Selection,
+    pub(super) predicate: Option<Predicate<K::Object>>,
+    pub(super) feeds: Vec<Feed>,
+    pub(super) sources: Vec<External>,
+    pub(super) reads: Vec<Read>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Watched<Question = ()>, R: Reconciler<K>> Controller<K, R> {
+    /// Reconciles every object of a kind that its type names.
+    pub fn new(reconciler: R) -> Self {
+        Self::of((), reconciler)
+    }
+}
+
+impl<K: Watched<Question = ()>, F> Controller<K, FromFn<F>> {
+    /// Reconciles with a function, for small jobs: no cleanup, no word of deletions.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use watchkeeper::prelude::*;
+    ///
+    /// let controller = Controller::from_fn(async |map: Arc<ConfigMap>, cx: Context<ConfigMap>| {
+    ///     println!("{} because {}", map.name_any(), cx.reason());
+    ///     Ok::<_, watchkeeper::Error>(Action::await_change())
+    /// });
+    /// # let _ = controller;
+    /// ```
+    pub fn from_fn<Running, E>(reconcile: F) -> Self
+    where
+        F: Fn(Arc<K::Object>, Context<K>) -> Running + Send + Sync + 'static,
+        Running: Future<Output = Result<Action, E>> + Send,
+        E: Into<Box<dyn Error + Send + Sync>> + Send,
+    {
+        Self::of((), FromFn(reconcile))
+    }
+}
+
+impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
+    /// Reconciles every object of what a marker asks for: `Controller::for_kind(Dynamic::new(kind), ..)`.
+    pub fn for_kind(marker: K, reconciler: R) -> Self {
+        Self::of(marker.question(), reconciler)
+    }
+
+    fn of(question: K::Question, reconciler: R) -> Self {
+        Self {
+            question,
+            reconciler,
+            settings: Settings::default(),
+            selection: Selection::default(),
+            predicate: None,
+            feeds: Vec::new(),
+            sources: Vec::new(),
+            reads: Vec::new(),
+            kind: PhantomData,
+        }
+    }
+
+    /// Names the controller; `<plural>.<group>` unless it is named. It is the field manager of its writes.
+    ///
+    /// Two controllers of one manager can't have the same name.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.settings.name = Some(name.into());
+        self
+    }
+
+    /// Keeps to a namespace, for the reconciled kind and all that feed the controller; called again, to several.
+    ///
+    /// Each namespace has caches of its own, and its objects run as soon as these have synced: one that the
+    /// program may not read holds up no other. An empty one means all. Means nothing for kinds without namespaces.
+    pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
+        let (namespace, namespaces) = (namespace.into(), &mut self.settings.namespaces);
+        match namespace.is_empty() {
+            true => namespaces.clear(),
+            false if namespaces.contains(&namespace) => {}
+            false => namespaces.push(namespace),
+        }
+        self
+    }
+
+    /// Reconciles only objects whose labels match, in Kubernetes' syntax.
+    ///
+    /// What feeds the controller is watched whole. An object that leaves the selection is not `deleted`: that runs
+    /// only once the server says that it is gone, which costs a GET. It keeps the controller's finalizer, for
+    /// whoever selects it next.
+    ///
+    /// # Errors
+    /// The selector can't be read.
+    pub fn label_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
+        selector.parse::<Selector>()?;
+        self.selection.labels = selector.to_owned();
+        Ok(self)
+    }
+
+    /// Reconciles only objects whose fields match; the server knows only some fields of each kind.
+    ///
+    /// As for [`label_selector`](Self::label_selector) otherwise.
+    ///
+    /// # Errors
+    /// The selector can't be read.
+    pub fn field_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
+        selector.parse::<FieldSelector>()?;
+        self.selection.fields = selector.to_owned();
+        Ok(self)
+    }
+
+    /// Runs only for changes of the reconciled objects that pass; deletions that begin always do.
+    ///
+    /// Changes of what feeds the controller are not asked.
+    pub fn predicate(mut self, predicate: Predicate<K::Object>) -> Self {
+        self.predicate = Some(predicate);
+        self
+    }
+
+    /// Watches a kind whose objects the reconciled ones control, and wakes the owner of each that changes.
+    ///
+    /// The owner is the one whose reference says `controller: true`, compared by group, kind and name; when an
+    /// object changes owners, both wake. Deletions that were missed while a watch was down are found by the next
+    /// list and wake the owner too.
+    pub fn owns<C: Watched<Question = ()>>(self) -> Self {
+        self.related::<C, _>((), None, Ownership)
+    }
+
+    /// Watches owned objects, and wakes owners only for changes that pass.
+    pub fn owns_if<C: Watched<Question = ()>>(self, predicate: Predicate<C::Object>) -> Self {
+        self.related::<C, _>((), Some(predicate), Ownership)
+    }
+
+    /// Watches owned objects of what a marker asks for, as [`owns`](Self::owns) does.
+    pub fn owns_for<C: Watched>(self, marker: C) -> Self {
+        self.related::<C, _>(marker.question(), None, Ownership)
+    }
+
+    /// Watches another kind, and wakes the keys that a function finds for each object that changes.
+    ///
+    /// A change wakes what its old and its new state map to, a deletion what the last state maps to. The function
+    /// runs as each change is applied, so it must return at once, and only reads (listers are fine). An object
+    /// that never decoded maps to nothing.
+    pub fn watches<W: Watched<Question = ()>>(
+        self,
+        mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.related::<W, _>((), None, Mapping(mapping))
+    }
+
+    /// Watches another kind, and maps only the changes that pass.
+    pub fn watches_if<W: Watched<Question = ()>>(
+        self,
+        predicate: Predicate<W::Object>,
+        mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.related::<W, _>((), Some(predicate), Mapping(mapping))
+    }
+
+    /// Watches what a marker asks for, as [`watches`](Self::watches) does.
+    pub fn watches_for<W: Watched>(
+        self,
+        marker: W,
+        mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.related::<W, _>(marker.question(), None, Mapping(mapping))
+    }
+
+    /// Watches the metadata of another kind alone, as [`watches`](Self::watches) does: cheap for big objects.
+    pub fn watches_metadata<W>(
+        self,
+        mapping: impl Fn(&<Metadata<W> as Watched>::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self
+    where
+        W: Watched<Question = ()>,
+        W::Object: kube::Resource<DynamicType = ()>,
+    {
+        self.watches::<Metadata<W>>(mapping)
+    }
+
+    fn related<C: Watched, L: Relation<C::Object>>(
+        mut self,
+        question: C::Question,
+        predicate: Option<Predicate<C::Object>>,
+        relation: L,
+    ) -> Self {
+        let relation = Arc::new(relation);
+        self.feeds.push(Feed::of::<C, _>(question, move |hub, source, kind| Related {
+            hub: hub.clone(),
+            source,
+            reason: Reason::Related(kind.to_string().into()),
+            relation: relation.clone(),
+            predicate: predicate.clone(),
+        }));
+        self
+    }
+
+    /// Runs the keys that a stream names: a webhook, a timer, another system.
+    ///
+    /// Listened to once the caches have synced. At most 256 of its keys wait for a run at once; until then the
+    /// stream is not asked for more, so that a bounded channel holds up whoever sends (wrap its receiver:
+    /// `tokio_stream`'s `ReceiverStream`, or `futures::channel::mpsc`). A key that waits already merges with it. A
+    /// key without an object runs nothing. When the stream ends, or panics, the controller goes on without it.
+    pub fn source(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
+        self.sources.push(External::new(keys));
+        self
+    }
+
+    /// Says what the reconciler reads: it starts only after every informer of `W` has synced.
+    ///
+    /// Where the program asked for no informer of `W`, one is asked for, in the controller's namespaces.
+    /// Without any `reads`, it waits for everything that the program asked the manager for before the start.
+    /// Never does it wait for a kind that only another controller named.
+    pub fn reads<W: Watched<Question = ()>>(mut self) -> Self {
+        self.reads.push(plan::read::<W>());
+        self
+    }
+
+    /// Holds every object with this finalizer, and runs `cleanup` before it may go.
+    ///
+    /// The finalizer is added before an object is first reconciled, and removed once cleanup says done. It must
+    /// be a qualified name, such as `example.dev/volume`.
+    pub fn finalizer(mut self, finalizer: impl Into<String>) -> Self {
+        self.settings.finalizer = Some(finalizer.into());
+        self
+    }
+
+    /// Sets how many reconciles run at once: 1 unless set. Zero is refused at the start.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.settings.workers = workers;
+        self
+    }
+
+    /// Bounds the reconciles started, whatever causes them; not bounded unless set.
+    ///
+    /// Without it, retries of failures share 10 a second, burst 100, and first runs are not slowed.
+    pub fn rate_limit(mut self, rate: RateLimit) -> Self {
+        self.settings.rate_limit = Some(rate);
+        self
+    }
+
+    /// Bounds how often one key runs if its runs write: 10 at once, then one a second, unless set.
+    ///
+    /// Charged are runs that are no retry and that sent a write, or during which the object's own version moved.
+    /// A key past its budget waits; that is logged and counted. It bounds what two operators that overwrite each
+    /// other do to the API server.
+    pub fn storm_limit(mut self, limit: RateLimit) -> Self {
+        self.settings.storm_limit = limit;
+        self
+    }
+
+    /// Sets how soon a real change brings a failed key forward: 1 s unless set.
+    ///
+    /// A key that backs off runs, once something changed, after the lesser of its back-off and this.
+    pub fn floor(mut self, floor: Duration) -> Self {
+        self.settings.floor = floor;
+        self
+    }
+
+    /// Bounds how long one call of the reconciler may take; not bounded unless set.
+    ///
+    /// A call that takes longer is dropped where it waits, and counts as an error of its run. Without it, a call
+    /// that never ends keeps its worker, and its key, for good. Zero is refused at the start.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.settings.deadline = Some(deadline);
+        self
+    }
+
+    /// Ends the manager with an error if caches have not synced within this time; waits for ever unless set.
+    ///
+    /// While it waits, the log names for whom, and why, every 30 s.
+    pub fn sync_timeout(mut self, within: Duration) -> Self {
+        self.settings.sync_timeout = Some(within);
+        self
+    }
+
+    /// Says what a panic does: [`Panics::Contain`] unless set.
+    pub fn panics(mut self, panics: Panics) -> Self {
+        self.settings.panics = panics;
+        self
+    }
+
+    /// Runs keys again before their caches show what they wrote: what tests compare with.
+    #[doc(hidden)]
+    pub fn never_wait_for_own_writes(mut self) -> Self {
+        self.settings.wait_for_own = WaitForOwn::Never;
+        self
+    }
+
+    pub(crate) fn plan(self) -> Plan {
+        plan::plan(self)
+    }
+}
+
+impl<K: Watched, R> fmt::Debug for Controller<K, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = K::kind(&self.question);
+        f.debug_struct("Controller").field("kind", &kind).field("settings", &self.settings).finish()
+    }
+}

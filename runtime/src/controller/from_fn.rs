@@ -1,0 +1,33 @@
+//! Closures as reconcilers, for small jobs.
+
+use std::{error::Error, fmt, future::Future, sync::Arc};
+
+use super::{Action, Context, Reconciler};
+use crate::informer::Watched;
+
+/// Reconciles with a function; made by [`Controller::from_fn`](super::Controller::from_fn).
+pub struct FromFn<F>(pub(super) F);
+
+impl<K, F, Running, E> Reconciler<K> for FromFn<F>
+where
+    K: Watched,
+    F: Fn(Arc<K::Object>, Context<K>) -> Running + Send + Sync + 'static,
+    Running: Future<Output = Result<Action, E>> + Send,
+    E: Into<Box<dyn Error + Send + Sync>> + Send,
+{
+    type Error = E;
+
+    fn reconcile(
+        &self,
+        object: Arc<K::Object>,
+        cx: &Context<K>,
+    ) -> impl Future<Output = Result<Action, E>> + Send {
+        (self.0)(object, cx.clone())
+    }
+}
+
+impl<F> fmt::Debug for FromFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FromFn")
+    }
+}

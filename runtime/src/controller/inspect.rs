@@ -1,0 +1,133 @@
+//! Why an object does not reconcile: what a debug page shows, and what tests ask.
+
+use std::{any::TypeId, fmt, sync::Arc};
+
+use tokio::time::Instant;
+
+use super::Reason;
+use crate::object::ObjectKey;
+
+/// Tells how one controller stands to one key, at one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KeyReport {
+    /// The controller's name.
+    pub controller: Arc<str>,
+    /// What the key waits for.
+    pub why: Why,
+    /// What asked for the run that is to come, where a change did.
+    pub reason: Option<Reason>,
+    /// How the last run failed, if it did.
+    pub last_error: Option<LastError>,
+}
+
+/// Says why an object is not being reconciled, or that it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Why {
+    /// The controller does not know the key: no such object in its caches, and nothing asked for a run.
+    NotKnown,
+    /// The controller is not working yet, or not in that namespace: these caches have not synced, and why.
+    BlockedOnSync(Vec<String>),
+    /// The controller has stopped.
+    Stopped,
+    /// The object can't be read, and so is not reconciled; this is what is wrong with it.
+    Unreadable(String),
+    /// All is done: it waits for a change.
+    AwaitsChange,
+    /// Its last run failed for good: it waits for a change.
+    AwaitsChangeAfterFailure {
+        /// Failures in a row.
+        failures: u32,
+    },
+    /// In line for a worker, or for a token of the rate limit.
+    Queued,
+    /// Waits for the time that its last run asked for.
+    WaitsUntil(Instant),
+    /// Waits after failures.
+    BackingOff {
+        /// When it is ready.
+        until: Instant,
+        /// Failures in a row.
+        failures: u32,
+    },
+    /// Its back-off is over; it waits for a token that the retries of all keys share.
+    AwaitsRetryToken {
+        /// Failures in a row.
+        failures: u32,
+    },
+    /// Waits until caches show what its last run wrote.
+    AwaitsOwnWrites {
+        /// When it goes on whatever the caches show.
+        at_most_until: Instant,
+    },
+    /// Writes more often than [`storm_limit`](super::Controller::storm_limit) allows.
+    Paced {
+        /// When it goes on.
+        until: Instant,
+    },
+    /// Runs now.
+    InFlight {
+        /// When the run started.
+        since: Instant,
+        /// Which run in a row this is without a success before it; the first is 1.
+        attempt: u32,
+    },
+}
+
+/// Tells how a run failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LastError {
+    /// The error and its causes, in one line.
+    pub error: String,
+    /// When the run ended.
+    pub at: Instant,
+    /// Which run in a row it was without a success before it.
+    pub attempt: u32,
+}
+
+/// A controller as it is looked into, whatever its types.
+pub(crate) trait Inspected: Send + Sync {
+    /// The marker type that it reconciles.
+    fn reconciles(&self) -> TypeId;
+    /// Tells how it stands to a key.
+    fn report(&self, key: &ObjectKey) -> KeyReport;
+}
+
+impl fmt::Debug for dyn Inspected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inspected")
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wait = |until: &Instant| until.saturating_duration_since(Instant::now());
+        match self {
+            Self::NotKnown => f.write_str("not known"),
+            Self::BlockedOnSync(whom) => write!(f, "blocked on the sync of {}", whom.join(", ")),
+            Self::Stopped => f.write_str("the controller has stopped"),
+            Self::Unreadable(error) => write!(f, "unreadable: {error}"),
+            Self::AwaitsChange => f.write_str("waits for a change"),
+            Self::AwaitsChangeAfterFailure { failures } => {
+                write!(f, "failed for good ({failures} in a row): waits for a change")
+            }
+            Self::Queued => f.write_str("queued"),
+            Self::WaitsUntil(until) => write!(f, "due in {:?}", wait(until)),
+            Self::BackingOff { until, failures } => {
+                write!(f, "backs off for {:?} after {failures} failures", wait(until))
+            }
+            Self::AwaitsRetryToken { failures } => {
+                write!(f, "waits for a retry token after {failures} failures")
+            }
+            Self::AwaitsOwnWrites { at_most_until } => {
+                write!(f, "waits for its own writes, for {:?} at most", wait(at_most_until))
+            }
+            Self::Paced { until } => write!(f, "writes too often: paced for {:?}", wait(until)),
+            Self::InFlight { since, attempt } => {
+                write!(f, "runs since {:?} (attempt {attempt})", since.elapsed())
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Why a key was queued.
+
+use std::{fmt, sync::Arc};
+
+/// Says why a run was asked for: for spans, logs and debug pages, never for decisions.
+///
+/// Where several things asked for one run, the one that counts most is named: of changes the first, of a change and
+/// a first list or a resync the change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The object was shown again without a change.
+    Resync,
+    /// A first list held the object, or one that maps to it.
+    InitialList,
+    /// The object itself appeared or changed.
+    Changed,
+    /// The object itself is gone.
+    Deleted,
+    /// An object that it owns, or that is mapped to it, appeared, changed or went.
+    Related(Arc<str>),
+    /// An external source named the key.
+    Source,
+    /// A list passed a write of the key that no event had shown: what it wrote may be gone again.
+    MissedOwnWrite,
+    /// Its time has come, as the last run asked, or its run was put back.
+    Due,
+    /// The last run failed, or asked to back off.
+    Retry,
+    /// The last run was computed from an old version.
+    Conflict,
+}
+
+impl Reason {
+    /// Tells what a reason counts beside another one.
+    fn weight(&self) -> u8 {
+        match self {
+            Self::Resync => 0,
+            Self::InitialList => 1,
+            Self::Due | Self::Retry | Self::Conflict => 2,
+            _ => 3,
+        }
+    }
+
+    /// Keeps the one that counts more; of equals the first.
+    pub(crate) fn merge(&mut self, other: Self) {
+        if other.weight() > self.weight() {
+            *self = other;
+        }
+    }
+
+    /// Whether the run is another attempt at what a run before it could not do.
+    pub(crate) fn is_retry(&self) -> bool {
+        matches!(self, Self::Retry | Self::Conflict)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Resync => "resync",
+            Self::InitialList => "initial list",
+            Self::Changed => "changed",
+            Self::Deleted => "deleted",
+            Self::Related(kind) => return write!(f, "{kind} changed"),
+            Self::Source => "external source",
+            Self::MissedOwnWrite => "an own write was not seen",
+            Self::Due => "due",
+            Self::Retry => "retry",
+            Self::Conflict => "conflict",
+        })
+    }
+}

@@ -1,0 +1,103 @@
+//! One run: its guard, and what its failure means.
+
+use std::{any::Any, error::Error};
+
+use super::{Reason, Reconciler, Terminal, action::one_line, intake::Intake};
+use crate::{
+    informer::Watched,
+    object::ObjectKey,
+    workqueue::Item,
+    writes::{Stale, WriteError, Writer, own_writes::RunEnd},
+};
+
+/// Says what a panic in a reconciler does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Panics {
+    /// It counts as an error of that run: reported, and retried with growing delay.
+    #[default]
+    Contain,
+    /// It ends the manager, and goes on in whoever awaits it.
+    Propagate,
+}
+
+/// Why a run failed, and what follows.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The error and its causes, in one line.
+    pub(crate) report: String,
+    pub(crate) way: Way,
+}
+
+/// What follows a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Run again with growing delay.
+    Retry,
+    /// No failure: computed from an old version. Run again after the first step, uncounted.
+    AfterFirstStep,
+    /// Wait for a change.
+    Terminal,
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        let way = if error.is_conflict() { Way::AfterFirstStep } else { Way::Retry };
+        Self { report: one_line(&error), way }
+    }
+}
+
+impl Failure {
+    /// Judges what a reconciler returned.
+    pub(crate) fn judge<K: Watched, R: Reconciler<K>>(error: R::Error) -> Self {
+        let terminal = R::is_terminal(&error);
+        let error: Box<dyn Error + Send + Sync> = error.into();
+        let way = if terminal || Terminal::is_in(&*error) {
+            Way::Terminal
+        } else if Stale::is_in(&*error) {
+            Way::AfterFirstStep
+        } else {
+            Way::Retry
+        };
+        Self { report: one_line(&*error), way }
+    }
+
+    pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        let text = text.unwrap_or_else(|| "no message".to_owned());
+        Self { report: format!("the reconciler panicked: {text}"), way: Way::Retry }
+    }
+}
+
+/// A key in flight; without a verdict it goes back into the queue.
+pub(crate) struct Run<'a> {
+    writer: &'a Writer,
+    intake: &'a Intake,
+    item: Option<Item<ObjectKey>>,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn begin(writer: &'a Writer, intake: &'a Intake, item: Item<ObjectKey>) -> Self {
+        writer.begin(item.key());
+        Self { writer, intake, item: Some(item) }
+    }
+
+    /// Judges the events that were held, then lets the queue know how it went.
+    pub(crate) fn finish(mut self, verdict: impl FnOnce(Item<ObjectKey>)) {
+        if let Some(item) = self.item.take() {
+            if self.writer.end(item.key()) == RunEnd::Changed {
+                self.intake.add(item.key().clone(), Reason::Changed);
+            }
+            verdict(item);
+        }
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        if let Some(item) = self.item.take() {
+            self.writer.end(item.key());
+            item.put_back();
+        }
+    }
+}

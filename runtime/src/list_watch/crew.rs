@@ -1,0 +1,86 @@
+//! Decodes on several threads where there are several, and in order.
+
+use std::collections::VecDeque;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio_util::task::AbortOnDropHandle;
+
+/// How many bytes are worth a task of their own: some tens of objects, a fraction of a millisecond.
+pub(super) const WORTH_A_TASK: usize = 64 << 10;
+
+/// Pieces of work that run side by side, and whose results come in the order in which they were begun.
+///
+/// On a current-thread runtime there is none: work is done where it stands, so that paused time is not fooled by
+/// threads. What is under way is bounded, and dropped with the crew.
+#[derive(Debug)]
+pub(super) struct Crew<T> {
+    running: VecDeque<AbortOnDropHandle<Vec<T>>>,
+    most: usize,
+}
+
+impl<T: Send + 'static> Crew<T> {
+    /// Gathers a crew, where the runtime has threads for one.
+    pub(super) fn gather() -> Option<Self> {
+        let runtime = Handle::try_current().ok()?;
+        let workers = runtime.metrics().num_workers();
+        let crew = Self { running: VecDeque::new(), most: 2 * workers };
+        (runtime.runtime_flavor() == RuntimeFlavor::MultiThread && workers > 1).then_some(crew)
+    }
+
+    /// Begins a piece of work.
+    pub(super) fn begin(&mut self, work: impl FnOnce() -> Vec<T> + Send + 'static) {
+        self.running.push_back(AbortOnDropHandle::new(tokio::spawn(async { work() })));
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.running.len() >= self.most
+    }
+
+    /// Waits for the oldest piece of work; `None` where there is none. Nothing is lost if it is not waited for.
+    ///
+    /// # Panics
+    /// As the work did.
+    pub(super) async fn next(&mut self) -> Option<Vec<T>> {
+        let done = self.running.front_mut()?.await;
+        self.running.pop_front();
+        match done {
+            Ok(results) => Some(results),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is shutting down: nobody reads on.
+                Err(_) => None,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn results_come_in_the_order_in_which_work_was_begun() {
+        let mut crew = Crew::gather().unwrap();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        crew.begin(move || {
+            wait.recv().unwrap();
+            vec![1, 2]
+        });
+        crew.begin(move || {
+            go.send(()).unwrap();
+            vec![3]
+        });
+        assert_eq!(crew.next().await.unwrap(), [1, 2]);
+        assert_eq!(crew.next().await.unwrap(), [3]);
+        assert!(crew.is_idle() && crew.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn one_thread_makes_no_crew() {
+        assert!(Crew::<()>::gather().is_none());
+    }
+}

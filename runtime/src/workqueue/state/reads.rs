@@ -1,0 +1,91 @@
+//! What the shell and curious callers read of the state.
+
+use super::*;
+use crate::metrics::QueueReport;
+
+impl<K: QueueKey> State<K> {
+    /// Tells before when nothing can be handed out: start is now, never is not without a change.
+    pub(in crate::workqueue) fn due(&self) -> At {
+        let first = match &self.retry_rate {
+            _ if !self.ready.is_empty() => At::START,
+            Some(retry_rate) if !self.awaiting_token.is_empty() => {
+                self.delayed.earliest().min(retry_rate.opens())
+            }
+            _ => self.delayed.earliest(),
+        };
+        if first >= At::LATEST {
+            At::NEVER
+        } else {
+            first.max(self.rate.as_ref().map_or(At::START, Bucket::opens))
+        }
+    }
+
+    /// Whether nothing is left to hand out, and nothing will come.
+    pub(in crate::workqueue) fn ended(&self) -> bool {
+        match self.mode {
+            Mode::Open => false,
+            Mode::Draining => self.ready.is_empty() && self.again == 0,
+            Mode::Discarding => true,
+        }
+    }
+
+    /// Whether all that was accepted before the shutdown is done.
+    pub(in crate::workqueue) fn drained(&self) -> bool {
+        self.mode != Mode::Open && self.ready.is_empty() && self.flying.is_empty()
+    }
+
+    pub(in crate::workqueue) fn is_shut_down(&self) -> bool {
+        self.mode != Mode::Open
+    }
+
+    pub(in crate::workqueue) fn entry(&self, key: &K) -> Option<&Entry<K>> {
+        self.entries.find(key).map(|id| &self.entries.slab[id])
+    }
+
+    pub(in crate::workqueue) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    pub(in crate::workqueue) fn ready_at(&self, priority: Priority) -> usize {
+        self.ready.len_of(priority)
+    }
+
+    pub(in crate::workqueue) fn delayed(&self) -> usize {
+        self.delayed.len() - self.held
+    }
+
+    pub(in crate::workqueue) fn held(&self) -> usize {
+        self.held
+    }
+
+    pub(in crate::workqueue) fn awaiting_token(&self) -> usize {
+        self.awaiting_token.len()
+    }
+
+    pub(in crate::workqueue) fn in_flight(&self) -> usize {
+        self.flying.len()
+    }
+
+    pub(in crate::workqueue) fn known(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Tells how all stands, for whoever keeps statistics.
+    pub(in crate::workqueue) fn report(&self, now: At) -> QueueReport {
+        let runs = || self.flying.iter(&self.entries.slab).map(|entry| now.since(entry.since));
+        QueueReport {
+            depth: Priority::ALL.map(|priority| (priority.as_str(), self.ready_at(priority))),
+            adds: self.tally.adds,
+            retries: self.tally.retries,
+            waits: self.tally.waits.clone(),
+            runs: self.tally.runs.clone(),
+            unfinished: runs().fold(Duration::ZERO, Duration::saturating_add),
+            longest: runs().next().unwrap_or_default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(in crate::workqueue) fn capacity(&self) -> usize {
+        self.entries.capacity().max(self.delayed.capacity())
+    }
+}

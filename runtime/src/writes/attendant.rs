@@ -1,0 +1,168 @@
+//! Who attends to parked keys: gives up what is overdue, and asks after writes whose reply was lost.
+
+use std::{convert::Infallible, sync::atomic::Ordering, time::Duration};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{
+    parking::{Goal, IN_OUTAGE, Overdue, Turn, WHILE_OPEN},
+    request::{Path, Target},
+    writer::{Memory, Writer},
+};
+use crate::object::{ObjectKey, Version};
+
+/// Past every deadline of a parked key: what ends the wait in any case.
+const AT_MOST: Duration = IN_OUTAGE.saturating_add(WHILE_OPEN).saturating_add(Duration::from_secs(5));
+/// How soon a question after a lost write is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A write that may or may not have happened.
+#[derive(Debug)]
+pub(super) struct Lost {
+    key: ObjectKey,
+    target: Target,
+}
+
+/// A write whose reply is awaited; it is lost where this is dropped, be it by whoever gave up waiting.
+pub(super) struct Pending<'a> {
+    writer: &'a Writer,
+    lost: Option<Lost>,
+}
+
+impl<'a> Pending<'a> {
+    pub(super) fn new(writer: &'a Writer, key: &ObjectKey, target: &Target, path: Path) -> Self {
+        let mut target = target.clone();
+        if path == Path::Collection {
+            // The name is the server's choice, or was not taken: what is asked for is the collection.
+            target.key = ObjectKey::new(target.key.namespace().unwrap_or_default(), "");
+        }
+        Self { writer, lost: Some(Lost { key: key.clone(), target }) }
+    }
+
+    pub(super) fn settled(mut self) {
+        self.lost = None;
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if let Some(lost) = self.lost.take() {
+            self.writer.lost(lost);
+        }
+    }
+}
+
+impl Writer {
+    /// Attends to parked keys, for as long as the controller runs.
+    pub(crate) async fn attend(&self) -> Infallible {
+        let mut asking = FuturesUnordered::new();
+        loop {
+            let (alarm, lost) = {
+                let mut memory = self.memory();
+                (memory.alarm, std::mem::take(&mut memory.lost))
+            };
+            asking.extend(lost.into_iter().map(|lost| self.ask_after(lost)));
+            tokio::select! {
+                () = until(alarm) => self.tick(),
+                () = self.called.notified() => {}
+                Some(()) = asking.next(), if !asking.is_empty() => {}
+            }
+        }
+    }
+
+    /// Counts the waits that ended at their deadline.
+    pub(crate) fn overdue(&self) -> u64 {
+        self.overdue.load(Ordering::Relaxed)
+    }
+
+    /// Tells whether a key waits for its own writes.
+    pub(crate) fn is_parked(&self, key: &ObjectKey) -> bool {
+        self.memory().parking.is_parked(key)
+    }
+
+    /// Holds a key in the queue exactly while it is parked; called under the lock.
+    pub(super) fn heed(&self, key: &ObjectKey, turn: Turn) {
+        match turn {
+            Turn::Parked => self.keys.hold(key, AT_MOST),
+            Turn::Released => self.keys.release(key),
+            Turn::Same => {}
+        }
+    }
+
+    /// Sees to it that the attendant looks in time: nothing is due sooner than a tick after it began.
+    pub(super) fn set_alarm(&self, memory: &mut Memory, now: Instant) {
+        if memory.alarm.is_none() {
+            memory.alarm = memory.parking.next_tick(now);
+            self.called.notify_one();
+        }
+    }
+
+    fn lost(&self, lost: Lost) {
+        if self.cache_of(&lost.target).is_some() {
+            self.wait_for(&lost.key, &lost.target, &Goal::Asked);
+            self.memory().lost.push(lost);
+            self.called.notify_one();
+        }
+    }
+
+    fn tick(&self) {
+        let now = Instant::now();
+        let mut memory = self.memory();
+        let (overdue, released) = memory.parking.tick(now, &self.caches);
+        memory.alarm = memory.parking.next_tick(now);
+        released.iter().for_each(|key| self.keys.release(key));
+        drop(memory);
+        overdue.iter().for_each(|overdue| self.report(overdue));
+    }
+
+    fn report(&self, Overdue { key, object, goal, waited }: &Overdue<ObjectKey>) {
+        let controller = &self.field_manager;
+        if matches!(goal, Goal::Past(_)) {
+            tracing::debug!(controller, %key, %object, "runs again although its cache shows no change yet");
+            return;
+        }
+        self.overdue.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(controller, %key, %object, ?waited, "the cache did not show an own write in time");
+    }
+
+    /// Asks the server what became of a write, until it says or nobody waits any more.
+    async fn ask_after(&self, Lost { key, target }: Lost) {
+        while self.memory().parking.asks(&key, &target.key) {
+            if let Some(goal) = self.what_became_of(&target).await {
+                let (mut memory, now) = (self.memory(), Instant::now());
+                for source in self.sources_of(&target) {
+                    let place = (source, &target.key);
+                    let turn = memory.parking.answered(&key, place, goal.clone(), now, &self.caches);
+                    self.heed(&key, turn);
+                }
+                return;
+            }
+            sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// Returns what the caches must show once they know as much as the server does now.
+    async fn what_became_of(&self, target: &Target) -> Option<Goal> {
+        let found = match target.key.name() {
+            "" => self.read(target, Path::Collection, "limit=1").await.map(Some),
+            _ => self.fetch(target).await,
+        };
+        match found.inspect_err(|error| tracing::debug!(object = %target, %error, "can't ask after a write"))
+        {
+            Ok(None) => Some(Goal::Absent),
+            Ok(Some(found)) => {
+                let version = found["metadata"]["resourceVersion"].as_str()?.parse::<Version>();
+                version.ok().map(Goal::Reached)
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+async fn until(alarm: Option<Instant>) {
+    match alarm {
+        Some(alarm) => sleep_until(alarm).await,
+        None => std::future::pending().await,
+    }
+}

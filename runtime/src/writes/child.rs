@@ -1,0 +1,175 @@
+//! An object that the reconciled one is to own: where it goes, what it says, and whose it is already.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
+
+use super::{TypedObject, WriteError, caches::CachedMeta, request::Target, writer::Owner};
+use crate::{
+    informer::typed_kind,
+    object::{ObjectKey, Scope},
+};
+
+/// Says what to do with an object that exists and that nobody controls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Adoption {
+    Refuse,
+    TakeOver,
+}
+
+/// Says who chooses the child's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// The caller.
+    Given,
+    /// The caller, or the server from `generateName`.
+    Generated,
+}
+
+/// A child and its owner.
+#[derive(Clone)]
+pub(super) struct Child<C> {
+    pub(super) owner: Owner,
+    pub(super) object: C,
+}
+
+impl<C: TypedObject> Child<C> {
+    /// Says what is written, and refuses what Kubernetes forbids.
+    pub(super) fn target(&self, naming: Naming) -> Result<Target, WriteError> {
+        let kind = typed_kind::<C>();
+        let meta = self.object.meta();
+        let name = meta.name.clone().unwrap_or_default();
+        let given = meta.namespace.as_deref().unwrap_or_default();
+        let namespace = match kind.scope {
+            Scope::Cluster => "",
+            Scope::Namespaced if given.is_empty() => self.owner.key.namespace().unwrap_or_default(),
+            Scope::Namespaced => given,
+        };
+        let generated = naming == Naming::Generated && meta.generate_name.is_some();
+        let scope = kind.scope;
+        let target = Target { kind, key: ObjectKey::new(namespace, name) };
+        let object = target.to_string();
+        let forbidden = |rule| {
+            Err(WriteError::ForbiddenOwner { object: object.clone(), owner: self.owner.to_string(), rule })
+        };
+        match scope {
+            _ if self.owner.uid.is_empty() => {
+                Err(WriteError::OwnerGone { object, owner: self.owner.to_string() })
+            }
+            _ if target.key.name().is_empty() && !generated => {
+                Err(WriteError::Unnamed { object, missing: "metadata.name" })
+            }
+            Scope::Namespaced if namespace.is_empty() => {
+                Err(WriteError::Unnamed { object, missing: "metadata.namespace" })
+            }
+            Scope::Cluster if !self.owner.is_cluster_scoped() => {
+                forbidden("a namespaced object can't own a cluster-scoped one")
+            }
+            Scope::Namespaced
+                if !self.owner.is_cluster_scoped() && self.owner.key.namespace() != Some(namespace) =>
+            {
+                forbidden("an owner and what it owns live in one namespace")
+            }
+            _ => Ok(target),
+        }
+    }
+
+    fn owner_reference(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: self.owner.kind.api_version(),
+            kind: self.owner.kind.kind.to_string(),
+            name: self.owner.key.name().to_owned(),
+            uid: self.owner.uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }
+    }
+
+    /// Builds the object as it is sent, without UID and version.
+    pub(super) fn intent(&self, verb: &'static str, target: &Target) -> Result<Value, WriteError> {
+        let mut child = self.object.clone();
+        let meta = child.meta_mut();
+        meta.namespace = target.key.namespace().map(str::to_owned);
+        meta.managed_fields = None;
+        meta.uid = None;
+        meta.resource_version = None;
+        let reference = self.owner_reference();
+        let owners = meta.owner_references.get_or_insert_default();
+        owners.retain(|owner| owner.uid != reference.uid);
+        owners.push(reference);
+        let mut intent = encode(verb, target, &child)?;
+        intent["apiVersion"] = json!(target.kind.api_version());
+        intent["kind"] = json!(target.kind.kind);
+        Ok(intent)
+    }
+
+    /// Refuses to touch what this owner does not control.
+    pub(super) fn check(
+        &self,
+        target: &Target,
+        found: &CachedMeta,
+        adoption: Adoption,
+    ) -> Result<(), WriteError> {
+        let owner = &self.owner;
+        let (object, named) = (target.to_string(), owner.to_string());
+        let controller = found.owners.iter().find(|reference| reference.controller == Some(true));
+        match controller {
+            Some(reference) if reference.uid == owner.uid => Ok(()),
+            Some(reference)
+                if owner.kind.is_named_by(&reference.api_version, &reference.kind)
+                    && reference.name == owner.key.name() =>
+            {
+                Err(WriteError::EarlierOwner { object, owner: named })
+            }
+            _ if adoption == Adoption::TakeOver => Ok(()),
+            Some(reference) => Err(WriteError::NotControlled {
+                object,
+                owner: named,
+                controller: format!("{} {}", reference.kind, reference.name),
+            }),
+            None => Err(WriteError::NotControlled { object, owner: named, controller: "nobody".to_owned() }),
+        }
+    }
+}
+
+/// Names the child, and shows nothing of its content.
+impl<C: TypedObject> fmt::Debug for Child<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Child")
+            .field("owner", &self.owner)
+            .field("kind", &typed_kind::<C>())
+            .field("name", &self.object.meta().name)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn encode(
+    verb: &'static str,
+    target: &Target,
+    object: &impl serde::Serialize,
+) -> Result<Value, WriteError> {
+    serde_json::to_value(object).map_err(|error| WriteError::Codec {
+        verb,
+        object: target.to_string(),
+        problem: format!("can't be written as JSON: {error}"),
+    })
+}
+
+/// Decodes an answer; what does not fit is said without the content it was met in.
+pub(super) fn decode<C: TypedObject>(
+    verb: &'static str,
+    target: &Target,
+    answer: Value,
+) -> Result<C, WriteError> {
+    serde_json::from_value(answer).map_err(|error| WriteError::Codec {
+        verb,
+        object: target.to_string(),
+        problem: format!(
+            "the answer does not decode: {:?} at line {}, column {}",
+            error.classify(),
+            error.line(),
+            error.column()
+        ),
+    })
+}

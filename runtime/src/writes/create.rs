@@ -1,0 +1,95 @@
+//! Creation of a child whose name the server may choose.
+
+use std::{fmt, future::IntoFuture, sync::Arc};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::Method;
+use serde_json::Value;
+
+use super::{
+    TypedObject, WriteError,
+    caches::CachedMeta,
+    child::{Adoption, Child, Naming, decode},
+    request::{Content, Path, Request, Target},
+    writer::{Owner, Proof, Writer},
+};
+use crate::object::ObjectKey;
+
+const VERB: &str = "create";
+
+/// A creation that is sent when awaited; made by `Context::create`.
+///
+/// For children whose name the server chooses (`metadata.generateName`), and for those that are made once and left
+/// alone; what has a name and is kept right is better applied. It carries an owner reference to the reconciled
+/// object. The child's namespace defaults to the owner's. The result is the object as the server answered.
+///
+/// The key runs again only once its cache shows the child, so that a reconciler that creates a child whenever it
+/// sees none creates one.
+///
+/// # Errors
+/// [`WriteError::NotControlled`] where an object of that name exists that somebody else controls, or nobody.
+/// [`WriteError::Conflict`] where the reconciled object has that child already, and the cache did not show it.
+#[must_use = "a creation is sent when it is awaited"]
+pub struct Create<C> {
+    writer: Arc<Writer>,
+    child: Child<C>,
+}
+
+impl<C: TypedObject> Create<C> {
+    pub(crate) fn new(writer: Arc<Writer>, owner: Owner, object: C) -> Self {
+        Self { writer, child: Child { owner, object } }
+    }
+
+    async fn send(self) -> Result<C, WriteError> {
+        let (writer, key) = (&self.writer, &self.child.owner.key);
+        let target = self.child.target(Naming::Generated)?;
+        let request = Request {
+            verb: VERB,
+            method: Method::POST,
+            target: &target,
+            path: Path::Collection,
+            query: writer.query(),
+            content: Content::Json(self.child.intent(VERB, &target)?),
+        };
+        let answer = match writer.write::<Value>(key, request).await {
+            Ok(answer) => answer,
+            Err(error) if error.is_conflict() => return Err(self.whose(&target, error).await),
+            Err(error) => return Err(error),
+        };
+        let name = answer.object["metadata"]["name"].as_str().unwrap_or_default();
+        let namespace = target.key.namespace().unwrap_or_default();
+        let created = Target { key: ObjectKey::new(namespace, name), ..target };
+        writer.learn(key, &created, &answer, &Proof::None, None);
+        decode(VERB, &created, answer.object)
+    }
+
+    /// Finds out whose the object is that bears the name already.
+    async fn whose(&self, target: &Target, conflict: WriteError) -> WriteError {
+        if target.key.name().is_empty() {
+            return conflict;
+        }
+        match self.writer.fetch(target).await {
+            Ok(Some(object)) => {
+                let meta = serde_json::from_value(object["metadata"].clone()).unwrap_or_default();
+                let checked = self.child.check(target, &CachedMeta::of(&meta), Adoption::Refuse);
+                checked.err().unwrap_or(conflict)
+            }
+            _ => conflict,
+        }
+    }
+}
+
+impl<C: TypedObject> fmt::Debug for Create<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Create").field("child", &self.child).finish_non_exhaustive()
+    }
+}
+
+impl<C: TypedObject> IntoFuture for Create<C> {
+    type Output = Result<C, WriteError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.send().boxed()
+    }
+}

@@ -1,0 +1,310 @@
+//! What is waited for, until when, and that nobody waits for ever.
+
+use std::{cell::RefCell, collections::BTreeMap};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SITES: SourceId = SourceId(0);
+const PODS: SourceId = SourceId(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Caches as a test wants them.
+#[derive(Default)]
+struct Fake {
+    shown: RefCell<BTreeMap<(SourceId, ObjectKey), Sight>>,
+    shut: RefCell<Vec<SourceId>>,
+}
+
+impl Caches for Fake {
+    fn sight(&self, source: SourceId, object: &ObjectKey) -> Sight {
+        self.shown.borrow().get(&(source, object.clone())).cloned().unwrap_or(Sight::Absent)
+    }
+
+    fn watching(&self, source: SourceId) -> Watching {
+        if self.shut.borrow().contains(&source) { Watching::Shut } else { Watching::Open }
+    }
+}
+
+impl Fake {
+    fn show(&self, source: SourceId, object: &ObjectKey, sight: Sight) {
+        self.shown.borrow_mut().insert((source, object.clone()), sight);
+    }
+}
+
+fn sight(uid: &str, version: u64) -> Sight {
+    Sight::Shown { uid: uid.into(), version: Some(Version(version)), finalizers: Vec::new() }
+}
+
+fn pod() -> ObjectKey {
+    ObjectKey::new("shop", "pod")
+}
+
+struct Lot {
+    parking: Parking<&'static str>,
+    caches: Fake,
+    now: Instant,
+}
+
+impl Lot {
+    fn new() -> Self {
+        Self { parking: Parking::default(), caches: Fake::default(), now: Instant::now() }
+    }
+
+    fn wrote(&mut self, source: SourceId, object: &ObjectKey, goal: Goal) -> Turn {
+        self.parking.wrote(&"a", (source, object), goal, self.now, &self.caches)
+    }
+
+    fn progressed(&mut self, source: SourceId, version: u64) -> Vec<&'static str> {
+        self.parking.progressed(source, Some(Version(version)), &self.caches)
+    }
+
+    /// Lets time pass as the attendant does; returns after how long the key was given up.
+    fn given_up_after(&mut self, most: Duration) -> Option<Duration> {
+        let began = self.now;
+        while self.now - began < most {
+            self.now = self.parking.next_tick(self.now)?;
+            let (overdue, released) = self.parking.tick(self.now, &self.caches);
+            if !released.is_empty() {
+                assert!(!overdue.is_empty());
+                return Some(self.now - began);
+            }
+        }
+        None
+    }
+}
+
+// W3
+#[test]
+fn a_key_waits_until_every_cache_that_it_wrote_to_shows_what_it_wrote() {
+    let mut lot = Lot::new();
+    assert_eq!(lot.wrote(SITES, &pod(), Goal::Reached(Version(5))), Turn::Parked);
+    assert_eq!(lot.wrote(PODS, &pod(), Goal::Reached(Version(6))), Turn::Same);
+    assert!(lot.progressed(SITES, 4).is_empty());
+    assert!(lot.progressed(SITES, 9).is_empty(), "versions of one kind say nothing of another");
+    assert!(lot.progressed(PODS, 5).is_empty());
+    assert_eq!(lot.progressed(PODS, 6), ["a"]);
+    assert!(!lot.parking.is_parked(&"a"));
+    assert_eq!(lot.parking.next_tick(lot.now), None);
+}
+
+// W3
+#[test]
+fn what_a_cache_shows_already_is_not_waited_for() {
+    let mut lot = Lot::new();
+    lot.progressed(SITES, 5);
+    assert_eq!(lot.wrote(SITES, &pod(), Goal::Reached(Version(5))), Turn::Same);
+    lot.caches.show(PODS, &pod(), sight("u", 7));
+    assert_eq!(lot.wrote(PODS, &pod(), Goal::Reached(Version(7))), Turn::Same);
+    assert_eq!(lot.wrote(PODS, &pod(), Goal::Reached(Version(8))), Turn::Parked);
+    assert_eq!(lot.wrote(PODS, &pod(), Goal::Reached(Version(7))), Turn::Released, "the last word counts");
+}
+
+// W3
+#[test]
+fn a_deletion_is_seen_by_its_mark_or_by_the_uid_going() {
+    for (goal, before, seen) in [
+        (Goal::Gone { uid: "u".into() }, sight("u", 9), sight("v", 10)),
+        (Goal::Gone { uid: "u".into() }, Sight::Unknown, Sight::Absent),
+        (Goal::Marked { uid: "u".into(), version: Version(7) }, sight("u", 6), sight("u", 7)),
+        (Goal::Marked { uid: "u".into(), version: Version(7) }, sight("u", 6), Sight::Absent),
+        (Goal::Absent, sight("u", 6), Sight::Absent),
+    ] {
+        let mut lot = Lot::new();
+        lot.caches.show(PODS, &pod(), before);
+        assert_eq!(lot.wrote(PODS, &pod(), goal.clone()), Turn::Parked, "{goal:?}");
+        assert!(lot.progressed(PODS, 5).is_empty(), "{goal:?}");
+        lot.caches.show(PODS, &pod(), seen);
+        assert_eq!(lot.progressed(PODS, 6), ["a"], "{goal:?}");
+    }
+}
+
+// W3
+#[test]
+fn a_finalizers_removal_is_seen_by_its_going_since_its_answer_has_the_old_version() {
+    let held = |finalizers: &[&str]| Sight::Shown {
+        uid: "u".into(),
+        version: Some(Version(5)),
+        finalizers: finalizers.iter().map(|&f| f.to_owned()).collect(),
+    };
+    let goal = || Goal::Released { uid: "u".into(), finalizer: "ours".into() };
+    for seen in [held(&["theirs"]), Sight::Absent, sight("v", 6)] {
+        let mut lot = Lot::new();
+        lot.caches.show(SITES, &pod(), held(&["theirs", "ours"]));
+        assert_eq!(lot.wrote(SITES, &pod(), goal()), Turn::Parked);
+        assert!(lot.progressed(SITES, 5).is_empty());
+        lot.caches.show(SITES, &pod(), seen);
+        assert_eq!(lot.progressed(SITES, 6), ["a"]);
+    }
+}
+
+// W9
+#[test]
+fn whom_a_stranger_refused_waits_a_second_for_the_strangers_change() {
+    let mut lot = Lot::new();
+    lot.caches.show(SITES, &pod(), sight("u", 5));
+    assert_eq!(lot.wrote(SITES, &pod(), Goal::Past(Version(5))), Turn::Parked);
+    assert!(lot.progressed(SITES, 9).is_empty(), "the object is what it was");
+    assert_eq!(lot.given_up_after(10 * SECOND), Some(FOR_STRANGER));
+    lot.wrote(SITES, &pod(), Goal::Past(Version(5)));
+    lot.caches.show(SITES, &pod(), sight("u", 6));
+    assert_eq!(lot.progressed(SITES, 10), ["a"]);
+    lot.caches.show(SITES, &pod(), Sight::Absent);
+    assert_eq!(lot.wrote(SITES, &pod(), Goal::Past(Version(6))), Turn::Same);
+}
+
+// W3
+#[test]
+fn the_deadline_runs_while_the_watch_is_open() {
+    let mut lot = Lot::new();
+    lot.wrote(SITES, &pod(), Goal::Reached(Version(5)));
+    assert_eq!(lot.given_up_after(600 * SECOND), Some(WHILE_OPEN));
+    lot.caches.shut.borrow_mut().push(SITES);
+    lot.wrote(SITES, &pod(), Goal::Reached(Version(5)));
+    assert_eq!(lot.given_up_after(600 * SECOND), Some(IN_OUTAGE));
+}
+
+// W3
+#[test]
+fn time_in_an_outage_does_not_count_towards_the_time_of_an_open_watch() {
+    let mut lot = Lot::new();
+    lot.wrote(SITES, &pod(), Goal::Reached(Version(5)));
+    lot.caches.shut.borrow_mut().push(SITES);
+    assert_eq!(lot.given_up_after(100 * SECOND), None);
+    lot.caches.shut.borrow_mut().clear();
+    let left = lot.given_up_after(600 * SECOND).unwrap();
+    assert!(left >= WHILE_OPEN - 2 * NOTICED_WITHIN && left <= WHILE_OPEN + NOTICED_WITHIN, "{left:?}");
+}
+
+// W3
+#[test]
+fn a_new_epoch_releases() {
+    let mut lot = Lot::new();
+    lot.wrote(SITES, &pod(), Goal::Reached(Version(500)));
+    assert_eq!(lot.parking.new_epoch(SITES, Some(Version(3))), ["a"]);
+    assert_eq!(
+        lot.wrote(SITES, &pod(), Goal::Reached(Version(4))),
+        Turn::Parked,
+        "old versions mean nothing"
+    );
+    assert_eq!(lot.progressed(SITES, 4), ["a"]);
+}
+
+// W10
+#[test]
+fn whose_reply_was_lost_waits_for_what_the_server_says() {
+    let mut lot = Lot::new();
+    lot.caches.show(PODS, &pod(), sight("u", 4));
+    assert_eq!(lot.wrote(PODS, &pod(), Goal::Asked), Turn::Parked);
+    assert!(lot.progressed(PODS, 9).is_empty());
+    let (now, place) = (lot.now, pod());
+    let answer = |lot: &mut Lot, goal| lot.parking.answered(&"a", (PODS, &place), goal, now, &lot.caches);
+    assert_eq!(answer(&mut lot, Goal::Reached(Version(12))), Turn::Same);
+    assert_eq!(lot.progressed(PODS, 12), ["a"]);
+    assert_eq!(answer(&mut lot, Goal::Reached(Version(99))), Turn::Same, "nobody asks any more");
+    assert!(!lot.parking.is_parked(&"a"));
+}
+
+#[derive(Clone, Debug)]
+enum Input {
+    Wrote { key: usize, source: usize, object: usize, goal: usize, ahead: u64 },
+    Progressed { source: usize, ahead: u64 },
+    Turned { source: usize },
+    Epoch { source: usize },
+    Passed { millis: u64 },
+}
+
+fn input() -> impl Strategy<Value = Input> {
+    prop_oneof![
+        4 => (0..3usize, 0..2usize, 0..3usize, 0..7usize, 0..4u64)
+            .prop_map(|(key, source, object, goal, ahead)| Input::Wrote { key, source, object, goal, ahead }),
+        4 => (0..2usize, 0..3u64).prop_map(|(source, ahead)| Input::Progressed { source, ahead }),
+        1 => (0..2usize).prop_map(|source| Input::Turned { source }),
+        1 => (0..2usize).prop_map(|source| Input::Epoch { source }),
+        4 => (0..3_000u64).prop_map(|millis| Input::Passed { millis }),
+    ]
+}
+
+fn goal(choice: usize, version: u64) -> Goal {
+    let (uid, finalizer) = ("u".to_owned(), "f".to_owned());
+    match choice {
+        0..3 => Goal::Reached(Version(version)),
+        3 => Goal::Gone { uid },
+        4 => Goal::Released { uid, finalizer },
+        5 => Goal::Past(Version(version)),
+        _ => Goal::Asked,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The turns that are told add up to who is parked, whatever happens; and nobody waits past all deadlines.
+    // W3
+    #[test]
+    fn nobody_is_forgotten_and_nobody_waits_for_ever(inputs in prop::collection::vec(input(), 1..80)) {
+        const KEYS: [&str; 3] = ["a", "b", "c"];
+        let objects = [pod(), ObjectKey::new("shop", "other"), ObjectKey::new("shop", "third")];
+        let mut lot = Lot::new();
+        let (mut held, mut at) = (BTreeMap::<&str, Instant>::new(), [0u64; 2]);
+        for object in &objects {
+            lot.caches.show(SITES, object, sight("u", 0));
+            lot.caches.show(PODS, object, sight("u", 0));
+        }
+        for input in inputs {
+            match input {
+                Input::Wrote { key, source, object, goal: choice, ahead } => {
+                    let (place, goal) = ((SourceId(source), &objects[object]), goal(choice, at[source] + ahead));
+                    match lot.parking.wrote(&KEYS[key], place, goal, lot.now, &lot.caches) {
+                        Turn::Parked => prop_assert!(held.insert(KEYS[key], lot.now).is_none()),
+                        Turn::Released => prop_assert!(held.remove(KEYS[key]).is_some()),
+                        // A key that writes on waits for the last of its writes.
+                        Turn::Same => { held.entry(KEYS[key]).and_modify(|since| *since = lot.now); }
+                    }
+                }
+                Input::Progressed { source, ahead } => {
+                    at[source] += ahead;
+                    for key in lot.progressed(SourceId(source), at[source]) {
+                        prop_assert!(held.remove(key).is_some());
+                    }
+                }
+                Input::Epoch { source } => {
+                    at[source] = 0;
+                    for key in lot.parking.new_epoch(SourceId(source), Some(Version(0))) {
+                        prop_assert!(held.remove(key).is_some());
+                    }
+                }
+                Input::Turned { source } => {
+                    let mut shut = lot.caches.shut.borrow_mut();
+                    match shut.iter().position(|shut| *shut == SourceId(source)) {
+                        Some(place) => drop(shut.remove(place)),
+                        None => shut.push(SourceId(source)),
+                    }
+                }
+                Input::Passed { millis } => {
+                    let until = lot.now + Duration::from_millis(millis);
+                    while let Some(next) = lot.parking.next_tick(lot.now).filter(|next| *next <= until) {
+                        prop_assert!(next > lot.now, "a tick that does nothing comes again at once");
+                        lot.now = next;
+                        for key in lot.parking.tick(next, &lot.caches).1 {
+                            prop_assert!(held.remove(key).is_some());
+                        }
+                    }
+                    lot.now = until;
+                }
+            }
+            for key in KEYS {
+                prop_assert_eq!(lot.parking.is_parked(&key), held.contains_key(key));
+            }
+            for since in held.values() {
+                prop_assert!(lot.now - *since <= IN_OUTAGE + WHILE_OPEN + NOTICED_WITHIN);
+            }
+        }
+        while let Some(next) = lot.parking.next_tick(lot.now) {
+            lot.now = next;
+            lot.parking.tick(next, &lot.caches);
+        }
+        prop_assert!(lot.parking.parked.is_empty() && lot.parking.clocks.is_empty());
+    }
+}
