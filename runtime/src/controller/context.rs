@@ -93,7 +93,7 @@ impl<K: Watched> Context<K> {
     /// # Errors
     /// [`WriteError::Unidentified`] for an object that was never read, and what the server refuses.
     pub async fn delete<C: TypedObject>(&self, object: &C) -> Result<(), WriteError> {
-        delete(&self.run.writer, &self.run.key, object).await
+        delete(&self.run.writer, &self.run.ticket.key, object).await
     }
 
     /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
