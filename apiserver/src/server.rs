@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::core::{Core, CoreConfig, Restart};
-use crate::faults::{Faults, Requests};
+use crate::faults::{Armed, Fault, Faults, Lag, Requests, Watches};
 use crate::http::{Listener, StartError, loopback};
 use crate::kit::{DEADLINE, Kit, Observer, Scope};
 use crate::route::Verb;
 use crate::service::{Front, IN_MEMORY_URL, LocalService, Passage};
+use crate::state::Grant;
 use crate::store::Forgotten;
 
 /// An API server inside the process; dropping it stops it and breaks its connections.
@@ -218,9 +219,54 @@ impl<T> ApiServer<T> {
         self.core().resource_version()
     }
 
-    /// Lets a user use a verb on a resource, by its plural, in every group and namespace.
+    /// Lets a user use a verb on a resource, by its plural, in every group and namespace: a ClusterRole.
     pub fn allow(&self, user: &str, verb: Verb, resource: &str) {
-        self.core().allow(user, verb.as_str(), resource);
+        self.grant(user, verb, resource, None);
+    }
+
+    /// Lets a user use a verb on a resource, by its plural, in one namespace: a Role.
+    ///
+    /// Lists and watches across all namespaces stay forbidden.
+    pub fn allow_in(&self, namespace: &str, user: &str, verb: Verb, resource: &str) {
+        self.grant(user, verb, resource, Some(namespace.to_owned()));
+    }
+
+    fn grant(&self, user: &str, verb: Verb, resource: &str, namespace: Option<String>) {
+        let (user, verb, resource) = (user.to_owned(), verb.as_str().to_owned(), resource.to_owned());
+        self.core().allow(Grant { user, verb, resource, namespace });
+    }
+
+    /// Gives the clock of what the server writes.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.core().clock()
+    }
+
+    /// Gives the handle by which the watches of a resource, by its plural, are stopped and stepped.
+    #[must_use]
+    pub fn watches(&self, resource: &str) -> Watches {
+        self.faults().watches(resource)
+    }
+
+    /// Freezes what reads and watches of a resource, by its plural, show, until the rule is disarmed.
+    ///
+    /// Writes go on, unseen but by the test kit. It is
+    /// [`Fault::Stale`](crate::Fault::Stale) at the present version, for consistent reads too.
+    pub fn freeze_reads(&self, resource: &str) -> Armed {
+        let frozen = Fault::Stale(Lag::Frozen(self.resource_version())).even_consistent();
+        self.faults().on_reads(resource).then(frozen)
+    }
+
+    /// Cuts every client off from the server: what is sent either way is lost, and no connection ends.
+    ///
+    /// It is [`Fault::Silence`](crate::Fault::Silence) for everything, the test kit left out.
+    pub fn partition(&self) {
+        self.running.0.partition();
+    }
+
+    /// Ends a [`partition`](ApiServer::partition): what was held back arrives, as packets sent again do.
+    pub fn heal(&self) {
+        self.running.0.heal();
     }
 
     /// Forgets all history: watches and lists from earlier versions get 410.

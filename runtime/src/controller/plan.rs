@@ -27,7 +27,7 @@ use crate::{
     object::{Kind, ObjectKey, Scope},
     store::Lookup,
     workqueue::{ConfigError, InvalidRate, KeyState},
-    writes::{WaitForOwn, Writer, own_writes::SourceId},
+    writes::{Writer, own_writes::SourceId},
 };
 
 /// Says why a controller can't be started, or has given up.
@@ -187,8 +187,18 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let waits = Arc::new(waits(awaited, &places));
     let shut = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
     let intake = Arc::new(Intake::new(queue, shut));
-    let (hub, connections) =
-        connect(around.client, &name, &kind, &intake, settings.wait_for_own, opened.feeds);
+    let (views, connects): (Vec<_>, Vec<_>) =
+        opened.feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
+    let writer = Writer::new(
+        around.client.clone(),
+        name.to_string(),
+        views,
+        intake.clone(),
+        settings.wait_for_own,
+        metrics.overdue.clone(),
+    );
+    let hub = Hub { intake: intake.clone(), writer, kind: kind.clone() };
+    let connections: Connections = connects.into_iter().map(|connect| connect(&hub)).collect();
     let seed = around.seed.unwrap_or_else(rand::random);
     let engine = Arc::new(Engine {
         metrics,
@@ -287,21 +297,6 @@ fn waits(awaited: Vec<Awaited>, places: &[Place]) -> Waits {
     Waits { common: of(&None), by_namespace }
 }
 
-fn connect(
-    client: &kube::Client,
-    name: &str,
-    kind: &Kind,
-    intake: &Arc<Intake>,
-    wait_for_own: WaitForOwn,
-    feeds: Vec<OpenFeed>,
-) -> (Hub, Connections) {
-    let (views, connects): (Vec<_>, Vec<_>) = feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
-    let writer = Writer::new(client.clone(), name.to_owned(), views, intake.clone(), wait_for_own);
-    let hub = Hub { intake: intake.clone(), writer, kind: kind.clone() };
-    let connections = connects.into_iter().map(|connect| connect(&hub)).collect();
-    (hub, connections)
-}
-
 impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
     fn reconciles(&self) -> TypeId {
         TypeId::of::<K>()
@@ -327,7 +322,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             return Why::BlockedOnSync(lagging);
         }
         match self.intake.queue.state_of(key) {
-            KeyState::Queued => Why::Queued,
+            KeyState::Queued { .. } => Why::Queued,
             KeyState::Delayed { until } => Why::WaitsUntil(until),
             KeyState::BackingOff { until, failures } => Why::BackingOff { until, failures },
             KeyState::AwaitsRetryToken { failures } => Why::AwaitsRetryToken { failures },

@@ -19,7 +19,7 @@ use crate::{
     delta_fifo::Extent,
     list_watch::ListerWatcher,
     object::Kind,
-    reflector::ReflectorConfig,
+    reflector::{ReflectorConfig, WatchError, WatchErrorHandler},
     store::{DuplicateIndex, IndexDefinition, Lister},
 };
 
@@ -49,6 +49,7 @@ impl<W: Watched> SharedInformer<W> {
         Self::of_parts(Parts {
             kind: W::kind(question),
             indexes: W::indexes(),
+            metrics: config.metrics.clone(),
             feeds: vec![Feed::reflecting(Extent::All, source, config)],
             transform: None,
             stop: CancellationToken::new(),
@@ -134,6 +135,11 @@ impl<W: Watched> SharedInformer<W> {
         let watcher = Arc::new(Watcher::default());
         self.handle.engine.send(Command::Look(Looker { observer, watcher: watcher.clone() }));
         ObserverRegistration::new(watcher, self.handle.clone())
+    }
+
+    /// Lets a function hear of every failure to list and watch, beside the configuration's handler or the log.
+    pub fn on_watch_error(&self, hear: impl Fn(&WatchError) + Send + Sync + 'static) {
+        self.handle.engine.health.add_handler(WatchErrorHandler::new(hear));
     }
 
     /// Tells whether the cache holds at least what the first list held.

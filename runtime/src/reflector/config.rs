@@ -2,7 +2,8 @@
 
 use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
 
-use crate::backoff::BackoffSchedule;
+use super::watch_error::WatchErrorHandler;
+use crate::{backoff::BackoffSchedule, clock::WallClock, metrics::Metrics};
 
 /// Configures a reflector; the defaults suit any server.
 #[derive(Clone, Debug)]
@@ -21,6 +22,12 @@ pub struct ReflectorConfig {
     pub seed: Option<u64>,
     /// How often every known object is shown again; `None`: never.
     pub resync: Option<Duration>,
+    /// Who hears of failures; the log.
+    pub on_error: WatchErrorHandler,
+    /// Where fetching is counted, under `name`; `None`: nowhere.
+    pub metrics: Option<Metrics>,
+    /// Tells when the machine was suspended: watches are then opened again. The system's clock.
+    pub clock: WallClock,
 }
 
 impl Default for ReflectorConfig {
@@ -33,6 +40,9 @@ impl Default for ReflectorConfig {
             backoff: BackoffSchedule::default(),
             seed: None,
             resync: None,
+            on_error: WatchErrorHandler::default(),
+            metrics: None,
+            clock: WallClock::system(),
         }
     }
 }

@@ -11,6 +11,8 @@ mod changes;
 mod hammer;
 #[path = "handlers.rs"]
 mod handlers;
+#[path = "hidden.rs"]
+mod hidden;
 #[path = "unreadable.rs"]
 mod unreadable;
 

@@ -31,21 +31,23 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// A server with one ConfigMap a namespace; it forbids Secrets.
 #[derive(Clone, Default)]
-struct Server {
+pub(super) struct Server {
     requests: Arc<Mutex<Vec<String>>>,
     open: Arc<AtomicUsize>,
 }
 
 impl Server {
     fn factory(&self) -> SharedInformerFactory {
-        let server = self.clone();
-        let answer = move |request: Request<Body>| ready(Ok::<_, Infallible>(server.answer(&request)));
-        SharedInformerFactory::new(Client::new(tower::service_fn(answer), "default"))
+        self.factory_with(ReflectorConfig::default())
     }
 
-    fn answer(&self, request: &Request<Body>) -> Response<Answer> {
-        let uri = request.uri().to_string();
-        self.requests.lock().unwrap().push(uri.clone());
+    pub(super) fn factory_with(&self, config: ReflectorConfig) -> SharedInformerFactory {
+        let server = self.clone();
+        SharedInformerFactory::with_config(served(move |uri| server.answer(uri)), config)
+    }
+
+    pub(super) fn answer(&self, uri: &str) -> Response<Answer> {
+        self.requests.lock().unwrap().push(uri.to_owned());
         if uri.contains("/secrets") {
             return status(403, "Forbidden", "secrets is forbidden: may not list");
         }
@@ -82,7 +84,13 @@ impl Server {
     }
 }
 
-fn status(code: u16, reason: &str, message: &str) -> Response<Answer> {
+/// A client whose server is a function of the URI.
+pub(super) fn served(answer: impl Fn(&str) -> Response<Answer> + Send + 'static) -> Client {
+    let answer = move |request: Request<Body>| ready(Ok::<_, Infallible>(answer(&request.uri().to_string())));
+    Client::new(tower::service_fn(answer), "default")
+}
+
+pub(super) fn status(code: u16, reason: &str, message: &str) -> Response<Answer> {
     let body = format!(
         r#"{{"kind":"Status","apiVersion":"v1","status":"Failure","code":{code},"reason":"{reason}","message":"{message}"}}"#
     );
@@ -91,9 +99,16 @@ fn status(code: u16, reason: &str, message: &str) -> Response<Answer> {
 }
 
 /// A body: some bytes, then the end, or silence for as long as it is held.
-struct Answer {
+pub(super) struct Answer {
     bytes: Option<Bytes>,
     open: Option<Arc<AtomicUsize>>,
+}
+
+impl Answer {
+    /// A whole answer.
+    pub(super) fn whole(text: impl Into<Bytes>) -> Response<Self> {
+        Response::new(Self { bytes: Some(text.into()), open: None })
+    }
 }
 
 impl http_body::Body for Answer {
@@ -164,6 +179,7 @@ async fn questions_that_differ_in_anything_are_not_shared() {
         ask().namespace("a").build(),
         ask().namespace("b").build(),
         ask().namespace("a").namespace("b").build(),
+        ask().largest_object(10).build(),
         ask().label_selector("a").unwrap().build(),
         ask().field_selector("metadata.name=a").unwrap().build(),
         ask().any_version().build(),
@@ -181,6 +197,11 @@ async fn questions_that_differ_in_anything_are_not_shared() {
     different.dedup();
     assert_eq!(different.len(), built.len());
 
+    for everywhere in
+        [ask().namespace(""), ask().namespace("a").namespace(""), ask().namespace("").namespace("a")]
+    {
+        assert_eq!(of(&everywhere.build()), of(&built[0]), "an empty namespace means all");
+    }
     let again = ask().namespace("b").namespace("a").namespace("b").build();
     assert_eq!(of(&again), of(&built[3]));
     let named = ask().named_transform("nothing", unchanged).unwrap().build();

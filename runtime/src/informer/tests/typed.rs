@@ -7,12 +7,18 @@ mod testing;
 mod backlog;
 #[path = "changes.rs"]
 mod changes;
+#[path = "errors.rs"]
+mod errors;
 #[path = "factory.rs"]
 mod factory;
 #[path = "hammer.rs"]
 mod hammer;
 #[path = "handlers.rs"]
 mod handlers;
+#[path = "hidden.rs"]
+mod hidden;
+#[path = "logs.rs"]
+mod logs;
 
 use crate::list_watch::ItemForm;
 
