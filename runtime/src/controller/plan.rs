@@ -250,7 +250,8 @@ fn open_all<K: Watched, R>(
     let Controller { question, selection, predicate, feeds, .. } = controller;
     // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
     let mut sources = Vec::new();
-    let mut opened = Opened { feeds: Vec::new(), awaited: Vec::new(), objects: Objects { caches: Vec::new() } };
+    let mut opened =
+        Opened { feeds: Vec::new(), awaited: Vec::new(), objects: Objects { caches: Vec::new() } };
     for place in places {
         let source = source_of(&mut sources, (Asked::of::<K>(question, selection), place.clone()));
         let namespace = place.as_deref();

@@ -39,7 +39,7 @@ enum Return {
 struct Shop {
     server: ApiServer,
     keeper: Keeper,
-    sites: Lister<Website>,
+    sites: <Website as Watched>::Lister,
     children: Lister<Deployment>,
     _running: Running,
     script: String,
@@ -52,7 +52,7 @@ impl Shop {
         let keeper = Keeper::default();
         let config = ReflectorConfig { seed: Some(seed), ..ReflectorConfig::default() };
         let manager = Manager::with_config(server.client(), config);
-        let (sites, children) = (manager.lister::<Website>().clone().into(), manager.lister::<Deployment>());
+        let (sites, children) = (manager.lister::<Website>(), manager.lister::<Deployment>());
         let controller = Controller::new(keeper.clone()).owns::<Deployment>();
         let _running = manager.controller(controller).spawn();
         Self { server, keeper, sites, children, _running, script: String::new(), started: Instant::now() }

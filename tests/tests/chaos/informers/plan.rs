@@ -73,6 +73,8 @@ pub(crate) enum Loss {
     Nothing,
     History,
     Everything,
+    /// The last so many versions: a backup is restored.
+    Latest(u64),
 }
 
 /// An object's name.
@@ -197,9 +199,10 @@ fn object(dice: &mut SmallRng) -> Object {
 }
 
 fn loss(dice: &mut SmallRng) -> Loss {
-    match dice.random_range(0..4) {
+    match dice.random_range(0..6) {
         0 => Loss::Everything,
-        1 => Loss::History,
+        1 => Loss::Latest(dice.random_range(1..20)),
+        2..4 => Loss::History,
         _ => Loss::Nothing,
     }
 }

@@ -29,6 +29,8 @@ struct Run {
     informers: Vec<Box<dyn Subject>>,
     /// Versions that the server may not reach again before the informers have noticed that it lost them.
     lost: Vec<Option<u64>>,
+    /// The oldest version that the server can go back to.
+    remembered: u64,
 }
 
 /// Does what a plan says, and judges.
@@ -44,8 +46,8 @@ pub(crate) async fn run(plan: Plan) -> Verdict {
     for (subject, informer) in informers.iter_mut().zip(&plan.informers) {
         informer.listeners.iter().for_each(|listener| subject.join(*listener));
     }
-    let lost = vec![None; informers.len()];
-    let mut run = Run { ledger, server, informers, lost };
+    let (lost, remembered) = (vec![None; informers.len()], server.resource_version());
+    let mut run = Run { ledger, server, informers, lost, remembered };
     for step in &plan.steps {
         run.ledger.trace(format_args!("{step:?}"));
         run.step(step).await;
@@ -100,7 +102,10 @@ impl Run {
             Step::Start(at) => self.informers[*at].start(),
             Step::Join(at, listener) => self.informers[*at].join(*listener),
             Step::Leave(at, n) => self.informers[*at].leave(*n),
-            Step::Compact => self.server.compact(),
+            Step::Compact => {
+                self.remembered = self.server.resource_version();
+                self.server.compact();
+            }
             Step::Restart(loss) => self.restart(*loss).await,
             Step::Arm(trouble) => self.arm(trouble),
             Step::Heal => self.server.faults().clear(),
@@ -144,13 +149,27 @@ impl Run {
             Loss::Nothing => self.server.restart(Restart::Keep),
             Loss::History => self.server.restart(Restart::ForgetHistory),
             Loss::Everything => {
-                self.ledger.next_epoch();
-                for (lost, informer) in self.lost.iter_mut().zip(&self.informers) {
-                    *lost = Some(informer.version()).filter(|version| *version > 0).or(*lost);
-                }
+                self.lose_versions();
                 self.server.restart(Restart::Empty);
                 self.server.install().await.unwrap();
             }
+            Loss::Latest(versions) => {
+                let back = self.server.resource_version().saturating_sub(versions).max(self.remembered);
+                self.lose_versions();
+                self.server.restart(Restart::At(back));
+            }
+        }
+        if matches!(loss, Loss::History | Loss::Everything) {
+            self.remembered = self.server.resource_version();
+        }
+    }
+
+    /// Notes which versions may not come again before the informers have noticed.
+    fn lose_versions(&mut self) {
+        self.ledger.next_epoch();
+        for (lost, informer) in self.lost.iter_mut().zip(&self.informers) {
+            let version = Some(informer.version()).filter(|version| *version > 0);
+            *lost = version.into_iter().chain(*lost).min();
         }
     }
 
