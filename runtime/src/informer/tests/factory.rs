@@ -107,6 +107,11 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// The beginning of an answer; the rest never comes.
+    pub(super) fn hanging(text: impl Into<Bytes>) -> Response<Self> {
+        Response::new(Self { bytes: Some(text.into()), open: Some(Arc::default()) })
+    }
+
     /// A whole answer.
     pub(super) fn whole(text: impl Into<Bytes>) -> Response<Self> {
         Response::new(Self { bytes: Some(text.into()), open: None })
