@@ -80,6 +80,8 @@ impl Manager {
     /// by it, what controllers draw included: under paused time, and against a server that answers alike, two runs
     /// on a runtime of one thread reconcile the same keys at the same times.
     pub fn with_config(client: kube::Client, config: ReflectorConfig) -> Self {
+        let metrics = config.metrics.clone().unwrap_or_default();
+        let config = ReflectorConfig { metrics: Some(metrics.clone()), ..config };
         Self {
             seed: config.seed,
             factory: SharedInformerFactory::with_config(client.clone(), config),
@@ -87,7 +89,7 @@ impl Manager {
             asked: Mutex::default(),
             plans: Vec::new(),
             grace_period: GRACE_PERIOD,
-            metrics: Metrics::new(),
+            metrics,
             inspector: Inspector::default(),
         }
     }

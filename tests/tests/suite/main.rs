@@ -22,3 +22,4 @@ mod trace;
 mod unhealthy;
 mod watches;
 mod why;
+mod window;
