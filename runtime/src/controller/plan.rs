@@ -187,7 +187,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let waits = Arc::new(waits(awaited, &places));
     let shut = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
     let intake = Arc::new(Intake::new(queue, shut));
-    let (views, connects): (Vec<_>, Vec<_>) = opened.feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
+    let (views, connects): (Vec<_>, Vec<_>) =
+        opened.feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
     let writer = Writer::new(
         around.client.clone(),
         name.to_string(),

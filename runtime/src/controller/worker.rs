@@ -106,7 +106,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     }
 
     async fn perform(&self, ticket: &Ticket, run: Run<'_>) {
-        let (started, before) = (Instant::now(), self.version(&ticket.key));
+        let (started, before) = (Instant::now(), self.objects.version(&ticket.key));
         tracing::debug!("reconcile started");
         let outcome = self.run(ticket).await;
         self.metrics.ended(ended(&outcome), started.elapsed());
@@ -180,7 +180,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             }
             Ok(true) => {
                 let cx = self.context(ticket, None);
-                self.contain(|| self.reconciler.deleted(grave.last.clone(), &cx)).await
+                self.contain(|| self.reconciler.deleted(grave.last.deleted(), &cx)).await
             }
             Err(failure) => Err(failure),
         };
@@ -303,7 +303,8 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     /// Charges a run that was no retry if it sent a write, or its object's version moved meanwhile.
     fn charge(&self, ticket: &Ticket, before: Option<&str>) {
         let key = &ticket.key;
-        let wrote = || self.writer.sent(key) || before.is_some() && self.version(key).as_deref() != before;
+        let wrote =
+            || self.writer.sent(key) || before.is_some() && self.objects.version(key).as_deref() != before;
         if ticket.reason.is_retry() || !wrote() {
             return;
         }
@@ -323,13 +324,6 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         if !wait.is_zero() {
             self.metrics.paced.inc();
             self.intake.pace(key, wait);
-        }
-    }
-
-    fn version(&self, key: &ObjectKey) -> Option<String> {
-        match self.objects.lookup(key) {
-            Lookup::Found(object) => object.meta().resource_version.clone(),
-            _ => None,
         }
     }
 

@@ -116,7 +116,10 @@ async fn totals_by_result_errors_and_times_are_exact() {
     let _running = manager.controller(controller.workers(3)).spawn();
     let result = |result: &str| {
         let text = metrics.encode();
-        labelled(&text, &format!("controller_runtime_reconcile_total{{controller=\"configmaps\",result=\"{result}\"}}"))
+        labelled(
+            &text,
+            &format!("controller_runtime_reconcile_total{{controller=\"configmaps\",result=\"{result}\"}}"),
+        )
     };
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(result("success"), 0.0, "there before the first run");
@@ -141,7 +144,9 @@ async fn totals_by_result_errors_and_times_are_exact() {
     ] {
         assert_eq!(value(&text, name), wanted, "{name}");
     }
-    assert!(text.contains(r#"controller_runtime_reconcile_time_seconds_bucket{le="0.005",controller="configmaps"} 6"#));
+    assert!(text.contains(
+        r#"controller_runtime_reconcile_time_seconds_bucket{le="0.005",controller="configmaps"} 6"#
+    ));
 }
 
 // C13
@@ -321,7 +326,9 @@ async fn a_task_that_a_run_spawned_and_forgot_may_panic_or_go_on_and_concerns_no
         async move {
             tokio::spawn(async { panic!("nobody hears it") });
             let held = cx.clone();
-            tokio::spawn(async move { std::future::pending::<Context<ConfigMap>>().await.key().clone() == *held.key() });
+            tokio::spawn(async move {
+                std::future::pending::<Context<ConfigMap>>().await.key().clone() == *held.key()
+            });
             anyhow::Ok(Action::await_change())
         }
     });

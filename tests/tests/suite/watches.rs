@@ -4,6 +4,7 @@ use futures::{SinkExt, StreamExt, channel::mpsc};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::core::ObjectMeta;
 use serde_json::json;
+use watchkeeper::prelude::*;
 use watchkeeper::{
     controller::{
         Why,
@@ -11,7 +12,6 @@ use watchkeeper::{
     },
     informer::{Dynamic, typed_kind},
 };
-use watchkeeper::prelude::*;
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Looker, Record, Website, website};
 
