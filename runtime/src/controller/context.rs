@@ -132,6 +132,9 @@ impl<K: Watched> Clone for Context<K> {
 
 impl<K: Watched> fmt::Debug for Context<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("key", &self.run.ticket.key).field("attempt", &self.run.ticket.attempt).finish()
+        f.debug_struct("Context")
+            .field("key", &self.run.ticket.key)
+            .field("attempt", &self.run.ticket.attempt)
+            .finish()
     }
 }

@@ -143,9 +143,7 @@ fn by_meta<K: Object>(judge: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Predicate<
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::{
-        api::apps::v1::Deployment, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp,
-    };
+    use k8s_openapi::{api::apps::v1::Deployment, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
     use super::*;
 

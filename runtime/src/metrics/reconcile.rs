@@ -146,9 +146,8 @@ impl ReconcileMetrics {
     /// Returns the metrics of one controller; from then on all of them show.
     pub(crate) fn of(&self, controller: &Arc<str>) -> ControllerMetrics {
         let of = OfController { controller: controller.clone() };
-        let by_result = |result| {
-            self.total.get_or_create_owned(&OfResult { controller: controller.clone(), result })
-        };
+        let by_result =
+            |result| self.total.get_or_create_owned(&OfResult { controller: controller.clone(), result });
         ControllerMetrics {
             success: by_result("success"),
             requeue: by_result("requeue"),

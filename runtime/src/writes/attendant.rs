@@ -138,7 +138,8 @@ impl Writer {
             "" => self.read(target, Path::Collection, "limit=1").await.map(Some),
             _ => self.fetch(target).await,
         };
-        match found.inspect_err(|error| tracing::debug!(object = %target, %error, "can't ask after a write")) {
+        match found.inspect_err(|error| tracing::debug!(object = %target, %error, "can't ask after a write"))
+        {
             Ok(None) => Some(Goal::Absent),
             Ok(Some(found)) => {
                 let version = found["metadata"]["resourceVersion"].as_str()?.parse::<Version>();

@@ -50,7 +50,8 @@ pub(crate) async fn patch_status<K: Object, S: Serialize + DeserializeOwned>(
             }
             Err(error) if error.is_conflict() => {
                 let resend = resend_on::<K, S>(writer, key, &target, &base, &difference, error).await;
-                version = resend.inspect_err(|error| wait_for_stranger(writer, key, &target, &base, error))?;
+                version =
+                    resend.inspect_err(|error| wait_for_stranger(writer, key, &target, &base, error))?;
             }
             Err(error) => return Err(explain(writer, &target, error).await),
         }
