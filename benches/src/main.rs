@@ -2,31 +2,82 @@
 
 #![expect(clippy::print_stdout, reason = "a bench prints its table")]
 
-mod prepared;
-mod reconcile_throughput;
+mod clock;
+mod measure;
+mod job;
+mod gadget;
+mod pod;
+mod server;
+mod go;
 mod report;
+mod plot;
+mod contest;
+mod kit;
+mod benches;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand};
+
+use crate::{
+    contest::{Extent, Settings},
+    job::{Bench, Job},
+};
+
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const ALLOCATOR_NAME: &str = match cfg!(feature = "mimalloc") {
+    true => "mimalloc",
+    false => "the system's",
+};
 
 /// Measures watchkeeper and its peers, in turn, on the same bytes.
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
-    /// Which bench to run.
-    bench: Bench,
-    /// How often each side runs.
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
+    /// Which benches to run, one after another.
+    #[arg(required = true)]
+    benches: Vec<Bench>,
+    /// How often each side runs; a bench knows how often unless told.
+    #[arg(long)]
+    runs: Option<usize>,
+    /// Measures a million objects as well, which takes many minutes.
+    #[arg(long)]
+    full: bool,
+    #[command(subcommand)]
+    inner: Option<Inner>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Bench {
-    /// No-op reconciles of 50,000 keys; 20,000 reconciles in flight that end at staggered times.
-    ReconcileThroughput,
+/// What the program starts itself for.
+#[derive(Subcommand)]
+#[command(hide = true)]
+enum Inner {
+    /// Measures one side once.
+    Measure { job: String },
+    /// Serves prepared answers.
+    Serve { objects: usize },
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    match arguments.bench {
-        Bench::ReconcileThroughput => reconcile_throughput::run(arguments.runs),
+    match arguments.inner {
+        Some(Inner::Serve { objects }) => return server::serve(objects),
+        Some(Inner::Measure { job }) => {
+            let measures = kit::alone(benches::measure(serde_json::from_str::<Job>(&job)?))?;
+            println!("{}", serde_json::to_string(&measures)?);
+            return Ok(());
+        }
+        None => {}
     }
+    let cores = std::thread::available_parallelism()?;
+    println!(
+        "{cores} cores; allocator of the Rust sides: {ALLOCATOR_NAME}; each run is a process of its own, sides in turn; \
+         ratio: how many times better the first row is"
+    );
+    let extent = if arguments.full { Extent::Full } else { Extent::Usual };
+    for bench in arguments.benches {
+        let runs = arguments.runs.unwrap_or_else(|| benches::usual_runs(bench)).max(1);
+        benches::run(bench, &Settings::new(runs, extent))?;
+    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use crate::{
     informer::{Form, Observer, SharedInformer, SharedInformerFactory, Watched},
     object::{Kind, Object, ObjectKey, Scope},
     store::{Lister, Lookup},
-    writes::{CacheView, Cached, CachedMeta, Shown, own_writes::SourceId, parking::Watching},
+    writes::{CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, parking::Watching},
 };
 
 /// An informer that somebody waits for.
@@ -64,6 +64,14 @@ impl Selection {
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
+
+    fn selects(&self) -> Selects {
+        match (self.is_everything(), self.labels.parse()) {
+            (true, _) => Selects::Everything,
+            (false, Ok(labels)) if self.fields.is_empty() => Selects::Labels(labels),
+            (false, _) => Selects::SomeFields,
+        }
+    }
 }
 
 /// Asks a factory for the informer of one question, in a namespace or in all.
@@ -92,7 +100,7 @@ fn cache_view<W: Watched>(
     informer: &SharedInformer<W>,
     source: SourceId,
     namespace: Option<&str>,
-    absence: Absence,
+    selects: Selects,
 ) -> CacheView {
     let (lister, watched) = (informer.cache(), informer.clone());
     let kind = SharedInformer::kind(informer).clone();
@@ -103,7 +111,8 @@ fn cache_view<W: Watched>(
         source,
         kind,
         namespace,
-        look_up: Box::new(move |key| look_up(&watched, &lister, key, absence)),
+        selects: selects.clone(),
+        look_up: Box::new(move |key| look_up(&watched, &lister, key, &selects)),
         show: (W::form() == Form::Whole).then(|| -> Show { Box::new(move |key| show(&shown, key)) }),
         watching: Box::new(move || match failing.is_failing() {
             true => Watching::Shut,
@@ -120,26 +129,18 @@ fn show<K: Object>(lister: &Lister<K>, key: &ObjectKey) -> Option<Shown> {
     Some(Shown { object, encode })
 }
 
-/// What it means that a cache does not hold an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Absence {
-    /// There is none.
-    Proved,
-    /// It may only not be selected.
-    Unproved,
-}
-
 fn look_up<W: Watched>(
     informer: &SharedInformer<W>,
     lister: &Lister<W::Object>,
     key: &ObjectKey,
-    absence: Absence,
+    selects: &Selects,
 ) -> Cached {
     match lister.lookup(key) {
         Lookup::Found(object) => Cached::Present(CachedMeta::of(kube::Resource::meta(&*object))),
-        Lookup::Absent if absence == Absence::Proved && SharedInformer::has_synced(informer) => {
-            Cached::Absent
-        }
+        Lookup::Absent if SharedInformer::has_synced(informer) => match selects {
+            Selects::Everything => Cached::Absent,
+            Selects::Labels(_) | Selects::SomeFields => Cached::Unselected,
+        },
         _ => Cached::Unknown,
     }
 }
@@ -216,8 +217,7 @@ pub(crate) fn open<W: Watched, O: Observer<W::Object>>(
     selection: &Selection,
     observer: impl FnOnce(&Hub) -> O + Send + 'static,
 ) -> OpenFeed {
-    let absence = if selection.is_everything() { Absence::Proved } else { Absence::Unproved };
-    let view = cache_view(&informer, source, namespace, absence);
+    let view = cache_view(&informer, source, namespace, selection.selects());
     let observed = informer.clone();
     let connect: Connect = Box::new(move |hub| Box::new(observed.observe(Arc::new(observer(hub)))));
     OpenFeed { informer: Arc::new(informer), view, connect }

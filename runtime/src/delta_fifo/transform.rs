@@ -15,21 +15,42 @@ type Change<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
 ///
 /// Typically drops what nobody reads, to save memory. Must leave the name, namespace, UID and resource version
 /// alone. A failure or a panic makes the object unreadable; an earlier state that is cached then stays, marked.
-pub struct Transform<K>(Arc<Change<K>>);
+/// It is tried again when the object comes again, by event or list; one that may fail is also tried again, on
+/// the object as it came, at every resync (up to 10,000 objects at a time), and costs a copy of each object.
+pub struct Transform<K> {
+    change: Arc<Change<K>>,
+    outcome: Outcome,
+}
+
+/// Says whether a transform can fail otherwise than by a panic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It always succeeds: nothing is kept to try it again.
+    Certain,
+    /// It may fail.
+    MayFail,
+}
 
 /// What a transform may return: nothing, or a result.
 pub trait Transformed {
+    /// Says whether it can be a failure.
+    const OUTCOME: Outcome;
+
     /// Turns into a result whose error is text.
     fn into_outcome(self) -> Result<(), String>;
 }
 
 impl Transformed for () {
+    const OUTCOME: Outcome = Outcome::Certain;
+
     fn into_outcome(self) -> Result<(), String> {
         Ok(())
     }
 }
 
 impl<E: fmt::Display> Transformed for Result<(), E> {
+    const OUTCOME: Outcome = Outcome::MayFail;
+
     fn into_outcome(self) -> Result<(), String> {
         self.map_err(|error| error.to_string())
     }
@@ -38,19 +59,35 @@ impl<E: fmt::Display> Transformed for Result<(), E> {
 impl<K: Object> Transform<K> {
     /// Takes a function that changes an object in place, and may fail.
     pub fn new<T: Transformed>(change: impl Fn(&mut K) -> T + Send + Sync + 'static) -> Self {
-        Self(Arc::new(move |object| change(object).into_outcome()))
+        Self { change: Arc::new(move |object| change(object).into_outcome()), outcome: T::OUTCOME }
     }
 
     /// Changes what an item holds; an unreadable one passes through.
     pub fn apply(&self, item: Item<K>) -> Item<K> {
-        let mut object = match decoded(item) {
+        match decoded(item) {
+            Ok(object) => self.change(object),
+            Err(unreadable) => Item::Unreadable(*unreadable),
+        }
+    }
+
+    /// Changes what an item holds; where that fails, the object comes back as it was, to be tried again.
+    pub(super) fn attempt(&self, item: Item<K>) -> (Item<K>, Option<Arc<K>>) {
+        let object = match decoded(item) {
             Ok(object) => object,
-            Err(unreadable) => return Item::Unreadable(*unreadable),
+            Err(unreadable) => return (Item::Unreadable(*unreadable), None),
         };
+        // While this is held, the transform works on a copy.
+        let original = (self.outcome == Outcome::MayFail).then(|| object.clone());
+        let item = self.change(object);
+        let original = original.filter(|_| matches!(item, Item::Unreadable(_)));
+        (item, original)
+    }
+
+    fn change(&self, mut object: Arc<K>) -> Item<K> {
         let identity = identity_of(object.meta());
         // Unshared until it is queued, so that this copies nothing.
         let target = Arc::make_mut(&mut object);
-        let outcome = panic::catch_unwind(panic::AssertUnwindSafe(|| (self.0)(target)))
+        let outcome = panic::catch_unwind(panic::AssertUnwindSafe(|| (self.change)(target)))
             .unwrap_or_else(|_| Err("it panicked".to_owned()));
         let kept = identity.key == ObjectKey::of_meta(object.meta()) && identity.uid == object.meta().uid;
         match outcome {
@@ -96,7 +133,7 @@ fn identity_of(meta: &ObjectMeta) -> Identity {
 
 impl<K> Clone for Transform<K> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self { change: self.change.clone(), outcome: self.outcome }
     }
 }
 

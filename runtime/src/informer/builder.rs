@@ -15,7 +15,7 @@ use crate::{
     delta_fifo::{Extent, Transform, Transformed},
     list_watch::{ClientListWatch, ListOptions, ManagedFields, Representation},
     object::Scope,
-    reflector::{FirstList, ReflectorConfig},
+    reflector::{FirstList, ReflectorConfig, WatchError, WatchErrorHandler},
     store::{InvalidSelector, Selector},
 };
 
@@ -29,6 +29,7 @@ pub struct InformerBuilder<W: Watched> {
     question: Question,
     transform: Option<Transform<W::Object>>,
     hook: Option<Hook>,
+    on_error: Vec<WatchErrorHandler>,
 }
 
 type Hook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
@@ -50,19 +51,21 @@ impl<W: Watched> InformerBuilder<W> {
             first_list: FirstList::default(),
             page_size: None,
             managed_fields: ManagedFields::default(),
+            largest_object: None,
             transform: Function::None,
             hook: Function::None,
         };
-        Self { factory, asked, question, transform: None, hook: None }
+        Self { factory, asked, question, transform: None, hook: None, on_error: Vec::new() }
     }
 
-    /// Keeps to a namespace; called again, to several, merged into one cache. An empty one means all.
+    /// Keeps to a namespace; called again, to several, merged into one cache.
     ///
+    /// An empty one means all, whatever else is named: a namespace that is not configured then narrows nothing.
     /// Means nothing for a cluster-scoped kind, which the log then says.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
         let namespace = namespace.into();
         match self.question.kind.scope {
-            _ if namespace.is_empty() => self.question.namespaces.clear(),
+            Scope::Cluster if namespace.is_empty() => {}
             Scope::Namespaced => drop(self.question.namespaces.insert(namespace)),
             Scope::Cluster => {
                 tracing::warn!(kind = %self.question.kind, "cluster-scoped: namespace left out")
@@ -110,7 +113,15 @@ impl<W: Watched> InformerBuilder<W> {
         self
     }
 
+    /// Bounds the JSON of one object: 32 MiB unless set; a larger one fails the list or watch that holds it.
+    pub fn largest_object(mut self, bytes: usize) -> Self {
+        self.question.largest_object = Some(bytes);
+        self
+    }
+
     /// Changes each object before it is cached; such an informer is shared with nobody.
+    ///
+    /// One that fails hides the object: see [`Transform`].
     pub fn transform<T: Transformed>(
         mut self,
         change: impl Fn(&mut W::Object) -> T + Send + Sync + 'static,
@@ -156,18 +167,30 @@ impl<W: Watched> InformerBuilder<W> {
         Ok(self)
     }
 
+    /// Lets a function hear of every failure to list and watch, beside the factory's handler or the log.
+    ///
+    /// It says nothing about the question: a shared informer tells everybody who asked for it with a handler.
+    pub fn on_watch_error(mut self, hear: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
+        self.on_error.push(WatchErrorHandler::new(hear));
+        self
+    }
+
     /// Finds the informer that answers this question, or builds it; a factory's `start` starts it.
-    pub fn build(self) -> SharedInformer<W> {
+    pub fn build(mut self) -> SharedInformer<W> {
+        self.question.normalise();
         let factory = self.factory.clone();
         let question = self.question.clone();
-        factory.find_or_build(question, self.asked.clone(), |stop, fleet| Parts {
+        let informer = factory.find_or_build(question, self.asked.clone(), |stop, fleet| Parts {
             kind: self.question.kind.clone(),
             indexes: W::indexes(),
             feeds: self.question.extents().into_iter().map(|extent| self.feed(extent)).collect(),
             transform: self.transform.clone(),
+            metrics: factory.reflector_config().metrics,
             stop,
             fleet,
-        })
+        });
+        self.on_error.into_iter().for_each(|handler| informer.handle().engine.health.add_handler(handler));
+        informer
     }
 
     /// Builds the informer and returns its reader.
@@ -195,6 +218,9 @@ impl<W: Watched> InformerBuilder<W> {
             });
         if let Extent::Namespace(namespace) = &extent {
             source = source.namespace(&**namespace);
+        }
+        if let Some(bytes) = question.largest_object {
+            source = source.largest_object(bytes);
         }
         if !question.labels.is_everything() {
             source = source.label_selector(question.labels.to_string());

@@ -152,6 +152,7 @@ impl<K: Object> Processor<K> {
         self.tell_observers(&applied);
         self.tell_handlers(&applied);
         drop(batch);
+        self.engine.measure();
         if !self.engine.synced.is_set() && self.engine.fifo.has_synced() {
             self.engine.synced.set();
             self.joined.iter().for_each(|joined| joined.listener.mark_initial());

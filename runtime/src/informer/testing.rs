@@ -116,6 +116,7 @@ impl Fed {
             indexes: vec![by_content()],
             feeds,
             transform,
+            metrics: None,
             stop: CancellationToken::new(),
             fleet: TaskTracker::new(),
         });

@@ -63,7 +63,6 @@ const GRACE_PERIOD: Duration = Duration::from_secs(30);
 /// let again = manager.spawn();
 /// # }
 /// ```
-// C6: two of one name are refused besides.
 #[must_use = "a manager does something once it is run or spawned"]
 pub struct Manager {
     client: kube::Client,
@@ -91,6 +90,8 @@ impl Manager {
     /// by it, what controllers draw included: under paused time, and against a server that answers alike, two runs
     /// on a runtime of one thread reconcile the same keys at the same times.
     pub fn with_config(client: kube::Client, config: ReflectorConfig) -> Self {
+        let metrics = config.metrics.clone().unwrap_or_default();
+        let config = ReflectorConfig { metrics: Some(metrics.clone()), ..config };
         Self {
             seed: config.seed,
             factory: SharedInformerFactory::with_config(client.clone(), config),
@@ -98,7 +99,7 @@ impl Manager {
             asked: Mutex::default(),
             plans: Vec::new(),
             grace_period: GRACE_PERIOD,
-            metrics: Metrics::new(),
+            metrics,
             inspector: Inspector::default(),
         }
     }

@@ -10,6 +10,18 @@ use crate::list_watch::ListWatchError;
 /// One line, without any object's content.
 pub fn explain(name: &str, error: &ListWatchError) -> String {
     let said = error.status().map(|status| status.message.trim()).unwrap_or_default();
+    match error {
+        ListWatchError::Unexpected(_) => return format!("{name}: {error}"),
+        ListWatchError::TooLarge { .. } => {
+            return format!(
+                "{name} can't be read: {error}: shrink it, leave it out by a selector, or raise `largest_object`"
+            );
+        }
+        ListWatchError::Endless { .. } => {
+            return format!("{name} can't be listed in pages: {error}: its continue tokens lead nowhere");
+        }
+        _ => {}
+    }
     match Fault::of(error) {
         Fault::NotFound => format!("{name} is not served: install its CRD"),
         Fault::Forbidden => format!("{name} may not be read: allow list and watch ({said})"),

@@ -144,9 +144,11 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Reports the queue under a name as long as it lives, in place of another of that name.
     ///
-    /// The metrics and the label `name` are client-go's, `priority` on the depth is controller-runtime's. What they
-    /// show is counted in any case; the price is paid by whoever scrapes.
+    /// The metrics and the label `name` are client-go's, `priority` on the depth is controller-runtime's. From here on
+    /// the queue also counts how long things take, which costs one more look at the clock for each run; the rest is
+    /// counted in any case, and read when somebody scrapes.
     pub fn report_to(&self, metrics: &Metrics, name: impl Into<String>) {
+        self.shared.change(|state, _| state.keep_times());
         let shared: Arc<dyn QueueSource> = self.shared.clone();
         metrics.queue().report(name.into(), Arc::downgrade(&shared));
     }

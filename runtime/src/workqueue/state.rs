@@ -231,7 +231,7 @@ impl<K: QueueKey> State<K> {
         let priority = entry.priority;
         entry.clear_schedule();
         entry.place = Place::InFlight;
-        self.tally.waits.observe(now.since(entry.since));
+        self.tally.waited(|| now.since(entry.since));
         entry.since = now;
         Next::Run(Grant { id, key: entry.key.clone(), attempt: entry.failures.saturating_add(1), priority })
     }

@@ -84,7 +84,9 @@ impl Writer {
     pub(super) fn set_alarm(&self, memory: &mut Memory, now: Instant) {
         if memory.alarm.is_none() {
             memory.alarm = memory.parking.next_tick(now);
-            self.called.notify_one();
+            if memory.alarm.is_some() {
+                self.called.notify_one();
+            }
         }
     }
 

@@ -24,7 +24,7 @@ mod status;
 mod finalizer;
 
 pub use apply::Apply;
-pub(crate) use caches::{CacheView, Cached, CachedMeta, Shown};
+pub(crate) use caches::{CacheView, Cached, CachedMeta, Selects, Shown};
 pub use create::Create;
 pub(crate) use delete::delete;
 pub use error::{Stale, WriteError};

@@ -1,7 +1,7 @@
 //! What all writes of one controller share: the client, the caches to compare with, the memory.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -254,10 +254,19 @@ impl Writer {
 
     /// Lets a key wait until every cache that shows the target shows this of it.
     pub(crate) fn wait_for(&self, key: &ObjectKey, target: &Target, goal: &Goal) {
-        let sources = self.sources_of(target);
-        if sources.is_empty() || self.wait == WaitForOwn::Never {
+        // What was created without a name is not in any cache, and may be selected by all.
+        let shown =
+            |cache: &CacheView| target.key.name().is_empty() || cache.will_show(target, &BTreeMap::default());
+        self.wait(key, target, goal, shown);
+    }
+
+    fn wait(&self, key: &ObjectKey, target: &Target, goal: &Goal, shown: impl Fn(&CacheView) -> bool) {
+        if self.wait == WaitForOwn::Never {
             return;
         }
+        let mut sources: Vec<_> =
+            self.caches_of(target).filter(|cache| shown(cache)).map(|cache| cache.source).collect();
+        sources.dedup();
         let (mut memory, now) = (self.memory(), Instant::now());
         for source in sources {
             let turn = memory.parking.wrote(key, (source, &target.key), goal.clone(), now, &self.caches);
@@ -317,7 +326,7 @@ impl Writer {
             (Cached::Absent, Some(_)) if seen == Seen::InCache => Some(Known::Absent),
             (_, Some(answer)) => Some(Known::Present(answer)),
             (Cached::Absent, None) => Some(Known::Absent),
-            (Cached::Unknown, None) => None,
+            (Cached::Unknown | Cached::Unselected, None) => None,
         }
     }
 
@@ -380,7 +389,8 @@ impl Writer {
         }
         drop(memory);
         if let Some(version) = version {
-            self.wait_for(key, target, &Goal::Reached(version));
+            let labels = serde_json::from_value(meta["labels"].clone()).unwrap_or_default();
+            self.wait(key, target, &Goal::Reached(version), |cache| cache.will_show(target, &labels));
         }
         if wakes {
             self.keys.wake(key.clone());

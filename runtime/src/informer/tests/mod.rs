@@ -2,6 +2,9 @@
 
 mod backlog;
 mod changes;
+mod errors;
 mod factory;
 mod hammer;
+mod hidden;
+mod logs;
 mod handlers;

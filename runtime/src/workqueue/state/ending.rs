@@ -17,7 +17,7 @@ impl<K: QueueKey> State<K> {
         self.promote(clock);
         self.flying.remove(&mut self.entries.slab, id);
         let entry = &mut self.entries.slab[id];
-        self.tally.runs.observe(clock.now().since(entry.since));
+        self.tally.ran(|| clock.now().since(entry.since));
         entry.since = At::NEVER;
         let meanwhile = std::mem::replace(&mut entry.meanwhile, Meanwhile::Nothing);
         entry.place = Place::Idle;

@@ -1,0 +1,64 @@
+//! The benches: each says what is compared, and measures one side in the process that is started for it.
+
+mod fairness;
+mod fan_out;
+mod idle;
+mod initial_list;
+mod latency;
+mod lister_get;
+mod queue;
+mod readers_writer;
+mod reconcile_throughput;
+mod relist;
+mod scale;
+mod watch_throughput;
+
+use crate::{
+    contest::Settings,
+    job::{Bench, Job},
+    measure::Measures,
+};
+
+/// How often each side runs unless the command line says it.
+pub(crate) fn usual_runs(bench: Bench) -> usize {
+    match bench {
+        Bench::Idle | Bench::Scale => 1,
+        _ => 3,
+    }
+}
+
+/// Runs a bench and prints its tables.
+pub(crate) fn run(bench: Bench, settings: &Settings) -> anyhow::Result<()> {
+    match bench {
+        Bench::InitialList => initial_list::run(settings),
+        Bench::WatchThroughput => watch_throughput::run(settings),
+        Bench::FanOut => fan_out::run(settings),
+        Bench::ReadersWriter => readers_writer::run(settings),
+        Bench::ListerGet => lister_get::run(settings),
+        Bench::Relist => relist::run(settings),
+        Bench::Idle => idle::run(settings),
+        Bench::Scale => scale::run(settings),
+        Bench::Queue => queue::run(settings),
+        Bench::Latency => latency::run(settings),
+        Bench::ReconcileThroughput => reconcile_throughput::run(settings),
+        Bench::Fairness => fairness::run(settings),
+    }
+}
+
+/// Measures one side once, in this process.
+pub(crate) async fn measure(job: Job) -> anyhow::Result<Measures> {
+    match job.bench {
+        Bench::InitialList => initial_list::measure(&job).await,
+        Bench::WatchThroughput => watch_throughput::measure(&job).await,
+        Bench::FanOut => fan_out::measure(&job).await,
+        Bench::ReadersWriter => readers_writer::measure(&job),
+        Bench::ListerGet => lister_get::measure(&job),
+        Bench::Relist => relist::measure(&job).await,
+        Bench::Idle => idle::measure(&job).await,
+        Bench::Scale => scale::measure(&job).await,
+        Bench::Queue => queue::measure(&job).await,
+        Bench::Latency => latency::measure(&job).await,
+        Bench::ReconcileThroughput => reconcile_throughput::measure(&job).await,
+        Bench::Fairness => fairness::measure(&job).await,
+    }
+}

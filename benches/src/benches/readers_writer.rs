@@ -1,0 +1,130 @@
+//! `readers-writer`: a writer at full speed beside tasks that list a namespace of 1,000 objects each.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{runtime::Runtime, time::Instant};
+use watchkeeper::{
+    Watched,
+    kube::runtime::{reflector::store, watcher::Event},
+    store::Indexer,
+};
+
+use crate::{
+    contest::{Contest, Settings},
+    gadget::{self, A_NAMESPACE, Gadget},
+    job::{Bench, Job, Side},
+    kit,
+    measure::{Measures, Sorted, measures},
+    report::{
+        Column,
+        Goal::{self, AtMost, Times},
+    },
+};
+
+const OBJECTS: usize = 100_000;
+const SECONDS: u64 = 3;
+
+/// Runs the bench with 0, 10 and 50 readers.
+pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
+    [0, 10, 50].into_iter().try_for_each(|users| table(settings, users))
+}
+
+fn table(settings: &Settings, users: usize) -> anyhow::Result<()> {
+    let job = Job::new(Bench::ReadersWriter, OBJECTS).users(users).seconds(SECONDS);
+    let (ours, go): (&[(&'static str, Goal)], &[(&'static str, Goal)]) = match users {
+        50 => (&[("p999", AtMost(200.0))], &[("reads", Times(2.0))]),
+        _ => (&[], &[]),
+    };
+    Contest::served(format!("readers-writer: 100000 objects, one writer, {users} readers"), job)
+        .column(Column::cost("p50", "a write, median, µs"))
+        .column(Column::cost("p999", "a write, p99.9, µs"))
+        .column(Column::rate("writes", "writes/s"))
+        .column(Column::rate("reads", "lists of 1000 objects/s"))
+        .side(Side::Watchkeeper, ours)
+        .side(Side::KubeRs, &[])
+        .side(Side::ClientGo, go)
+        .side(Side::ControllerRuntime, &[])
+        .run(settings)
+        .map(drop)
+}
+
+/// Measures one side.
+pub(crate) fn measure(job: &Job) -> anyhow::Result<Measures> {
+    match job.side {
+        Side::Watchkeeper => {
+            let indexer = Indexer::with_indexes(Gadget::indexes())?;
+            indexer.replace((0..job.objects).map(|at| Arc::new(gadget::small(at))));
+            let lister = indexer.lister();
+            let list = move |namespace: &str| lister.namespace(namespace).list().len();
+            duel(job, list, |gadget| drop(indexer.upsert(Arc::new(gadget))))
+        }
+        Side::KubeRs => {
+            let (reader, mut writer) = store::<Gadget>();
+            writer.apply_watcher_event(&Event::Init);
+            (0..job.objects).for_each(|at| writer.apply_watcher_event(&Event::InitApply(gadget::small(at))));
+            writer.apply_watcher_event(&Event::InitDone);
+            let list = move |namespace: &str| {
+                reader.state_filter(|object| object.metadata.namespace.as_deref() == Some(namespace)).len()
+            };
+            duel(job, list, |gadget| writer.apply_watcher_event(&Event::Apply(gadget)))
+        }
+        side => kit::no_part(side),
+    }
+}
+
+/// Lets readers list for as long as the writer writes; each write is timed alone.
+///
+/// The writer has a thread of its own, and the readers share as many as leave it a core.
+fn duel(
+    job: &Job,
+    list: impl Fn(&str) -> usize + Clone + Send + 'static,
+    mut write: impl FnMut(Gadget),
+) -> anyhow::Result<Measures> {
+    let readers = readers(job)?;
+    let (stop, reads, wrong) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    for reader in 0..job.users {
+        let (list, stop, reads, wrong, objects) =
+            (list.clone(), stop.clone(), reads.clone(), wrong.clone(), job.objects);
+        readers.spawn(async move {
+            for turn in reader.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let found = list(&gadget::namespace(turn * A_NAMESPACE % objects));
+                reads.fetch_add(1, Ordering::Relaxed);
+                wrong.fetch_add(usize::from(found != A_NAMESPACE), Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    let updates: Vec<Gadget> = (0..10_000).map(|at| gadget::small((at * 7_919 + 13) % job.objects)).collect();
+    let (began, mut took) = (Instant::now(), Vec::new());
+    for gadget in updates.iter().cycle() {
+        let gadget = gadget.clone();
+        let start = Instant::now();
+        write(gadget);
+        took.push(start.elapsed().as_nanos() as f64 / 1e3);
+        if began.elapsed() > Duration::from_secs(job.seconds) {
+            break;
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    stop.store(true, Ordering::Relaxed);
+    readers.shutdown_background();
+    anyhow::ensure!(wrong.load(Ordering::Relaxed) == 0, "a list was wrong");
+    let (writes, took) = (took.len() as f64 / seconds, Sorted::new(took));
+    let reads = reads.load(Ordering::Relaxed) as f64 / seconds;
+    Ok(measures([("p50", took.median()), ("p999", took.at(0.999)), ("writes", writes), ("reads", reads)]))
+}
+
+fn readers(job: &Job) -> anyhow::Result<Runtime> {
+    let threads = std::thread::available_parallelism()?.get().saturating_sub(1).clamp(1, job.users.max(1));
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(threads).build()?)
+}

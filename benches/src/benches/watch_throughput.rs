@@ -1,0 +1,84 @@
+//! `watch-throughput`: 200,000 changes into the cache and one handler, as fast as they are taken.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    clock::micros_since,
+    contest::{Contest, Settings},
+    job::{Bench, Job, Mode, Side},
+    kit::{self, Floor, KubeCache, Last, Spent},
+    measure::{Measures, measures},
+    report::{
+        Column,
+        Goal::{AtMost, Times},
+    },
+};
+
+const OBJECTS: usize = 10_000;
+const EVENTS: usize = 200_000;
+
+/// Runs the bench.
+pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
+    Contest::served(
+        "watch-throughput: 200000 changes of 10000 objects, 1.7 KB and one HTTP chunk each, into cache and one handler",
+        Job::new(Bench::WatchThroughput, OBJECTS).events(EVENTS),
+    )
+    .column(Column::rate("rate", "events/s"))
+    .column(Column::cost("cpu", "CPU an event, µs"))
+    .column(Column::fact("calls", "calls of the handler (a busy one may be told the latest of several)"))
+    .side(Side::Watchkeeper, &[("cpu", AtMost(10.0))])
+    .side(Side::KubeRs, &[("rate", Times(2.7))])
+    .variant(Side::KubeRs, Mode::Streaming, "streaming", &[])
+    .side(Side::ClientGo, &[("rate", Times(15.0))])
+    .side(Side::ControllerRuntime, &[])
+    .side(Side::Floor, &[])
+    .run(settings)
+    .map(drop)
+}
+
+/// Measures one side.
+pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
+    let last = Arc::new(Last::default());
+    let (began, spent) = match job.side {
+        Side::Watchkeeper => watchkeeper(job, &last).await?,
+        Side::KubeRs => kube_rs(job, &last).await?,
+        Side::Floor => floor(job).await?,
+        side => return kit::no_part(side),
+    };
+    let wall = micros_since(began) / 1e6;
+    let events = job.events as f64;
+    Ok(measures([("rate", events / wall), ("cpu", spent.cpu() * 1e6 / events), ("calls", last.calls())]))
+}
+
+async fn watchkeeper(job: &Job, last: &Arc<Last>) -> anyhow::Result<(u64, Spent)> {
+    let factory = kit::factory(job)?;
+    let informer = kit::informer(job, &factory);
+    let (told, objects) = (last.clone(), job.objects);
+    let registration = informer.handler().on_update(move |_, new| told.hear(&new, objects)).register();
+    factory.start();
+    factory.wait_for_sync(Duration::from_secs(300)).await?;
+    registration.synced().await?;
+    let spent = Spent::from_now();
+    let began = kit::control(job).flood(job.events, 1).await?;
+    last.told().await;
+    Ok((began, spent))
+}
+
+async fn kube_rs(job: &Job, last: &Arc<Last>) -> anyhow::Result<(u64, Spent)> {
+    let (told, objects) = (last.clone(), job.objects);
+    let cache = KubeCache::start(job, move |object| told.hear(object, objects))?;
+    cache.synced().await?;
+    let spent = Spent::from_now();
+    let began = kit::control(job).flood(job.events, 1).await?;
+    last.told().await;
+    Ok((began, spent))
+}
+
+async fn floor(job: &Job) -> anyhow::Result<(u64, Spent)> {
+    let mut floor = Floor::connect(job.port)?;
+    floor.watch()?;
+    let spent = Spent::from_now();
+    let began = kit::control(job).flood(job.events, 1).await?;
+    floor.events(job.events, |_| {})?;
+    Ok((began, spent))
+}

@@ -1,0 +1,186 @@
+//! Runs the sides of a table in turn, each in a process of its own, as often as asked.
+
+use std::{
+    cell::OnceCell,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+};
+
+use anyhow::Context as _;
+
+use crate::{
+    go,
+    job::{Job, Mode, Side},
+    measure::Measures,
+    report::{Column, Goal, Row, print},
+    server::Server,
+};
+
+/// What is asked for on the command line.
+pub(crate) struct Settings {
+    pub(crate) runs: usize,
+    pub(crate) extent: Extent,
+    go: OnceCell<Result<PathBuf, String>>,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// What takes about two minutes.
+    Usual,
+    /// A million objects as well.
+    Full,
+}
+
+impl Settings {
+    pub(crate) fn new(runs: usize, extent: Extent) -> Self {
+        Self { runs, extent, go: OnceCell::new() }
+    }
+
+    /// Says where the program of Go's peers is, or why there is none.
+    fn go_peers(&self) -> &Result<PathBuf, String> {
+        self.go.get_or_init(|| {
+            let built = go::build();
+            if let Err(why) = &built {
+                println!("client-go and controller-runtime are left out: {why}");
+            }
+            built
+        })
+    }
+}
+
+/// One table to be: who is measured, and what counts.
+pub(crate) struct Contest {
+    title: String,
+    job: Job,
+    load: Load,
+    turns: Turns,
+    rows: Vec<Contestant>,
+    columns: Vec<Column>,
+}
+
+/// Says whether a load generator runs beside the sides.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Load {
+    Unneeded,
+    Served,
+}
+
+/// Says whether sides run one after another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turns {
+    Apart,
+    AtOnce,
+}
+
+struct Contestant {
+    side: Side,
+    mode: Mode,
+    label: String,
+    goals: Vec<(&'static str, Goal)>,
+}
+
+impl Contest {
+    /// Begins a table of what happens inside one process.
+    pub(crate) fn new(title: impl Into<String>, job: Job) -> Self {
+        Self {
+            title: title.into(),
+            job,
+            load: Load::Unneeded,
+            turns: Turns::Apart,
+            rows: Vec::new(),
+            columns: Vec::new(),
+        }
+    }
+
+    /// Begins a table of what happens against the load generator.
+    pub(crate) fn served(title: impl Into<String>, job: Job) -> Self {
+        Self { load: Load::Served, ..Self::new(title, job) }
+    }
+
+    /// Runs all sides at once: for those that do next to nothing.
+    pub(crate) fn at_once(self) -> Self {
+        Self { turns: Turns::AtOnce, ..self }
+    }
+
+    /// Adds a figure that counts.
+    pub(crate) fn column(mut self, column: Column) -> Self {
+        self.columns.push(column);
+        self
+    }
+
+    /// Adds a side as it works unless told otherwise.
+    pub(crate) fn side(self, side: Side, goals: &[(&'static str, Goal)]) -> Self {
+        let label = side.to_string();
+        self.row(side, Mode::Default, label, goals)
+    }
+
+    /// Adds a side that is told how to work.
+    pub(crate) fn variant(self, side: Side, mode: Mode, note: &str, goals: &[(&'static str, Goal)]) -> Self {
+        let label = format!("{side}, {note}");
+        self.row(side, mode, label, goals)
+    }
+
+    fn row(mut self, side: Side, mode: Mode, label: String, goals: &[(&'static str, Goal)]) -> Self {
+        self.rows.push(Contestant { side, mode, label, goals: goals.to_vec() });
+        self
+    }
+
+    /// Measures every side in turn, round by round, and prints the table.
+    ///
+    /// # Errors
+    /// The load generator does not start, or the first side fails: there is nothing to compare with.
+    pub(crate) fn run(self, settings: &Settings) -> anyhow::Result<Vec<Row>> {
+        let mut contestants: Vec<Contestant> = self.rows;
+        if contestants.iter().any(|row| row.side.is_go()) && settings.go_peers().is_err() {
+            contestants.retain(|row| !row.side.is_go());
+        }
+        let mut rows: Vec<Row> =
+            contestants.iter().map(|row| Row::new(row.label.clone(), row.goals.clone())).collect();
+        let server = match self.load {
+            Load::Served => Some(Server::start(self.job.objects)?),
+            Load::Unneeded => None,
+        };
+        let port = server.as_ref().map_or(0, |server| server.port);
+        let jobs = contestants.iter().map(|contestant| {
+            let job = Job { side: contestant.side, mode: contestant.mode, port, ..self.job.clone() };
+            let program = match contestant.side.is_go() {
+                true => settings.go_peers().clone().map_err(anyhow::Error::msg)?,
+                false => std::env::current_exe()?,
+            };
+            Ok((program, job))
+        });
+        let jobs = jobs.collect::<anyhow::Result<Vec<_>>>()?;
+        for _ in 0..settings.runs {
+            let measured = match self.turns {
+                Turns::Apart => jobs.iter().map(|(program, job)| measure(program, job)).collect(),
+                Turns::AtOnce => at_once(&jobs),
+            };
+            rows.iter_mut().zip(measured).for_each(|(row, measured)| row.add(measured));
+        }
+        print(&self.title, &self.columns, &rows);
+        Ok(rows)
+    }
+}
+
+fn at_once(jobs: &[(PathBuf, Job)]) -> Vec<anyhow::Result<Measures>> {
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            jobs.iter().map(|(program, job)| scope.spawn(move || measure(program, job))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("measuring does not panic")).collect()
+    })
+}
+
+/// Runs one side once, in a process of its own.
+fn measure(program: &Path, job: &Job) -> anyhow::Result<Measures> {
+    let output = Command::new(program)
+        .args(["measure", &serde_json::to_string(job)?])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    anyhow::ensure!(output.status.success(), "{}", output.status);
+    let line = text.lines().last().context("it said nothing")?;
+    serde_json::from_str(line).with_context(|| line.to_owned())
+}

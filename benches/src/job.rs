@@ -1,0 +1,142 @@
+//! What a measured process is told, and who it is.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// The benches; their names are the command line's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Bench {
+    /// The first list: time, CPU and memory.
+    InitialList,
+    /// 200,000 changes into the cache and one handler.
+    WatchThroughput,
+    /// 1, 10 and 50 controllers on one kind.
+    FanOut,
+    /// A writer at full speed beside 0, 10 and 50 readers.
+    ReadersWriter,
+    /// Reads of the cache: by key, by index, by labels.
+    ListerGet,
+    /// A relist and a resync of what has not changed.
+    Relist,
+    /// What a cache costs while nothing happens.
+    Idle,
+    /// The cost of one object, from 1,000 to 1,000,000 of them.
+    Scale,
+    /// The work queue: in turn, contended, delayed.
+    Queue,
+    /// From a write to the start of its reconcile.
+    Latency,
+    /// No-op reconciles of 50,000 keys; 20,000 reconciles in flight that end at staggered times.
+    ReconcileThroughput,
+    /// How often each of 200 keys that are always ready is served.
+    Fairness,
+}
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Side {
+    Watchkeeper,
+    KubeRs,
+    ClientGo,
+    ControllerRuntime,
+    /// The same bytes through socket, decoder and map, and nothing else.
+    Floor,
+}
+
+impl Side {
+    /// Tells whether it is measured by the program of Go's peers.
+    pub(crate) fn is_go(self) -> bool {
+        matches!(self, Self::ClientGo | Self::ControllerRuntime)
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Watchkeeper => "watchkeeper",
+            Self::KubeRs => "kube-rs 5.0",
+            Self::ClientGo => "client-go 0.37",
+            Self::ControllerRuntime => "controller-runtime 0.25",
+            Self::Floor => "floor",
+        })
+    }
+}
+
+/// How the first list is read, or which other way of working a side is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mode {
+    /// As the side does it unless told otherwise.
+    Default,
+    /// As a stream of initial events.
+    Streaming,
+    /// In pages of 500.
+    Paged,
+    /// As one answer at any version.
+    AnyVersion,
+    /// As handlers of one informer, without controllers.
+    Handlers,
+    /// As a work queue alone, without a controller.
+    QueueAlone,
+    /// As subscribers of one shared stream.
+    Shared,
+}
+
+/// What is asked, where a bench asks several things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Question {
+    Main,
+    /// Of the queue: adds against a backlog and many workers.
+    Contended,
+    /// Of the queue: keys that all wait for the same moment.
+    Delayed,
+    /// Of the cache: what showing everything again costs.
+    Resync,
+    /// Of the controller: many reconciles in flight at once.
+    Storm,
+}
+
+/// What a measured process is told: one flat record, which Go's peers read as well.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) bench: Bench,
+    pub(crate) side: Side,
+    pub(crate) mode: Mode,
+    pub(crate) question: Question,
+    /// Where the load generator listens; 0 where there is none.
+    pub(crate) port: u16,
+    pub(crate) objects: usize,
+    pub(crate) events: usize,
+    /// How many controllers, handlers, readers or workers.
+    pub(crate) users: usize,
+    pub(crate) seconds: u64,
+}
+
+impl Job {
+    /// Begins a job of the first side with nothing but objects.
+    pub(crate) fn new(bench: Bench, objects: usize) -> Self {
+        let (side, mode, question) = (Side::Watchkeeper, Mode::Default, Question::Main);
+        Self { bench, side, mode, question, port: 0, objects, events: 0, users: 1, seconds: 0 }
+    }
+
+    pub(crate) fn events(self, events: usize) -> Self {
+        Self { events, ..self }
+    }
+
+    pub(crate) fn users(self, users: usize) -> Self {
+        Self { users, ..self }
+    }
+
+    pub(crate) fn seconds(self, seconds: u64) -> Self {
+        Self { seconds, ..self }
+    }
+
+    pub(crate) fn question(self, question: Question) -> Self {
+        Self { question, ..self }
+    }
+}

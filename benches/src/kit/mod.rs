@@ -1,0 +1,92 @@
+//! What measured processes share: a runtime, clients, and both sides' caches under way.
+
+mod controllers;
+mod floor;
+mod peers;
+mod tally;
+
+pub(crate) use controllers::{Next, Work, controllers, kube_controllers};
+pub(crate) use floor::Floor;
+pub(crate) use peers::{KubeCache, factory, informer};
+use peers::{api, kube_config};
+pub(crate) use tally::{Last, Tally};
+
+use std::{future::Future, time::Duration};
+
+use anyhow::Context as _;
+use tokio::time::Instant;
+use watchkeeper::kube::{Client, Config};
+
+use crate::{
+    job::{Job, Side},
+    measure::{Measures, cpu_seconds},
+    server::Control,
+};
+
+/// How long one run of one side may take.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Runs a measurement on a runtime of its own with as many threads as there are cores.
+pub(crate) fn alone(run: impl Future<Output = anyhow::Result<Measures>>) -> anyhow::Result<Measures> {
+    on_threads(None, run)
+}
+
+/// Runs a measurement on so many threads.
+fn on_threads(
+    threads: Option<usize>,
+    run: impl Future<Output = anyhow::Result<Measures>>,
+) -> anyhow::Result<Measures> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = threads {
+        builder.worker_threads(threads);
+    }
+    let runtime = builder.enable_all().build()?;
+    let measures =
+        runtime.block_on(async { tokio::time::timeout(LIMIT, run).await.context("not done in time")? });
+    runtime.shutdown_background();
+    measures
+}
+
+/// A client of the load generator.
+pub(crate) fn client(job: &Job) -> anyhow::Result<Client> {
+    let config = Config::new(format!("http://127.0.0.1:{}", job.port).parse()?);
+    Ok(Client::try_from(config)?)
+}
+
+/// The load generator, as the measured process talks to it.
+pub(crate) fn control(job: &Job) -> Control {
+    Control { port: job.port }
+}
+
+/// Waits until a condition that is looked at now and then comes true.
+pub(crate) async fn until(mut come_true: impl FnMut() -> bool) {
+    while !come_true() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Says that a side has no part in a bench.
+pub(crate) fn no_part<T>(side: Side) -> anyhow::Result<T> {
+    anyhow::bail!("{side} has no part in this bench")
+}
+
+/// What has been spent since a moment.
+pub(crate) struct Spent {
+    at: Instant,
+    cpu: f64,
+}
+
+impl Spent {
+    /// Begins to count.
+    pub(crate) fn from_now() -> Self {
+        Self { at: Instant::now(), cpu: cpu_seconds() }
+    }
+
+    pub(crate) fn wall(&self) -> f64 {
+        self.at.elapsed().as_secs_f64()
+    }
+
+    pub(crate) fn cpu(&self) -> f64 {
+        cpu_seconds() - self.cpu
+    }
+}

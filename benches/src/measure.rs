@@ -1,0 +1,93 @@
+//! What a process has used so far, and what a row of figures says.
+
+use std::{collections::BTreeMap, fs};
+
+/// What one run of one side measured, by the name of the figure.
+pub(crate) type Measures = BTreeMap<String, f64>;
+
+/// Names figures: `measures([("wall", 1.0)])`.
+pub(crate) fn measures<const N: usize>(figures: [(&str, f64); N]) -> Measures {
+    figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect()
+}
+
+/// Adds up the CPU seconds of all threads of this process that are still there.
+///
+/// Exact to the microsecond, unlike `/proc/self/stat`; a runtime's threads stay.
+pub(crate) fn cpu_seconds() -> f64 {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let nanos = threads.filter_map(|thread| {
+        let used = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        used.split(' ').next()?.parse::<f64>().ok()
+    });
+    nanos.sum::<f64>() / 1e9
+}
+
+/// The most megabytes that this process has ever held.
+pub(crate) fn peak_megabytes() -> f64 {
+    status("VmHWM:")
+}
+
+/// The megabytes that this process holds.
+pub(crate) fn held_megabytes() -> f64 {
+    status("VmRSS:")
+}
+
+fn status(field: &str) -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let kilobytes: f64 =
+        line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(f64::NAN);
+    kilobytes * 1_024.0 / 1e6
+}
+
+/// Figures in order.
+pub(crate) struct Sorted(Vec<f64>);
+
+impl Sorted {
+    pub(crate) fn new(mut figures: Vec<f64>) -> Self {
+        figures.sort_by(f64::total_cmp);
+        Self(figures)
+    }
+
+    /// The figure below which this share of all lies; `NaN` without figures.
+    pub(crate) fn at(&self, share: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1);
+        self.0.get((share * last as f64).round() as usize).copied().unwrap_or(f64::NAN)
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        self.at(0.5)
+    }
+
+    pub(crate) fn least(&self) -> f64 {
+        self.at(0.0)
+    }
+
+    pub(crate) fn most(&self) -> f64 {
+        self.at(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_between_least_and_most() {
+        let sorted = Sorted::new((0..=1_000).rev().map(f64::from).collect());
+        assert_eq!(
+            [sorted.least(), sorted.median(), sorted.at(0.99), sorted.most()],
+            [0.0, 500.0, 990.0, 1000.0]
+        );
+        assert!(Sorted::new(Vec::new()).median().is_nan());
+    }
+
+    #[test]
+    fn a_process_that_works_uses_cpu_and_memory() {
+        let before = cpu_seconds();
+        let work: Vec<u64> = (0..2_000_000).collect();
+        assert_eq!(std::hint::black_box(&work).iter().sum::<u64>(), 1_999_999_000_000);
+        assert!(cpu_seconds() > before);
+        assert!(peak_megabytes() >= held_megabytes() && held_megabytes() > 1.0);
+    }
+}

@@ -1,0 +1,154 @@
+//! Draws charts with logarithmic axes as SVG.
+
+use std::fmt::Write as _;
+
+/// One chart: lines over the same axes.
+pub(crate) struct Chart {
+    pub(crate) title: String,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// One line: its name, and its points from left to right, all above zero.
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+const WIDTH: f64 = 360.0;
+const HEIGHT: f64 = 240.0;
+const LEFT: f64 = 50.0;
+const TOP: f64 = 30.0;
+const PLOT_WIDTH: f64 = 290.0;
+const PLOT_HEIGHT: f64 = 165.0;
+const COLOURS: [&str; 6] = ["#1b6ca8", "#d1495b", "#3a7d44", "#8e6c8a", "#b8860b", "#444444"];
+
+/// Maps decades of an axis to a stretch of the drawing.
+struct Axis {
+    low: i32,
+    high: i32,
+    from: f64,
+    length: f64,
+}
+
+impl Axis {
+    /// Spans whole decades around all figures.
+    fn over(figures: impl Iterator<Item = f64> + Clone, from: f64, length: f64) -> Self {
+        let least = figures.clone().fold(f64::MAX, f64::min).log10().floor() as i32;
+        let most = figures.fold(f64::MIN_POSITIVE, f64::max).log10().ceil() as i32;
+        Self { low: least.min(most - 1), high: most, from, length }
+    }
+
+    fn at(&self, figure: f64) -> f64 {
+        self.from + (figure.log10() - f64::from(self.low)) / f64::from(self.high - self.low) * self.length
+    }
+
+    fn decades(&self) -> impl Iterator<Item = f64> {
+        (self.low..=self.high).map(|decade| 10_f64.powi(decade))
+    }
+}
+
+/// Draws charts side by side, two in a row, with one legend below.
+pub(crate) fn draw(charts: &[Chart]) -> String {
+    let rows = charts.len().div_ceil(2);
+    let (width, height) = (2.0 * WIDTH, rows as f64 * HEIGHT + 30.0);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
+         font-size=\"11\">\n<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
+    );
+    for (at, chart) in charts.iter().enumerate() {
+        let (x, y) = ((at % 2) as f64 * WIDTH, (at / 2) as f64 * HEIGHT);
+        let _ = writeln!(svg, "<g transform=\"translate({x} {y})\">");
+        draw_chart(&mut svg, chart);
+        svg.push_str("</g>\n");
+    }
+    if let Some(chart) = charts.first() {
+        for (at, line) in chart.lines.iter().enumerate() {
+            let (x, y) = (LEFT + at as f64 * 200.0, height - 12.0);
+            let _ = writeln!(svg, "<circle cx=\"{x}\" cy=\"{}\" r=\"4\" fill=\"{}\"/>", y - 4.0, colour(at));
+            let _ = writeln!(svg, "<text x=\"{}\" y=\"{y}\">{}</text>", x + 8.0, escaped(&line.name));
+        }
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+fn draw_chart(svg: &mut String, chart: &Chart) {
+    let points = || chart.lines.iter().flat_map(|line| &line.points);
+    let _ =
+        writeln!(svg, "<text x=\"{LEFT}\" y=\"18\" font-weight=\"bold\">{}</text>", escaped(&chart.title));
+    if points().next().is_none() {
+        return;
+    }
+    let across = Axis::over(points().map(|point| point.0), LEFT, PLOT_WIDTH);
+    let up = Axis::over(points().map(|point| point.1), TOP + PLOT_HEIGHT, -PLOT_HEIGHT);
+    draw_grid(svg, &across, &up);
+    for (at, line) in chart.lines.iter().enumerate() {
+        let places: Vec<(f64, f64)> = line.points.iter().map(|(x, y)| (across.at(*x), up.at(*y))).collect();
+        let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let (path, colour) = (path.join(" "), colour(at));
+        let _ = writeln!(
+            svg,
+            "<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"
+        );
+        for (x, y) in places {
+            let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
+        }
+    }
+}
+
+fn draw_grid(svg: &mut String, across: &Axis, up: &Axis) {
+    let bottom = TOP + PLOT_HEIGHT;
+    for figure in across.decades() {
+        let x = across.at(figure);
+        let _ = writeln!(svg, "<path d=\"M{x:.1} {TOP}V{bottom}\" stroke=\"#ddd\"/>");
+        let (y, text) = (bottom + 16.0, shown(figure));
+        let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{text}</text>");
+    }
+    for figure in up.decades() {
+        let (y, right) = (up.at(figure), LEFT + PLOT_WIDTH);
+        let _ = writeln!(svg, "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#ddd\"/>");
+        let (x, below, text) = (LEFT - 6.0, y + 4.0, shown(figure));
+        let _ = writeln!(svg, "<text x=\"{x}\" y=\"{below:.1}\" text-anchor=\"end\">{text}</text>");
+    }
+}
+
+fn colour(at: usize) -> &'static str {
+    COLOURS[at % COLOURS.len()]
+}
+
+fn shown(figure: f64) -> String {
+    match figure {
+        1e6.. => format!("{}M", figure / 1e6),
+        1e3.. => format!("{}k", figure / 1e3),
+        _ => format!("{figure}"),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decades_are_evenly_spread_and_enclose_all_points() {
+        let axis = Axis::over([20.0, 5_000.0].into_iter(), 0.0, 300.0);
+        assert_eq!(
+            axis.decades().map(|figure| axis.at(figure)).collect::<Vec<_>>(),
+            [0.0, 100.0, 200.0, 300.0]
+        );
+        assert!((0.0..=300.0).contains(&axis.at(20.0)) && (0.0..=300.0).contains(&axis.at(5_000.0)));
+    }
+
+    #[test]
+    fn a_chart_has_every_line_and_a_legend_and_an_empty_one_is_drawn() {
+        let line = |name: &str| Line { name: name.to_owned(), points: vec![(1e3, 5.0), (1e6, 7.0)] };
+        let chart = Chart { title: "a < b".to_owned(), lines: vec![line("one"), line("two")] };
+        let empty = Chart { title: "none".to_owned(), lines: Vec::new() };
+        let svg = draw(&[chart, empty]);
+        assert_eq!(svg.matches("<polyline").count(), 2);
+        assert!(svg.contains("a &lt; b") && svg.contains(">two</text>") && !svg.contains("NaN"));
+    }
+}

@@ -1,0 +1,102 @@
+//! Open watches, and what happens on them.
+
+use std::time::Duration;
+
+use tokio::{
+    net::TcpStream,
+    sync::watch::Sender,
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{
+    Shared,
+    bytes::{Prepared, expired},
+    http::{self, Request, read_some, write_all},
+};
+use crate::clock::wall_nanos;
+
+/// What open watches are to do; each one that is sent is done once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Script {
+    /// Nothing.
+    #[default]
+    Silence,
+    /// Send so many changes as fast as they are taken.
+    Flood { events: usize },
+    /// Send so many changes, so many a second, each with the time at which it was sent.
+    Pace { events: usize, a_second: usize },
+    /// End with 410; the next watch begins with one change of the last object.
+    Expire,
+}
+
+/// Counts a watch as open while it lives.
+struct Open<'a>(&'a Sender<usize>);
+
+impl<'a> Open<'a> {
+    fn new(count: &'a Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Serves a watch until it is ended, or its client is gone.
+pub(super) async fn serve(
+    connection: &TcpStream,
+    request: &Request,
+    prepared: &Prepared,
+    shared: &Shared,
+) -> anyhow::Result<()> {
+    let mut script = shared.script.subscribe();
+    let after_expiry = matches!(*script.borrow_and_update(), Script::Expire);
+    http::begin_stream(connection).await?;
+    if request.value("sendInitialEvents") == Some("true") {
+        write_all(connection, prepared.initial_events()).await?;
+    }
+    if after_expiry {
+        write_all(connection, prepared.last_change(1, wall_nanos()).as_bytes()).await?;
+    }
+    let _open = Open::new(&shared.open_watches);
+    let mut nothing = [0; 64];
+    loop {
+        tokio::select! {
+            _ = read_some(connection, &mut nothing) => anyhow::bail!("the client is gone"),
+            changed = script.changed() => changed?,
+        }
+        let now = *script.borrow_and_update();
+        match now {
+            Script::Silence => {}
+            Script::Flood { events } => write_all(connection, prepared.flood(events)).await?,
+            Script::Pace { events, a_second } => pace(connection, prepared, events, a_second).await?,
+            Script::Expire => {
+                write_all(connection, expired().as_bytes()).await?;
+                return Ok(http::end_stream(connection).await?);
+            }
+        }
+    }
+}
+
+async fn pace(
+    connection: &TcpStream,
+    prepared: &Prepared,
+    events: usize,
+    a_second: usize,
+) -> anyhow::Result<()> {
+    let mut ticks = interval(Duration::from_secs(1) / a_second.max(1) as u32);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    for number in 1..=events {
+        ticks.tick().await;
+        let sent = wall_nanos();
+        let event = match number == events {
+            true => prepared.last_change(number, sent),
+            false => prepared.change(number, sent),
+        };
+        write_all(connection, event.as_bytes()).await?;
+    }
+    Ok(())
+}
