@@ -2,7 +2,6 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
-use kube::Resource as _;
 use tokio::time::Instant;
 
 use super::{
@@ -11,13 +10,14 @@ use super::{
     context::Ticket,
     worker::Engine,
 };
-use crate::{informer::Watched, object::ObjectKey, store::Lookup};
+use crate::{informer::Watched, object::ObjectKey};
 
 impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     /// Charges a run that was no retry if it sent a write, or its object's version moved meanwhile.
     pub(super) fn charge(&self, ticket: &Ticket, before: Option<&str>) {
         let key = &ticket.key;
-        let wrote = || self.writer.sent(key) || before.is_some() && self.version(key).as_deref() != before;
+        let wrote =
+            || self.writer.sent(key) || before.is_some() && self.objects.version(key).as_deref() != before;
         if ticket.reason.is_retry() || !wrote() {
             return;
         }
@@ -37,13 +37,6 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         if !wait.is_zero() {
             self.metrics.paced.inc();
             self.intake.pace(key, wait);
-        }
-    }
-
-    pub(super) fn version(&self, key: &ObjectKey) -> Option<String> {
-        match self.objects.lookup(key) {
-            Lookup::Found(object) => object.meta().resource_version.clone(),
-            _ => None,
         }
     }
 

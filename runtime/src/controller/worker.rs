@@ -106,7 +106,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     }
 
     async fn perform(&self, ticket: &Ticket, run: Run<'_>) {
-        let (started, before) = (Instant::now(), self.version(&ticket.key));
+        let (started, before) = (Instant::now(), self.objects.version(&ticket.key));
         tracing::debug!("reconcile started");
         let outcome = self.run(ticket).await;
         self.metrics.ended(ended(&outcome), started.elapsed());
@@ -180,7 +180,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             }
             Ok(true) => {
                 let cx = self.context(ticket, None);
-                self.contain(|| self.reconciler.deleted(grave.last.clone(), &cx)).await
+                self.contain(|| self.reconciler.deleted(grave.last.deleted(), &cx)).await
             }
             Err(failure) => Err(failure),
         };
