@@ -209,7 +209,9 @@ impl Faults {
         for rule in rules.iter_mut().filter(|rule| rule.id > judged) {
             rule.plant_in(&tap, log);
         }
-        if let Some(credit) = credits.get(&tap.info().resource).filter(|_| tap.is_watch()) {
+        if let Some(credit) =
+            credits.get(&tap.info().resource).or(credits.get("*")).filter(|_| tap.is_watch())
+        {
             tap.set_credit(|_| Some(*credit));
         }
         streams.insert(id, Arc::clone(&tap));
@@ -225,7 +227,10 @@ impl Faults {
 
     /// Tells those who wait that something moved.
     pub(super) fn told(&self) {
-        self.news.send_replace(());
+        // Who waits subscribes before it looks: nobody misses what came while there was no receiver.
+        if self.news.receiver_count() > 0 {
+            self.news.send_replace(());
+        }
     }
 
     pub(super) fn news(&self) -> watch::Receiver<()> {
@@ -245,9 +250,8 @@ impl Faults {
             Some(credit) => drop(desk.credits.insert(resource.to_owned(), credit)),
             None => drop(desk.credits.remove(resource)),
         }
-        let taps: Vec<_> = desk.streams.values().cloned().collect();
         drop(desk);
-        for tap in taps.iter().filter(|tap| tap.is_watch() && tap.info().resource == resource) {
+        for tap in self.taps(resource) {
             tap.set_credit(&set);
         }
     }

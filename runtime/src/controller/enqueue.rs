@@ -1,12 +1,15 @@
 //! From changes of caches to keys in the queue, as each change is applied.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::{Reason, graves::Graves, intake::Intake, predicate::Predicate};
 use crate::{
-    informer::{AddOrigin, Change, Observer, Progress, Via},
+    informer::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
     object::{Kind, Object, ObjectKey, Scope, Version},
     writes::{
         Writer,
@@ -21,6 +24,45 @@ pub(crate) struct Hub {
     pub(crate) writer: Arc<Writer>,
     /// The reconciled kind.
     pub(crate) kind: Kind,
+    pub(crate) told: Arc<Told>,
+}
+
+/// Who was told of the event at hand, by informer: one that feeds a controller twice tells each key once.
+///
+/// Otherwise the second telling of a key's own write would be a stranger's.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    by_source: HashMap<SourceId, Mutex<(Option<Version>, Vec<ObjectKey>)>>,
+}
+
+impl Told {
+    /// Looks after the sources that feed a controller more than once.
+    pub(crate) fn of(shared: impl IntoIterator<Item = SourceId>) -> Self {
+        Self { by_source: shared.into_iter().map(|source| (source, Mutex::default())).collect() }
+    }
+
+    /// Whether nobody has told the key of the event with this version.
+    fn is_news(&self, source: SourceId, version: Version, key: &ObjectKey) -> bool {
+        let Some(told) = self.by_source.get(&source) else { return true };
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.0 != Some(version) {
+            *told = (Some(version), Vec::new());
+        }
+        let news = !told.1.contains(key);
+        if news {
+            told.1.push(key.clone());
+        }
+        news
+    }
+
+    /// After a list versions may begin anew.
+    fn progressed(&self, source: SourceId, via: ProgressVia) {
+        if via != ProgressVia::Watch
+            && let Some(told) = self.by_source.get(&source)
+        {
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+        }
+    }
 }
 
 /// One change, as it concerns whoever wakes for it.
@@ -37,12 +79,18 @@ impl Hub {
     /// Takes news for a key; only a watch event can be a key's own.
     fn take(&self, news: &News, key: ObjectKey) {
         let verdict = match (news.via, news.version) {
+            (Via::Watch, Some(version)) if !self.told.is_news(news.source, version, &key) => return,
             (Via::Watch, Some(version)) => self.writer.event(news.source, Some(version), &key),
             _ => self.writer.stranger(&key),
         };
         if verdict == Verdict::Wake {
             self.intake.add(key, news.reason.clone());
         }
+    }
+
+    fn progressed(&self, source: SourceId, progress: Progress) {
+        self.told.progressed(source, progress.via);
+        self.writer.progressed(source, progress);
     }
 
     /// Returns the key of the controller among some owners, if it is of the reconciled kind.
@@ -135,7 +183,7 @@ impl<K: Object> Observer<K> for Itself<K> {
     }
 
     fn progressed(&self, progress: Progress) {
-        self.hub.writer.progressed(self.source, progress);
+        self.hub.progressed(self.source, progress);
     }
 }
 
@@ -242,6 +290,6 @@ impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
     }
 
     fn progressed(&self, progress: Progress) {
-        self.hub.writer.progressed(self.source, progress);
+        self.hub.progressed(self.source, progress);
     }
 }

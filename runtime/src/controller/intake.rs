@@ -10,7 +10,11 @@ use std::{
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::Reason;
-use crate::{object::ObjectKey, workqueue::WorkQueue, writes::Keys};
+use crate::{
+    object::ObjectKey,
+    workqueue::{Priority, WorkQueue},
+    writes::Keys,
+};
 
 /// Takes in every key of one controller.
 pub(crate) struct Intake {
@@ -67,6 +71,7 @@ impl Intake {
 
     fn take(&self, key: ObjectKey, asked: Pending) {
         let mut state = self.state();
+        let priority = asked.reason.priority();
         let news = match state.pending.get_mut(&key) {
             Some(pending) => {
                 pending.reason.merge(asked.reason);
@@ -80,7 +85,7 @@ impl Intake {
         match state.shut_for(&key) {
             Some(shut) if news => shut.waiting.push(key),
             Some(_) => {}
-            None => self.queue.add(key),
+            None => self.queue.add_at(key, priority),
         }
     }
 
@@ -121,7 +126,10 @@ impl Intake {
         let mut state = self.state();
         let Some(at) = state.shut.iter().position(|shut| &*shut.namespace == namespace) else { return };
         let opened = state.shut.remove(at);
-        opened.waiting.into_iter().for_each(|key| self.queue.add(key));
+        for key in opened.waiting {
+            let priority = state.pending.get(&key).map_or(Priority::Normal, |of| of.reason.priority());
+            self.queue.add_at(key, priority);
+        }
     }
 
     /// Holds back a key that writes too often.

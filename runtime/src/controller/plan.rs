@@ -14,7 +14,7 @@ use rand::{SeedableRng, rngs::SmallRng};
 use super::{
     Controller, Inspected, KeyReport, Reconciler, Why,
     budget::Budgets,
-    enqueue::{self, Hub},
+    enqueue::{self, Hub, Told},
     feed::{self, Asked, Objects, OpenFeed, Selection, Synced},
     graves::Graves,
     intake::Intake,
@@ -171,6 +171,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     around: &Surroundings<'_>,
 ) -> Result<Planned, ControllerError> {
     let queue = controller.settings.checked_queue(&name)?;
+    queue.report_to(around.metrics, &*name);
     let places: Vec<Place> = match controller.settings.namespaces.is_empty() || kind.scope == Scope::Cluster {
         true => vec![None],
         false => controller.settings.namespaces.iter().cloned().map(Some).collect(),
@@ -187,7 +188,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let waits = Arc::new(waits(awaited, &places));
     let shut = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
     let intake = Arc::new(Intake::new(queue, shut));
-    let (views, connects): (Vec<_>, Vec<_>) = opened.feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
+    let (views, connects): (Vec<_>, Vec<_>) =
+        opened.feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
     let writer = Writer::new(
         around.client.clone(),
         name.to_string(),
@@ -196,7 +198,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         settings.wait_for_own,
         metrics.overdue.clone(),
     );
-    let hub = Hub { intake: intake.clone(), writer, kind: kind.clone() };
+    let told = Arc::new(Told::of(opened.shared));
+    let hub = Hub { intake: intake.clone(), writer, kind: kind.clone(), told };
     let connections: Connections = connects.into_iter().map(|connect| connect(&hub)).collect();
     let seed = around.seed.unwrap_or_else(rand::random);
     let engine = Arc::new(Engine {
@@ -238,6 +241,8 @@ struct Opened<K> {
     feeds: Vec<OpenFeed>,
     awaited: Vec<Awaited>,
     objects: Objects<K>,
+    /// The informers that feed the controller more than once.
+    shared: Vec<SourceId>,
 }
 
 /// Asks for the informers of the reconciled kind and of all that feeds it, in every place.
@@ -250,8 +255,8 @@ fn open_all<K: Watched, R>(
     let Controller { question, selection, predicate, feeds, .. } = controller;
     // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
     let mut sources = Vec::new();
-    let mut opened =
-        Opened { feeds: Vec::new(), awaited: Vec::new(), objects: Objects { caches: Vec::new() } };
+    let objects = Objects { caches: Vec::new() };
+    let mut opened = Opened { feeds: Vec::new(), awaited: Vec::new(), objects, shared: Vec::new() };
     for place in places {
         let source = source_of(&mut sources, (Asked::of::<K>(question, selection), place.clone()));
         let namespace = place.as_deref();
@@ -269,7 +274,11 @@ fn open_all<K: Watched, R>(
     }
     for feed in feeds {
         for place in places_of(feed.scope, places) {
+            let known = sources.len();
             let source = source_of(&mut sources, (feed.asked.clone(), place.clone()));
+            if sources.len() == known {
+                opened.shared.push(source);
+            }
             let feed = (feed.open)(around.factory, place.as_deref(), source);
             opened.awaited.push((place.clone(), feed.informer.clone()));
             opened.feeds.push(feed);

@@ -253,16 +253,20 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
 
     fn settle(&self, item: Item<ObjectKey>, outcome: Result<Action, Failure>) {
         self.remember(&item, outcome.as_ref().err());
-        match outcome {
-            Ok(Action(Next::AwaitChange)) => {
+        let item = match outcome {
+            Ok(Action { priority: Some(priority), .. }) => item.with_priority(priority),
+            _ => item,
+        };
+        match outcome.map(|action| action.next) {
+            Ok(Next::AwaitChange) => {
                 self.pace(item.key());
                 item.forget();
             }
-            Ok(Action(Next::RequeueAfter { after, jitter })) => {
+            Ok(Next::RequeueAfter { after, jitter }) => {
                 self.pace(item.key());
                 item.requeue_after(after.saturating_add(self.random_up_to(jitter)));
             }
-            Ok(Action(Next::Backoff { at_least })) => item.retry_at_least(at_least),
+            Ok(Next::Backoff { at_least }) => item.retry_at_least(at_least),
             Err(Failure { report: error, way }) => {
                 let key = item.key().clone();
                 match way {
@@ -349,10 +353,10 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
 
 /// Says what a run counts as; one that was computed from an old version is no failure.
 fn ended(outcome: &Result<Action, Failure>) -> Ended {
-    match outcome {
-        Ok(Action(Next::AwaitChange)) => Ended::Success,
-        Ok(Action(Next::RequeueAfter { .. })) => Ended::RequeueAfter,
-        Ok(Action(Next::Backoff { .. })) => Ended::Requeue,
+    match outcome.as_ref().map(|action| action.next) {
+        Ok(Next::AwaitChange) => Ended::Success,
+        Ok(Next::RequeueAfter { .. }) => Ended::RequeueAfter,
+        Ok(Next::Backoff { .. }) => Ended::Requeue,
         Err(failure) => match failure.way {
             Way::AfterFirstStep => Ended::Requeue,
             Way::Retry => Ended::Error,

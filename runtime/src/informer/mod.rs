@@ -24,12 +24,14 @@ mod shared;
 mod question;
 mod builder;
 mod factory;
+mod assembly;
 
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use assembly::{Assembly, AssemblyError};
 pub use builder::{InformerBuilder, NameTaken};
 pub use change::{AddOrigin, Change, Deleted, Observer, Progress, ProgressVia, Via};
 pub use factory::SharedInformerFactory;

@@ -110,7 +110,7 @@ impl<S> Reporter<S> {
     }
 
     fn error(&self, error: ListWatchError, attempts: u32, retry_in: Duration) -> WatchError {
-        let error = WatchError { name: self.name.clone(), error: Arc::new(error), attempts, retry_in };
+        let error = WatchError::new(self.name.clone(), error, attempts, retry_in);
         self.handler.tell(&error);
         error
     }

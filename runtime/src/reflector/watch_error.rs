@@ -29,6 +29,15 @@ pub struct WatchError {
 }
 
 impl WatchError {
+    pub(crate) fn new(
+        name: impl Into<Cow<'static, str>>,
+        error: ListWatchError,
+        attempts: u32,
+        retry_in: Duration,
+    ) -> Self {
+        Self { name: name.into(), error: Arc::new(error), attempts, retry_in }
+    }
+
     /// Logs it at a fitting level: what heals by itself at once as information, the rest as a warning.
     pub fn log(&self) {
         match Fault::of(&self.error) {

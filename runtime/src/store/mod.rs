@@ -10,6 +10,7 @@ mod selector;
 mod snapshot;
 mod indexer;
 mod lister;
+mod reflected;
 
 #[cfg(test)]
 mod tests;
@@ -17,4 +18,5 @@ mod tests;
 pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
 pub use indexer::{Indexer, WriteBatch};
 pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};
+pub use reflected::Reflected;
 pub use selector::{FieldSelector, InvalidSelector, Selector};

@@ -8,7 +8,8 @@ use std::{
 use proptest::{prelude::*, test_runner::TestCaseError};
 use tokio::{task::JoinSet, time::Instant};
 use watchkeeper::workqueue::{
-    ItemExponentialFailure, Outcome, Priority, RateLimit, RateLimiter, TokenBucket, WorkQueue, WorkQueueConfig,
+    ItemExponentialFailure, Outcome, Priority, RateLimit, RateLimiter, TokenBucket, WorkQueue,
+    WorkQueueConfig,
 };
 
 const KEYS: u8 = 12;

@@ -60,7 +60,7 @@ fn informer(
         watches: Mutex::new(watches.into_iter().collect()),
     };
     let config = ReflectorConfig { first_list: FirstList::Paged, seed: Some(1), ..config };
-    SharedInformer::from_source(&(), script, ReflectorConfig { name: "configmaps".into(), ..config })
+    SharedInformer::from_source(&(), script, config)
 }
 
 fn answer(code: u16) -> ListWatchError {
