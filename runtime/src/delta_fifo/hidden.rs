@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use super::{Delta, Transform};
@@ -11,15 +11,18 @@ use crate::{
     object::{Object, ObjectKey},
 };
 
+/// Most originals that an extent keeps; what is hidden beyond that waits for its next event or list.
+const MOST: usize = 10_000;
+
 /// The transform of an extent, and the objects that it failed on, untouched.
 ///
 /// Whoever queues changes of the extent holds the lock meanwhile: a retry never overtakes what is newer.
 pub(super) struct Hidden<K> {
     transform: Transform<K>,
-    originals: Mutex<HashMap<ObjectKey, Arc<K>>>,
+    originals: Mutex<HashMap<ObjectKey, Item<K>>>,
 }
 
-pub(super) type Originals<'a, K> = MutexGuard<'a, HashMap<ObjectKey, Arc<K>>>;
+pub(super) type Originals<'a, K> = MutexGuard<'a, HashMap<ObjectKey, Item<K>>>;
 
 impl<K: Object> Hidden<K> {
     pub(super) fn new(transform: Transform<K>) -> Self {
@@ -35,8 +38,10 @@ impl<K: Object> Hidden<K> {
         let (item, original) = self.transform.attempt(item);
         if let Some(key) = item.key() {
             match original {
-                Some(original) => drop(originals.insert(key, original)),
-                None => drop(originals.remove(&key)),
+                Some(original) if originals.len() < MOST || originals.contains_key(&key) => {
+                    originals.insert(key, original);
+                }
+                _ => drop(originals.remove(&key)),
             }
         }
         item
@@ -55,7 +60,7 @@ impl<K: Object> Hidden<K> {
         let tried = std::mem::take(&mut **originals);
         let mut seen = Vec::new();
         for (key, original) in tried {
-            match self.transform.attempt(Item::Object(original)) {
+            match self.transform.attempt(original) {
                 (_, Some(original)) => drop(originals.insert(key, original)),
                 (item, None) => seen.push(Delta::Upserted(item)),
             }

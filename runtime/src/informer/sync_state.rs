@@ -78,6 +78,8 @@ pub enum FailureCause {
     NotServed,
     /// There was no answer, or it broke off.
     Unreachable,
+    /// An object, or an event, is larger than may be held.
+    TooLarge,
     /// Something else.
     Other,
 }
@@ -88,6 +90,7 @@ impl FailureCause {
             ListWatchError::Status { status, .. } if status.code == 401 => Self::Unauthorized,
             _ if error.is_forbidden() => Self::Forbidden,
             _ if error.is_not_found() => Self::NotServed,
+            ListWatchError::TooLarge { .. } => Self::TooLarge,
             ListWatchError::Connection(_) | ListWatchError::Deadline(_) | ListWatchError::CutShort => {
                 Self::Unreachable
             }
@@ -126,6 +129,9 @@ impl SyncState {
             (_, Some(FailureCause::Unreachable)) => {
                 "check the server's address, and that it is up".to_owned()
             }
+            (_, Some(FailureCause::TooLarge)) => {
+                "shrink the object, leave it out by a selector, or raise `largest_object`".to_owned()
+            }
             (_, Some(FailureCause::Other)) => {
                 "see what the server says; it is tried again with back-off".to_owned()
             }
@@ -161,6 +167,7 @@ impl fmt::Display for FetchFailure {
             FailureCause::Unauthorized => "not authenticated",
             FailureCause::NotServed => "not served",
             FailureCause::Unreachable => "unreachable",
+            FailureCause::TooLarge => "too large",
             FailureCause::Other => "failing",
         };
         let (extent, message, attempts) = (&self.extent, &self.message, self.attempts);
@@ -245,6 +252,14 @@ impl Health {
             attempts: error.attempts,
             retry_at: Instant::now() + error.retry_in,
         });
+    }
+
+    /// Tells of an object of a compact cache that did not decode when somebody read it.
+    pub(super) fn tell_unreadable(&self, kind: &Kind, unreadable: &Unreadable) {
+        let key = unreadable.identity.key.as_ref().map(ToString::to_string).unwrap_or_default();
+        let error = ListWatchError::Unexpected(format!("{key}, which can't be read: {}", unreadable.error));
+        let name = kind.to_string().into();
+        self.tell(&WatchError { name, error: Arc::new(error), attempts: 0, retry_in: Duration::ZERO });
     }
 
     fn tell(&self, error: &WatchError) {
