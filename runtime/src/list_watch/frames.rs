@@ -87,7 +87,10 @@ impl Frames {
         let (mut start, mut carried) = (0, self.rest.len());
         for end in memchr::memchr_iter(b'\n', chunk).chain([chunk.len()]) {
             if carried + (end - start) > self.largest {
-                return (&chunk[..start], Some(ListWatchError::TooLarge { what: "an event", limit: self.largest }));
+                return (
+                    &chunk[..start],
+                    Some(ListWatchError::TooLarge { what: "an event", limit: self.largest }),
+                );
             }
             (start, carried) = (end + 1, 0);
         }
