@@ -175,7 +175,6 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         false => controller.settings.namespaces.iter().cloned().map(Some).collect(),
     };
     let metrics = around.metrics.reconcile().of(&name);
-    queue.report_to(around.metrics, &*name);
     let graves = Arc::new(Graves::new(metrics.deletions_dropped.clone()));
     let opened = open_all(&controller, &graves, &places, around);
     let Controller { question, reconciler, settings, selection, sources, reads, .. } = controller;
