@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::*;
 use crate::{
-    list_watch::{Identity, Unreadable},
+    list_watch::{Identity, RawObject, Unreadable},
     reflector::{ReflectorStore, StoreChange},
 };
 
@@ -267,14 +267,22 @@ async fn producers_never_wait_for_the_consumer() {
 
 #[test]
 fn bytes_that_travel_are_decoded_and_a_failure_shows_no_content() {
-    let raw = |json: &'static str| {
-        let identity = Identity { key: Some(ObjectKey::new("shop", "a")), ..Identity::default() };
-        Item::<ConfigMap>::Raw(crate::list_watch::RawObject { identity, json: json.as_bytes().into() })
-    };
+    let raw = |json: &'static str| Item::<ConfigMap>::Raw(RawObject::new(json).unwrap());
     let good = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#;
     assert_eq!(decoded(raw(good)).unwrap().metadata.name.as_deref(), Some("a"));
-    let bad =
-        decoded(raw(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{},"data":"hunter2"}"#)).unwrap_err();
-    assert!(!bad.error.contains("hunter2"), "{}", bad.error);
-    assert_eq!(bad.identity.key, Some(ObjectKey::new("shop", "a")));
+    let bad = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":"hunter2"}"#;
+    let bad = decoded(raw(bad)).unwrap_err();
+    assert!(bad.error.starts_with("data: ") && !bad.error.contains("hunter2"), "{}", bad.error);
+    assert_eq!(bad.identity.key, Some(ObjectKey::cluster("a")));
+}
+
+// I18
+#[test]
+fn a_transform_of_bytes_gives_bytes() {
+    let transform = Transform::new(|object: &mut ConfigMap| object.data = None);
+    let json = r#"{"metadata":{"name":"a"},"data":{"k":"v"}}"#;
+    let Item::Raw(raw) = transform.apply(Item::Raw(RawObject::new(json).unwrap())) else {
+        panic!("it came as bytes")
+    };
+    assert_eq!((raw.key.name(), raw.decode::<ConfigMap>().unwrap().data), ("a", None));
 }

@@ -22,7 +22,11 @@ fn key() -> ObjectKey {
 }
 
 /// Wants its own number in the status, whatever another one wrote there.
-fn stubborn(name: &str, number: i32, record: &Record) -> Controller<Website, impl Reconciler<Website> + use<>> {
+fn stubborn(
+    name: &str,
+    number: i32,
+    record: &Record,
+) -> Controller<Website, impl Reconciler<Website> + use<>> {
     let record = record.clone();
     let controller = Controller::from_fn(move |site: Arc<Website>, cx: Context<Website>| {
         record.start(&cx);
@@ -47,10 +51,8 @@ async fn two_operators_that_overwrite_each_other_are_slowed_to_one_run_a_second_
     let (one, other) = (Record::default(), Record::default());
     let manager = Manager::new(server.client());
     let metrics = manager.metrics();
-    let _running = manager
-        .controller(stubborn("one", 1, &one))
-        .controller(stubborn("other", 2, &other))
-        .spawn();
+    let _running =
+        manager.controller(stubborn("one", 1, &one)).controller(stubborn("other", 2, &other)).spawn();
     tokio::time::sleep(Duration::from_secs(60)).await;
     let written = server.requests().count(Verb::Patch, "websites");
     assert!(one.len() > 20 && other.len() > 20, "the storm did not come: {} {}", one.len(), other.len());

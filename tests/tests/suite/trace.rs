@@ -74,6 +74,11 @@ async fn two_runs_of_an_operator_with_one_seed_reconcile_the_same_keys_at_the_sa
     assert!(first.len() > 500, "hardly anything ran: {}", first.len());
     let differs = first.iter().zip(&second).position(|(one, other)| one != other);
     let at = differs.map(|at| (&first[at], &second[at]));
-    assert!(first == second, "{} and {} runs, which differ at {differs:?}: {at:?}", first.len(), second.len());
+    assert!(
+        first == second,
+        "{} and {} runs, which differ at {differs:?}: {at:?}",
+        first.len(),
+        second.len()
+    );
     assert!(life(4).await != first, "the seed decides nothing");
 }

@@ -4,6 +4,7 @@ use futures::{SinkExt, StreamExt, channel::mpsc};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::core::ObjectMeta;
 use serde_json::json;
+use watchkeeper::prelude::*;
 use watchkeeper::{
     controller::{
         Why,
@@ -11,7 +12,6 @@ use watchkeeper::{
     },
     informer::{Dynamic, typed_kind},
 };
-use watchkeeper::prelude::*;
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Looker, Record, Website, website};
 
@@ -232,7 +232,7 @@ async fn a_source_that_panics_or_ends_takes_nobody_down() {
 // C33
 #[tokio::test(start_paused = true)]
 async fn with_one_cache_a_namespace_a_key_waits_for_its_own() {
-    let server = ApiServer::in_memory().namespace("shop").namespace("closed").start().await;
+    let server = ApiServer::in_memory().namespace("closed").namespace("shop").start().await;
     server.create(&config_map("a")).await;
     let elsewhere = server.kit().in_namespace("closed");
     elsewhere.create(&config_map("b")).await;

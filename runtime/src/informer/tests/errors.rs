@@ -15,12 +15,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::Status;
 use tokio::time::{Instant, sleep};
 
-use super::factory::{Answer, Server, served, status};
+use super::{
+    factory::{Answer, Server, served, status},
+    testing::{item, settle},
+};
 use crate::{
-    informer::{
-        FailureCause, SharedInformer, SharedInformerFactory,
-        testing::{item, settle},
-    },
+    informer::{FailureCause, SharedInformer, SharedInformerFactory},
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     metrics::Metrics,
     reflector::{FirstList, ReflectorConfig, WatchError, WatchErrorHandler},
