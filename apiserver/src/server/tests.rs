@@ -193,8 +193,8 @@ async fn a_restored_state_has_the_definitions_of_its_time() {
     server.restart(Restart::At(with));
     assert_eq!(server.list::<Website>("*").await.len(), 1);
     server.restart(Restart::At(before));
-    let missing = Api::<Website>::namespaced(server.client(), "shop").get("a").await.unwrap_err();
-    assert_eq!(code(&missing), Some(404));
+    let websites = Api::<Website>::namespaced(server.client(), "shop");
+    assert_eq!(code(&websites.list(&ListParams::default()).await.unwrap_err()), Some(404), "no such kind");
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,6 +315,15 @@ async fn the_control_port_compacts_arms_and_lists() {
     assert!(send("POST", "/restart?mode=keep", "").await.starts_with("200"));
     assert!(send("POST", "/restart?mode=at&resourceVersion=0", "").await.contains("is remembered"));
     assert!(send("POST", "/restart?mode=at", "").await.starts_with("400"));
+    assert!(send("POST", "/partition", "").await.starts_with("200"));
+    let cut_off = server.client();
+    let asking = tokio::spawn(async move { cut_off.apiserver_version().await });
+    while server.requests().total() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!asking.is_finished());
+    assert!(send("POST", "/heal", "").await.starts_with("200"));
+    asking.await.unwrap().unwrap();
     let rule =
         r#"{"verb": "list", "resource": "configmaps", "times": 1, "fault": {"status": {"code": 500}}}"#;
     assert!(send("POST", "/faults", rule).await.contains("\"armed\":1"));

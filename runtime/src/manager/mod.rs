@@ -53,6 +53,16 @@ const GRACE_PERIOD: Duration = Duration::from_secs(30);
 /// Manager::infer().await?.controller(Controller::new(Noted)).run().await
 /// # }
 /// ```
+///
+/// Running takes the manager, so that none is started twice, nor changed once it runs:
+///
+/// ```compile_fail,E0382
+/// # use watchkeeper::prelude::*;
+/// # async fn twice(manager: Manager) {
+/// let running = manager.spawn();
+/// let again = manager.spawn();
+/// # }
+/// ```
 #[must_use = "a manager does something once it is run or spawned"]
 pub struct Manager {
     client: kube::Client,
