@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::action::{Action, Effect, Token};
 use super::edit::Edit;
@@ -50,7 +51,17 @@ struct ArmedRule {
     action: Action,
     count: Count,
     /// Dropped with the rule: whoever waits for it goes on.
-    healed: watch::Sender<()>,
+    healed: Healed,
+}
+
+/// Lets go on, when it is dropped, whoever waits for it: in the order in which they came.
+#[derive(Debug, Default)]
+struct Healed(CancellationToken);
+
+impl Drop for Healed {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 /// What becomes of one request.
@@ -65,9 +76,9 @@ pub(crate) enum Verdict {
     /// It is served, and its connection breaks.
     ServeThenDrop,
     /// It is served, and answered once the sender of this is gone, or after some time.
-    ServeThenHold(watch::Receiver<()>, Option<Duration>),
+    ServeThenHold(CancellationToken, Option<Duration>),
     /// It is served once the sender of this is gone.
-    Hold(watch::Receiver<()>),
+    Hold(CancellationToken),
 }
 
 /// One firing of one rule.
@@ -164,7 +175,7 @@ impl Faults {
         desk.armed += 1;
         let id = desk.armed;
         let mut rule =
-            ArmedRule { id, matcher, action, count: Count::new(when), healed: watch::Sender::new(()) };
+            ArmedRule { id, matcher, action, count: Count::new(when), healed: Healed::default() };
         let Desk { streams, rules, log, .. } = &mut *desk;
         for tap in streams.values().filter(|tap| tap.is_watch()) {
             rule.plant_in(tap, log);
@@ -332,7 +343,7 @@ impl ArmedRule {
                 Interrupt::Cut => Verdict::Drop(Interrupted::Cut),
                 Interrupt::Reset => Verdict::Drop(Interrupted::Reset),
                 Interrupt::Silence if watching => return None,
-                Interrupt::Silence => Verdict::Hold(self.healed.subscribe()),
+                Interrupt::Silence => Verdict::Hold(self.healed.0.clone()),
             },
             Effect::Reply(reply) => Verdict::Reply(reply.to_response(versions)),
             Effect::ExpiredToken(token) => {
@@ -343,7 +354,7 @@ impl ArmedRule {
                 Verdict::Reply(status.to_response())
             }
             Effect::CommitThenDrop => Verdict::ServeThenDrop,
-            Effect::CommitThenHold(held) => Verdict::ServeThenHold(self.healed.subscribe(), held.time),
+            Effect::CommitThenHold(held) => Verdict::ServeThenHold(self.healed.0.clone(), held.time),
             _ => return None,
         })
     }

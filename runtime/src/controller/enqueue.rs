@@ -5,12 +5,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 use super::{Reason, graves::Graves, intake::Intake, predicate::Predicate};
 use crate::{
     informer::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
     object::{Kind, Object, ObjectKey, Scope, Version},
+    store::Held,
     writes::{
         Writer,
         own_writes::{SourceId, Verdict},
@@ -88,6 +89,13 @@ impl Hub {
         }
     }
 
+    /// Lets writes know of a deletion, whoever wakes for it.
+    fn forget_what_is_gone<C>(&self, source: SourceId, change: &Change<C>) {
+        if let Change::Deleted { gone, .. } = change {
+            self.writer.gone(source, gone.key());
+        }
+    }
+
     fn progressed(&self, source: SourceId, progress: Progress) {
         self.told.progressed(source, progress.via);
         self.writer.progressed(source, progress);
@@ -106,9 +114,8 @@ impl Hub {
         Some(ObjectKey::new(namespace, &owner.name))
     }
 
-    fn owner_of(&self, object: &impl Object) -> Option<ObjectKey> {
-        let meta = object.meta();
-        self.owner(meta.namespace.as_deref(), meta.owner_references.as_deref().unwrap_or_default())
+    fn owner_of(&self, object: &Held<impl Object>) -> Option<ObjectKey> {
+        self.owner(object.key().namespace(), &object.owners())
     }
 }
 
@@ -118,6 +125,10 @@ fn reason(change_of: Reason, origin: AddOrigin, via: Via) -> Reason {
         (AddOrigin::InitialList, _) | (_, Via::Replay) => Reason::InitialList,
         _ => change_of,
     }
+}
+
+fn deletion_of(object: &Held<impl Object>) -> Option<Time> {
+    object.metadata().ok()?.deletion_timestamp.clone()
 }
 
 /// Enqueues the reconciled objects themselves.
@@ -134,10 +145,8 @@ impl<K: Object> Itself<K> {
     fn lets_pass(&self, change: &Change<K>) -> bool {
         let Some(predicate) = &self.predicate else { return true };
         let terminating = match change {
-            Change::Added { object, .. } => object.meta().deletion_timestamp.is_some(),
-            Change::Updated { old, new, .. } => {
-                old.meta().deletion_timestamp != new.meta().deletion_timestamp
-            }
+            Change::Added { object, .. } => deletion_of(object).is_some(),
+            Change::Updated { old, new, .. } => deletion_of(old) != deletion_of(new),
             _ => false,
         };
         terminating || predicate.lets_pass(change)
@@ -146,29 +155,26 @@ impl<K: Object> Itself<K> {
 
 impl<K: Object> Observer<K> for Itself<K> {
     fn changed(&self, change: &Change<K>) {
+        self.hub.forget_what_is_gone(self.source, change);
         if !self.lets_pass(change) {
             return;
         }
         let (hub, source) = (&self.hub, self.source);
         match change {
             Change::Added { object, via, origin } => {
-                let (version, reason) =
-                    (Version::of_meta(object.meta()), reason(Reason::Changed, *origin, *via));
-                hub.take(&News { source, via: *via, version, reason }, ObjectKey::of(&**object));
+                let (version, reason) = (object.version(), reason(Reason::Changed, *origin, *via));
+                hub.take(&News { source, via: *via, version, reason }, object.key().clone());
             }
             Change::Updated { new, via, .. } => {
-                let version = Version::of_meta(new.meta());
-                hub.take(
-                    &News { source, via: *via, version, reason: Reason::Changed },
-                    ObjectKey::of(&**new),
-                );
+                let news = News { source, via: *via, version: new.version(), reason: Reason::Changed };
+                hub.take(&news, new.key().clone());
             }
-            Change::Unchanged { object } => hub.intake.touch(ObjectKey::of(&**object)),
-            Change::Deleted { deleted, via, .. } => {
-                let key = deleted.key();
-                hub.writer.gone(source, &key);
-                self.graves.dig(&key, deleted.clone());
-                hub.take(&News { source, via: *via, version: None, reason: Reason::Deleted }, key);
+            Change::Unchanged { object } => hub.intake.touch(object.key().clone()),
+            Change::Deleted { gone, via, .. } => {
+                let key = gone.key();
+                self.graves.dig(key, gone.clone());
+                let news = News { source, via: *via, version: None, reason: Reason::Deleted };
+                hub.take(&news, key.clone());
             }
             // Reported by the informer, and not reconciled; but what is to be cleaned up is.
             Change::Unreadable { unreadable, via, .. } => {
@@ -189,8 +195,8 @@ impl<K: Object> Observer<K> for Itself<K> {
 
 /// Finds the keys that an object of another kind concerns.
 pub(crate) trait Relation<C>: Send + Sync + 'static {
-    /// Finds those of an object.
-    fn of(&self, hub: &Hub, object: &C) -> Vec<ObjectKey>;
+    /// Finds those of an object, decoding of it what that takes.
+    fn of(&self, hub: &Hub, object: &Held<C>) -> Vec<ObjectKey>;
 
     /// Finds those of an object of which there are its owners alone.
     fn of_owners(&self, hub: &Hub, namespace: Option<&str>, owners: &[OwnerReference]) -> Vec<ObjectKey>;
@@ -201,7 +207,7 @@ pub(crate) trait Relation<C>: Send + Sync + 'static {
 pub(crate) struct Ownership;
 
 impl<C: Object> Relation<C> for Ownership {
-    fn of(&self, hub: &Hub, object: &C) -> Vec<ObjectKey> {
+    fn of(&self, hub: &Hub, object: &Held<C>) -> Vec<ObjectKey> {
         hub.owner_of(object).into_iter().collect()
     }
 
@@ -214,11 +220,12 @@ impl<C: Object> Relation<C> for Ownership {
 pub(crate) struct Mapping<F>(pub(crate) F);
 
 impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C> for Mapping<F> {
-    fn of(&self, _: &Hub, object: &C) -> Vec<ObjectKey> {
-        (self.0)(object)
+    /// An object that does not decode can't be mapped.
+    fn of(&self, _: &Hub, object: &Held<C>) -> Vec<ObjectKey> {
+        object.object().map(|object| (self.0)(&object)).unwrap_or_default()
     }
 
-    /// An object that never decoded can't be mapped.
+    /// Nor can one that never decoded.
     fn of_owners(&self, _: &Hub, _: Option<&str>, _: &[OwnerReference]) -> Vec<ObjectKey> {
         Vec::new()
     }
@@ -240,7 +247,7 @@ impl<C: Object, R: Relation<C>> Related<C, R> {
     }
 
     /// Adds the keys of an earlier state that the later one does not concern any more.
-    fn with_earlier(&self, mut keys: Vec<ObjectKey>, earlier: Option<&C>) -> Vec<ObjectKey> {
+    fn with_earlier(&self, mut keys: Vec<ObjectKey>, earlier: Option<&Held<C>>) -> Vec<ObjectKey> {
         let earlier = earlier.map(|object| self.relation.of(&self.hub, object)).unwrap_or_default();
         for key in earlier {
             if !keys.contains(&key) {
@@ -253,29 +260,27 @@ impl<C: Object, R: Relation<C>> Related<C, R> {
 
 impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
     fn changed(&self, change: &Change<C>) {
+        self.hub.forget_what_is_gone(self.source, change);
         if self.predicate.as_ref().is_some_and(|predicate| !predicate.lets_pass(change)) {
             return;
         }
         let (hub, why) = (&self.hub, self.reason.clone());
         match change {
             Change::Added { object, via, origin } => {
-                let version = Version::of_meta(object.meta());
                 let keys = self.relation.of(hub, object);
-                self.wake(*via, version, reason(why, *origin, *via), keys);
+                self.wake(*via, object.version(), reason(why, *origin, *via), keys);
             }
             Change::Updated { old, new, via } => {
-                let version = Version::of_meta(new.meta());
                 let keys = self.with_earlier(self.relation.of(hub, new), Some(old));
-                self.wake(*via, version, why, keys);
+                self.wake(*via, new.version(), why, keys);
             }
             Change::Unchanged { object } => {
                 self.relation.of(hub, object).into_iter().for_each(|key| hub.intake.touch(key));
             }
-            Change::Deleted { deleted, via, .. } => {
-                hub.writer.gone(self.source, &deleted.key());
-                let keys = match deleted.last_state() {
+            Change::Deleted { gone, via, .. } => {
+                let keys = match gone.held() {
                     Some(last) => self.relation.of(hub, last),
-                    None => self.relation.of_owners(hub, deleted.key().namespace(), deleted.owners()),
+                    None => self.relation.of_owners(hub, gone.key().namespace(), &gone.owners()),
                 };
                 self.wake(*via, None, why, keys);
             }
@@ -283,7 +288,7 @@ impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
                 let identity = &unreadable.identity;
                 let namespace = identity.key.as_ref().and_then(ObjectKey::namespace);
                 let now = self.relation.of_owners(hub, namespace, &identity.owners);
-                let keys = self.with_earlier(now, kept.as_deref());
+                let keys = self.with_earlier(now, kept.as_ref());
                 self.wake(*via, None, why, keys);
             }
         }

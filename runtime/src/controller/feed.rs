@@ -135,13 +135,18 @@ fn look_up<W: Watched>(
     key: &ObjectKey,
     selects: &Selects,
 ) -> Cached {
-    match lister.lookup(key) {
-        Lookup::Found(object) => Cached::Present(CachedMeta::of(kube::Resource::meta(&*object))),
-        Lookup::Absent if SharedInformer::has_synced(informer) => match selects {
+    match lister.current(key) {
+        Ok(Some(object)) => Cached::Present(CachedMeta {
+            uid: object.uid().unwrap_or_default().to_owned(),
+            resource_version: object.resource_version().unwrap_or_default().to_owned(),
+            owners: object.owners().into_owned(),
+            finalizers: object.finalizers().into_owned(),
+        }),
+        Ok(None) if SharedInformer::has_synced(informer) => match selects {
             Selects::Everything => Cached::Absent,
             Selects::Labels(_) | Selects::SomeFields => Cached::Unselected,
         },
-        _ => Cached::Unknown,
+        Ok(None) | Err(_) => Cached::Unknown,
     }
 }
 
@@ -231,10 +236,19 @@ pub(crate) struct Objects<K> {
 
 impl<K: Object> Objects<K> {
     pub(crate) fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
+        self.cache(key).map_or(Lookup::Absent, |lister| lister.lookup(key))
+    }
+
+    /// Returns the version of an object, unless its latest state is known to be unreadable.
+    pub(crate) fn version(&self, key: &ObjectKey) -> Option<String> {
+        let object = self.cache(key)?.current(key).ok()??;
+        object.resource_version().map(str::to_owned)
+    }
+
+    fn cache(&self, key: &ObjectKey) -> Option<&Lister<K>> {
         let covers = |namespace: &Option<Arc<str>>| {
             namespace.is_none() || key.namespace().is_none() || namespace.as_deref() == key.namespace()
         };
-        let cache = self.caches.iter().find(|(namespace, _)| covers(namespace));
-        cache.map_or(Lookup::Absent, |(_, lister)| lister.lookup(key))
+        self.caches.iter().find(|(namespace, _)| covers(namespace)).map(|(_, lister)| lister)
     }
 }

@@ -12,7 +12,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use super::Reason;
 use crate::{
     object::ObjectKey,
-    workqueue::{Priority, WorkQueue},
+    workqueue::{KeyState, Priority, WorkQueue},
     writes::Keys,
 };
 
@@ -98,9 +98,13 @@ impl Intake {
     pub(crate) fn touch(&self, key: ObjectKey) {
         let mut state = self.state();
         // Behind a shut door every key waits for its first run anyway.
-        if state.shut_for(&key).is_none() {
-            self.queue.touch(key);
+        if state.shut_for(&key).is_some() {
+            return;
         }
+        if self.queue.state_of(&key) == KeyState::Idle {
+            state.pending.entry(key.clone()).or_insert(Pending { reason: Reason::Resync, _permit: None });
+        }
+        self.queue.touch(key);
     }
 
     /// Says why the run that starts now was asked for.

@@ -1,7 +1,6 @@
 //! From a built controller to one that can run: ask for informers, connect them.
 
 use std::{
-    any::TypeId,
     collections::HashMap,
     fmt,
     sync::{Arc, Mutex, atomic::AtomicU64},
@@ -12,7 +11,7 @@ use futures::future::BoxFuture;
 use rand::{SeedableRng, rngs::SmallRng};
 
 use super::{
-    Controller, Inspected, KeyReport, Reconciler, Why,
+    Controller, Reconciler,
     budget::Budgets,
     enqueue::{self, Hub, Told},
     feed::{self, Asked, Objects, OpenFeed, Selection, Synced},
@@ -24,9 +23,8 @@ use super::{
 use crate::{
     informer::{SharedInformerFactory, Watched},
     metrics::Metrics,
-    object::{Kind, ObjectKey, Scope},
-    store::Lookup,
-    workqueue::{ConfigError, InvalidRate, KeyState},
+    object::{Kind, Scope},
+    workqueue::{ConfigError, InvalidRate},
     writes::{Writer, own_writes::SourceId},
 };
 
@@ -303,50 +301,4 @@ fn waits(awaited: Vec<Awaited>, places: &[Place]) -> Waits {
     let of = |place: &Place| awaited.iter().filter(|(of, _)| of == place).map(|(_, of)| of.clone()).collect();
     let by_namespace = places.iter().filter_map(|place| Some((place.clone()?, of(place)))).collect();
     Waits { common: of(&None), by_namespace }
-}
-
-impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
-    fn reconciles(&self) -> TypeId {
-        TypeId::of::<K>()
-    }
-
-    fn report(&self, key: &ObjectKey) -> KeyReport {
-        KeyReport {
-            controller: self.name.clone(),
-            why: self.why(key),
-            reason: self.intake.reason(key),
-            last_error: self.failures().get(key).cloned(),
-        }
-    }
-}
-
-impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
-    fn why(&self, key: &ObjectKey) -> Why {
-        if self.intake.queue.is_shut_down() {
-            return Why::Stopped;
-        }
-        let lagging = self.waits.lagging_for(key);
-        if !lagging.is_empty() {
-            return Why::BlockedOnSync(lagging);
-        }
-        match self.intake.queue.state_of(key) {
-            KeyState::Queued { .. } => Why::Queued,
-            KeyState::Delayed { until } => Why::WaitsUntil(until),
-            KeyState::BackingOff { until, failures } => Why::BackingOff { until, failures },
-            KeyState::AwaitsRetryToken { failures } => Why::AwaitsRetryToken { failures },
-            KeyState::AwaitsChange { failures } => Why::AwaitsChangeAfterFailure { failures },
-            KeyState::InFlight { since, attempt } => Why::InFlight { since, attempt },
-            KeyState::Held { until } => match self.intake.is_parked(key) {
-                true => Why::AwaitsOwnWrites { at_most_until: until },
-                false => Why::Paced { until },
-            },
-            KeyState::Idle => match self.objects.lookup(key) {
-                Lookup::Absent => Why::NotKnown,
-                Lookup::Found(_) => Why::AwaitsChange,
-                Lookup::Outdated { unreadable, .. } | Lookup::Unreadable(unreadable) => {
-                    Why::Unreadable(unreadable.error.clone())
-                }
-            },
-        }
-    }
 }

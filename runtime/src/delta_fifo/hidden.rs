@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use super::{Delta, Transform};
@@ -19,10 +19,10 @@ const MOST: usize = 10_000;
 /// Whoever queues changes of the extent holds the lock meanwhile: a retry never overtakes what is newer.
 pub(super) struct Hidden<K> {
     transform: Transform<K>,
-    originals: Mutex<HashMap<ObjectKey, Arc<K>>>,
+    originals: Mutex<HashMap<ObjectKey, Item<K>>>,
 }
 
-pub(super) type Originals<'a, K> = MutexGuard<'a, HashMap<ObjectKey, Arc<K>>>;
+pub(super) type Originals<'a, K> = MutexGuard<'a, HashMap<ObjectKey, Item<K>>>;
 
 impl<K: Object> Hidden<K> {
     pub(super) fn new(transform: Transform<K>) -> Self {
@@ -60,7 +60,7 @@ impl<K: Object> Hidden<K> {
         let tried = std::mem::take(&mut **originals);
         let mut seen = Vec::new();
         for (key, original) in tried {
-            match self.transform.attempt(Item::Object(original)) {
+            match self.transform.attempt(original) {
                 (_, Some(original)) => drop(originals.insert(key, original)),
                 (item, None) => seen.push(Delta::Upserted(item)),
             }

@@ -213,7 +213,9 @@ impl<K: Object> State<K> {
     fn deletes_already(&self, item: &Item<K>) -> bool {
         let last = item.key().and_then(|key| self.pending.get(&key)).map(|pending| pending.last - self.first);
         match last.and_then(|at| self.entries.get(at as usize)).map(|entry| &entry.delta) {
-            Some(Delta::Deleted(held @ Item::Object(_))) => held.uid() == item.uid() || item.uid().is_none(),
+            Some(Delta::Deleted(held @ (Item::Object(_) | Item::Raw(_)))) => {
+                held.uid() == item.uid() || item.uid().is_none()
+            }
             _ => false,
         }
     }

@@ -5,7 +5,7 @@ use std::{fmt, panic, sync::Arc};
 use kube::core::ObjectMeta;
 
 use crate::{
-    list_watch::{Identity, Item, RawObject, Unreadable},
+    list_watch::{Identity, Item, ItemForm, RawObject, Unreadable},
     object::{Object, ObjectKey},
 };
 
@@ -64,26 +64,35 @@ impl<K: Object> Transform<K> {
 
     /// Changes what an item holds; an unreadable one passes through.
     pub fn apply(&self, item: Item<K>) -> Item<K> {
+        let form = form_of(&item);
         match decoded(item) {
-            Ok(object) => self.change(object),
+            Ok(object) => self.change(object, form),
             Err(unreadable) => Item::Unreadable(*unreadable),
         }
     }
 
-    /// Changes what an item holds; where that fails, the object comes back as it was, to be tried again.
-    pub(super) fn attempt(&self, item: Item<K>) -> (Item<K>, Option<Arc<K>>) {
+    /// Changes what an item holds; where that fails, the item comes back as it was, to be tried again.
+    pub(super) fn attempt(&self, item: Item<K>) -> (Item<K>, Option<Item<K>>) {
+        let (form, original) = (form_of(&item), self.original(&item));
         let object = match decoded(item) {
             Ok(object) => object,
             Err(unreadable) => return (Item::Unreadable(*unreadable), None),
         };
-        // While this is held, the transform works on a copy.
-        let original = (self.outcome == Outcome::MayFail).then(|| object.clone());
-        let item = self.change(object);
+        let item = self.change(object, form);
         let original = original.filter(|_| matches!(item, Item::Unreadable(_)));
         (item, original)
     }
 
-    fn change(&self, mut object: Arc<K>) -> Item<K> {
+    /// Keeps an item as it is; while an object is kept so, the transform works on a copy.
+    fn original(&self, item: &Item<K>) -> Option<Item<K>> {
+        match (item, self.outcome) {
+            (_, Outcome::Certain) | (Item::Unreadable(_), _) => None,
+            (Item::Object(object), Outcome::MayFail) => Some(Item::Object(object.clone())),
+            (Item::Raw(raw), Outcome::MayFail) => Some(Item::Raw(raw.clone())),
+        }
+    }
+
+    fn change(&self, mut object: Arc<K>, form: ItemForm) -> Item<K> {
         let identity = identity_of(object.meta());
         // Unshared until it is queued, so that this copies nothing.
         let target = Arc::make_mut(&mut object);
@@ -91,9 +100,26 @@ impl<K: Object> Transform<K> {
             .unwrap_or_else(|_| Err("it panicked".to_owned()));
         let kept = identity.key == ObjectKey::of_meta(object.meta()) && identity.uid == object.meta().uid;
         match outcome {
-            Ok(()) if kept => Item::Object(object),
+            Ok(()) if kept => formed(object, form),
             Ok(()) => unreadable(identity, "the transform changed the object's identity".to_owned()),
             Err(error) => unreadable(identity, format!("the transform failed: {error}")),
+        }
+    }
+}
+
+fn form_of<K>(item: &Item<K>) -> ItemForm {
+    match item {
+        Item::Raw(_) => ItemForm::Bytes,
+        Item::Object(_) | Item::Unreadable(_) => ItemForm::Typed,
+    }
+}
+
+/// Lets an object travel on in the form in which it came.
+fn formed<K: Object>(object: Arc<K>, form: ItemForm) -> Item<K> {
+    match form {
+        ItemForm::Typed => Item::Object(object),
+        ItemForm::Bytes => {
+            RawObject::of(&*object).map_or_else(|unreadable| Item::Unreadable(*unreadable), Item::Raw)
         }
     }
 }
@@ -108,14 +134,7 @@ pub(crate) fn decoded<K: Object>(item: Item<K>) -> Result<Arc<K>, Box<Unreadable
     match item {
         Item::Object(object) if ObjectKey::of_meta(object.meta()).is_some() => Ok(object),
         Item::Object(object) => refused(identity_of(object.meta()), "the object has no name".to_owned()),
-        Item::Raw(RawObject { identity, json }) => match serde_json::from_slice(&json) {
-            Ok(object) => Ok(Arc::new(object)),
-            // The error's own text may quote values of the object.
-            Err(error) => refused(
-                identity,
-                format!("not as the type expects, at byte {} of line {}", error.column(), error.line()),
-            ),
-        },
+        Item::Raw(raw) => raw.decode().map(Arc::new),
         Item::Unreadable(unreadable) => Err(Box::new(unreadable)),
     }
 }

@@ -134,6 +134,9 @@ impl<K: Object> Engine<K> {
         let Parts { kind, indexes, feeds, transform, metrics, stop, fleet } = parts;
         let meter = metrics.map(|metrics| metrics.fetch().cache_meter(&kind)).unwrap_or_default();
         let (indexer, fifo) = (Indexer::new(), DeltaFifo::new());
+        let health: Arc<Health> = Arc::default();
+        let (told, named) = (health.clone(), kind.clone());
+        indexer.report_unreadable(move |unreadable| told.tell_unreadable(&named, unreadable));
         for definition in indexes {
             if let Err(error) = indexer.add_index(definition) {
                 tracing::error!(%kind, %error, "index left out");
@@ -150,7 +153,7 @@ impl<K: Object> Engine<K> {
             kind,
             indexer,
             fifo,
-            health: Arc::default(),
+            health,
             meter,
             synced: Latch::default(),
             stop,

@@ -5,7 +5,7 @@ use std::{any::TypeId, collections::BTreeSet, sync::Arc};
 use super::watched::Form;
 use crate::{
     delta_fifo::Extent,
-    list_watch::ManagedFields,
+    list_watch::{ItemForm, ManagedFields},
     object::Kind,
     reflector::FirstList,
     store::{FieldSelector, Selector},
@@ -24,6 +24,7 @@ pub(super) struct Question {
     pub(super) fields: FieldSelector,
     pub(super) first_list: FirstList,
     pub(super) page_size: Option<u32>,
+    pub(super) item_form: ItemForm,
     pub(super) managed_fields: ManagedFields,
     /// Most bytes of an object, where that is said.
     pub(super) largest_object: Option<usize>,
@@ -64,7 +65,8 @@ impl Question {
 
     fn plain(&self) -> impl PartialEq + '_ {
         let asked = (&self.namespaces, &self.labels, &self.fields, self.managed_fields);
-        ((self.marker, &self.kind, self.form), asked, (self.first_list, self.page_size, self.largest_object))
+        let lists = (self.first_list, self.page_size, self.largest_object);
+        ((self.marker, &self.kind, self.form, self.item_form), asked, lists)
     }
 }
 

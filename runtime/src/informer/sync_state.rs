@@ -254,6 +254,14 @@ impl Health {
         });
     }
 
+    /// Tells of an object of a compact cache that did not decode when somebody read it.
+    pub(super) fn tell_unreadable(&self, kind: &Kind, unreadable: &Unreadable) {
+        let key = unreadable.identity.key.as_ref().map(ToString::to_string).unwrap_or_default();
+        let error = ListWatchError::Unexpected(format!("{key}, which can't be read: {}", unreadable.error));
+        let name = kind.to_string().into();
+        self.tell(&WatchError { name, error: Arc::new(error), attempts: 0, retry_in: Duration::ZERO });
+    }
+
     fn tell(&self, error: &WatchError) {
         let handlers = self.lock().handlers.clone();
         handlers.iter().for_each(|handler| handler.tell(error));

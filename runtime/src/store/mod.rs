@@ -5,8 +5,10 @@
 //! change together, in one published snapshot.
 
 mod cow_map;
-mod index;
 mod selector;
+mod living;
+mod held;
+mod index;
 mod snapshot;
 mod indexer;
 mod lister;
@@ -15,6 +17,7 @@ mod reflected;
 #[cfg(test)]
 mod tests;
 
+pub use held::Held;
 pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
 pub use indexer::{Indexer, WriteBatch};
 pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};

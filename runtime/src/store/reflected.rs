@@ -129,7 +129,7 @@ fn put<K: Object>(batch: &mut WriteBatch<K>, item: Item<K>) -> Option<ObjectKey>
 
 fn mark<K: Object>(batch: &mut WriteBatch<K>, unreadable: Unreadable) -> Option<ObjectKey> {
     let key = unreadable.identity.key.clone()?;
-    let held = batch.get(&key).map(|held| held.meta().uid.clone());
+    let held = batch.get(&key).map(|held| held.uid().map(str::to_owned));
     // What is cached of another object of the name is no earlier state of this one.
     if held.is_some_and(|held| {
         held.is_some() && unreadable.identity.uid.is_some() && held != unreadable.identity.uid

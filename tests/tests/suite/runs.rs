@@ -18,7 +18,7 @@ use tracing::{
     span::{Attributes, Id},
 };
 use tracing_subscriber::{Layer, layer::SubscriberExt, registry::LookupSpan};
-use watchkeeper::{controller::Why, prelude::*};
+use watchkeeper::{controller::Why, prelude::*, reflector::ReflectorConfig};
 use watchkeeper_apiserver::{ApiServer, Fault};
 use watchkeeper_tests::Record;
 
@@ -307,6 +307,20 @@ async fn a_run_keeps_its_priority_unless_it_says_otherwise() {
     fn first() -> Action {
         Action::requeue_after(Duration::from_millis(1)).with_priority(Priority::High)
     }
+}
+
+// C14
+#[tokio::test(start_paused = true)]
+async fn a_resync_runs_idle_keys_and_is_named_as_the_reason() {
+    let server = shop().await;
+    server.create(&config_map("a")).await;
+    let record = Record::default();
+    let controller = scripted(&record, |_| Ok(Action::await_change()));
+    let config = ReflectorConfig { resync: Some(Duration::from_secs(60)), ..ReflectorConfig::default() };
+    let _running = Manager::with_config(server.client(), config).controller(controller).spawn();
+    record.reaches(3).await;
+    let reasons: Vec<_> = record.starts().iter().map(|start| start.reason.clone().unwrap()).collect();
+    assert_eq!(reasons, [Reason::InitialList, Reason::Resync, Reason::Resync]);
 }
 
 // C3

@@ -19,10 +19,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Client, client::Body};
 use tokio::runtime::Handle;
 
+use super::testing::{Log, by_content, item, key, settle, show};
 use crate::{
     informer::{
         Assembly, Dynamic, FailureCause, Metadata, SharedInformer, SharedInformerFactory, SyncPhase, Watched,
-        testing::{Log, by_content, item, key, settle, show},
     },
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     object::{Kind, Scope},
@@ -107,6 +107,11 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// The beginning of an answer; the rest never comes.
+    pub(super) fn hanging(text: impl Into<Bytes>) -> Response<Self> {
+        Response::new(Self { bytes: Some(text.into()), open: Some(Arc::default()) })
+    }
+
     /// A whole answer.
     pub(super) fn whole(text: impl Into<Bytes>) -> Response<Self> {
         Response::new(Self { bytes: Some(text.into()), open: None })
@@ -187,6 +192,7 @@ async fn questions_that_differ_in_anything_are_not_shared() {
         ask().any_version().build(),
         ask().page_size(10).build(),
         ask().keep_managed_fields().build(),
+        ask().compact().build(),
         ask().transform(|_| ()).build(),
         ask().transform(|_| ()).build(),
         ask().named_transform("nothing", unchanged).unwrap().build(),
@@ -206,7 +212,7 @@ async fn questions_that_differ_in_anything_are_not_shared() {
     let again = ask().namespace("b").namespace("a").namespace("b").build();
     assert_eq!(of(&again), of(&built[3]));
     let named = ask().named_transform("nothing", unchanged).unwrap().build();
-    assert_eq!(of(&named), of(&built[12]));
+    assert_eq!(of(&named), of(&built[13]));
     let refused = ask().named_transform("nothing", |_: &mut ConfigMap| ()).unwrap_err();
     assert!(refused.to_string().contains("nothing"));
 

@@ -10,10 +10,10 @@ use std::{
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
+use super::testing::{Fed, Log, key, settle, show};
 use crate::{
     delta_fifo::{Extent, Transform},
     informer::Registration,
-    informer::testing::{Fed, Log, key, settle, show},
     object::Version,
     reflector::ReflectorStore,
     store::Lookup,
