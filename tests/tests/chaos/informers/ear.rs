@@ -9,6 +9,7 @@ use std::{
 use watchkeeper::{
     ObjectKey,
     informer::{AddOrigin, Change, Deleted, EventHandler, Observer, Progress, ProgressVia, Registration},
+    store::Held,
 };
 
 use super::{
@@ -142,16 +143,15 @@ impl<F: Form> EventHandler<F::Object> for Ear<F> {
 
 impl<F: Form> Observer<F::Object> for Ear<F> {
     fn changed(&self, change: &Change<F::Object>) {
+        let held = |object: &Held<F::Object>| F::state(&object.object().unwrap());
         let mut view = self.view();
         match change {
-            Change::Added { object, .. } => view.add(ObjectKey::of(&**object), F::state(object)),
-            Change::Updated { old, new, .. } => {
-                view.update(ObjectKey::of(&**new), &F::state(old), F::state(new));
-            }
+            Change::Added { object, .. } => view.add(object.key().clone(), held(object)),
+            Change::Updated { old, new, .. } => view.update(new.key().clone(), &held(old), held(new)),
             Change::Unchanged { object } => {
-                view.update(ObjectKey::of(&**object), &F::state(object), F::state(object));
+                view.update(object.key().clone(), &held(object), held(object));
             }
-            Change::Deleted { deleted, .. } => view.delete(deleted.key(), deleted.uid()),
+            Change::Deleted { gone, .. } => view.delete(gone.key().clone(), gone.uid()),
             Change::Unreadable { unreadable, .. } => {
                 if let Some(key) = &unreadable.identity.key {
                     view.hears("?", key, &"");
