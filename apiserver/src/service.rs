@@ -210,8 +210,8 @@ impl Front {
             Verdict::ServeThenHold(healed, time) => {
                 let (reply, mut plain) = (self.core.serve(request).await, Vec::new());
                 match time {
-                    Some(time) => drop(tokio::time::timeout(time, gone(healed)).await),
-                    None => gone(healed).await,
+                    Some(time) => drop(tokio::time::timeout(time, healed.cancelled()).await),
+                    None => healed.cancelled().await,
                 }
                 let asked = (info, user_agent, judged);
                 let response = self.dress(reply, asked, &mut plain, epoch);
@@ -219,7 +219,7 @@ impl Front {
                 return Ok(response);
             }
             Verdict::Hold(healed) => {
-                gone(healed).await;
+                healed.cancelled().await;
                 Vec::new()
             }
         };
@@ -273,11 +273,6 @@ impl Front {
     fn record(&self, request: &ApiRequest, info: &RequestInfo) -> Recorded {
         self.requests.arrived(&request.method, &request.uri, &request.headers, info, name_of(&request.user))
     }
-}
-
-/// Waits until a rule is gone; its sender goes with it.
-async fn gone(mut healed: tokio::sync::watch::Receiver<()>) {
-    while healed.changed().await.is_ok() {}
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

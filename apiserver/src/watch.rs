@@ -323,6 +323,7 @@ async fn seen(
             }
         };
         tokio::select! {
+            biased;
             () = there => return,
             changed = lens.changed() => if changed.is_err() { return },
         }

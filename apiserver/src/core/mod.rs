@@ -312,6 +312,7 @@ async fn control(inner: Weak<Inner>, unsettled: Arc<Notify>, delay: Duration) {
         };
         match due {
             Some(due) => tokio::select! {
+                biased;
                 () = unsettled.notified() => {}
                 () = sleep_until(due) => {}
             },

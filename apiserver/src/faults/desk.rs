@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::action::{Action, Effect, Token};
 use super::edit::Edit;
@@ -50,7 +51,17 @@ struct ArmedRule {
     action: Action,
     count: Count,
     /// Dropped with the rule: whoever waits for it goes on.
-    healed: watch::Sender<()>,
+    healed: Healed,
+}
+
+/// Lets go on, when it is dropped, whoever waits for it: in the order in which they came.
+#[derive(Debug, Default)]
+struct Healed(CancellationToken);
+
+impl Drop for Healed {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 /// What becomes of one request.
@@ -65,9 +76,9 @@ pub(crate) enum Verdict {
     /// It is served, and its connection breaks.
     ServeThenDrop,
     /// It is served, and answered once the sender of this is gone, or after some time.
-    ServeThenHold(watch::Receiver<()>, Option<Duration>),
+    ServeThenHold(CancellationToken, Option<Duration>),
     /// It is served once the sender of this is gone.
-    Hold(watch::Receiver<()>),
+    Hold(CancellationToken),
 }
 
 /// One firing of one rule.
@@ -164,7 +175,7 @@ impl Faults {
         desk.armed += 1;
         let id = desk.armed;
         let mut rule =
-            ArmedRule { id, matcher, action, count: Count::new(when), healed: watch::Sender::new(()) };
+            ArmedRule { id, matcher, action, count: Count::new(when), healed: Healed::default() };
         let Desk { streams, rules, log, .. } = &mut *desk;
         for tap in streams.values().filter(|tap| tap.is_watch()) {
             rule.plant_in(tap, log);
@@ -209,7 +220,9 @@ impl Faults {
         for rule in rules.iter_mut().filter(|rule| rule.id > judged) {
             rule.plant_in(&tap, log);
         }
-        if let Some(credit) = credits.get(&tap.info().resource).filter(|_| tap.is_watch()) {
+        if let Some(credit) =
+            credits.get(&tap.info().resource).or(credits.get("*")).filter(|_| tap.is_watch())
+        {
             tap.set_credit(|_| Some(*credit));
         }
         streams.insert(id, Arc::clone(&tap));
@@ -225,7 +238,10 @@ impl Faults {
 
     /// Tells those who wait that something moved.
     pub(super) fn told(&self) {
-        self.news.send_replace(());
+        // Who waits subscribes before it looks: nobody misses what came while there was no receiver.
+        if self.news.receiver_count() > 0 {
+            self.news.send_replace(());
+        }
     }
 
     pub(super) fn news(&self) -> watch::Receiver<()> {
@@ -245,9 +261,8 @@ impl Faults {
             Some(credit) => drop(desk.credits.insert(resource.to_owned(), credit)),
             None => drop(desk.credits.remove(resource)),
         }
-        let taps: Vec<_> = desk.streams.values().cloned().collect();
         drop(desk);
-        for tap in taps.iter().filter(|tap| tap.is_watch() && tap.info().resource == resource) {
+        for tap in self.taps(resource) {
             tap.set_credit(&set);
         }
     }
@@ -328,7 +343,7 @@ impl ArmedRule {
                 Interrupt::Cut => Verdict::Drop(Interrupted::Cut),
                 Interrupt::Reset => Verdict::Drop(Interrupted::Reset),
                 Interrupt::Silence if watching => return None,
-                Interrupt::Silence => Verdict::Hold(self.healed.subscribe()),
+                Interrupt::Silence => Verdict::Hold(self.healed.0.clone()),
             },
             Effect::Reply(reply) => Verdict::Reply(reply.to_response(versions)),
             Effect::ExpiredToken(token) => {
@@ -339,7 +354,7 @@ impl ArmedRule {
                 Verdict::Reply(status.to_response())
             }
             Effect::CommitThenDrop => Verdict::ServeThenDrop,
-            Effect::CommitThenHold(held) => Verdict::ServeThenHold(self.healed.subscribe(), held.time),
+            Effect::CommitThenHold(held) => Verdict::ServeThenHold(self.healed.0.clone(), held.time),
             _ => return None,
         })
     }

@@ -249,6 +249,10 @@ impl Tap {
     /// Passes an event through all edits; gives what has fired.
     pub(super) fn edit(&self, frame: Frame, out: &mut VecDeque<Frame>) -> Vec<Firing> {
         let mut flow = self.lock();
+        if flow.edits.is_empty() {
+            out.push_back(frame);
+            return Vec::new();
+        }
         let version = frame.version.max(flow.version);
         let (mut frames, mut fired) = (VecDeque::from([frame]), Vec::new());
         for edit in &mut flow.edits {

@@ -21,6 +21,18 @@
 //! streams is also offered, as it is armed, every stream that is open, oldest first. Requests of the test kit
 //! itself pass by all rules.
 //!
+//! | What goes wrong | By |
+//! |---|---|
+//! | connections | [`Cut`](Fault::Cut), [`Reset`](Fault::Reset), [`Silence`](Fault::Silence), [`Drip`](Fault::Drip), [`ApiServer::partition`](crate::ApiServer::partition) |
+//! | answers | [`Status`](Fault::Status), [`TooLarge`](Fault::TooLarge), also [as an event](StatusReply::as_event) or a [bare line](StatusReply::as_line) of a watch |
+//! | events | [`Skip`](Fault::Skip), [`Duplicate`](Fault::Duplicate), [`Replay`](Fault::Replay), [`Reorder`](Fault::Reorder), [`Coalesce`](Fault::Coalesce), [`Garble`](Fault::Garble), [`EndMark`](Fault::EndMark), [`Watches`] |
+//! | lists | [`ExpiredToken`](Fault::ExpiredToken), [`EndlessList`](Fault::EndlessList), [`Garble`](Fault::Garble), cuts and silence at a byte |
+//! | replicas | [`Stale`](Fault::Stale), [`Replicas`](Fault::Replicas), [`ApiServer::freeze_reads`](crate::ApiServer::freeze_reads) |
+//! | writes | [`CommitThenDrop`](Fault::CommitThenDrop), [`CommitThenHold`](Fault::CommitThenHold), [`Bump`](Fault::Bump), [`Kit::recreate`](crate::Kit::recreate) |
+//! | the server itself | [`Restart`](crate::Restart), [`ApiServer::compact`](crate::ApiServer::compact), [`Clock::skew`](crate::Clock::skew), [`ApiServer::allow_in`](crate::ApiServer::allow_in) |
+//!
+//! The same rules can be sent to the control port as JSON: [`RuleScript`].
+//!
 //! Every firing is in [`Faults::log`], with the line of code that fires at the same request again; what acts in the
 //! middle of an answer is noted when it does so for the first time. All chances come from the seeds of the rules:
 //! equal rules and equal requests give equal faults.

@@ -233,7 +233,7 @@ impl Count {
         if self.seen <= self.when.skip {
             return false;
         }
-        if self.when.every.is_some_and(|n| (self.seen - self.when.skip) % n != 0) {
+        if self.when.every.is_some_and(|n| !(self.seen - self.when.skip).is_multiple_of(n)) {
             return false;
         }
         let lucky = self.when.probability.is_none_or(|p| self.dice.random_bool(p));

@@ -2,7 +2,7 @@
 
 use super::desk::Faults;
 
-/// The watches of one resource: those open and those to come.
+/// The watches of one resource, `"*"` all: those open and those to come.
 ///
 /// A stream that is held sends nothing, bookmarks included; what it holds back goes on later.
 #[derive(Clone, Debug)]

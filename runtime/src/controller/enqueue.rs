@@ -1,12 +1,15 @@
 //! From changes of caches to keys in the queue, as each change is applied.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 use super::{Reason, graves::Graves, intake::Intake, predicate::Predicate};
 use crate::{
-    informer::{AddOrigin, Change, Observer, Progress, Via},
+    informer::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
     object::{Kind, Object, ObjectKey, Scope, Version},
     store::Held,
     writes::{
@@ -22,6 +25,45 @@ pub(crate) struct Hub {
     pub(crate) writer: Arc<Writer>,
     /// The reconciled kind.
     pub(crate) kind: Kind,
+    pub(crate) told: Arc<Told>,
+}
+
+/// Who was told of the event at hand, by informer: one that feeds a controller twice tells each key once.
+///
+/// Otherwise the second telling of a key's own write would be a stranger's.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    by_source: HashMap<SourceId, Mutex<(Option<Version>, Vec<ObjectKey>)>>,
+}
+
+impl Told {
+    /// Looks after the sources that feed a controller more than once.
+    pub(crate) fn of(shared: impl IntoIterator<Item = SourceId>) -> Self {
+        Self { by_source: shared.into_iter().map(|source| (source, Mutex::default())).collect() }
+    }
+
+    /// Whether nobody has told the key of the event with this version.
+    fn is_news(&self, source: SourceId, version: Version, key: &ObjectKey) -> bool {
+        let Some(told) = self.by_source.get(&source) else { return true };
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.0 != Some(version) {
+            *told = (Some(version), Vec::new());
+        }
+        let news = !told.1.contains(key);
+        if news {
+            told.1.push(key.clone());
+        }
+        news
+    }
+
+    /// After a list versions may begin anew.
+    fn progressed(&self, source: SourceId, via: ProgressVia) {
+        if via != ProgressVia::Watch
+            && let Some(told) = self.by_source.get(&source)
+        {
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+        }
+    }
 }
 
 /// One change, as it concerns whoever wakes for it.
@@ -38,12 +80,25 @@ impl Hub {
     /// Takes news for a key; only a watch event can be a key's own.
     fn take(&self, news: &News, key: ObjectKey) {
         let verdict = match (news.via, news.version) {
+            (Via::Watch, Some(version)) if !self.told.is_news(news.source, version, &key) => return,
             (Via::Watch, Some(version)) => self.writer.event(news.source, Some(version), &key),
             _ => self.writer.stranger(&key),
         };
         if verdict == Verdict::Wake {
             self.intake.add(key, news.reason.clone());
         }
+    }
+
+    /// Lets writes know of a deletion, whoever wakes for it.
+    fn forget_what_is_gone<C>(&self, source: SourceId, change: &Change<C>) {
+        if let Change::Deleted { gone, .. } = change {
+            self.writer.gone(source, gone.key());
+        }
+    }
+
+    fn progressed(&self, source: SourceId, progress: Progress) {
+        self.told.progressed(source, progress.via);
+        self.writer.progressed(source, progress);
     }
 
     /// Returns the key of the controller among some owners, if it is of the reconciled kind.
@@ -100,6 +155,7 @@ impl<K: Object> Itself<K> {
 
 impl<K: Object> Observer<K> for Itself<K> {
     fn changed(&self, change: &Change<K>) {
+        self.hub.forget_what_is_gone(self.source, change);
         if !self.lets_pass(change) {
             return;
         }
@@ -116,7 +172,6 @@ impl<K: Object> Observer<K> for Itself<K> {
             Change::Unchanged { object } => hub.intake.touch(object.key().clone()),
             Change::Deleted { gone, via, .. } => {
                 let key = gone.key();
-                hub.writer.gone(source, key);
                 self.graves.dig(key, gone.clone());
                 let news = News { source, via: *via, version: None, reason: Reason::Deleted };
                 hub.take(&news, key.clone());
@@ -134,7 +189,7 @@ impl<K: Object> Observer<K> for Itself<K> {
     }
 
     fn progressed(&self, progress: Progress) {
-        self.hub.writer.progressed(self.source, progress);
+        self.hub.progressed(self.source, progress);
     }
 }
 
@@ -205,6 +260,7 @@ impl<C: Object, R: Relation<C>> Related<C, R> {
 
 impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
     fn changed(&self, change: &Change<C>) {
+        self.hub.forget_what_is_gone(self.source, change);
         if self.predicate.as_ref().is_some_and(|predicate| !predicate.lets_pass(change)) {
             return;
         }
@@ -222,7 +278,6 @@ impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
                 self.relation.of(hub, object).into_iter().for_each(|key| hub.intake.touch(key));
             }
             Change::Deleted { gone, via, .. } => {
-                hub.writer.gone(self.source, gone.key());
                 let keys = match gone.held() {
                     Some(last) => self.relation.of(hub, last),
                     None => self.relation.of_owners(hub, gone.key().namespace(), &gone.owners()),
@@ -240,6 +295,6 @@ impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
     }
 
     fn progressed(&self, progress: Progress) {
-        self.hub.writer.progressed(self.source, progress);
+        self.hub.progressed(self.source, progress);
     }
 }

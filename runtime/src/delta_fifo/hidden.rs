@@ -11,6 +11,9 @@ use crate::{
     object::{Object, ObjectKey},
 };
 
+/// Most originals that an extent keeps; what is hidden beyond that waits for its next event or list.
+const MOST: usize = 10_000;
+
 /// The transform of an extent, and the objects that it failed on, untouched.
 ///
 /// Whoever queues changes of the extent holds the lock meanwhile: a retry never overtakes what is newer.
@@ -35,8 +38,10 @@ impl<K: Object> Hidden<K> {
         let (item, original) = self.transform.attempt(item);
         if let Some(key) = item.key() {
             match original {
-                Some(original) => drop(originals.insert(key, original)),
-                None => drop(originals.remove(&key)),
+                Some(original) if originals.len() < MOST || originals.contains_key(&key) => {
+                    originals.insert(key, original);
+                }
+                _ => drop(originals.remove(&key)),
             }
         }
         item

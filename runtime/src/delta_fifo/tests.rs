@@ -143,6 +143,34 @@ async fn it_has_synced_once_the_first_replace_of_every_extent_is_handled() {
     assert!(fifo.has_synced(), "a relist takes nothing back");
 }
 
+// D8
+#[tokio::test(start_paused = true)]
+async fn in_any_order_of_steps_it_has_synced_once_a_replace_was_handled_and_not_before() {
+    const STEPS: [&str; 5] = ["add", "delete", "replace", "resync", "pop"];
+    for number in 0..STEPS.len().pow(6) {
+        let (fifo, sink) = queue();
+        let steps: Vec<_> = (0..6).map(|at| STEPS[number / STEPS.len().pow(at) % STEPS.len()]).collect();
+        let mut replaced = false;
+        for step in &steps {
+            match *step {
+                "add" => sink.apply(vec![upsert("a", 1)]),
+                "delete" => sink.apply(vec![delete("a", 2)]),
+                "replace" => sink.replace(vec![object("a", "a", 3)], "3", Epoch::Same),
+                "resync" => sink.resync(),
+                _ if fifo.is_empty() => {}
+                _ => {
+                    let mut batch = fifo.pop(limit(2)).await.unwrap();
+                    let holds =
+                        batch.take().iter().any(|entry| matches!(entry.delta, Delta::Replaced { .. }));
+                    assert_eq!(fifo.has_synced(), replaced, "{steps:?}: a replace counts once it is handled");
+                    replaced |= holds;
+                }
+            }
+            assert_eq!(fifo.has_synced(), replaced, "{steps:?}");
+        }
+    }
+}
+
 // D9
 #[tokio::test(start_paused = true)]
 async fn closing_wakes_a_pop_that_waits_and_what_is_queued_still_leaves() {

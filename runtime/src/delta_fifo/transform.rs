@@ -16,7 +16,7 @@ type Change<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
 /// Typically drops what nobody reads, to save memory. Must leave the name, namespace, UID and resource version
 /// alone. A failure or a panic makes the object unreadable; an earlier state that is cached then stays, marked.
 /// It is tried again when the object comes again, by event or list; one that may fail is also tried again, on
-/// the object as it came, at every resync, and costs a copy of each object for that.
+/// the object as it came, at every resync (up to 10,000 objects at a time), and costs a copy of each object.
 pub struct Transform<K> {
     change: Arc<Change<K>>,
     outcome: Outcome,

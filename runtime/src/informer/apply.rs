@@ -66,7 +66,7 @@ pub(super) fn apply<K: Object>(
         replaced: None,
         resynced: Resynced::No,
     };
-    let mut applier = Applier { batch, kind, origin, via: Via::Watch, applied };
+    let mut applier = Applier { batch, kind, origin, via: Via::Watch, epoch: Epoch::Same, applied };
     entries.into_iter().for_each(|entry| applier.entry(entry));
     let Applier { batch, mut applied, .. } = applier;
     applied.progress.version = batch.resource_version();
@@ -78,6 +78,8 @@ struct Applier<'b, K> {
     kind: &'b Kind,
     origin: AddOrigin,
     via: Via,
+    /// Whether versions mean what they meant before.
+    epoch: Epoch,
     applied: Applied<K>,
 }
 
@@ -95,7 +97,7 @@ impl<K: Object> Applier<'_, K> {
                 self.reach(&extent, version);
             }
             Delta::Replaced { items, resource_version, epoch } => {
-                self.via = Via::Replace;
+                (self.via, self.epoch) = (Via::Replace, epoch);
                 self.replace(&extent, items);
                 self.batch.set_version(&extent, resource_version.parse().ok());
                 self.applied.progress.via = match epoch {
@@ -103,7 +105,7 @@ impl<K: Object> Applier<'_, K> {
                     Epoch::New => ProgressVia::NewEpoch,
                 };
                 self.applied.replaced = Some(extent);
-                self.via = Via::Watch;
+                (self.via, self.epoch) = (Via::Watch, Epoch::Same);
             }
             Delta::Reached(resource_version) => self.reach(&extent, resource_version.parse().ok()),
             Delta::Sync(sync) => self.sync(&sync),
@@ -137,7 +139,9 @@ impl<K: Object> Applier<'_, K> {
             Some(old) if same_uid(old.uid(), object.uid()) => {
                 // I8: what a list only confirms is no news, or each relist would run every key of a kind.
                 let hearers = if via == Via::Replace { Hearers::Due } else { Hearers::ObserversAndDue };
-                match same_version(&old, &object) && mark.is_none() {
+                // A server that lost its history may have given the same version to another state.
+                let same = self.epoch == Epoch::Same && same_version(&old, &object);
+                match same && mark.is_none() {
                     true => self.tell(key.clone(), Change::Unchanged { object }, hearers),
                     false => self.tell(key.clone(), Change::Updated { old, new: object, via }, Hearers::All),
                 }

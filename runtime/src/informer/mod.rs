@@ -24,10 +24,12 @@ mod shared;
 mod question;
 mod builder;
 mod factory;
+mod assembly;
 
 #[cfg(test)]
 mod tests;
 
+pub use assembly::{Assembly, AssemblyError};
 pub use builder::{InformerBuilder, NameTaken};
 pub use change::{AddOrigin, Change, Deleted, Gone, Observer, Progress, ProgressVia, Via};
 pub use factory::SharedInformerFactory;

@@ -40,14 +40,17 @@ pub struct SharedInformer<W: Watched> {
 impl<W: Watched> SharedInformer<W> {
     /// Builds an informer on any source; it is shared with nobody who does not get a clone.
     ///
-    /// `question` is `()` for typed kinds. Nothing runs before [`start`](SharedInformer::start).
+    /// `question` is `()` for typed kinds. Nothing runs before [`start`](SharedInformer::start). For several
+    /// sources, a transform or more indexes there is [`Assembly`](super::Assembly).
     pub fn from_source<L: ListerWatcher<W::Object>>(
         question: &W::Question,
         source: L,
         config: ReflectorConfig,
     ) -> Self {
+        let kind = W::kind(question);
+        let config = config.named(|| kind.to_string());
         Self::of_parts(Parts {
-            kind: W::kind(question),
+            kind,
             indexes: W::indexes(),
             metrics: config.metrics.clone(),
             feeds: vec![Feed::reflecting(Extent::All, source, config)],

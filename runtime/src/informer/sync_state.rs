@@ -78,6 +78,8 @@ pub enum FailureCause {
     NotServed,
     /// There was no answer, or it broke off.
     Unreachable,
+    /// An object, or an event, is larger than may be held.
+    TooLarge,
     /// Something else.
     Other,
 }
@@ -88,6 +90,7 @@ impl FailureCause {
             ListWatchError::Status { status, .. } if status.code == 401 => Self::Unauthorized,
             _ if error.is_forbidden() => Self::Forbidden,
             _ if error.is_not_found() => Self::NotServed,
+            ListWatchError::TooLarge { .. } => Self::TooLarge,
             ListWatchError::Connection(_) | ListWatchError::Deadline(_) | ListWatchError::CutShort => {
                 Self::Unreachable
             }
@@ -126,6 +129,9 @@ impl SyncState {
             (_, Some(FailureCause::Unreachable)) => {
                 "check the server's address, and that it is up".to_owned()
             }
+            (_, Some(FailureCause::TooLarge)) => {
+                "shrink the object, leave it out by a selector, or raise `largest_object`".to_owned()
+            }
             (_, Some(FailureCause::Other)) => {
                 "see what the server says; it is tried again with back-off".to_owned()
             }
@@ -161,6 +167,7 @@ impl fmt::Display for FetchFailure {
             FailureCause::Unauthorized => "not authenticated",
             FailureCause::NotServed => "not served",
             FailureCause::Unreachable => "unreachable",
+            FailureCause::TooLarge => "too large",
             FailureCause::Other => "failing",
         };
         let (extent, message, attempts) = (&self.extent, &self.message, self.attempts);

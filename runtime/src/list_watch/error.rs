@@ -28,6 +28,9 @@ pub enum ListWatchError {
     /// The wall clock ran ahead by this much: the machine was suspended, and an open watch may be dead.
     #[error("the machine seems to have been suspended for {0:?}")]
     Suspended(Duration),
+    /// The server ended a watch cleanly within a second, before it had brought anything new.
+    #[error("the server closes watches as soon as they are open")]
+    ClosedAtOnce,
     /// The body ended inside a frame.
     #[error("the answer ended in the middle")]
     CutShort,

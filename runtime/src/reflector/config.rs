@@ -8,7 +8,7 @@ use crate::{backoff::BackoffSchedule, clock::WallClock, metrics::Metrics};
 /// Configures a reflector; the defaults suit any server.
 #[derive(Clone, Debug)]
 pub struct ReflectorConfig {
-    /// What is fetched, as messages name it: `websites.web.example.dev`.
+    /// What is fetched, as messages name it: `websites.web.example.dev`; an informer's is its kind unless set.
     pub name: Cow<'static, str>,
     /// How the first list is read, and later ones where that is possible.
     pub first_list: FirstList,
@@ -30,10 +30,21 @@ pub struct ReflectorConfig {
     pub clock: WallClock,
 }
 
+/// What is fetched where nobody says what.
+const UNNAMED: &str = "objects";
+
+impl ReflectorConfig {
+    /// Takes a name where none was given.
+    pub(crate) fn named(self, name: impl FnOnce() -> String) -> Self {
+        let name = if self.name == UNNAMED { Cow::Owned(name()) } else { self.name };
+        Self { name, ..self }
+    }
+}
+
 impl Default for ReflectorConfig {
     fn default() -> Self {
         Self {
-            name: Cow::Borrowed("objects"),
+            name: Cow::Borrowed(UNNAMED),
             first_list: FirstList::default(),
             page_size: None,
             watch_timeout: Duration::from_secs(300)..=Duration::from_secs(600),

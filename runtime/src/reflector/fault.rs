@@ -30,7 +30,7 @@ pub(super) enum Fault {
     Rejected,
     /// 500 and what else starts with a five.
     Internal,
-    /// The stream ended in the middle of a frame.
+    /// The stream ended in the middle of a frame, or as soon as it was open.
     CutShort,
     /// An open watch was silent for too long.
     Idle,
@@ -46,7 +46,7 @@ impl Fault {
     pub(super) fn of(error: &ListWatchError) -> Self {
         let status = match error {
             ListWatchError::Connection(_) | ListWatchError::Deadline(_) => return Self::Unreachable,
-            ListWatchError::CutShort => return Self::CutShort,
+            ListWatchError::CutShort | ListWatchError::ClosedAtOnce => return Self::CutShort,
             ListWatchError::Idle(_) => return Self::Idle,
             ListWatchError::Suspended(_) => return Self::Suspended,
             ListWatchError::Endless { .. } => return Self::Endless,

@@ -24,6 +24,8 @@ pub(super) struct Reporter<S> {
     meter: FetchMeter,
     /// How many failures in a row.
     attempts: u32,
+    /// How much the stream under way had skipped.
+    skipped: u32,
     /// When the list under way began.
     listing: Option<Instant>,
 }
@@ -37,6 +39,7 @@ impl<S> Reporter<S> {
             handler: config.on_error.clone(),
             meter: meter.unwrap_or_default(),
             attempts: 0,
+            skipped: 0,
             listing: None,
         }
     }
@@ -72,7 +75,8 @@ impl<S> Reporter<S> {
         S: ReflectorStore<K>,
     {
         self.meter.failed("unexpected_event");
-        let error = self.error(ListWatchError::Unexpected(what), 0, Duration::ZERO);
+        self.skipped = self.skipped.saturating_add(1);
+        let error = self.error(ListWatchError::Unexpected(what), self.skipped, Duration::ZERO);
         self.store.report(FetchReport::Skipped(error));
     }
 
@@ -95,7 +99,8 @@ impl<S> Reporter<S> {
         }
     }
 
-    pub(super) fn watch_opened(&self) {
+    pub(super) fn watch_opened(&mut self) {
+        self.skipped = 0;
         self.meter.watch_opened();
     }
 
@@ -110,7 +115,7 @@ impl<S> Reporter<S> {
     }
 
     fn error(&self, error: ListWatchError, attempts: u32, retry_in: Duration) -> WatchError {
-        let error = WatchError { name: self.name.clone(), error: Arc::new(error), attempts, retry_in };
+        let error = WatchError::new(self.name.clone(), error, attempts, retry_in);
         self.handler.tell(&error);
         error
     }

@@ -287,7 +287,12 @@ where
     fn watch_ended(&mut self, end: End, ending: Ending) {
         let now = Instant::now();
         match end {
-            End::Closed | End::Overdue | End::TooOld(_) => self.state.watch_closed(now, ending),
+            End::Closed | End::Overdue | End::TooOld(_) => {
+                self.state.watch_closed(now, ending);
+                if !self.state.wait().is_zero() {
+                    self.failed(ListWatchError::ClosedAtOnce);
+                }
+            }
             End::Failed(error) => {
                 self.state.watch_broke(now, ending, &error);
                 match error {

@@ -22,17 +22,33 @@ pub struct WatchError {
     pub name: Cow<'static, str>,
     /// What went wrong.
     pub error: Arc<ListWatchError>,
-    /// How often in a row by now; 0 where something was only skipped.
+    /// How often in a row by now; of what was skipped, how much in this stream.
     pub attempts: u32,
     /// How long until it is tried again.
     pub retry_in: Duration,
 }
 
 impl WatchError {
+    pub(crate) fn new(
+        name: impl Into<Cow<'static, str>>,
+        error: ListWatchError,
+        attempts: u32,
+        retry_in: Duration,
+    ) -> Self {
+        Self { name: name.into(), error: Arc::new(error), attempts, retry_in }
+    }
+
     /// Logs it at a fitting level: what heals by itself at once as information, the rest as a warning.
+    ///
+    /// Of what a stream brings that has to be skipped, only the first is a warning: there may be thousands.
     pub fn log(&self) {
-        match Fault::of(&self.error) {
-            Fault::Expired | Fault::TooLarge | Fault::CutShort => tracing::info!(kind = %self.name, "{self}"),
+        match (Fault::of(&self.error), &*self.error) {
+            (Fault::Expired | Fault::TooLarge | Fault::CutShort | Fault::Suspended, _) => {
+                tracing::info!(kind = %self.name, "{self}");
+            }
+            (_, ListWatchError::Unexpected(_)) if self.attempts > 1 => {
+                tracing::debug!(kind = %self.name, "{self}");
+            }
             _ => tracing::warn!(kind = %self.name, attempts = self.attempts, "{self}"),
         }
     }
@@ -51,6 +67,7 @@ impl fmt::Display for WatchError {
 
 /// Hears of every [`WatchError`]; by default the log does.
 ///
+/// A watch that was only silent for too long, and is opened again at once, is none.
 /// It is called by the task that fetches, which it holds up: it should be quick. A panic is contained.
 #[derive(Clone)]
 pub struct WatchErrorHandler(Arc<dyn Fn(&WatchError) + Send + Sync>);

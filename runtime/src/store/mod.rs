@@ -12,6 +12,7 @@ mod index;
 mod snapshot;
 mod indexer;
 mod lister;
+mod reflected;
 
 #[cfg(test)]
 mod tests;
@@ -20,4 +21,5 @@ pub use held::Held;
 pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
 pub use indexer::{Indexer, WriteBatch};
 pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};
+pub use reflected::Reflected;
 pub use selector::{FieldSelector, InvalidSelector, Selector};

@@ -246,6 +246,9 @@ impl Writer {
             Err(error) if error.leaves_in_doubt() => drop(pending),
             _ => pending.settled(),
         }
+        if answer.is_ok() {
+            self.memory().sent.insert(key.clone());
+        }
         answer
     }
 
@@ -372,7 +375,6 @@ impl Writer {
         let source = sources.first().copied();
         let version = resource_version.parse::<Version>().ok();
         let mut memory = self.memory();
-        memory.sent.insert(key.clone());
         memory.answers.keep(
             key,
             &target.kind,

@@ -104,6 +104,16 @@ fn cases(written: Written) -> Vec<Case> {
     all
 }
 
+/// A fault in the operator that a checker of interleavings must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plant {
+    None,
+    /// It writes past its context: nobody knows these writes as its own.
+    ForeignWrites,
+    /// It hears nothing of its child.
+    DeafToChild,
+}
+
 /// A place in the reconciler that is open or shut.
 #[derive(Debug)]
 struct Valve(watch::Sender<bool>);
@@ -133,6 +143,7 @@ struct Seen {
 /// Writes one thing a run, and notes what it knew.
 struct Writer {
     written: Written,
+    plant: Plant,
     deployments: Lister<Deployment>,
     sites: <Website as Watched>::Lister,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -173,6 +184,11 @@ impl Reconciler<Website> for Writer {
         }
         self.before.pass().await;
         match self.written {
+            Written::Status if self.plant == Plant::ForeignWrites => {
+                let api = Api::<Website>::namespaced(cx.client().clone(), "shop");
+                let patch = Patch::Merge(json!({ "status": wanted_status(&site) }));
+                api.patch_status("a", &PatchParams::default(), &patch).await?;
+            }
             Written::Status => cx.patch_status(&site, wanted_status(&site)).await?,
             Written::Child => drop(cx.apply(deployment_for(&site)).await?),
             Written::OwnKind => drop(cx.apply(child_site(&site)).await?),
@@ -284,13 +300,14 @@ impl Play {
 }
 
 /// Brings a site to rest, then starts the run under test and holds it before its write.
-async fn prepared(written: Written) -> (Play, watchkeeper::Running, usize) {
+async fn prepared(written: Written, plant: Plant) -> (Play, watchkeeper::Running, usize) {
     let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
     let (gates, client) = Gates::before(server.client());
     let manager = Manager::new(client);
     let (seen, before, after) = (Arc::default(), Valve::new(), Valve::new());
     let writer = Writer {
         written,
+        plant,
         deployments: manager.lister::<Deployment>(),
         sites: manager.lister::<Website>(),
         seen: Arc::clone(&seen),
@@ -299,6 +316,7 @@ async fn prepared(written: Written) -> (Play, watchkeeper::Running, usize) {
     };
     let controller = Controller::new(writer);
     let controller = match written {
+        _ if plant == Plant::DeafToChild => controller,
         Written::OwnKind => controller.owns::<Website>(),
         _ => controller.owns::<Deployment>(),
     };
@@ -318,8 +336,8 @@ async fn prepared(written: Written) -> (Play, watchkeeper::Running, usize) {
 }
 
 /// Plays one case; says what is wrong with how it went.
-async fn play(case: &Case) -> Result<(), String> {
-    let (play, _running, baseline) = prepared(case.written).await;
+async fn play(case: &Case, plant: Plant) -> Result<(), String> {
+    let (play, _running, baseline) = prepared(case.written, plant).await;
     let mut stranger = None;
     for step in &case.order {
         stranger = play.step(*step, case).await.or(stranger);
@@ -359,7 +377,7 @@ async fn play_all(written: Written) {
     let cases = cases(written);
     let mut wrong = BTreeMap::new();
     for (at, case) in cases.iter().enumerate() {
-        if let Err(what) = play(case).await {
+        if let Err(what) = play(case, Plant::None).await {
             wrong.insert(at, (case, what));
         }
     }
@@ -389,4 +407,27 @@ async fn every_interleaving_of_a_childs_apply_wakes_for_strangers_and_for_nobody
 #[tokio::test(start_paused = true)]
 async fn every_interleaving_with_a_child_of_the_own_kind_reconciles_both() {
     play_all(Written::OwnKind).await;
+}
+
+/// Counts the cases of one stranger and unbroken watches that are found to go wrong with a fault planted.
+async fn found(written: Written, stranger: Stranger, plant: Plant) -> (usize, usize) {
+    let mut cases = cases(written);
+    cases.retain(|case| case.stranger == stranger && case.breaks == Break::None);
+    let mut wrong = 0;
+    for case in &cases {
+        wrong += usize::from(play(case, plant).await.is_err());
+    }
+    (wrong, cases.len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_writes_that_wake_their_writer_are_found() {
+    let (wrong, all) = found(Written::Status, Stranger::Nobody, Plant::ForeignWrites).await;
+    assert_eq!(wrong, all, "a write past the context wakes in every order");
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_that_wake_nobody_are_found() {
+    let (wrong, all) = found(Written::Child, Stranger::Edits, Plant::DeafToChild).await;
+    assert_eq!(wrong, all, "no run follows in any order");
 }

@@ -299,3 +299,39 @@ async fn a_write_that_nobody_answers_ends_at_its_deadline() {
     let errors = errors.lock().unwrap();
     assert!(matches!(errors[0].1, Err(WriteError::Deadline { .. })), "{errors:?}");
 }
+
+/// An operator for gold sites that applies a site with this label, and is eager to run again.
+async fn gap_after_applying(tier: &'static str) -> Duration {
+    let server = server().await;
+    let (reconciler, record) = does(move |site: Arc<Website>, cx: Context<Website>| async move {
+        if site.name_any() == "a" {
+            let mut child = website("child");
+            child.labels_mut().insert("tier".into(), tier.into());
+            child.annotations_mut().insert("at".into(), format!("{:?}", tokio::time::Instant::now()));
+            cx.apply(child).await?;
+        }
+        Ok(Action::requeue_after(EAGER))
+    });
+    let controller = Controller::new(reconciler).label_selector("tier=gold").unwrap();
+    let _running = Manager::new(lagging(server.client(), LAG)).controller(controller).spawn();
+    let mut site = website("a");
+    site.labels_mut().insert("tier".into(), "gold".into());
+    server.create(&site).await;
+    record.reaches(1).await;
+    let first = record.starts()[0].at;
+    let again = async {
+        while record.starts().iter().filter(|start| start.key.name() == "a").count() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    again.await;
+    record.starts().iter().filter(|start| start.key.name() == "a").nth(1).unwrap().at - first
+}
+
+// W3
+#[tokio::test(start_paused = true)]
+async fn what_a_cache_does_not_select_is_not_waited_for() {
+    let (selected, left_out) = (gap_after_applying("gold").await, gap_after_applying("tin").await);
+    assert!(selected >= LAG, "{selected:?}");
+    assert!(left_out < LAG, "{left_out:?}");
+}

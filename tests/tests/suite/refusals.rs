@@ -1,11 +1,11 @@
-//! What the server refuses, what strangers get in the way of, and what comes of it.
+//! What writes say, what the server refuses, what strangers get in the way of, and what comes of it.
 
 use std::sync::Mutex;
 
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentCondition, DeploymentStatus},
-        core::v1::ConfigMap,
+        core::v1::{ConfigMap, Namespace},
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
@@ -49,6 +49,68 @@ where
     record.reaches(1).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     std::mem::take(&mut *failures.lock().unwrap())
+}
+
+// W1
+#[tokio::test(start_paused = true)]
+async fn an_apply_is_forced_owned_and_signed() {
+    let server = shop().await;
+    let (reconciler, record) = does(|_: Arc<Website>, cx: Context<Website>| async move {
+        cx.apply(config_map("child")).await?;
+        Ok(Action::await_change())
+    });
+    let controller = Controller::new(reconciler).named("signed");
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    let site = server.create(&website("a")).await;
+    record.reaches(1).await;
+    server.eventually::<ConfigMap>("shop/child", |child| child.is_some()).await;
+    let child = server.get::<ConfigMap>("shop/child").await.unwrap();
+    let owner = &child.owner_references()[0];
+    assert_eq!((Some(&owner.uid), owner.controller), (site.metadata.uid.as_ref(), Some(true)));
+    let manager = &child.managed_fields()[0];
+    assert_eq!((manager.manager.as_deref(), manager.operation.as_deref()), (Some("signed"), Some("Apply")));
+    let sent = server.requests().of(Verb::Patch, "configmaps");
+    assert_eq!(sent[0].parameter("force"), Some("true"));
+}
+
+// W1
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_kubernetes_forbids_is_refused_with_the_rule() {
+    let server = shop().await;
+    let failures = failures_of(&server, |_, cx| async move {
+        let mut elsewhere = config_map("child");
+        elsewhere.metadata.namespace = Some("other".into());
+        let cluster = Namespace { metadata: config_map("child").metadata, ..Namespace::default() };
+        vec![cx.apply(elsewhere).await.map(|_| ()), cx.create(cluster).await.map(|_| ())]
+    });
+    for (failure, rule) in failures.await.iter().zip(["live in one namespace", "own a cluster-scoped one"]) {
+        assert!(matches!(failure, WriteError::ForbiddenOwner { .. }), "{failure:?}");
+        assert!(failure.to_string().contains(rule), "{failure}");
+    }
+    assert!(server.requests().of(Verb::Patch, "configmaps").is_empty(), "nothing was sent");
+}
+
+// W4
+#[tokio::test(start_paused = true)]
+async fn a_status_patch_touches_the_status_alone() {
+    let server = shop().await;
+    let (reconciler, _) = does(|site: Arc<Website>, cx: Context<Website>| async move {
+        let mut edited = (*site).clone();
+        edited.spec.replicas = 99;
+        edited.metadata.labels = None;
+        cx.patch_status(&edited, status(1)).await?;
+        Ok(Action::await_change())
+    });
+    let _running = Manager::new(server.client()).controller(Controller::new(reconciler)).spawn();
+    let mut site = website("a");
+    site.labels_mut().insert("tier".into(), "gold".into());
+    server.create(&site).await;
+    let done = |site: Option<&Website>| site.is_some_and(|site| site.status == Some(status(1)));
+    server.eventually::<Website>("shop/a", done).await;
+    let found = server.get::<Website>("shop/a").await.unwrap();
+    assert_eq!((found.spec.replicas, found.labels().len()), (2, 1));
+    let sent = server.requests().of(Verb::Patch, "websites");
+    assert!(sent.iter().all(|request| request.subresource == "status"), "{sent:?}");
 }
 
 // W5

@@ -18,7 +18,7 @@ use tracing::{
     span::{Attributes, Id},
 };
 use tracing_subscriber::{Layer, layer::SubscriberExt, registry::LookupSpan};
-use watchkeeper::{controller::Why, prelude::*};
+use watchkeeper::{controller::Why, prelude::*, reflector::ReflectorConfig};
 use watchkeeper_apiserver::{ApiServer, Fault};
 use watchkeeper_tests::Record;
 
@@ -244,6 +244,83 @@ async fn every_run_has_a_span_and_a_context_with_key_attempt_reason_and_id() {
         let all = all.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(*span, BTreeMap::from(all));
     }
+}
+
+/// Starts on a shop of a hundred maps with one worker that takes a second a run; `then` is what each run asks for.
+async fn restart(
+    server: &ApiServer,
+    record: &Record,
+    then: fn() -> Action,
+) -> (watchkeeper::Running, tokio::time::Instant) {
+    for at in 0..100 {
+        server.create(&config_map(&format!("map-{at:02}"))).await;
+    }
+    let started = record.clone();
+    let controller = Controller::from_fn(move |_: Arc<ConfigMap>, cx: Context<ConfigMap>| {
+        started.start(&cx);
+        async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            anyhow::Ok(then())
+        }
+    });
+    let running = Manager::new(server.client()).controller(controller.namespace("shop")).spawn();
+    record.reaches(10).await;
+    (running, tokio::time::Instant::now())
+}
+
+// C12
+#[tokio::test(start_paused = true)]
+async fn a_first_list_of_a_restart_does_not_hide_what_changes() {
+    let server = shop().await;
+    let record = Record::default();
+    let (_running, began) = restart(&server, &record, Action::await_change).await;
+    server.create(&config_map("new")).await;
+    server.patch_merge::<ConfigMap>("shop/map-99", json!({ "data": { "k": "v" } })).await;
+    record.reaches(14).await;
+    let names = record.names();
+    assert!(
+        names[10..].contains(&"new".to_owned()) && names[10..].contains(&"map-99".to_owned()),
+        "{names:?}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(5));
+    record.reaches(101).await;
+    assert_eq!(record.last_reason(), "initial list", "and nobody starves");
+}
+
+// C12
+#[tokio::test(start_paused = true)]
+async fn a_run_keeps_its_priority_unless_it_says_otherwise() {
+    for (then, place) in [(never as fn() -> Action, 90), (first, 4)] {
+        let server = shop().await;
+        let record = Record::default();
+        let _running = restart(&server, &record, then).await;
+        record.reaches(180).await;
+        let names = record.names();
+        let again = names[1..].iter().position(|name| *name == names[0]).unwrap() + 1;
+        assert!(again.abs_diff(place) <= 12, "again as run {again}, not about {place}");
+    }
+
+    fn never() -> Action {
+        Action::requeue_after(Duration::from_millis(1))
+    }
+
+    fn first() -> Action {
+        Action::requeue_after(Duration::from_millis(1)).with_priority(Priority::High)
+    }
+}
+
+// C14
+#[tokio::test(start_paused = true)]
+async fn a_resync_runs_idle_keys_and_is_named_as_the_reason() {
+    let server = shop().await;
+    server.create(&config_map("a")).await;
+    let record = Record::default();
+    let controller = scripted(&record, |_| Ok(Action::await_change()));
+    let config = ReflectorConfig { resync: Some(Duration::from_secs(60)), ..ReflectorConfig::default() };
+    let _running = Manager::with_config(server.client(), config).controller(controller).spawn();
+    record.reaches(3).await;
+    let reasons: Vec<_> = record.starts().iter().map(|start| start.reason.clone().unwrap()).collect();
+    assert_eq!(reasons, [Reason::InitialList, Reason::Resync, Reason::Resync]);
 }
 
 // C3

@@ -232,7 +232,7 @@ async fn a_source_that_panics_or_ends_takes_nobody_down() {
 // C33
 #[tokio::test(start_paused = true)]
 async fn with_one_cache_a_namespace_a_key_waits_for_its_own() {
-    let server = ApiServer::in_memory().namespace("shop").namespace("closed").start().await;
+    let server = ApiServer::in_memory().namespace("closed").namespace("shop").start().await;
     server.create(&config_map("a")).await;
     let elsewhere = server.kit().in_namespace("closed");
     elsewhere.create(&config_map("b")).await;

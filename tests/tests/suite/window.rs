@@ -5,12 +5,21 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::ObjectMeta;
 use proptest::{prelude::*, test_runner::TestCaseError};
+use serde_json::json;
 use tokio::{task::JoinSet, time::Instant};
-use watchkeeper::workqueue::{
-    ItemExponentialFailure, Outcome, Priority, RateLimit, RateLimiter, TokenBucket, WorkQueue,
-    WorkQueueConfig,
+use watchkeeper::{
+    Manager,
+    prelude::{Action, Context, Controller, Reconciler},
+    workqueue::{
+        ItemExponentialFailure, Outcome, Priority, RateLimit, RateLimiter, TokenBucket, WorkQueue,
+        WorkQueueConfig,
+    },
 };
+use watchkeeper_apiserver::ApiServer;
+use watchkeeper_tests::{Record, assert_rate_holds};
 
 const KEYS: u8 = 12;
 const PER_SECOND: u32 = 20;
@@ -202,7 +211,7 @@ fn config(cases: u32) -> ProptestConfig {
 // C11
 #[test]
 fn over_any_window_starts_stay_within_the_limit_whatever_asks_for_them() {
-    let cases = std::env::var("PROPTEST_CASES").map_or(1_000, |cases| cases.parse().unwrap());
+    let cases = std::env::var("PROPTEST_CASES").map_or(2_000, |cases| cases.parse().unwrap());
     proptest!(config(cases), |(causes in causes(), endings in endings())| {
         window_holds(paid_by_start, &causes, &endings).map_err(TestCaseError::fail)?;
     });
@@ -217,4 +226,71 @@ fn a_limit_that_is_paid_when_keys_are_added_does_not_hold() {
     });
     let found = found.expect_err("the window property would notice nothing");
     assert!(found.to_string().contains("runs started within"), "{found}");
+}
+
+/// Ends its runs in all ways there are, one after the other.
+struct Moody {
+    record: Record,
+    endings: Vec<(Outcome, u64)>,
+}
+
+impl Reconciler<ConfigMap> for Moody {
+    type Error = anyhow::Error;
+
+    async fn reconcile(&self, _: Arc<ConfigMap>, cx: &Context<ConfigMap>) -> anyhow::Result<Action> {
+        self.record.start(cx);
+        let (outcome, took) = self.endings[self.record.len() % self.endings.len()];
+        tokio::time::sleep(millis(took)).await;
+        match outcome {
+            Outcome::Done | Outcome::Forget => Ok(Action::await_change()),
+            Outcome::RequeueAfter(delay) => Ok(Action::requeue_after(delay)),
+            Outcome::RetryUncounted => Ok(Action::backoff()),
+            Outcome::Retry { .. } => anyhow::bail!("fails"),
+            Outcome::Terminal | Outcome::PutBack => panic!("fails badly"),
+        }
+    }
+}
+
+fn map(key: u8) -> ConfigMap {
+    let name = Some(format!("map-{key}"));
+    ConfigMap { metadata: ObjectMeta { name, ..ObjectMeta::default() }, ..ConfigMap::default() }
+}
+
+/// Plays events on a server, before and under a whole controller.
+async fn controlled(causes: Vec<Cause>, endings: Vec<(Outcome, u64)>) {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    for key in 0..KEYS {
+        server.create(&map(key)).await;
+    }
+    let record = Record::default();
+    let controller = Controller::new(Moody { record: record.clone(), endings });
+    let controller = controller.namespace("shop").workers(3).rate_limit(LIMIT);
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    for (number, cause) in causes.into_iter().enumerate() {
+        match cause {
+            Cause::Event(key, _) | Cause::Timer(key, _) | Cause::Hold(key, _) => {
+                let patch = json!({ "data": { "number": number.to_string() } });
+                server.patch_merge::<ConfigMap>(&format!("shop/map-{key}"), patch).await;
+            }
+            Cause::Failure(key) | Cause::Release(key) => {
+                server.delete::<ConfigMap>(&format!("shop/map-{key}")).await;
+                server.create(&map(key)).await;
+            }
+            Cause::Nothing(pause) => tokio::time::sleep(millis(pause)).await,
+            Cause::InitialList | Cause::Resync => tokio::time::sleep(millis(300)).await,
+        }
+    }
+    tokio::time::sleep(millis(1500)).await;
+    assert!(record.len() >= usize::from(KEYS), "all ran");
+    assert_rate_holds(&record.starts(), PER_SECOND.into(), BURST.into());
+    running.stop().await.unwrap();
+}
+
+// C11
+#[test]
+fn a_whole_controller_stays_within_its_limit_whatever_happens_to_its_objects() {
+    proptest!(config(60), |(causes in causes(), endings in endings())| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.unwrap().block_on(controlled(causes, endings));
+    });
 }

@@ -169,6 +169,21 @@ async fn the_version_follows_every_event_and_bookmark_and_falls_only_with_a_new_
     assert_eq!(show(&*lister.get(&key("a")).unwrap()), "a@6");
 }
 
+// I20
+#[tokio::test(start_paused = true)]
+async fn a_server_that_lost_its_history_may_mean_another_state_by_the_same_version() {
+    let fed = Fed::listed(&["a@5"], "5").await;
+    let eyes = Eyes::on(&fed).await;
+    let other = || vec![Item::Object(object("a@5", "other"))];
+    fed.source(0).replace(other(), "5", Epoch::Same);
+    settle().await;
+    assert!(eyes.handler.take().is_empty(), "the same version is no news");
+    fed.source(0).replace(other(), "5", Epoch::New);
+    settle().await;
+    assert_eq!(eyes.handler.take(), ["~a@5>5"]);
+    assert_eq!(eyes.observer.take().iter().filter(|line| line.starts_with('~')).count(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_that_is_older_than_what_is_cached_is_skipped() {
     let fed = Fed::listed(&["a@5"], "5").await;

@@ -60,7 +60,7 @@ fn informer(
         watches: Mutex::new(watches.into_iter().collect()),
     };
     let config = ReflectorConfig { first_list: FirstList::Paged, seed: Some(1), ..config };
-    SharedInformer::from_source(&(), script, ReflectorConfig { name: "configmaps".into(), ..config })
+    SharedInformer::from_source(&(), script, config)
 }
 
 fn answer(code: u16) -> ListWatchError {
@@ -191,7 +191,7 @@ async fn every_failure_reaches_the_handlers_in_stream_ones_too_and_their_panics_
         heard,
         [
             "#1 configmaps: the server answered 403: so it is",
-            "#0 configmaps: skipped an event of an unknown type",
+            "#1 configmaps: skipped an event of an unknown type",
             "#1 configmaps: the server answered 429: so it is",
             "#2 configmaps: the server answered 410: so it is",
         ]
@@ -255,4 +255,29 @@ async fn lists_watches_and_failures_are_counted_under_the_names_of_client_go() {
         assert!(text.lines().any(|found| found == line), "{line} is missing in:\n{text}");
     }
     informer.shutdown().await;
+}
+
+// R46
+#[tokio::test(start_paused = true)]
+async fn a_body_that_hangs_is_given_up_at_its_deadline_and_asked_for_again() {
+    let server = Server::default();
+    let lists = Mutex::new(0);
+    let client = served(move |uri| {
+        let mut lists = lists.lock().unwrap();
+        *lists += usize::from(!uri.contains("watch="));
+        match *lists {
+            1 => Answer::hanging(r#"{"kind":"ConfigMapList","items":["#),
+            _ => server.answer(uri),
+        }
+    });
+    let heard = Heard::default();
+    let factory = SharedInformerFactory::new(client);
+    let informer = factory.informer::<ConfigMap>().page_size(500).on_watch_error(heard.hear()).build();
+    let begun = Instant::now();
+    factory.start();
+    factory.wait_for_sync(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(heard.take(), ["#1 configmaps: no answer within 30s"]);
+    assert!((30..33).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    assert_eq!(informer.lister().len(), 1);
+    factory.shutdown().await;
 }

@@ -19,9 +19,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Client, client::Body};
 use tokio::runtime::Handle;
 
-use super::testing::{Log, item, key, settle, show};
+use super::testing::{Log, by_content, item, key, settle, show};
 use crate::{
-    informer::{Dynamic, FailureCause, Metadata, SharedInformer, SharedInformerFactory, SyncPhase, Watched},
+    informer::{
+        Assembly, Dynamic, FailureCause, Metadata, SharedInformer, SharedInformerFactory, SyncPhase, Watched,
+    },
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     object::{Kind, Scope},
     reflector::{FirstList, ReflectorConfig},
@@ -105,6 +107,11 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// The beginning of an answer; the rest never comes.
+    pub(super) fn hanging(text: impl Into<Bytes>) -> Response<Self> {
+        Response::new(Self { bytes: Some(text.into()), open: Some(Arc::default()) })
+    }
+
     /// A whole answer.
     pub(super) fn whole(text: impl Into<Bytes>) -> Response<Self> {
         Response::new(Self { bytes: Some(text.into()), open: None })
@@ -364,4 +371,54 @@ async fn an_informer_can_be_fed_by_any_source() {
     assert_eq!(informer.lister().list().iter().map(|object| show(&**object)).collect::<Vec<_>>(), ["b@4"]);
     informer.shutdown().await;
     assert_eq!(ConfigMap::kind(&()), *informer.kind());
+}
+
+/// A source that lists one object of its namespace.
+struct Just(&'static str);
+
+impl ListerWatcher<ConfigMap> for Just {
+    async fn list(&self, _: &ListOptions) -> Result<ListPage<ConfigMap>, ListWatchError> {
+        Ok(ListPage { items: vec![item(self.0)], resource_version: "1".to_owned(), continue_token: None })
+    }
+
+    async fn watch(&self, _: &ListOptions) -> Result<WatchStream<ConfigMap>, ListWatchError> {
+        Ok(stream::pending().boxed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sources_of_any_sort_make_an_informer_with_namespaces_transform_and_indexes() {
+    let config = ReflectorConfig { first_list: FirstList::Paged, ..ReflectorConfig::default() };
+    let informer = Assembly::<ConfigMap>::new(&())
+        .namespace("shop", Just("shop/a@1"))
+        .namespace("farm", Just("farm/b@1"))
+        .config(config)
+        .transform(|map: &mut ConfigMap| {
+            map.data = Some([("content".to_owned(), "changed".to_owned())].into())
+        })
+        .index(by_content())
+        .build()
+        .unwrap();
+    informer.start();
+    informer.wait_for_sync(SOON).await.unwrap();
+    let lister = informer.lister();
+    assert_eq!(lister.by_index("content", &"changed".into()).len(), 2);
+    assert_eq!(lister.namespace("farm").list().len(), 1);
+    informer.shutdown().await;
+}
+
+#[test]
+fn parts_that_make_no_informer_are_refused() {
+    let refused = |assembly: Assembly<ConfigMap>| assembly.build().unwrap_err().to_string();
+    let new = || Assembly::<ConfigMap>::new(&());
+    assert!(refused(new()).contains("configmaps needs a source"));
+    let twice = new().namespace("shop", Just("shop/a@1")).namespace("shop", Just("shop/a@1"));
+    assert!(refused(twice).contains("in namespace shop"));
+    assert!(
+        refused(new().namespace("shop", Just("shop/a@1")).everywhere(Just("a@1"))).contains("everywhere")
+    );
+    assert!(refused(new().everywhere(Just("a@1")).namespace("shop", Just("a@1"))).contains("two sources"));
+    assert!(
+        refused(new().everywhere(Just("a@1")).index(by_content()).index(by_content())).contains("content")
+    );
 }

@@ -131,3 +131,17 @@ fn an_item_past_the_bound_is_refused_before_it_is_whole() {
     let refused = (0..100).find_map(|_| feed(&"x".repeat(100_000)).err()).unwrap();
     assert!(matches!(refused, ListWatchError::TooLarge { limit: LARGEST_ENVELOPE, .. }), "{refused:?}");
 }
+
+#[test]
+fn reading_a_long_list_holds_no_more_than_an_item_and_a_chunk() {
+    let item = format!(r#"{{"metadata":{{"name":"a"}},"data":{{"k":"{}"}}}}"#, "x".repeat(5_000));
+    let list =
+        format!(r#"{{"items":[{}],"metadata":{{"resourceVersion":"1"}}}}"#, vec![item; 4_000].join(","));
+    let (mut body, mut items, mut most) = (ListBody::new(1 << 20), 0, 0);
+    for chunk in list.as_bytes().chunks(16 << 10) {
+        body.feed(chunk, |_| items += 1).unwrap();
+        most = most.max(body.buffer.capacity());
+    }
+    assert_eq!((items, body.finish().unwrap()), (4_000, head("1", None)));
+    assert!(most < 100_000, "{most} bytes were held of {}", list.len());
+}

@@ -145,6 +145,9 @@ async fn very_short_watches_back_off_and_relist_after_three_in_a_row() {
     let rig = watching().watches([short(), short(), short()]).run_for(20).await;
     let calls = ["list limit=500", "watch rv=5", "latest", "watch rv=5", "latest", "watch rv=5", "list rv=5"];
     assert_eq!(rig.calls(), calls);
+    let told = rig.told();
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert_eq!(told[3], "failed #3: the server closes watches as soon as they are open");
     let times = rig.times();
     assert!(times[3] - times[1] >= 0.8 && times[5] - times[3] >= 1.6 && times[6] - times[5] >= 0.8);
 }

@@ -143,13 +143,13 @@ impl<F: Form> EventHandler<F::Object> for Ear<F> {
 
 impl<F: Form> Observer<F::Object> for Ear<F> {
     fn changed(&self, change: &Change<F::Object>) {
-        let held = |object: &Held<F::Object>| F::state(&object.object().unwrap());
         let mut view = self.view();
+        let read = |held: &Held<F::Object>| F::state(&held.object().unwrap());
         match change {
-            Change::Added { object, .. } => view.add(object.key().clone(), held(object)),
-            Change::Updated { old, new, .. } => view.update(new.key().clone(), &held(old), held(new)),
+            Change::Added { object, .. } => view.add(object.key().clone(), read(object)),
+            Change::Updated { old, new, .. } => view.update(new.key().clone(), &read(old), read(new)),
             Change::Unchanged { object } => {
-                view.update(object.key().clone(), &held(object), held(object));
+                view.update(object.key().clone(), &read(object), read(object));
             }
             Change::Deleted { gone, .. } => view.delete(gone.key().clone(), gone.uid()),
             Change::Unreadable { unreadable, .. } => {

@@ -6,6 +6,7 @@ mod plan;
 mod run;
 mod state;
 mod subject;
+mod troubles;
 
 use crate::seeds::{each, paused};
 

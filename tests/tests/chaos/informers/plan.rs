@@ -2,9 +2,9 @@
 
 use rand::{Rng as _, SeedableRng as _, rngs::SmallRng, seq::IndexedRandom as _};
 use tokio::time::Duration;
-use watchkeeper_apiserver::Verb;
+use watchkeeper_apiserver::{Verb, faults::Action};
 
-use super::subject::Selection;
+use super::{subject::Selection, troubles::trouble};
 
 /// Where objects live.
 pub(crate) const NAMESPACES: [&str; 3] = ["a", "b", "c"];
@@ -66,6 +66,10 @@ pub(crate) enum Step {
     Compact,
     Restart(Loss),
     Arm(Trouble),
+    /// Lets no request and no event through.
+    Partition,
+    /// Holds back every event.
+    Hold,
     Heal,
 }
 
@@ -101,15 +105,16 @@ pub(crate) struct Object {
 pub(crate) struct Trouble {
     pub(crate) verb: Verb,
     pub(crate) times: u64,
-    pub(crate) fault: Wrong,
+    pub(crate) fault: Action,
+    pub(crate) honest: Honest,
 }
 
-/// What goes wrong.
-#[derive(Clone, Debug)]
-pub(crate) enum Wrong {
-    Cut { events: u32, byte: Option<usize> },
-    Silence { events: u32 },
-    Status { code: u16, retry_after: Option<u32>, text: bool },
+/// Says whether a server that keeps to its contract may behave so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Honest {
+    Yes,
+    /// It may not: what it made the client miss only a list brings back.
+    No,
 }
 
 impl Plan {
@@ -176,7 +181,9 @@ fn step(dice: &mut SmallRng, informers: usize) -> Step {
         74..77 => Step::Leave(one, dice.random_range(0..4)),
         77..80 => Step::Compact,
         80..85 => Step::Restart(loss(dice)),
-        85..97 => Step::Arm(trouble(dice)),
+        85..95 => Step::Arm(trouble(dice)),
+        95 => Step::Partition,
+        96 => Step::Hold,
         _ => Step::Heal,
     }
 }
@@ -208,24 +215,4 @@ fn loss(dice: &mut SmallRng) -> Loss {
         2..4 => Loss::History,
         _ => Loss::Nothing,
     }
-}
-
-fn trouble(dice: &mut SmallRng) -> Trouble {
-    let verb = if dice.random_bool(0.6) { Verb::Watch } else { Verb::List };
-    let events = dice.random_range(0..4);
-    let fault = match dice.random_range(0..10) {
-        0..4 => {
-            let byte = dice.random_bool(0.7).then(|| dice.random_range(0..900));
-            Wrong::Cut { events, byte }
-        }
-        4 => Wrong::Silence { events },
-        _ => Wrong::Status {
-            code: *[400, 401, 403, 404, 405, 410, 410, 422, 429, 429, 500, 500, 502, 503, 503, 504]
-                .choose(dice)
-                .unwrap(),
-            retry_after: dice.random_bool(0.3).then(|| dice.random_range(1..10)),
-            text: dice.random_bool(0.2),
-        },
-    };
-    Trouble { verb, times: dice.random_range(1..5), fault }
 }

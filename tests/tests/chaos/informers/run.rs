@@ -10,11 +10,11 @@ use watchkeeper::{
     informer::{Dynamic, Metadata, typed_kind},
     reflector::ReflectorConfig,
 };
-use watchkeeper_apiserver::{ApiServer, Fault, Restart, faults::Action};
+use watchkeeper_apiserver::{ApiServer, Fault, Restart, Verb};
 
 use super::{
     ledger::Ledger,
-    plan::{Informer, Loss, NAMESPACES, Object, Place, Plan, Sort, Step, Trouble, Wrong},
+    plan::{Honest, Informer, Loss, NAMESPACES, Object, Place, Plan, Sort, Step, Trouble},
     state::{Content, Form as _, POISON, State},
     subject::{Subject, Watching},
 };
@@ -31,6 +31,8 @@ struct Run {
     lost: Vec<Option<u64>>,
     /// The oldest version that the server can go back to.
     remembered: u64,
+    /// Whether the server ever did what only a list makes good.
+    deceived: bool,
 }
 
 /// Does what a plan says, and judges.
@@ -47,7 +49,7 @@ pub(crate) async fn run(plan: Plan) -> Verdict {
         informer.listeners.iter().for_each(|listener| subject.join(*listener));
     }
     let (lost, remembered) = (vec![None; informers.len()], server.resource_version());
-    let mut run = Run { ledger, server, informers, lost, remembered };
+    let mut run = Run { ledger, server, informers, lost, remembered, deceived: false };
     for step in &plan.steps {
         run.ledger.trace(format_args!("{step:?}"));
         run.step(step).await;
@@ -109,7 +111,9 @@ impl Run {
             }
             Step::Restart(loss) => self.restart(*loss).await,
             Step::Arm(trouble) => self.arm(trouble),
-            Step::Heal => self.server.faults().clear(),
+            Step::Partition => self.server.partition(),
+            Step::Hold => self.server.watches("configmaps").hold(),
+            Step::Heal => self.heal(),
         }
     }
 
@@ -186,26 +190,34 @@ impl Run {
         self.lost.iter().flatten().all(|lost| next < *lost)
     }
 
-    fn arm(&self, Trouble { verb, times, fault }: &Trouble) {
-        let action: Action = match fault {
-            Wrong::Cut { events, byte } => {
-                let cut = Fault::Cut.after_events(*events);
-                byte.map_or(cut, |byte| cut.at_byte(byte)).into()
-            }
-            Wrong::Silence { events } => Fault::Silence.after_events(*events).into(),
-            Wrong::Status { code, retry_after, text } => {
-                let reply = Fault::Status(*code);
-                let reply = retry_after.map_or(reply.clone(), |seconds| reply.retry_after(seconds));
-                if *text { reply.text().into() } else { reply.into() }
-            }
-        };
-        self.server.faults().on(*verb, "configmaps").times(*times).then(action);
+    fn arm(&mut self, Trouble { verb, times, fault, honest }: &Trouble) {
+        self.server.faults().on(*verb, "configmaps").times(*times).then(fault.clone());
+        self.deceived |= *honest == Honest::No;
+    }
+
+    fn heal(&self) {
+        self.server.watches("configmaps").resume();
+        self.server.heal();
+        self.server.faults().clear();
+    }
+
+    /// Has everything listed once more: what a server kept to itself comes no other way.
+    async fn relist(&self) {
+        let gone = self.server.faults().on(Verb::Watch, "configmaps").then(Fault::Status(410));
+        self.server.restart(Restart::Keep);
+        // Every watch is opened again within that time, as all were well before.
+        sleep(Duration::from_secs(5)).await;
+        gone.disarm();
     }
 
     /// Heals everything, waits until all is right, and says what is not.
     async fn judge(&mut self) {
-        self.server.faults().clear();
+        self.heal();
         self.informers.iter().for_each(|informer| informer.start());
+        if self.deceived {
+            sleep(Duration::from_secs(120)).await;
+            self.relist().await;
+        }
         let (healed, mut pause) = (Instant::now(), Duration::from_millis(100));
         let truth = self.truth().await;
         let wrongs = loop {
