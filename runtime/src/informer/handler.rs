@@ -11,6 +11,9 @@ use super::change::{AddOrigin, Deleted};
 /// anything and a delete to the delete). A panic is contained and counted, and the next call comes. The cache
 /// shows at least the state that a call tells of.
 ///
+/// A compact cache decodes each object just before the call. A state that does not decode is left out; the next one
+/// that does comes as an add, since no earlier state was kept.
+///
 /// The functions are synchronous: one that blocks holds up a thread of the runtime.
 pub trait EventHandler<K>: Send + 'static {
     /// An object is there that was not, or was there when the handler came.

@@ -4,6 +4,7 @@
 
 mod attack;
 mod children;
+mod compact;
 mod controller;
 mod coverage;
 mod deletion;

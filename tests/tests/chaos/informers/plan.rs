@@ -39,6 +39,8 @@ pub(crate) enum Sort {
     AnyVersion,
     Metadata,
     Dynamic,
+    /// Keeps bytes.
+    Compact,
 }
 
 /// Somebody who listens.
@@ -139,12 +141,13 @@ impl Plan {
 }
 
 fn informer(dice: &mut SmallRng) -> Informer {
-    let sort = match dice.random_range(0..8) {
+    let sort = match dice.random_range(0..9) {
         0..=2 => Sort::Streaming,
         3 => Sort::Paged(dice.random_range(1..4)),
         4 => Sort::AnyVersion,
         5 => Sort::Metadata,
         6 => Sort::Dynamic,
+        7 => Sort::Compact,
         _ => Sort::Paged(500),
     };
     let namespaces: &[&str] = match dice.random_range(0..4) {

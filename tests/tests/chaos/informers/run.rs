@@ -70,11 +70,12 @@ fn begin(server: &ApiServer, ledger: &Ledger, seed: u64, at: usize, informer: &I
     let factory = SharedInformerFactory::with_config(server.client(), config);
     let (name, selection) = (format!("{at}:{:?}", informer.sort), informer.selection);
     match informer.sort {
-        Sort::Streaming | Sort::Paged(_) | Sort::AnyVersion => {
+        Sort::Streaming | Sort::Paged(_) | Sort::AnyVersion | Sort::Compact => {
             let asked = factory.informer::<ConfigMap>();
             let asked = match informer.sort {
                 Sort::Paged(size) => asked.page_size(size),
                 Sort::AnyVersion => asked.any_version(),
+                Sort::Compact => asked.compact(),
                 _ => asked,
             };
             Watching::new(&name, ledger, factory, asked, selection)
