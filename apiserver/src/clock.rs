@@ -1,19 +1,26 @@
 //! The clock: tokio's time on top of a moment, so paused tests choose both.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Tells the time: an origin plus what tokio's clock has moved since.
+/// Tells the server's time: an origin, what tokio's clock has moved since, and a skew.
+///
+/// A clone is the same clock.
 #[derive(Clone, Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     origin: Timestamp,
     started: Instant,
+    /// In milliseconds.
+    skew: Arc<AtomicI64>,
 }
 
 impl Clock {
     /// Starts a clock that shows `origin` now.
     pub(crate) fn starting_at(origin: Timestamp) -> Self {
-        Self { origin, started: Instant::now() }
+        Self { origin, started: Instant::now(), skew: Arc::default() }
     }
 
     /// Starts a clock that shows the machine's time, for servers that other machines' clients use.
@@ -21,10 +28,22 @@ impl Clock {
         Self::starting_at(Timestamp::now())
     }
 
-    /// Gives the present moment.
-    pub(crate) fn now(&self) -> Timestamp {
+    /// Gives the present moment, skew included.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
         let passed = SignedDuration::try_from(self.started.elapsed()).unwrap_or(SignedDuration::ZERO);
-        self.origin.checked_add(passed).unwrap_or(Timestamp::MAX)
+        let skew = SignedDuration::from_millis(self.skew.load(Ordering::Relaxed));
+        self.origin.saturating_add(passed).and_then(|now| now.saturating_add(skew)).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Makes the clock wrong by so much from now on, to the millisecond; the last call counts, zero ends it.
+    ///
+    /// It shows in what the server writes: times of creation and deletion, of conditions and of managed fields.
+    /// A client does not compare these with its own clock, but for ages it shows to people.
+    pub fn skew(&self, by: SignedDuration) {
+        let millis =
+            i64::try_from(by.as_millis()).unwrap_or(if by.is_negative() { i64::MIN } else { i64::MAX });
+        self.skew.store(millis, Ordering::Relaxed);
     }
 
     /// Writes the present moment with whole seconds, as metadata has it.

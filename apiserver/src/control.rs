@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `POST /compact` | forgets all history; `?resourceVersion=N` or `?revision=N`: up to N |
 //! | `POST /restart` | breaks every connection; `?mode=keep`, `forget-history`, `empty`, or `at&resourceVersion=N` |
+//! | `POST /partition` | holds everything back, in both directions |
+//! | `POST /heal` | ends the partition |
 //! | `POST /faults` | arms the rule in the body, or each of a list of rules ([`RuleScript`]) |
 //! | `GET /faults` | says what has fired, a line a firing |
 //! | `DELETE /faults` | disarms all rules and lets go on what they hold |
@@ -97,6 +99,14 @@ async fn answer(front: &Front, request: Request<Incoming>) -> Result<Response<Fu
     let done = match (&parts.method, parts.uri.path()) {
         (&Method::POST, "/compact") => compact(front, &query),
         (&Method::POST, "/restart") => restart(front, &query),
+        (&Method::POST, "/partition") => {
+            front.partition();
+            Ok(json!({}))
+        }
+        (&Method::POST, "/heal") => {
+            front.heal();
+            Ok(json!({}))
+        }
         (&Method::POST, "/faults") => arm(front, &body),
         (&Method::GET, "/faults") => {
             Ok(json!({ "fired": front.faults().log().iter().map(ToString::to_string).collect::<Vec<_>>() }))
@@ -110,11 +120,11 @@ async fn answer(front: &Front, request: Request<Incoming>) -> Result<Response<Fu
             front.requests().clear();
             Ok(json!({}))
         }
-        (_, "/compact" | "/restart" | "/faults" | "/requests") => {
+        (_, "/compact" | "/restart" | "/partition" | "/heal" | "/faults" | "/requests") => {
             return Ok(reply(StatusCode::METHOD_NOT_ALLOWED, &json!({ "error": "not with this method" })));
         }
         _ => {
-            let error = "only /compact, /restart, /faults and /requests are here";
+            let error = "only /compact, /restart, /partition, /heal, /faults and /requests are here";
             return Ok(reply(StatusCode::NOT_FOUND, &json!({ "error": error })));
         }
     };

@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
+use crate::faults::Interrupted;
 use crate::service::{Front, Passage, auth_info};
 
 /// Why a server over HTTP did not start.
@@ -226,6 +227,12 @@ async fn accept(socket: TcpListener, acceptor: TlsAcceptor, front: Arc<Front>) {
     }
 }
 
+/// Tells whether a rule asked for a reset.
+fn is_reset(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Interrupted>());
+    cause == Some(&Interrupted::Reset)
+}
+
 /// Serves one connection until either side ends it, or all are cut.
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, front: Arc<Front>) {
     let Ok(epoch) = front.epoch() else { return };
@@ -233,9 +240,14 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, front: Arc<Front>)
         stream.set_nodelay(true)?;
         let stream = acceptor.accept(stream).await?;
         let service = service_fn(|request| front.handle(request, Passage::Ruled));
-        let serving =
-            http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
-        serving.await.map_err(io::Error::other)
+        let mut builder = http1::Builder::new();
+        let mut serving = builder.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+        let served = (&mut serving).await;
+        if served.as_ref().is_err_and(is_reset) {
+            // Closing it now sends a reset instead of an end.
+            serving.into_parts().io.into_inner().get_ref().0.set_zero_linger()?;
+        }
+        served.map_err(io::Error::other)
     };
     tokio::select! {
         () = epoch.cancelled() => {}

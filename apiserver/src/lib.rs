@@ -80,8 +80,9 @@ pub mod kit;
 
 mod server;
 
+pub use crate::clock::Clock;
 pub use crate::core::Restart;
-pub use crate::faults::{Fault, Faults, Requests};
+pub use crate::faults::{Fault, Faults, Lag, Requests};
 pub use crate::http::StartError;
 pub use crate::kit::Kit;
 pub use crate::route::Verb;

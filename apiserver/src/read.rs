@@ -14,7 +14,7 @@ use crate::route::Query;
 use crate::selector::{FieldSelector, LabelSelector, Selector};
 use crate::state::State;
 use crate::status::{Cause, Status};
-use crate::store::{Forgotten, Scope, Stored};
+use crate::store::{Forgotten, Scope, Stored, View};
 
 /// An answer, or the version that must be reached first.
 #[derive(Debug)]
@@ -223,7 +223,7 @@ pub(crate) fn narrow(mut scope: Scope, selector: &Selector) -> Scope {
     scope
 }
 
-/// Reads one object not older than the version asked for.
+/// Reads one object not older than the version asked for, as a view has it.
 ///
 /// # Errors
 /// 404, or 500 for a version that is no number.
@@ -233,12 +233,19 @@ pub(crate) fn get(
     key: &str,
     name: &str,
     version: &str,
+    view: Option<View>,
 ) -> Result<Reached<Arc<Stored>>, Status> {
+    let now = state.store.seen(&resource.storage, view.filter(|view| view.covers(version)));
     let version = parse_version(version).map_err(Status::internal)?.unwrap_or(0);
-    if version > state.store.version() {
+    if version > now {
         return Ok(Reached::At(version));
     }
-    let found = state.store.get(&resource.storage, key).cloned();
+    let found = if now < state.store.version() {
+        let then = state.store.scan_at(&resource.storage, key, now).unwrap_or_default();
+        then.into_iter().find(|stored| *stored.key == *key)
+    } else {
+        state.store.get(&resource.storage, key).cloned()
+    };
     found.map(Reached::Now).ok_or_else(|| Status::not_found(resource.group(), resource.plural(), name))
 }
 
@@ -271,7 +278,7 @@ impl Page {
     }
 }
 
-/// Reads a list.
+/// Reads a list, as a view has it.
 ///
 /// # Errors
 /// 400, 410 or 422 as the options deserve.
@@ -281,7 +288,10 @@ pub(crate) fn list(
     served: &Served,
     scope: Scope,
     options: &ListOptions,
+    view: Option<View>,
 ) -> Result<Reached<Page>, Status> {
+    let view = view.filter(|view| options.go_on.is_empty() && view.covers(&options.version));
+    let now = state.store.seen(&resource.storage, view);
     let scope = narrow(scope, &options.selector);
     let prefix = scope.prefix();
     let given = parse_version(&options.version)
@@ -291,7 +301,7 @@ pub(crate) fn list(
     let mut limit = options.limit;
     if options.go_on.is_empty() {
         let version = given.unwrap_or(0);
-        if version > state.store.version() {
+        if version > now {
             return Ok(Reached::At(version));
         }
         let legacy_exact = options.matching == Match::Unset && limit > 0 && version > 0;
@@ -310,8 +320,8 @@ pub(crate) fn list(
         at = u64::try_from(token.version).ok();
         start = token.start;
     }
-    let shown = at.unwrap_or(state.store.version());
-    let all = match past(state, resource, &prefix, at) {
+    let shown = at.unwrap_or(now);
+    let all = match past(state, resource, &prefix, Some(shown)) {
         Ok(all) => all,
         Err(_) if options.go_on.is_empty() => {
             return Err(Status::expired("The resourceVersion for the provided list is too old."));
@@ -357,6 +367,19 @@ fn past(
         }
         _ => Ok(state.store.scan(&resource.storage, prefix).cloned().collect()),
     }
+}
+
+/// 410 for the page a token asks for, with a token that goes on at the newest state.
+pub(crate) fn expired_page(token: &str) -> Status {
+    match Token::decode(token) {
+        Ok(token) => expired_token(&token.start),
+        Err(refused) => refused,
+    }
+}
+
+/// Makes a token that goes on after the last object there can be.
+pub(crate) fn token_past_the_end(version: i64) -> String {
+    Token { version, start: char::MAX.to_string() }.encode()
 }
 
 fn expired_token(start: &str) -> Status {

@@ -70,6 +70,10 @@ pub(crate) struct RequestInfo {
     pub(crate) name: Option<String>,
     /// The subresource, e.g. `status`; empty when there is none.
     pub(crate) subresource: String,
+    /// The `resourceVersion` asked for; empty for none.
+    pub(crate) version_asked: String,
+    /// The token of the page before; empty for none.
+    pub(crate) go_on: String,
     /// The path, decoded, without a trailing `/`.
     pub(crate) path: String,
     /// True shape of the path: whether an object's name stands in it.
@@ -103,6 +107,8 @@ impl RequestInfo {
             namespace: None,
             name: None,
             subresource: String::new(),
+            version_asked: query.text("resourceVersion").to_owned(),
+            go_on: query.text("continue").to_owned(),
             path: if trimmed.is_empty() { "/".to_owned() } else { decoded.clone() },
             shape: Shape::Other,
         };

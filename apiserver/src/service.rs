@@ -14,7 +14,10 @@ use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
 use crate::core::{ApiRequest, Core, Reply, Restart, User};
-use crate::faults::{Faults, FaultyBody, Interrupted, Recorded, Requests, Tap, Verdict};
+use crate::faults::{
+    Armed, Fault, Faults, FaultyBody, Firing, Graft, Interrupted, Recorded, Requests, Tap, Verdict,
+    distort_list,
+};
 use crate::route::RequestInfo;
 use crate::status::Status;
 use crate::store::Forgotten;
@@ -34,6 +37,7 @@ pub(crate) struct Front {
     requests: Requests,
     tokens: Tokens,
     epoch: Mutex<Epoch>,
+    partition: Mutex<Option<Armed>>,
 }
 
 /// The time between two restarts; its token is cancelled at its end.
@@ -58,6 +62,22 @@ impl Front {
             requests: Requests::default(),
             tokens: Tokens::default(),
             epoch: Mutex::new(Epoch::Serving(CancellationToken::new())),
+            partition: Mutex::new(None),
+        }
+    }
+
+    /// Holds everything back, in both directions, until [`heal`](Front::heal).
+    pub(crate) fn partition(&self) {
+        let mut partition = lock(&self.partition);
+        if partition.is_none() {
+            *partition = Some(self.faults.on_everything().then(Fault::Silence));
+        }
+    }
+
+    /// Lets everything go on.
+    pub(crate) fn heal(&self) {
+        if let Some(armed) = lock(&self.partition).take() {
+            armed.disarm();
         }
     }
 
@@ -81,7 +101,7 @@ impl Front {
     pub(crate) fn epoch(&self) -> Result<CancellationToken, Interrupted> {
         match &*lock(&self.epoch) {
             Epoch::Serving(token) => Ok(token.clone()),
-            Epoch::Stopped => Err(Interrupted),
+            Epoch::Stopped => Err(Interrupted::Cut),
         }
     }
 
@@ -92,6 +112,8 @@ impl Front {
     pub(crate) fn restart(&self, what: Restart) -> Result<(), Forgotten> {
         self.core.can_restart(what)?;
         self.stop();
+        let (script, request) = (format!("server.restart(Restart::{what:?});"), "everything".to_owned());
+        self.faults.note(Firing { script, request, version: self.core.resource_version() });
         let restarted = self.core.restart(what);
         *lock(&self.epoch) = Epoch::Serving(CancellationToken::new());
         restarted
@@ -118,7 +140,7 @@ impl Front {
         let answer = self.answer(request, passage, epoch.clone());
         tokio::select! {
             biased;
-            () = epoch.cancelled() => Err(Interrupted),
+            () = epoch.cancelled() => Err(Interrupted::Cut),
             answer = answer => answer,
         }
     }
@@ -174,37 +196,78 @@ impl Front {
     ) -> Result<Response<FaultyBody>, Interrupted> {
         let user_agent = crate::faults::text(&request.headers, header::USER_AGENT);
         let judged = self.faults.armed();
-        let plants = match self.faults.judge(&info, &user_agent, self.core.resource_version()) {
-            Verdict::Serve(plants) => plants,
-            Verdict::Drop => return Err(Interrupted),
+        let grafts = match self.faults.judge(&info, &user_agent, self.core.resource_version()) {
+            Verdict::Serve(grafts) => grafts,
+            Verdict::Drop(how) => return Err(how),
             Verdict::Reply(response) => {
                 recorded.answered(response.status().as_u16());
                 return Ok(response.map(FaultyBody::whole));
             }
             Verdict::ServeThenDrop => {
                 drop(self.core.serve(request).await);
-                return Err(Interrupted);
+                return Err(Interrupted::Cut);
             }
-            Verdict::Hold(mut healed) => {
-                // An error says that the rule is gone: that is the healing.
-                while healed.changed().await.is_ok() {}
+            Verdict::ServeThenHold(healed, time) => {
+                let (reply, mut plain) = (self.core.serve(request).await, Vec::new());
+                match time {
+                    Some(time) => drop(tokio::time::timeout(time, healed.cancelled()).await),
+                    None => healed.cancelled().await,
+                }
+                let asked = (info, user_agent, judged);
+                let response = self.dress(reply, asked, &mut plain, epoch);
+                recorded.answered(response.status().as_u16());
+                return Ok(response);
+            }
+            Verdict::Hold(healed) => {
+                healed.cancelled().await;
                 Vec::new()
             }
         };
-        let reply = self.core.serve(request).await;
-        let tap = |plants| Tap::new(info, user_agent, self.core.resource_version(), plants);
-        let response = match reply {
-            Reply::Full(response) if plants.is_empty() => response.map(FaultyBody::whole),
-            Reply::Full(response) => {
-                response.map(|bytes| FaultyBody::planted(bytes, &self.faults, tap(plants), epoch))
+        let (mut grafts, mut view) = (grafts, None);
+        for graft in &grafts {
+            match graft {
+                Graft::Bump => self.core.bump(&info),
+                Graft::View(_, seen) => view = Some(*seen),
+                Graft::Stop(_) | Graft::Edit(_) | Graft::Pace(_) | Graft::Endless(_) => {}
             }
-            Reply::Stream { parts, events } => {
-                let body = FaultyBody::events(events, &self.faults, tap(plants), judged, epoch);
-                Response::from_parts(parts, body)
-            }
-        };
+        }
+        let reply = self.core.serve_as(request, view).await;
+        let response = self.dress(reply, (info, user_agent, judged), &mut grafts, epoch);
         recorded.answered(response.status().as_u16());
         Ok(response)
+    }
+
+    /// Puts what the rules have for an answer into its body.
+    fn dress(
+        &self,
+        reply: Reply,
+        (info, user_agent, judged): (RequestInfo, String, u64),
+        grafts: &mut Vec<Graft>,
+        epoch: CancellationToken,
+    ) -> Response<FaultyBody> {
+        let version = self.core.resource_version();
+        match reply {
+            Reply::Full(response) => {
+                let (parts, body) = response.into_parts();
+                let (body, fired) = distort_list(body, grafts);
+                for script in fired {
+                    self.faults.note(Firing::at(script, &info, version));
+                }
+                grafts.retain(|graft| matches!(graft, Graft::Stop(_) | Graft::Pace(_)));
+                let body = if grafts.is_empty() {
+                    FaultyBody::whole(body)
+                } else {
+                    let tap = Tap::new(info, user_agent, version, std::mem::take(grafts));
+                    FaultyBody::planted(body, &self.faults, tap, epoch)
+                };
+                Response::from_parts(parts, body)
+            }
+            Reply::Stream { parts, mut events } => {
+                let tap = Tap::new(info, user_agent, version, std::mem::take(grafts));
+                events.look_through(tap.lens());
+                Response::from_parts(parts, FaultyBody::events(events, &self.faults, tap, judged, epoch))
+            }
+        }
     }
 
     fn record(&self, request: &ApiRequest, info: &RequestInfo) -> Recorded {
@@ -228,7 +291,7 @@ where
             let message = format!("Request entity too large: limit is {BODY_LIMIT}");
             Ok(Err(Status::new(413, Some("RequestEntityTooLarge"), message)))
         }
-        Err(_) => Err(Interrupted),
+        Err(_) => Err(Interrupted::Cut),
     }
 }
 

@@ -12,6 +12,19 @@ use crate::kinds::Registry;
 use crate::openapi::Documents;
 use crate::store::Store;
 
+/// A right of one user; `*` is any verb or resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Grant {
+    /// The user's name.
+    pub(crate) user: String,
+    /// The verb.
+    pub(crate) verb: String,
+    /// The plural; `plural/status` for a subresource.
+    pub(crate) resource: String,
+    /// The namespace it holds in; everywhere when absent.
+    pub(crate) namespace: Option<String>,
+}
+
 /// Everything behind the server's mutex.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -23,8 +36,8 @@ pub(crate) struct State {
     pub(crate) documents: Documents,
     /// The time.
     pub(crate) clock: Clock,
-    /// Rights beyond none: user, verb, resource; `*` is any.
-    pub(crate) grants: BTreeSet<(String, String, String)>,
+    /// Rights beyond none.
+    pub(crate) grants: BTreeSet<Grant>,
     /// CRDs to establish, with the moment for it.
     pub(crate) establishing: Vec<(tokio::time::Instant, String)>,
     /// The time from a CRD's creation to its being served.

@@ -10,14 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::Stream;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::encode::Encoder;
 use crate::read::{ListOptions, Reached, narrow, parse_version, selects};
 use crate::selector::Selector;
 use crate::state::State;
 use crate::status::Status;
-use crate::store::{Change, ChangeKind, Scope, Stored};
+use crate::store::{Change, ChangeKind, Lag, Scope, Stored, View};
 
 /// The kind of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,21 @@ pub(crate) enum EventType {
     Error,
 }
 
+/// The part of a watch that an event belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The state it begins with, and the end of that.
+    Initial,
+    /// What comes after.
+    Live,
+}
+
 impl EventType {
+    /// Tells whether it carries an object.
+    pub(crate) fn is_change(self) -> bool {
+        matches!(self, Self::Added | Self::Modified | Self::Deleted)
+    }
+
     /// Gives the word on the wire.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -56,6 +70,8 @@ pub(crate) struct Frame {
     pub(crate) event: EventType,
     /// The version of the object in it; 0 for errors.
     pub(crate) version: u64,
+    /// The part of the watch.
+    pub(crate) phase: Phase,
 }
 
 /// Writes the objects of tables, which need the rows' columns.
@@ -74,6 +90,11 @@ pub(crate) struct WatchStream {
     encoder: Encoder,
     selector: Selector,
     after: u64,
+    /// The newest version that this stream has come to.
+    seen: u64,
+    lens: Option<watch::Receiver<Option<Lag>>>,
+    /// Waits until the first pending change may be seen.
+    held: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     pending: VecDeque<Pending>,
     feed: Option<mpsc::UnboundedReceiver<Arc<Change>>>,
     reached: watch::Receiver<u64>,
@@ -101,6 +122,8 @@ pub(crate) struct WatchSetup {
     pub(crate) bookmark_period: Duration,
     /// Whether waiting for the version is over.
     pub(crate) waited: bool,
+    /// The replica that is watched.
+    pub(crate) view: Option<View>,
     /// Writes tables where those are asked for.
     pub(crate) table: Option<TableWriter>,
 }
@@ -115,10 +138,10 @@ pub(crate) fn open(
     setup: WatchSetup,
 ) -> Result<Reached<WatchStream>, Status> {
     let given = parse_version(&options.version).map_err(Status::internal)?;
-    let WatchSetup { encoder, scope, bookmark_period, waited, table } = setup;
+    let WatchSetup { encoder, scope, bookmark_period, waited, view, table } = setup;
     let scope = narrow(scope, &options.selector);
     let storage = encoder.resource.storage.clone();
-    let now = state.store.version();
+    let now = state.store.seen(&storage, view.filter(|view| view.covers(&options.version)));
     let from_start = options.initial_events.unwrap_or(given.unwrap_or(0) == 0);
     let mut pending = VecDeque::new();
     let mut after = now;
@@ -131,12 +154,21 @@ pub(crate) fn open(
             pending.push_back(Pending::Error(Box::new(Status::version_too_large(wanted, now))));
         } else {
             let prefix = scope.prefix();
-            let state = state.store.scan(&storage, &prefix).filter(|stored| scope.holds(&stored.key));
-            let state = state.filter(|stored| selects(&options.selector, &encoder.served, &stored.value));
-            pending.extend(state.cloned().map(Pending::State));
+            let wanted = |stored: &Arc<Stored>| {
+                scope.holds(&stored.key) && selects(&options.selector, &encoder.served, &stored.value)
+            };
+            if now < state.store.version() {
+                let then = state.store.scan_at(&storage, &prefix, now).unwrap_or_default();
+                pending.extend(then.into_iter().filter(wanted).map(Pending::State));
+            } else {
+                let all = state.store.scan(&storage, &prefix);
+                pending.extend(all.filter(|stored| wanted(stored)).cloned().map(Pending::State));
+            }
             if options.bookmarks {
                 pending.push_back(Pending::EndOfState(now));
             }
+            let later = state.store.changes_after(&storage, now).unwrap_or_default();
+            pending.extend(later.into_iter().filter(|c| scope.holds(&c.object.key)).map(Pending::Change));
         }
     } else if let Some(version) = given.filter(|version| *version > 0) {
         after = version;
@@ -157,6 +189,9 @@ pub(crate) fn open(
         encoder,
         selector: options.selector.clone(),
         after,
+        seen: now,
+        lens: None,
+        held: None,
         pending,
         feed: Some(state.store.follow(&storage, scope)),
         reached: state.store.reached(),
@@ -167,6 +202,42 @@ pub(crate) fn open(
 }
 
 impl WatchStream {
+    /// Makes the stream lag behind as the lens says, now and later.
+    pub(crate) fn look_through(&mut self, lens: watch::Receiver<Option<Lag>>) {
+        self.lens = Some(lens);
+        self.held = None;
+    }
+
+    fn lag(&self) -> Option<Lag> {
+        self.lens.as_ref().and_then(|lens| *lens.borrow())
+    }
+
+    /// Waits until a replica that lags has come to a change.
+    fn poll_seen(&mut self, version: u64, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        if self.held.is_none() {
+            let (Some(lens), Some(_)) = (&self.lens, self.lag()) else { return Poll::Ready(()) };
+            self.held = Some(Box::pin(seen(version, at, lens.clone(), self.reached.clone())));
+        }
+        let Some(held) = &mut self.held else { return Poll::Ready(()) };
+        let there = held.as_mut().poll(cx);
+        if there.is_ready() {
+            self.held = None;
+        }
+        there
+    }
+
+    /// Gives the version of a bookmark, if the stream has come as far as it was asked to begin.
+    fn bookmark_version(&self) -> Option<u64> {
+        let reached = *self.reached.borrow();
+        let seen = match self.lag() {
+            None => reached,
+            Some(Lag::Versions(n)) => reached.saturating_sub(n),
+            Some(Lag::Frozen(version)) => version.min(reached),
+            Some(Lag::Time(_)) => self.seen,
+        };
+        Some(seen.max(self.seen)).filter(|seen| *seen >= self.after)
+    }
+
     fn render(&mut self, pending: Pending) -> Option<Frame> {
         match pending {
             Pending::State(stored) => {
@@ -174,12 +245,12 @@ impl WatchStream {
                     Some(table) => table(&stored.value, stored.version),
                     None => self.encoder.object(&stored),
                 };
-                Some(frame(EventType::Added, &object, stored.version))
+                Some(Frame { phase: Phase::Initial, ..frame(EventType::Added, &object, stored.version) })
             }
             Pending::Change(change) => self.change(&change),
             Pending::EndOfState(version) => {
                 self.after = self.after.max(version);
-                Some(self.bookmark(version, true))
+                Some(Frame { phase: Phase::Initial, ..self.bookmark(version, true) })
             }
             Pending::Error(status) => {
                 self.feed = None;
@@ -190,6 +261,7 @@ impl WatchStream {
     }
 
     fn change(&mut self, change: &Change) -> Option<Frame> {
+        self.seen = self.seen.max(change.version);
         if change.version <= self.after {
             return None;
         }
@@ -212,7 +284,7 @@ impl WatchStream {
             return Some(frame(event, &object, change.version));
         }
         let bytes = self.encoder.change_line(change, event.as_str(), event as u8, left);
-        Some(Frame { bytes, event, version: change.version })
+        Some(Frame { bytes, event, version: change.version, phase: Phase::Live })
     }
 
     fn bookmark(&mut self, version: u64, initial_end: bool) -> Frame {
@@ -226,7 +298,36 @@ impl WatchStream {
 }
 
 fn frame(event: EventType, object: &[u8], version: u64) -> Frame {
-    Frame { bytes: Encoder::line(event.as_str(), object), event, version }
+    Frame { bytes: Encoder::line(event.as_str(), object), event, version, phase: Phase::Live }
+}
+
+/// Waits until a lens shows a change of this version and moment.
+async fn seen(
+    version: u64,
+    at: Instant,
+    mut lens: watch::Receiver<Option<Lag>>,
+    mut reached: watch::Receiver<u64>,
+) {
+    loop {
+        let lag = *lens.borrow_and_update();
+        let there = async {
+            match lag {
+                None => {}
+                Some(Lag::Versions(n)) => {
+                    // The sender goes with the server, and the stream before it.
+                    let _gone = reached.wait_for(|now| now.saturating_sub(n) >= version).await;
+                }
+                Some(Lag::Time(time)) => sleep_until(at + time).await,
+                Some(Lag::Frozen(frozen)) if version <= frozen => {}
+                Some(Lag::Frozen(_)) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = there => return,
+            changed = lens.changed() => if changed.is_err() { return },
+        }
+    }
 }
 
 impl Stream for WatchStream {
@@ -235,14 +336,18 @@ impl Stream for WatchStream {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
         let this = self.get_mut();
         loop {
-            if let Some(pending) = this.pending.pop_front() {
+            let next = match this.pending.front() {
+                Some(Pending::Change(change)) => Some((change.version, change.at)),
+                _ => None,
+            };
+            let held = next.is_some_and(|(version, at)| this.poll_seen(version, at, cx).is_pending());
+            if !held && let Some(pending) = this.pending.pop_front() {
                 match this.render(pending) {
                     Some(frame) => return Poll::Ready(Some(frame)),
                     None => continue,
                 }
             }
             let Some(feed) = &mut this.feed else { return Poll::Ready(None) };
-            let reached = *this.reached.borrow();
             match feed.poll_recv(cx) {
                 Poll::Ready(Some(change)) => {
                     this.pending.push_back(Pending::Change(change));
@@ -261,11 +366,11 @@ impl Stream for WatchStream {
             if let Some((due, period)) = &mut this.bookmarks
                 && due.as_mut().poll(cx).is_ready()
             {
-                let next = tokio::time::Instant::now() + *period;
+                let next = Instant::now() + *period;
                 due.as_mut().reset(next);
                 // A watch from a version not reached yet stays silent.
-                if reached >= this.after {
-                    return Poll::Ready(Some(this.bookmark(reached, false)));
+                if let Some(version) = this.bookmark_version() {
+                    return Poll::Ready(Some(this.bookmark(version, false)));
                 }
                 continue;
             }

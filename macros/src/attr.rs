@@ -105,11 +105,23 @@ fn skip(meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
     Ok(())
 }
 
+/// Says how objects are cached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Decoded.
+    #[default]
+    Typed,
+    /// As bytes.
+    Compact,
+}
+
 /// What `#[informer(...)]` says on the struct.
 #[derive(Default)]
 pub(crate) struct OnStruct {
     /// Where `watchkeeper` is found.
     pub(crate) runtime: Option<Path>,
+    /// How objects are cached.
+    pub(crate) form: Form,
 }
 
 /// Reads all `#[informer(...)]` of a struct.
@@ -123,6 +135,13 @@ pub(crate) fn on_struct(attributes: &[Attribute], mistakes: &mut Mistakes) -> On
             read.runtime = Some(path(&meta)?);
             return Ok(());
         }
+        if meta.path.is_ident("compact") {
+            if !meta.input.is_empty() && !meta.input.peek(Token![,]) {
+                return Err(meta.error("`compact` takes no value: write `#[informer(compact)]`"));
+            }
+            read.form = Form::Compact;
+            return Ok(());
+        }
         if meta.path.is_ident("index") {
             return Err(meta.error(
                 "an index belongs to a field: write `#[informer(index)]` above the field whose value is looked up",
@@ -130,7 +149,7 @@ pub(crate) fn on_struct(attributes: &[Attribute], mistakes: &mut Mistakes) -> On
         }
         Err(meta.error(unknown(
             &meta,
-            "on a struct it takes `crate = path`, on a field `index` or `index = \"name\"`",
+            "on a struct it takes `compact` or `crate = path`, on a field `index` or `index = \"name\"`",
         )))
     });
     read
@@ -164,6 +183,40 @@ pub(crate) fn on_field(attributes: &[Attribute], mistakes: &mut Mistakes) -> Opt
             .error(unknown(&meta, "a field takes `index` or `index = \"name\"`, a struct `crate = path`")))
     });
     index
+}
+
+/// Keeps what serde is told of a field, or of a struct.
+pub(crate) fn serde(attributes: &[Attribute]) -> Vec<Attribute> {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("serde")).cloned().collect()
+}
+
+/// What serde is told of a struct, as far as it concerns single fields.
+pub(crate) struct SerdeContainer {
+    /// How fields are renamed, as it was written.
+    pub(crate) rename_all: Option<LitStr>,
+    /// Whether missing fields come from the struct's default.
+    pub(crate) default: bool,
+}
+
+/// Reads what serde is told of a struct; `None` where its fields are not decoded one by one.
+pub(crate) fn serde_container(attributes: &[Attribute]) -> Option<SerdeContainer> {
+    let mut read = SerdeContainer { rename_all: None, default: false };
+    for attribute in serde(attributes) {
+        let outcome = attribute.parse_nested_meta(|meta| {
+            if meta.path.is_ident("rename_all") && meta.input.peek(Token![=]) {
+                read.rename_all = Some(meta.value()?.parse()?);
+            } else if meta.path.is_ident("default") && !meta.input.peek(Token![=]) {
+                read.default = true;
+            } else if meta.path.is_ident("deny_unknown_fields") {
+                // The rest of the object is unknown to a part of it.
+            } else {
+                return Err(meta.error("it may change how the struct is decoded"));
+            }
+            Ok(())
+        });
+        outcome.ok()?;
+    }
+    Some(read)
 }
 
 fn index_key(meta: &ParseNestedMeta<'_>) -> syn::Result<IndexKey> {

@@ -50,6 +50,14 @@ use syn::DeriveInput;
 /// Types with `Display` are looked up by the text it writes. Floats and maps are refused. Fields go by their Rust
 /// names: what serde calls them does not matter.
 ///
+/// # Compact caches
+///
+/// `#[informer(compact)]` on the struct has informers of the kind keep its objects as bytes, decoded when somebody
+/// reads them: a fraction of the memory. Index values are then decoded on arrival, and nothing else is. The struct must
+/// derive `Deserialize`, since the indexed fields are decoded by what serde is told of them. Where serde is told to
+/// decode the struct as something else (`from`, `transparent` and the like), whole objects are decoded for the
+/// indexes.
+///
 /// # Other attributes
 ///
 /// `#[informer(crate = some::path)]` on the struct says where `watchkeeper` is found, if it is not `::watchkeeper`.

@@ -5,6 +5,7 @@ use std::fmt::Display;
 pub use std::{
     clone::Clone,
     convert::{From, Into},
+    default::Default,
     fmt::Debug,
     ops::Deref,
     sync::Arc,
@@ -12,9 +13,12 @@ pub use std::{
     vec::Vec,
 };
 
+pub use serde;
+
 use crate::informer::{TypedScope, typed_kind};
 pub use crate::{
     informer::{SharedInformer, Watched},
+    list_watch::ItemForm,
     object::Kind,
     store::{IndexDefinition, IndexValue, Lister, NamespaceLister},
 };
@@ -79,6 +83,15 @@ pub fn shown_value<T: ShownValue + ?Sized>(value: &T) -> IndexValue {
 /// Defines an index by a function that always has an answer.
 pub fn index<K: 'static>(name: &'static str, values: fn(&K) -> Vec<IndexValue>) -> IndexDefinition<K> {
     IndexDefinition::new(name, values)
+}
+
+/// Defines an index by a function of the whole object, and the same of a part of it.
+pub fn index_of_part<K: 'static, P: serde::de::DeserializeOwned + 'static>(
+    name: &'static str,
+    of_object: fn(&K) -> Vec<IndexValue>,
+    of_part: fn(&P) -> Vec<IndexValue>,
+) -> IndexDefinition<K> {
+    IndexDefinition::new(name, of_object).of_part(of_part)
 }
 
 /// Finds objects by an index.

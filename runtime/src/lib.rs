@@ -12,6 +12,7 @@
 // vocabulary
 pub mod object;
 pub mod backoff;
+pub mod clock;
 pub mod metrics;
 // fetch
 pub mod list_watch;

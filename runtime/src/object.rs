@@ -76,6 +76,11 @@ impl ObjectKey {
     pub fn shared_namespace(&self) -> Option<&Arc<str>> {
         self.namespace.as_ref()
     }
+
+    /// Returns the name as it is shared among clones of the key.
+    pub fn shared_name(&self) -> &Arc<str> {
+        &self.name
+    }
 }
 
 impl fmt::Display for ObjectKey {

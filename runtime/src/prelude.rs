@@ -15,5 +15,5 @@ pub use crate::{
     manager::Manager,
     object::{Object, ObjectKey},
     store::{Lister, Lookup, Selector},
-    workqueue::{RateLimit, WorkQueue},
+    workqueue::{Priority, RateLimit, WorkQueue},
 };

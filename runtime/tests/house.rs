@@ -146,7 +146,11 @@ fn arrows_that_may_never_exist_do_not() {
             assert!(!code.contains("kube::") && !code.contains("k8s_openapi"), "{}", room.path.display());
         }
         let clock = code.contains("std::time::Instant") || code.contains("SystemTime");
-        assert!(!clock, "{} reads a clock that paused time does not stop", room.path.display());
+        assert!(
+            !clock || room.module == "clock",
+            "{} reads a clock that paused time does not stop",
+            room.path.display()
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::{sync::watch, time::Instant};
-use watchkeeper::prelude::{Context, ObjectKey, Watched};
+use watchkeeper::prelude::{Context, ObjectKey, Reason, Watched};
 
 /// One start of a reconcile.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct Start {
     pub key: ObjectKey,
     /// Which run since the last success.
     pub attempt: u32,
+    /// Why, where a context said so.
+    pub reason: Option<Reason>,
 }
 
 /// Collects starts; clones share them.
@@ -32,19 +34,35 @@ impl Default for Record {
 impl Record {
     /// Notes that a run starts.
     pub fn start<K: Watched>(&self, cx: &Context<K>) {
-        self.note(cx.key().clone(), cx.attempt());
+        self.take(cx.key().clone(), cx.attempt(), Some(cx.reason().clone()));
     }
 
     /// Notes a start of a key.
     pub fn note(&self, key: ObjectKey, attempt: u32) {
+        self.take(key, attempt, None);
+    }
+
+    fn take(&self, key: ObjectKey, attempt: u32, reason: Option<Reason>) {
         let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
-        starts.push(Start { at: Instant::now(), key, attempt });
+        starts.push(Start { at: Instant::now(), key, attempt, reason });
         self.count.send_replace(starts.len());
     }
 
     /// Returns all starts so far.
     pub fn starts(&self) -> Vec<Start> {
         self.starts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the names of the objects that ran, in order.
+    pub fn names(&self) -> Vec<String> {
+        self.starts().iter().map(|start| start.key.name().to_owned()).collect()
+    }
+
+    /// Returns why the last run was asked for, as text.
+    pub fn last_reason(&self) -> String {
+        let starts = self.starts();
+        let reason = starts.last().and_then(|start| start.reason.as_ref());
+        reason.map(ToString::to_string).unwrap_or_default()
     }
 
     /// Counts the starts so far.

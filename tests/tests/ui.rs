@@ -15,6 +15,7 @@ use serde_json::Value;
 /// Cases that compile; each is a module with its own claims.
 #[path = "ui/pass"]
 mod pass {
+    mod compact;
     mod hygiene;
     mod indexes;
     mod kinds;

@@ -2,7 +2,7 @@
 
 use super::User;
 use crate::route::{RequestInfo, Shape};
-use crate::state::State;
+use crate::state::{Grant, State};
 use crate::status::Status;
 
 /// Paths that everyone may read.
@@ -35,7 +35,7 @@ pub(super) fn check(
     } else {
         format!("{}/{}", info.resource, info.subresource)
     };
-    if grants(state, user, &verb, &resource) {
+    if grants(state, user, (&verb, &resource), info.namespace.as_deref()) {
         return Ok(());
     }
     let place = match &info.namespace {
@@ -56,23 +56,35 @@ pub(super) fn name(user: &User) -> &str {
     }
 }
 
-/// Tells whether a user may do `verb` on `resource` (`plural/status` for a subresource).
-pub(super) fn grants(state: &State, user: &User, verb: &str, resource: &str) -> bool {
+/// Tells whether a user may do a verb on a resource (`plural/status` for a subresource) in a namespace, or in all.
+pub(super) fn grants(
+    state: &State,
+    user: &User,
+    (verb, resource): (&str, &str),
+    namespace: Option<&str>,
+) -> bool {
     let fits = |given: &str, asked: &str| given == "*" || given == asked;
     *user == User::Admin
-        || state
-            .grants
-            .iter()
-            .any(|(who, may, what)| who == name(user) && fits(may, verb) && fits(what, resource))
+        || state.grants.iter().any(|grant| {
+            grant.user == name(user)
+                && fits(&grant.verb, verb)
+                && fits(&grant.resource, resource)
+                && reaches(grant, namespace)
+        })
 }
 
-/// Lists what a user may do, as pairs of verb and resource.
-pub(super) fn granted(state: &State, user: &User) -> Vec<(String, String)> {
+/// Tells whether a right holds in a namespace; one of a single namespace doesn't in all of them.
+fn reaches(grant: &Grant, namespace: Option<&str>) -> bool {
+    grant.namespace.is_none() || grant.namespace.as_deref() == namespace
+}
+
+/// Lists what a user may do in a namespace, as pairs of verb and resource.
+pub(super) fn granted(state: &State, user: &User, namespace: &str) -> Vec<(String, String)> {
     if *user == User::Admin {
         return vec![("*".to_owned(), "*".to_owned())];
     }
-    let own = state.grants.iter().filter(|(who, _, _)| who == name(user));
-    own.map(|(_, verb, resource)| (verb.clone(), resource.clone())).collect()
+    let own = state.grants.iter().filter(|grant| grant.user == name(user) && reaches(grant, Some(namespace)));
+    own.map(|grant| (grant.verb.clone(), grant.resource.clone())).collect()
 }
 
 /// Tells whether a user may read a path that is no resource.

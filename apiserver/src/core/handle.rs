@@ -15,7 +15,7 @@ use crate::read::{ListOptions, Reached, get, list, list_body};
 use crate::route::{Query, RequestInfo, Shape as PathShape, Verb};
 use crate::state::State;
 use crate::status::Status;
-use crate::store::Scope;
+use crate::store::{Scope, View};
 use crate::table::{Header, IncludeObject};
 use crate::watch::{TableWriter, WatchSetup, WatchStream, open};
 use crate::write::{
@@ -49,7 +49,7 @@ pub(super) enum Patience {
     Over,
 }
 
-/// Handles one request.
+/// Handles one request; reads as a view has them.
 ///
 /// # Errors
 /// The status to answer with.
@@ -58,6 +58,7 @@ pub(super) fn handle(
     request: &ApiRequest,
     info: &RequestInfo,
     patience: Patience,
+    view: Option<View>,
 ) -> Result<Outcome, Status> {
     if let Some(answer) = reviews::review(state, request, info)? {
         return Ok(Outcome::Full(answer));
@@ -81,7 +82,9 @@ pub(super) fn handle(
     });
     let verb = info.verb.or(head).ok_or_else(Status::method_not_allowed)?;
     let mut outcome = match verb {
-        Verb::Get | Verb::List | Verb::Watch => read(state, request, &query, &target, verb, patience)?,
+        Verb::Get | Verb::List | Verb::Watch => {
+            read(state, request, &query, &target, verb, (patience, view))?
+        }
         _ => write(state, request, &query, &target, verb).map(Outcome::Full)?,
     };
     if let (Outcome::Full(response), Some(_)) = (&mut outcome, head) {
@@ -195,7 +198,7 @@ fn read(
     query: &Query,
     target: &Target,
     verb: Verb,
-    patience: Patience,
+    (patience, view): (Patience, Option<View>),
 ) -> Result<Outcome, Status> {
     let kind = if verb == Verb::Watch { Answer::Stream } else { Answer::Whole };
     let shape = accept(&request.headers, kind)?.shape;
@@ -212,8 +215,9 @@ fn read(
     match verb {
         Verb::Get => {
             answer::fits_object(&target.resource, shape)?;
-            match get(state, &target.resource, &target.key(), &target.name, query.text("resourceVersion"))? {
-                Reached::At(version) => wait(state, version, patience),
+            let version = query.text("resourceVersion");
+            match get(state, &target.resource, &target.key(), &target.name, version, view)? {
+                Reached::At(version) => wait(state, target, version, patience, view),
                 Reached::Now(stored) if matches!(shape, Shape::Table(_)) => {
                     let metadata = json!({"resourceVersion": stored.version.to_string()});
                     let rows = [encoder.show(&stored.value)];
@@ -226,8 +230,9 @@ fn read(
         Verb::List => {
             answer::fits_list(&target.resource, shape)?;
             let options = ListOptions::list(query, &target.resource, &target.served)?;
-            match list(state, &target.resource, &target.served, Scope { namespace, name: None }, &options)? {
-                Reached::At(version) => wait(state, version, patience),
+            let scope = Scope { namespace, name: None };
+            match list(state, &target.resource, &target.served, scope, &options, view)? {
+                Reached::At(version) => wait(state, target, version, patience, view),
                 Reached::Now(page) if matches!(shape, Shape::Table(_)) => {
                     let rows: Vec<Value> =
                         page.items.iter().map(|stored| encoder.show(&stored.value)).collect();
@@ -247,6 +252,7 @@ fn read(
                 scope: Scope { namespace, name },
                 bookmark_period: state.bookmark_period,
                 waited: patience == Patience::Over,
+                view,
                 table: table_writer(state, &encoder_for_tables, shape, query)?,
             };
             match open(state, &options, setup)? {
@@ -294,11 +300,31 @@ fn table_writer(
     })))
 }
 
-fn wait(state: &State, version: u64, patience: Patience) -> Result<Outcome, Status> {
+fn wait(
+    state: &State,
+    target: &Target,
+    version: u64,
+    patience: Patience,
+    view: Option<View>,
+) -> Result<Outcome, Status> {
     match patience {
         Patience::Fresh => Ok(Outcome::Wait(version)),
-        Patience::Over => Err(Status::version_too_large(version, state.store.version())),
+        Patience::Over => {
+            let seen = state.store.seen(&target.resource.storage, view);
+            Err(Status::version_too_large(version, seen))
+        }
     }
+}
+
+/// Writes the named object as somebody else would: an annotation changes, and so does its version.
+pub(super) fn bump(state: &mut State, info: &RequestInfo) {
+    let Ok(target) = find(state, info) else { return };
+    let Some(stored) = state.store.get(&target.resource.storage, &target.key()).cloned() else { return };
+    let mut value = stored.value.clone();
+    let metadata = object::child_mut(object::map_mut(&mut value), "metadata");
+    let annotations = object::child_mut(metadata, "annotations");
+    annotations.insert("watchkeeper.dev/bumped-at".into(), stored.version.to_string().into());
+    state.store.put(&target.resource.storage, &target.key(), value);
 }
 
 fn write(

@@ -6,14 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, Uri};
 use tokio::sync::Notify;
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::handle::{Outcome, Patience, handle};
 use crate::clock::Clock;
 use crate::route::{Query, RequestInfo};
-use crate::state::State;
+use crate::state::{Grant, State};
 use crate::status::Status;
-use crate::store::{Forgotten, Store};
+use crate::store::{Forgotten, Store, View};
 use crate::watch::WatchStream;
 use crate::{crd, gc, namespaces};
 
@@ -28,6 +28,9 @@ mod tests;
 
 /// How long a version that is not there yet is waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The time between two looks at a replica that lags.
+const REPLICA_PAUSE: Duration = Duration::from_millis(50);
 
 /// Who sends a request, as far as authentication has found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,6 +226,11 @@ impl Core {
         Ok(())
     }
 
+    /// Changes the object a request names, as somebody else would.
+    pub(crate) fn bump(&self, info: &RequestInfo) {
+        handle::bump(&mut self.inner.lock(), info);
+    }
+
     /// Runs the controllers (garbage, namespaces, CRDs) until nothing is left to do, delays included.
     pub(crate) fn settle(&self) {
         run_controllers(&mut self.inner.lock(), crd::Due::All);
@@ -238,27 +246,43 @@ impl Core {
         self.inner.lock().store.version()
     }
 
-    /// Lets a named user do `verb` on `resource` (`*` is any; `plural/status` for a subresource).
-    pub(crate) fn allow(&self, user: &str, verb: &str, resource: &str) {
-        self.inner.lock().grants.insert((user.to_owned(), verb.to_owned(), resource.to_owned()));
+    /// Lets a named user do something.
+    pub(crate) fn allow(&self, grant: Grant) {
+        self.inner.lock().grants.insert(grant);
+    }
+
+    /// Gives the clock.
+    pub(crate) fn clock(&self) -> Clock {
+        self.inner.lock().clock.clone()
     }
 
     /// Answers one request; waits only on tokio time.
     pub(crate) async fn serve(&self, request: ApiRequest) -> Reply {
+        self.serve_as(request, None).await
+    }
+
+    /// Answers one request, reads as a view has them.
+    pub(crate) async fn serve_as(&self, request: ApiRequest, view: Option<View>) -> Reply {
         let info = request.info();
         let mut patience = Patience::Fresh;
+        let over = Instant::now() + PATIENCE;
         let outcome = loop {
             let (outcome, mut reached) = {
                 let mut state = self.inner.lock();
-                let outcome = handle(&mut state, &request, &info, patience);
+                let outcome = handle(&mut state, &request, &info, patience, view);
                 if state.unsettled || state.store.owners.has_suspects() {
                     self.inner.unsettled.notify_one();
                 }
                 (outcome, state.store.reached())
             };
             let Ok(Outcome::Wait(version)) = outcome else { break outcome };
-            let there = timeout(PATIENCE, reached.wait_for(|now| *now >= version)).await;
-            if !matches!(there, Ok(Ok(_))) {
+            if view.is_some() {
+                // A replica says nothing of its progress: it is asked again and again.
+                sleep(REPLICA_PAUSE).await;
+            } else {
+                let _late = timeout(PATIENCE, reached.wait_for(|now| *now >= version)).await;
+            }
+            if Instant::now() >= over {
                 patience = Patience::Over;
             }
         };
@@ -288,6 +312,7 @@ async fn control(inner: Weak<Inner>, unsettled: Arc<Notify>, delay: Duration) {
         };
         match due {
             Some(due) => tokio::select! {
+                biased;
                 () = unsettled.notified() => {}
                 () = sleep_until(due) => {}
             },

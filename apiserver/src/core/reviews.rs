@@ -68,7 +68,8 @@ fn may(state: &State, user: &User, body: &Value) -> Result<Value, Status> {
                 "" => text(resource, "resource"),
                 subresource => format!("{}/{subresource}", text(resource, "resource")),
             };
-            access::grants(state, user, &text(resource, "verb"), &plural)
+            let namespace = Some(text(resource, "namespace")).filter(|namespace| !namespace.is_empty());
+            access::grants(state, user, (&text(resource, "verb"), &plural), namespace.as_deref())
         }
         (Value::Null, path @ Value::Object(_)) => {
             text(path, "verb") == "get" && access::reads(user, &text(path, "path"))
@@ -85,14 +86,14 @@ fn may(state: &State, user: &User, body: &Value) -> Result<Value, Status> {
     }))
 }
 
-fn rules(state: &State, user: &User, _: &Value) -> Result<Value, Status> {
+fn rules(state: &State, user: &User, body: &Value) -> Result<Value, Status> {
     let mut resources = vec![
         json!({"verbs": ["create"], "apiGroups": ["authorization.k8s.io"],
                "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]}),
         json!({"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]}),
     ];
     resources.extend(
-        access::granted(state, user)
+        access::granted(state, user, body["spec"]["namespace"].as_str().unwrap_or_default())
             .into_iter()
             .map(|(verb, resource)| json!({"verbs": [verb], "apiGroups": ["*"], "resources": [resource]})),
     );

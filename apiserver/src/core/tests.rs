@@ -366,7 +366,8 @@ async fn a_named_user_may_do_what_is_granted() {
     let message = "configmaps is forbidden: User \"viewer\" cannot list resource \"configmaps\" in API group \"\" in the \
                    namespace \"default\"";
     assert_eq!((code.as_u16(), &status["message"]), (403, &json!(message)));
-    core.allow("viewer", "list", "configmaps");
+    let (user, verb, resource) = ("viewer".into(), "list".into(), "configmaps".into());
+    core.allow(Grant { user, verb, resource, namespace: None });
     assert_eq!(send(&core, viewer(MAPS)).await.0, 200);
     assert_eq!(send(&core, viewer("/apis")).await.0, 200);
 }

@@ -1,12 +1,17 @@
-//! What a rule does to an answer.
+//! What a rule does: the names of all faults, and what they turn into.
 
-use bytes::Bytes;
-use http::Response;
-use serde_json::json;
+use std::time::Duration;
 
-use crate::status::{Body, Status};
+use super::distort::{Distort, Distortion, Events, Garble, Mark};
+use super::interrupt::{Interrupt, Interruption};
+use super::reply::{Saying, StatusReply, TooLarge};
+use super::stale::Staleness;
+use crate::route::{RequestInfo, Verb};
+use crate::store::Lag;
 
 /// The names of all faults; each starts a [`Rule::then`](super::Rule::then).
+///
+/// Each says what a client is expected to do about it.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {}
 
@@ -14,198 +19,265 @@ pub enum Fault {}
 impl Fault {
     /// Breaks the answer off: the connection goes, without an end mark.
     ///
-    /// Without a place no byte of a new answer passes, and a stream that is open ends at once.
-    pub const Cut: Interruption =
-        Interruption { kind: Interrupt::Cut, place: Place { events: 0, byte: None } };
+    /// Without a place no byte of a new answer passes, and a stream that is open ends at once. A client drops the
+    /// half line, and watches again from the last version it has seen whole: nothing lost, nothing twice, no list.
+    pub const Cut: Interruption = Interruption::new(Interrupt::Cut);
+
+    /// Breaks the answer off by a TCP reset: what the client has not read yet may be lost too.
+    ///
+    /// In memory it is a cut that says `connection reset`. A client does as after a [`Cut`](Fault::Cut).
+    pub const Reset: Interruption = Interruption::new(Interrupt::Reset);
 
     /// Keeps the connection and sends nothing more, until [`Faults::clear`](super::Faults::clear).
     ///
     /// Without a place a new watch gets its headers and no more, any other request is not even looked at.
-    /// What was held back goes on after the clearing, as packets do when a network heals.
-    pub const Silence: Interruption =
-        Interruption { kind: Interrupt::Silence, place: Place { events: 0, byte: None } };
+    /// What was held back goes on after the clearing, as packets do when a network heals. A client gives up a
+    /// silent request at its deadline, and opens a silent watch again from its last version.
+    pub const Silence: Interruption = Interruption::new(Interrupt::Silence);
 
     /// Carries the request out, then breaks the connection instead of answering.
+    ///
+    /// A client can't know that its write is done: it tries again and takes a conflict, or `AlreadyExists`, well.
     pub const CommitThenDrop: Action = Action(Effect::CommitThenDrop);
+
+    /// Carries the request out, and holds the answer back until the rule is gone.
+    ///
+    /// With [`lasting`](HeldReply::lasting) until that time is over. A client that gave up must take its own write
+    /// well when a watch shows it; one that waits must not believe an answer older than what it has seen since.
+    pub const CommitThenHold: HeldReply = HeldReply { time: None };
+
+    /// Lets somebody else write the named object just before the request does.
+    ///
+    /// An annotation changes, so the version rises: an update or patch with a version, and a deletion with that
+    /// precondition, get a 409 Conflict. A client reads the object anew and tries again.
+    pub const Bump: Action = Action(Effect::Bump);
+
+    /// Answers a page's request by 410, with a token that goes on at the newest state.
+    ///
+    /// It concerns lists that carry a token alone. A client falls back to one whole list, or goes on.
+    pub const ExpiredToken: Action = Action(Effect::ExpiredToken(Token::Offered));
+
+    /// Answers a page's request by 410, without a token to go on by.
+    ///
+    /// It concerns lists that carry a token alone. A client falls back to one whole list.
+    pub const ExpiredTokenForGood: Action = Action(Effect::ExpiredToken(Token::Absent));
+
+    /// Gives every page a token to go on by; pages after the true last one are empty.
+    ///
+    /// A client must not list for ever.
+    pub const EndlessList: Action = Action(Effect::EndlessList);
+
+    /// Sends events twice; the same as [`Replay(1)`](Fault::Replay).
+    ///
+    /// A client must not take the second for a change.
+    pub const Duplicate: Distortion = Distortion::new(Distort::Replay(1), Events::Changes);
+
+    /// Sends an event after the one that follows it; a bookmark ends the wait.
+    ///
+    /// Out of any server's contract: a client must not panic, and be right after its next list.
+    pub const Reorder: Distortion = Distortion::new(Distort::Reorder, Events::Changes);
+
+    /// Sends, after an event, the last `n` changes again, itself included: versions go back.
+    ///
+    /// Out of any server's contract for `n` above 1: a client must not panic, nor show its users an older state
+    /// after a newer one, and be right after its next list.
+    #[must_use]
+    pub fn Replay(n: u32) -> Distortion {
+        Distortion::new(Distort::Replay(n.max(1)), Events::Changes)
+    }
+
+    /// Leaves events out: [`Events::Deleted`], [`Events::Bookmarks`], [`Events::InitialEnd`] and so on.
+    ///
+    /// A client without the mark that ends the initial events must not wait for ever; one that misses a deletion
+    /// finds it by its next list, and tells its users of an object whose last state it does not know.
+    #[must_use]
+    pub fn Skip(events: Events) -> Distortion {
+        Distortion::new(Distort::Skip, events)
+    }
+
+    /// Gathers events for some time, then sends only the last of what happened to an object meanwhile.
+    ///
+    /// Only a `MODIFIED` is ever left out, for a later event of the same object. A client acts on states, not on
+    /// the steps that led there.
+    #[must_use]
+    pub fn Coalesce(window: Duration) -> Distortion {
+        Distortion::new(Distort::Coalesce(window), Events::Any)
+    }
+
+    /// Makes events, or items of a list, unreadable in a way of choice.
+    ///
+    /// A client reports it, keeps what it has of the object, and goes on; it must not take it for a deletion.
+    #[must_use]
+    pub fn Garble(how: Garble) -> Distortion {
+        Distortion::new(Distort::Garble(how), Events::Changes)
+    }
+
+    /// Spoils the mark on the bookmark that ends the initial events.
+    ///
+    /// A client must not take that bookmark for the end, nor wait for ever.
+    #[must_use]
+    pub fn EndMark(mark: Mark) -> Distortion {
+        Distortion::new(Distort::EndMark(mark), Events::InitialEnd)
+    }
+
+    /// Lets so many bytes of an answer pass in each period, the first at once.
+    ///
+    /// It acts on bodies of every kind. A client goes on as long as something comes.
+    #[must_use]
+    pub fn Drip(bytes: usize, period: Duration) -> Action {
+        Action(Effect::Drip(Drip { bytes: bytes.max(1), period }))
+    }
 
     /// Answers with this code instead of looking at the request.
     ///
-    /// The body is a `Status` with the usual reason of the code. Open streams are left alone.
+    /// The body is a `Status` with the usual reason of the code. Open streams are left alone, unless it is sent
+    /// [as an event](StatusReply::as_event). A client honours `Retry-After` at 429 and 503, lists anew after a 410
+    /// in either form, and says which kind is forbidden.
     #[must_use]
     pub fn Status(code: u16) -> StatusReply {
-        StatusReply { code, message: None, retry_after: None, body: Body::Status }
+        StatusReply::new(code)
+    }
+
+    /// Says that the version asked for is not reached yet, in one of the forms servers have sent.
+    ///
+    /// A client lists without a version, once; it doesn't believe that history was lost.
+    #[must_use]
+    pub fn TooLarge(form: TooLarge) -> StatusReply {
+        StatusReply::too_large(form)
+    }
+
+    /// Serves reads from a replica that lags behind; see [`Staleness`].
+    ///
+    /// An open watch starts lagging, and catches up when the rule is gone. A client never goes back in time: a
+    /// watch from a version the replica has not reached is silent until it has, a list "not older than" waits.
+    #[must_use]
+    pub fn Stale(lag: Lag) -> Staleness {
+        Staleness::new(vec![lag])
+    }
+
+    /// Serves reads from several replicas that lag each other, one request each in turn.
+    ///
+    /// As with [`Stale`](Fault::Stale); [`Lag::Versions(0)`](Lag::Versions) is one that is up to date.
+    #[must_use]
+    pub fn Replicas(lags: impl IntoIterator<Item = Lag>) -> Staleness {
+        Staleness::new(lags.into_iter().collect())
     }
 }
 
 /// What a rule does, whole; every fault turns into one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Action(pub(super) Effect);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Effect {
     Interrupt(Interruption),
+    Say(Saying),
     Reply(StatusReply),
+    Distort(Distortion),
+    Drip(Drip),
+    Stale(Staleness),
+    ExpiredToken(Token),
+    EndlessList,
+    Bump,
     CommitThenDrop,
+    CommitThenHold(HeldReply),
 }
 
-/// A break or a pause in the middle of an answer.
+/// So many bytes a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interruption {
-    pub(super) kind: Interrupt,
-    pub(super) place: Place,
+pub(super) struct Drip {
+    pub(super) bytes: usize,
+    pub(super) period: Duration,
 }
 
+/// Whether a refused page says how to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interrupt {
-    Cut,
-    Silence,
+pub(super) enum Token {
+    Offered,
+    Absent,
 }
 
-/// Where in an answer: after so many events, then so many bytes.
+/// An answer that is held back after its request was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) events: u32,
-    pub(super) byte: Option<usize>,
+pub struct HeldReply {
+    pub(super) time: Option<Duration>,
 }
 
-impl Interruption {
-    /// Lets so many more events pass first; bookmarks don't count.
-    ///
-    /// A rule with this applies to watches alone.
+impl HeldReply {
+    /// Lets the answer go after this time, in tokio's clock.
     #[must_use]
-    pub fn after_events(mut self, events: u32) -> Self {
-        self.place.events = events;
-        self
-    }
-
-    /// Comes instead of the `n`-th next event, counted from 1; bookmarks don't count.
-    #[must_use]
-    pub fn at_event(self, n: u32) -> Self {
-        self.after_events(n.saturating_sub(1)).at_byte(0)
-    }
-
-    /// Lets so many bytes of what comes then pass; waits for the next byte if 0.
-    #[must_use]
-    pub fn at_byte(mut self, bytes: usize) -> Self {
-        self.place.byte = Some(bytes);
-        self
-    }
-
-    /// True when it acts as soon as it is planted.
-    pub(super) fn immediate(&self) -> bool {
-        self.place == Place { events: 0, byte: None }
-    }
-}
-
-/// An answer made up on the spot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusReply {
-    code: u16,
-    message: Option<String>,
-    retry_after: Option<u32>,
-    body: Body,
-}
-
-impl StatusReply {
-    /// Adds `Retry-After` in seconds, in the header and in the details.
-    #[must_use]
-    pub fn retry_after(mut self, seconds: u32) -> Self {
-        self.retry_after = Some(seconds);
-        self
-    }
-
-    /// Answers in plain text, as an overloaded server does.
-    #[must_use]
-    pub fn text(mut self) -> Self {
-        self.body = Body::Text;
-        self
-    }
-
-    /// Says this instead of the usual message.
-    #[must_use]
-    pub fn message(mut self, message: impl Into<String>) -> Self {
-        self.message = Some(message.into());
-        self
-    }
-
-    pub(super) fn to_response(&self) -> Response<Bytes> {
-        let (reason, usual) = usual(self.code);
-        let text_429 = self.body == Body::Text && self.code == 429;
-        let usual = if text_429 { "Too many requests, please try again later.\n" } else { usual };
-        let mut status = Status::new(self.code, reason, self.message.as_deref().unwrap_or(usual));
-        status.retry_after = self.retry_after;
-        status.body = self.body;
-        if let Some(seconds) = self.retry_after {
-            status.details = Some(json!({ "retryAfterSeconds": seconds }));
-        }
-        status.to_response()
-    }
-
-    pub(super) fn script(&self) -> String {
-        let mut out = format!("Fault::Status({})", self.code);
-        if let Some(message) = &self.message {
-            out += &format!(".message({message:?})");
-        }
-        if let Some(seconds) = self.retry_after {
-            out += &format!(".retry_after({seconds})");
-        }
-        if self.body == Body::Text {
-            out += ".text()";
-        }
-        out
-    }
-}
-
-/// Gives the reason and the message a real server uses with a code.
-fn usual(code: u16) -> (Option<&'static str>, &'static str) {
-    match code {
-        400 => (Some("BadRequest"), "the server rejected our request for an unknown reason"),
-        401 => (Some("Unauthorized"), "Unauthorized"),
-        403 => (Some("Forbidden"), "forbidden by a fault rule"),
-        404 => (Some("NotFound"), "the server could not find the requested resource"),
-        409 => (
-            Some("Conflict"),
-            "the object has been modified; please apply your changes to the latest version",
-        ),
-        410 => (Some("Expired"), "The resourceVersion for the provided list is too old."),
-        413 => (Some("RequestEntityTooLarge"), "Request entity too large: limit is 3145728"),
-        422 => (Some("Invalid"), "the server rejected our request due to an error in our request"),
-        429 => (
-            Some("TooManyRequests"),
-            "the server has received too many requests and has asked us to try again later",
-        ),
-        500 => (Some("InternalError"), "an error on the server has prevented the request from succeeding"),
-        503 => (Some("ServiceUnavailable"), "the server is currently unable to handle the request"),
-        504 => (Some("Timeout"), "the server was unable to return a response in the time allotted"),
-        _ => (None, "a fault rule answers so"),
+    pub fn lasting(self, time: Duration) -> Self {
+        Self { time: Some(time) }
     }
 }
 
 impl Action {
-    /// True when it says something about a stream that is open already.
-    pub(super) fn interruption(&self) -> Option<Interruption> {
+    /// Tells whether it has a meaning for a request at all.
+    pub(super) fn concerns(&self, info: &RequestInfo) -> bool {
+        let verb = info.verb;
+        let watch = verb == Some(Verb::Watch);
         match &self.0 {
-            Effect::Interrupt(interruption) => Some(*interruption),
-            Effect::Reply(_) | Effect::CommitThenDrop => None,
+            Effect::Interrupt(interruption) => watch || !interruption.watches_alone(),
+            Effect::Say(_) => watch,
+            Effect::Distort(distortion) => watch || (distortion.fits_lists() && verb == Some(Verb::List)),
+            Effect::Stale(_) => matches!(verb, Some(Verb::Get | Verb::List | Verb::Watch)),
+            Effect::ExpiredToken(_) => verb == Some(Verb::List) && !info.go_on.is_empty(),
+            Effect::EndlessList => verb == Some(Verb::List),
+            Effect::Bump => {
+                info.name.is_some() && matches!(verb, Some(Verb::Update | Verb::Patch | Verb::Delete))
+            }
+            Effect::Reply(_) | Effect::Drip(_) | Effect::CommitThenDrop | Effect::CommitThenHold(_) => true,
         }
+    }
+
+    /// True when no later rule has a say: what only colours an answer adds up.
+    pub(super) fn decides(&self) -> bool {
+        !matches!(
+            self.0,
+            Effect::Distort(_) | Effect::Drip(_) | Effect::Stale(_) | Effect::EndlessList | Effect::Bump
+        )
+    }
+
+    /// True when it reaches into streams that are open.
+    pub(super) fn acts_on_streams(&self) -> bool {
+        matches!(
+            self.0,
+            Effect::Interrupt(_) | Effect::Say(_) | Effect::Distort(_) | Effect::Drip(_) | Effect::Stale(_)
+        )
     }
 
     /// Writes the action as it stands in a test.
     pub(super) fn script(&self) -> String {
         match &self.0 {
-            Effect::CommitThenDrop => "Fault::CommitThenDrop".to_owned(),
+            Effect::Interrupt(interruption) => interruption.script(),
+            Effect::Say(saying) => saying.script(),
             Effect::Reply(reply) => reply.script(),
-            Effect::Interrupt(Interruption { kind, place }) => {
-                let mut out = format!("Fault::{kind:?}");
-                if place.events > 0 {
-                    out += &format!(".after_events({})", place.events);
-                }
-                if let Some(byte) = place.byte {
-                    out += &format!(".at_byte({byte})");
-                }
-                out
+            Effect::Distort(distortion) => distortion.script(),
+            Effect::Drip(Drip { bytes, period }) => {
+                format!("Fault::Drip({bytes}, {})", duration(*period))
+            }
+            Effect::Stale(staleness) => staleness.script(),
+            Effect::ExpiredToken(Token::Offered) => "Fault::ExpiredToken".to_owned(),
+            Effect::ExpiredToken(Token::Absent) => "Fault::ExpiredTokenForGood".to_owned(),
+            Effect::EndlessList => "Fault::EndlessList".to_owned(),
+            Effect::Bump => "Fault::Bump".to_owned(),
+            Effect::CommitThenDrop => "Fault::CommitThenDrop".to_owned(),
+            Effect::CommitThenHold(HeldReply { time: None }) => "Fault::CommitThenHold".to_owned(),
+            Effect::CommitThenHold(HeldReply { time: Some(time) }) => {
+                format!("Fault::CommitThenHold.lasting({})", duration(*time))
             }
         }
+    }
+}
+
+/// Writes a time as it stands in a test.
+pub(super) fn duration(time: Duration) -> String {
+    format!("Duration::from_millis({})", time.as_millis())
+}
+
+impl From<HeldReply> for Action {
+    fn from(held: HeldReply) -> Self {
+        Self(Effect::CommitThenHold(held))
     }
 }
 
@@ -215,8 +287,26 @@ impl From<Interruption> for Action {
     }
 }
 
+impl From<Saying> for Action {
+    fn from(saying: Saying) -> Self {
+        Self(Effect::Say(saying))
+    }
+}
+
 impl From<StatusReply> for Action {
     fn from(reply: StatusReply) -> Self {
         Self(Effect::Reply(reply))
+    }
+}
+
+impl From<Distortion> for Action {
+    fn from(distortion: Distortion) -> Self {
+        Self(Effect::Distort(distortion))
+    }
+}
+
+impl From<Staleness> for Action {
+    fn from(staleness: Staleness) -> Self {
+        Self(Effect::Stale(staleness))
     }
 }

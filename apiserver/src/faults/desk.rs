@@ -3,14 +3,23 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
-use super::action::{Action, Effect, Interrupt};
+use super::action::{Action, Effect, Token};
+use super::edit::Edit;
+use super::flow::{Graft, Pace, Plant, Tap};
+use super::interrupt::Interrupt;
+use super::reply::Versions;
 use super::rule::{Count, Matcher, Rule, Verbs, When};
-use super::stream::{Plant, Tap};
+use super::stale::Staleness;
+use super::stream::Interrupted;
+use super::watches::Watches;
+use crate::read::expired_page;
 use crate::route::{RequestInfo, Verb};
 
 /// The number of firings remembered.
@@ -20,6 +29,8 @@ const REMEMBERED: usize = 10_000;
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     desk: Arc<Mutex<Desk>>,
+    /// Moves when a stream opens, closes or passes an event.
+    news: Arc<watch::Sender<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +39,8 @@ struct Desk {
     armed: u64,
     streams: BTreeMap<u64, Arc<Tap>>,
     opened: u64,
+    /// How many events new watches of a resource may pass.
+    credits: BTreeMap<String, u32>,
     log: VecDeque<Firing>,
 }
 
@@ -38,22 +51,34 @@ struct ArmedRule {
     action: Action,
     count: Count,
     /// Dropped with the rule: whoever waits for it goes on.
-    healed: watch::Sender<()>,
+    healed: Healed,
+}
+
+/// Lets go on, when it is dropped, whoever waits for it: in the order in which they came.
+#[derive(Debug, Default)]
+struct Healed(CancellationToken);
+
+impl Drop for Healed {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 /// What becomes of one request.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It is served; the plants go into its answer.
-    Serve(Vec<Plant>),
+    /// It is served; the grafts go into its answer.
+    Serve(Vec<Graft>),
     /// It is answered so.
     Reply(Response<Bytes>),
     /// Its connection breaks.
-    Drop,
+    Drop(Interrupted),
     /// It is served, and its connection breaks.
     ServeThenDrop,
+    /// It is served, and answered once the sender of this is gone, or after some time.
+    ServeThenHold(CancellationToken, Option<Duration>),
     /// It is served once the sender of this is gone.
-    Hold(watch::Receiver<()>),
+    Hold(CancellationToken),
 }
 
 /// One firing of one rule.
@@ -66,6 +91,12 @@ pub struct Firing {
     pub request: String,
     /// The resource version the server, or the stream, had come to.
     pub version: u64,
+}
+
+impl Firing {
+    pub(crate) fn at(script: String, info: &RequestInfo, version: u64) -> Self {
+        Self { script, request: describe(info), version }
+    }
 }
 
 impl fmt::Display for Firing {
@@ -85,6 +116,16 @@ impl Faults {
         Rule::new(self.clone(), Verbs::Any, resource)
     }
 
+    /// Starts a rule about gets, lists and watches of one resource, by its plural; `"*"` is any.
+    pub fn on_reads(&self, resource: &str) -> Rule {
+        Rule::new(self.clone(), Verbs::Reads, resource)
+    }
+
+    /// Starts a rule about every request there is, discovery and health included.
+    pub fn on_everything(&self) -> Rule {
+        Rule::new(self.clone(), Verbs::Everything, "*")
+    }
+
     /// Starts a rule about every write of every resource.
     pub fn on_any_write(&self) -> Rule {
         Rule::new(self.clone(), Verbs::Writes, "*")
@@ -96,6 +137,7 @@ impl Faults {
     pub fn clear(&self) {
         let (rules, streams) = {
             let mut desk = self.lock();
+            desk.credits.clear();
             (std::mem::take(&mut desk.rules), desk.streams.values().cloned().collect::<Vec<_>>())
         };
         drop(rules);
@@ -119,7 +161,13 @@ impl Faults {
     /// Gives the number of streams that are open.
     #[must_use]
     pub fn open_streams(&self) -> usize {
-        self.lock().streams.values().filter(|tap| tap.info().verb == Some(Verb::Watch)).count()
+        self.lock().streams.values().filter(|tap| tap.is_watch()).count()
+    }
+
+    /// Gives the handle by which the watches of one resource, by its plural, are stopped and stepped.
+    #[must_use]
+    pub fn watches(&self, resource: &str) -> Watches {
+        Watches::new(self.clone(), resource)
     }
 
     pub(super) fn arm(&self, matcher: Matcher, when: When, action: Action) -> Armed {
@@ -127,41 +175,39 @@ impl Faults {
         desk.armed += 1;
         let id = desk.armed;
         let mut rule =
-            ArmedRule { id, matcher, action, count: Count::new(when), healed: watch::Sender::new(()) };
-        for tap in desk.streams.values().filter(|tap| tap.info().verb == Some(Verb::Watch)) {
-            if let Some(plant) = rule.offer_stream(tap) {
-                tap.plant(plant);
-            }
+            ArmedRule { id, matcher, action, count: Count::new(when), healed: Healed::default() };
+        let Desk { streams, rules, log, .. } = &mut *desk;
+        for tap in streams.values().filter(|tap| tap.is_watch()) {
+            rule.plant_in(tap, log);
         }
-        desk.rules.push(rule);
+        rules.push(rule);
         Armed { faults: self.clone(), id }
     }
 
     /// Decides about a request that has just come; `version` is the server's.
     pub(crate) fn judge(&self, info: &RequestInfo, user_agent: &str, version: u64) -> Verdict {
         let mut desk = self.lock();
-        let Some(index) = desk.rules.iter_mut().position(|rule| rule.offer(info, user_agent)) else {
-            return Verdict::Serve(Vec::new());
-        };
-        let rule = &desk.rules[index];
-        let watching = info.verb == Some(Verb::Watch);
-        let verdict = match &rule.action.0 {
-            Effect::CommitThenDrop => Verdict::ServeThenDrop,
-            Effect::Reply(reply) => Verdict::Reply(reply.to_response()),
-            Effect::Interrupt(interruption) => match interruption.kind {
-                Interrupt::Cut if interruption.immediate() => Verdict::Drop,
-                Interrupt::Silence if interruption.immediate() && !watching => {
-                    Verdict::Hold(rule.healed.subscribe())
-                }
-                Interrupt::Cut | Interrupt::Silence => {
-                    // It is logged once it acts.
-                    return Verdict::Serve(vec![Plant::new(*interruption, rule.id, rule.script())]);
-                }
-            },
-        };
-        let firing = Firing { script: rule.script(), request: describe(info), version };
-        desk.note(firing);
-        verdict
+        let Desk { rules, log, .. } = &mut *desk;
+        let versions = Versions { asked: info.version_asked.parse().unwrap_or(0), current: version };
+        let mut grafts = Vec::new();
+        for rule in rules.iter_mut() {
+            if !rule.offer(info, user_agent) {
+                continue;
+            }
+            if let Some(verdict) = rule.verdict(info, versions) {
+                note(log, Firing::at(rule.script(), info, version));
+                return verdict;
+            }
+            let Some((graft, firing)) = rule.graft(versions) else { continue };
+            if let Some(script) = firing {
+                note(log, Firing::at(script, info, version));
+            }
+            grafts.push(graft);
+            if rule.action.decides() {
+                break;
+            }
+        }
+        Verdict::Serve(grafts)
     }
 
     /// Opens a stream to the rules; those armed after `judged` get their say now.
@@ -170,17 +216,55 @@ impl Faults {
         let mut desk = self.lock();
         desk.opened += 1;
         let id = desk.opened;
-        for rule in desk.rules.iter_mut().filter(|rule| rule.id > judged) {
-            if let Some(plant) = rule.offer_stream(&tap) {
-                tap.plant(plant);
-            }
+        let Desk { rules, log, streams, credits, .. } = &mut *desk;
+        for rule in rules.iter_mut().filter(|rule| rule.id > judged) {
+            rule.plant_in(&tap, log);
         }
-        desk.streams.insert(id, Arc::clone(&tap));
+        if let Some(credit) =
+            credits.get(&tap.info().resource).or(credits.get("*")).filter(|_| tap.is_watch())
+        {
+            tap.set_credit(|_| Some(*credit));
+        }
+        streams.insert(id, Arc::clone(&tap));
+        drop(desk);
+        self.told();
         (id, tap)
     }
 
     pub(super) fn close(&self, stream: u64) {
         self.lock().streams.remove(&stream);
+        self.told();
+    }
+
+    /// Tells those who wait that something moved.
+    pub(super) fn told(&self) {
+        // Who waits subscribes before it looks: nobody misses what came while there was no receiver.
+        if self.news.receiver_count() > 0 {
+            self.news.send_replace(());
+        }
+    }
+
+    pub(super) fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
+    }
+
+    /// Lists the open watches of a resource, oldest first.
+    pub(super) fn taps(&self, resource: &str) -> Vec<Arc<Tap>> {
+        let of = |tap: &&Arc<Tap>| tap.is_watch() && (resource == "*" || tap.info().resource == resource);
+        self.lock().streams.values().filter(of).cloned().collect()
+    }
+
+    /// Changes how many events the watches of a resource, open or to come, may pass.
+    pub(super) fn set_credit(&self, resource: &str, set: impl Fn(Option<u32>) -> Option<u32>) {
+        let mut desk = self.lock();
+        match set(desk.credits.get(resource).copied()) {
+            Some(credit) => drop(desk.credits.insert(resource.to_owned(), credit)),
+            None => drop(desk.credits.remove(resource)),
+        }
+        drop(desk);
+        for tap in self.taps(resource) {
+            tap.set_credit(&set);
+        }
     }
 
     /// Gives the number of rules ever armed, for [`open`](Faults::open).
@@ -188,8 +272,8 @@ impl Faults {
         self.lock().armed
     }
 
-    pub(super) fn note(&self, firing: Firing) {
-        self.lock().note(firing);
+    pub(crate) fn note(&self, firing: Firing) {
+        note(&mut self.lock().log, firing);
     }
 
     fn lock(&self) -> MutexGuard<'_, Desk> {
@@ -197,36 +281,91 @@ impl Faults {
     }
 }
 
-impl Desk {
-    fn note(&mut self, firing: Firing) {
-        tracing::info!(target: "watchkeeper_apiserver::faults", "{firing}");
-        if self.log.len() == REMEMBERED {
-            self.log.pop_front();
-        }
-        self.log.push_back(firing);
+fn note(log: &mut VecDeque<Firing>, firing: Firing) {
+    tracing::info!(target: "watchkeeper_apiserver::faults", "{firing}");
+    if log.len() == REMEMBERED {
+        log.pop_front();
     }
+    log.push_back(firing);
 }
 
 impl ArmedRule {
     /// Offers a new request; true when the rule fires at it.
     fn offer(&mut self, info: &RequestInfo, user_agent: &str) -> bool {
-        let streams_only = self.action.interruption().is_some_and(|i| i.place.events > 0);
-        (!streams_only || info.verb == Some(Verb::Watch))
-            && self.matcher.matches(info, user_agent)
-            && self.count.fires()
+        self.action.concerns(info) && self.matcher.matches(info, user_agent) && self.count.fires()
     }
 
-    /// Offers an open stream; gives what to plant when the rule fires at it.
-    fn offer_stream(&mut self, tap: &Tap) -> Option<Plant> {
-        let interruption = self.action.interruption()?;
-        let fires = self.matcher.matches(tap.info(), tap.user_agent()) && self.count.fires();
-        fires.then(|| Plant::new(interruption, self.id, self.script()))
+    /// Offers an open stream, and plants what the rule has for it.
+    fn plant_in(&mut self, tap: &Tap, log: &mut VecDeque<Firing>) {
+        if !self.action.acts_on_streams() || !self.offer(tap.info(), tap.user_agent()) {
+            return;
+        }
+        let asked = tap.info().version_asked.parse().unwrap_or(0);
+        let version = tap.version();
+        if let Some((graft, firing)) = self.graft(Versions { asked, current: version }) {
+            if let Some(script) = firing {
+                note(log, Firing::at(script, tap.info(), version));
+            }
+            tap.plant(graft);
+        }
+    }
+
+    /// Makes what goes into an answer, and the line for the log if it acts at once.
+    fn graft(&self, versions: Versions) -> Option<(Graft, Option<String>)> {
+        let (id, script) = (self.id, self.script());
+        Some(match &self.action.0 {
+            Effect::Interrupt(stop) => (Graft::Stop(Plant::new(*stop, id, script)), None),
+            Effect::Say(saying) => {
+                (Graft::Stop(Plant::saying(saying, saying.line(versions), id, script)), None)
+            }
+            Effect::Distort(distortion) => {
+                (Graft::Edit(Edit::new(*distortion, id, self.count.seen(), script)), None)
+            }
+            Effect::Drip(drip) => (Graft::Pace(Pace::new(*drip, id, script)), None),
+            Effect::Stale(staleness) => {
+                let view = staleness.view(self.count.fired())?;
+                (Graft::View(id, view), Some(self.script_with(&Staleness::script_of(view))))
+            }
+            Effect::EndlessList => (Graft::Endless(script), None),
+            Effect::Bump => (Graft::Bump, Some(script)),
+            Effect::Reply(_)
+            | Effect::ExpiredToken(_)
+            | Effect::CommitThenDrop
+            | Effect::CommitThenHold(_) => return None,
+        })
+    }
+
+    /// Decides about a request that is not simply served.
+    fn verdict(&self, info: &RequestInfo, versions: Versions) -> Option<Verdict> {
+        let watching = info.verb == Some(Verb::Watch);
+        Some(match &self.action.0 {
+            Effect::Interrupt(stop) if stop.immediate() => match stop.kind {
+                Interrupt::Cut => Verdict::Drop(Interrupted::Cut),
+                Interrupt::Reset => Verdict::Drop(Interrupted::Reset),
+                Interrupt::Silence if watching => return None,
+                Interrupt::Silence => Verdict::Hold(self.healed.0.clone()),
+            },
+            Effect::Reply(reply) => Verdict::Reply(reply.to_response(versions)),
+            Effect::ExpiredToken(token) => {
+                let mut status = expired_page(&info.go_on);
+                if *token == Token::Absent {
+                    status.go_on = None;
+                }
+                Verdict::Reply(status.to_response())
+            }
+            Effect::CommitThenDrop => Verdict::ServeThenDrop,
+            Effect::CommitThenHold(held) => Verdict::ServeThenHold(self.healed.0.clone(), held.time),
+            _ => return None,
+        })
     }
 
     /// Writes the line that fires at this very match again.
     fn script(&self) -> String {
-        let (matcher, action) = (self.matcher.script(), self.action.script());
-        format!("faults.{matcher}.nth({}).then({action});", self.count.seen())
+        self.script_with(&self.action.script())
+    }
+
+    fn script_with(&self, action: &str) -> String {
+        format!("faults.{}.nth({}).then({action});", self.matcher.script(), self.count.seen())
     }
 }
 
@@ -259,7 +398,7 @@ impl Armed {
 }
 
 /// Says in words what a request is about.
-pub(super) fn describe(info: &RequestInfo) -> String {
+fn describe(info: &RequestInfo) -> String {
     let Some(verb) = info.verb else { return info.path.clone() };
     let mut out = format!("{verb} {}", info.resource);
     if !info.subresource.is_empty() {

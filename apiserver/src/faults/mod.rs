@@ -16,26 +16,59 @@
 //! # }
 //! ```
 //!
-//! A request is offered to the rules in the order they were armed; the first that fires decides. A rule about
+//! A request is offered to the rules in the order they were armed. What only colours an answer (distortions, a
+//! slow pace, a stale replica, somebody else's write) adds up; the first other rule that fires decides. A rule about
 //! streams is also offered, as it is armed, every stream that is open, oldest first. Requests of the test kit
 //! itself pass by all rules.
+//!
+//! | What goes wrong | By |
+//! |---|---|
+//! | connections | [`Cut`](Fault::Cut), [`Reset`](Fault::Reset), [`Silence`](Fault::Silence), [`Drip`](Fault::Drip), [`ApiServer::partition`](crate::ApiServer::partition) |
+//! | answers | [`Status`](Fault::Status), [`TooLarge`](Fault::TooLarge), also [as an event](StatusReply::as_event) or a [bare line](StatusReply::as_line) of a watch |
+//! | events | [`Skip`](Fault::Skip), [`Duplicate`](Fault::Duplicate), [`Replay`](Fault::Replay), [`Reorder`](Fault::Reorder), [`Coalesce`](Fault::Coalesce), [`Garble`](Fault::Garble), [`EndMark`](Fault::EndMark), [`Watches`] |
+//! | lists | [`ExpiredToken`](Fault::ExpiredToken), [`EndlessList`](Fault::EndlessList), [`Garble`](Fault::Garble), cuts and silence at a byte |
+//! | replicas | [`Stale`](Fault::Stale), [`Replicas`](Fault::Replicas), [`ApiServer::freeze_reads`](crate::ApiServer::freeze_reads) |
+//! | writes | [`CommitThenDrop`](Fault::CommitThenDrop), [`CommitThenHold`](Fault::CommitThenHold), [`Bump`](Fault::Bump), [`Kit::recreate`](crate::Kit::recreate) |
+//! | the server itself | [`Restart`](crate::Restart), [`ApiServer::compact`](crate::ApiServer::compact), [`Clock::skew`](crate::Clock::skew), [`ApiServer::allow_in`](crate::ApiServer::allow_in) |
+//!
+//! The same rules can be sent to the control port as JSON: [`RuleScript`].
+//!
+//! Every firing is in [`Faults::log`], with the line of code that fires at the same request again; what acts in the
+//! middle of an answer is noted when it does so for the first time. All chances come from the seeds of the rules:
+//! equal rules and equal requests give equal faults.
 
 mod action;
 mod desk;
+mod distort;
+mod edit;
+mod flow;
+mod interrupt;
+mod lists;
+mod reply;
 mod requests;
 mod rule;
 mod script;
+mod stale;
 mod stream;
+mod watches;
 
-pub use action::{Action, Fault, Interruption, StatusReply};
+pub use crate::store::Lag;
+pub use action::{Action, Fault, HeldReply};
 pub use desk::{Armed, Faults, Firing};
+pub use distort::{Distortion, Events, Garble, Mark};
+pub use interrupt::Interruption;
+pub use reply::{Saying, StatusReply, TooLarge};
 pub use requests::{RequestRecord, Requests};
 pub use rule::Rule;
 pub use script::RuleScript;
+pub use stale::Staleness;
+pub use watches::Watches;
 
 pub(crate) use desk::Verdict;
+pub(crate) use flow::{Graft, Tap};
+pub(crate) use lists::distort_list;
 pub(crate) use requests::{Recorded, text};
-pub(crate) use stream::{FaultyBody, Interrupted, Tap};
+pub(crate) use stream::{FaultyBody, Interrupted};
 
 #[cfg(test)]
 mod tests;

@@ -27,11 +27,15 @@ pub(super) struct Matcher {
     pub(super) name: Option<String>,
     pub(super) subresource: Option<String>,
     pub(super) user_agent: Option<String>,
+    pub(super) resource_version: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verbs {
+    /// Every request, those of no resource included.
+    Everything,
     Any,
+    Reads,
     Writes,
     One(Verb),
 }
@@ -41,6 +45,8 @@ pub(super) enum Verbs {
 pub(super) struct When {
     /// Matches let pass first.
     pub(super) skip: u64,
+    /// Of the matches after that, each this many-th counts.
+    pub(super) every: Option<u64>,
     /// Firings after which the rule is spent.
     pub(super) limit: Option<u64>,
     /// The chance of each firing.
@@ -52,9 +58,7 @@ pub(super) struct When {
 impl Rule {
     pub(super) fn new(faults: Faults, verbs: Verbs, resource: &str) -> Self {
         let resource = (resource != "*").then(|| resource.to_owned());
-        let matcher =
-            Matcher { verbs, resource, namespace: None, name: None, subresource: None, user_agent: None };
-        Self { faults, matcher, when: When::default() }
+        Self { faults, matcher: Matcher { resource, ..Matcher::of(verbs) }, when: When::default() }
     }
 
     pub(super) fn from_parts(faults: Faults, matcher: Matcher, when: When) -> Self {
@@ -85,6 +89,12 @@ impl Rule {
         self
     }
 
+    /// Matches requests that ask for this `resourceVersion` alone; `"0"` is any state, an empty one the newest.
+    pub fn resource_version(mut self, version: impl Into<String>) -> Self {
+        self.matcher.resource_version = Some(version.into());
+        self
+    }
+
     /// Fires at the first match, then never again.
     pub fn once(self) -> Self {
         self.times(1)
@@ -103,9 +113,16 @@ impl Rule {
         self
     }
 
+    /// Fires at every `n`-th match, the `n`-th first.
+    pub fn every(mut self, n: u64) -> Self {
+        self.when.every = Some(n.max(1));
+        self
+    }
+
     /// Fires at every match; so it does without saying.
     pub fn always(mut self) -> Self {
         self.when.skip = 0;
+        self.when.every = None;
         self.when.limit = None;
         self
     }
@@ -131,10 +148,27 @@ impl Rule {
 }
 
 impl Matcher {
+    /// Matches these verbs on everything.
+    pub(super) fn of(verbs: Verbs) -> Self {
+        Self {
+            verbs,
+            resource: None,
+            namespace: None,
+            name: None,
+            subresource: None,
+            user_agent: None,
+            resource_version: None,
+        }
+    }
+
     pub(super) fn matches(&self, info: &RequestInfo, user_agent: &str) -> bool {
+        if self.verbs == Verbs::Everything {
+            return true;
+        }
         let Some(verb) = info.verb else { return false };
         let verbs = match self.verbs {
-            Verbs::Any => true,
+            Verbs::Everything | Verbs::Any => true,
+            Verbs::Reads => !verb.writes(),
             Verbs::Writes => verb.writes(),
             Verbs::One(one) => one == verb,
         };
@@ -146,6 +180,7 @@ impl Matcher {
             && same(&self.namespace, info.namespace.as_deref())
             && same(&self.name, info.name.as_deref())
             && same(&self.subresource, Some(&info.subresource))
+            && same(&self.resource_version, Some(&info.version_asked))
             && self.user_agent.as_deref().is_none_or(|part| user_agent.contains(part))
     }
 
@@ -154,7 +189,9 @@ impl Matcher {
         let resource = self.resource.as_deref().unwrap_or("*");
         let mut out = match self.verbs {
             Verbs::One(verb) => format!("on(Verb::{verb:?}, {resource:?})"),
+            Verbs::Everything => "on_everything()".to_owned(),
             Verbs::Any => format!("on_any({resource:?})"),
+            Verbs::Reads => format!("on_reads({resource:?})"),
             Verbs::Writes => "on_any_write()".to_owned(),
         };
         let parts = [
@@ -162,6 +199,7 @@ impl Matcher {
             ("name", &self.name),
             ("subresource", &self.subresource),
             ("user_agent", &self.user_agent),
+            ("resource_version", &self.resource_version),
         ];
         for (call, value) in parts {
             if let Some(value) = value {
@@ -193,6 +231,9 @@ impl Count {
         }
         self.seen += 1;
         if self.seen <= self.when.skip {
+            return false;
+        }
+        if self.when.every.is_some_and(|n| !(self.seen - self.when.skip).is_multiple_of(n)) {
             return false;
         }
         let lucky = self.when.probability.is_none_or(|p| self.dice.random_bool(p));

@@ -1,188 +1,48 @@
-//! Answers on their way out: bodies that can be cut, paused and resumed.
+//! Answers on their way out: bodies that can be cut, paused, distorted and resumed.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::Stream;
 use http_body::{Body, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::action::{Interrupt, Interruption};
-use super::desk::{Faults, Firing, describe};
-use crate::route::RequestInfo;
-use crate::watch::{EventType, Frame, WatchStream};
+use super::desk::Faults;
+use super::flow::{Admitted, Gate, Tap};
+use super::reply::Then;
+use crate::watch::{Frame, Phase, WatchStream};
 
 /// The connection broke before the answer was whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the connection was cut")]
-pub(crate) struct Interrupted;
-
-/// An interruption on its way to its place in one answer.
-#[derive(Debug)]
-pub(crate) struct Plant {
-    kind: Interrupt,
-    events: u32,
-    byte: Option<usize>,
-    rule: u64,
-    script: String,
-    /// Whether the transport has had a turn to send what passed before.
-    flushed: bool,
-}
-
-impl Plant {
-    pub(super) fn new(interruption: Interruption, rule: u64, script: String) -> Self {
-        let Interruption { kind, place } = interruption;
-        Self { kind, events: place.events, byte: place.byte, rule, script, flushed: false }
-    }
-
-    fn due(&self) -> bool {
-        self.events == 0 && self.byte.is_none()
-    }
-}
-
-/// The place where rules reach into an answer that is under way.
-#[derive(Debug)]
-pub(crate) struct Tap {
-    info: RequestInfo,
-    user_agent: String,
-    flow: Mutex<Flow>,
-}
-
-#[derive(Debug)]
-struct Flow {
-    plants: Vec<Plant>,
-    /// The rule that holds the answer back.
-    held: Option<u64>,
-    version: u64,
-    waker: Option<Waker>,
-}
-
-enum Gate {
-    Open,
-    Shut,
-    Broken,
-}
-
-impl Tap {
-    pub(crate) fn new(info: RequestInfo, user_agent: String, version: u64, plants: Vec<Plant>) -> Self {
-        let flow = Flow { plants, held: None, version, waker: None };
-        Self { info, user_agent, flow: Mutex::new(flow) }
-    }
-
-    pub(super) fn info(&self) -> &RequestInfo {
-        &self.info
-    }
-
-    pub(super) fn user_agent(&self) -> &str {
-        &self.user_agent
-    }
-
-    pub(super) fn plant(&self, plant: Plant) {
-        self.change(|flow| flow.plants.push(plant));
-    }
-
-    /// Forgets one rule's plants and lets go on what it holds.
-    pub(super) fn release(&self, rule: u64) {
-        self.change(|flow| {
-            flow.plants.retain(|plant| plant.rule != rule);
-            flow.held = flow.held.filter(|held| *held != rule);
-        });
-    }
-
-    /// Forgets all plants and goes on.
-    pub(super) fn release_all(&self) {
-        self.change(|flow| {
-            flow.plants.clear();
-            flow.held = None;
-        });
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Flow)) {
-        let waker = {
-            let mut flow = self.lock();
-            change(&mut flow);
-            flow.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Tells whether more may pass now, and what has just fired.
-    fn gate(&self, cx: &Context<'_>) -> (Gate, Option<Firing>) {
-        let mut flow = self.lock();
-        if flow.held.is_some() {
-            flow.waker = Some(cx.waker().clone());
-            return (Gate::Shut, None);
-        }
-        let Some(index) = flow.plants.iter().position(Plant::due) else {
-            flow.waker = Some(cx.waker().clone());
-            return (Gate::Open, None);
-        };
-        if !flow.plants[index].flushed {
-            flow.plants[index].flushed = true;
-            cx.waker().wake_by_ref();
-            return (Gate::Shut, None);
-        }
-        let plant = flow.plants.remove(index);
-        let firing = Firing { script: plant.script, request: describe(&self.info), version: flow.version };
-        let gate = match plant.kind {
-            Interrupt::Cut => Gate::Broken,
-            Interrupt::Silence => {
-                flow.held = Some(plant.rule);
-                flow.waker = Some(cx.waker().clone());
-                Gate::Shut
-            }
-        };
-        (gate, Some(firing))
-    }
-
-    /// Lets a piece pass as far as the plants allow; gives what stays behind.
-    fn admit(&self, mut piece: Piece) -> (Bytes, Option<Piece>) {
-        let mut flow = self.lock();
-        let len = piece.bytes.len();
-        let ready = |plant: &Plant| plant.byte.filter(|_| plant.events == 0);
-        let stop = flow.plants.iter().filter_map(ready).filter(|byte| *byte < len).min();
-        let passing = stop.unwrap_or(len);
-        for plant in flow.plants.iter_mut().filter(|plant| plant.events == 0) {
-            plant.byte = match plant.byte {
-                Some(byte) if Some(byte) == stop => None,
-                other => other.map(|byte| byte - passing),
-            };
-        }
-        if stop.is_some() {
-            let head = piece.bytes.split_to(passing);
-            return (head, Some(piece));
-        }
-        if piece.event {
-            for plant in flow.plants.iter_mut() {
-                plant.events = plant.events.saturating_sub(1);
-            }
-        }
-        flow.version = flow.version.max(piece.version);
-        (piece.bytes, None)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Flow> {
-        self.flow.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+pub(crate) enum Interrupted {
+    /// It was closed.
+    #[error("the connection was cut")]
+    Cut,
+    /// It was reset.
+    #[error("connection reset")]
+    Reset,
 }
 
 /// Bytes that come in one go.
 #[derive(Debug)]
-struct Piece {
-    bytes: Bytes,
-    event: bool,
-    version: u64,
+pub(super) struct Piece {
+    pub(super) bytes: Bytes,
+    pub(super) event: bool,
+    pub(super) version: u64,
+    pub(super) phase: Phase,
+    /// Whether nothing of it has passed yet.
+    pub(super) fresh: bool,
 }
 
 impl From<Frame> for Piece {
     fn from(frame: Frame) -> Self {
-        let event = matches!(frame.event, EventType::Added | EventType::Modified | EventType::Deleted);
-        Self { bytes: frame.bytes, event, version: frame.version }
+        let Frame { bytes, event, version, phase } = frame;
+        Self { bytes, event: event.is_change(), version, phase, fresh: true }
     }
 }
 
@@ -208,7 +68,11 @@ enum Source<S> {
 /// An answer's body, under the rules.
 pub(crate) struct FaultyBody<S = Box<WatchStream>> {
     source: Source<S>,
+    /// What is left of a piece that has passed in part.
     kept: Option<Piece>,
+    /// Events that are to be sent next.
+    queue: VecDeque<Frame>,
+    alarm: Option<Pin<Box<Sleep>>>,
     registered: Option<Registered>,
     epoch: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
@@ -220,9 +84,13 @@ impl<S> fmt::Debug for FaultyBody<S> {
 }
 
 impl<S> FaultyBody<S> {
+    fn new(source: Source<S>) -> Self {
+        Self { source, kept: None, queue: VecDeque::new(), alarm: None, registered: None, epoch: None }
+    }
+
     /// A whole body that nothing will interrupt.
     pub(crate) fn whole(bytes: Bytes) -> Self {
-        Self { source: Source::Whole(bytes), kept: None, registered: None, epoch: None }
+        Self::new(Source::Whole(bytes))
     }
 
     /// A whole body with something planted in it.
@@ -255,7 +123,7 @@ impl<S> FaultyBody<S> {
 
     fn watching(events: S, registered: Option<Registered>, epoch: CancellationToken) -> Self {
         let epoch = Some(Box::pin(epoch.cancelled_owned()));
-        Self { source: Source::Events(events), kept: None, registered, epoch }
+        Self { registered, epoch, ..Self::new(Source::Events(events)) }
     }
 
     fn register(faults: &Faults, tap: Tap, judged: u64) -> Registered {
@@ -263,31 +131,80 @@ impl<S> FaultyBody<S> {
         Registered { faults: faults.clone(), id, tap }
     }
 
-    fn broken(&mut self) -> Poll<Option<Result<http_body::Frame<Bytes>, Interrupted>>> {
+    fn broken(&mut self, how: Interrupted) -> Passed {
         self.over();
-        Poll::Ready(Some(Err(Interrupted)))
+        Poll::Ready(Some(Err(how)))
     }
 
     fn over(&mut self) {
         self.source = Source::Over;
         self.kept = None;
+        self.queue.clear();
+        self.alarm = None;
         self.registered = None;
         self.epoch = None;
     }
+
+    /// Waits for a moment; it is the earliest one that counts.
+    fn poll_until(&mut self, moment: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(moment)));
+        if alarm.deadline() != moment {
+            alarm.as_mut().reset(moment);
+        }
+        alarm.as_mut().poll(cx)
+    }
 }
+
+type Passed = Poll<Option<Result<http_body::Frame<Bytes>, Interrupted>>>;
 
 impl<S: Stream<Item = Frame> + Unpin> FaultyBody<S> {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
-        if let Some(kept) = self.kept.take() {
-            return Poll::Ready(Some(kept));
-        }
-        match &mut self.source {
-            Source::Over => Poll::Ready(None),
-            Source::Events(events) => Pin::new(events).poll_next(cx).map(|frame| frame.map(Piece::from)),
-            Source::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Source::Whole(bytes) => {
-                Poll::Ready(Some(Piece { bytes: std::mem::take(bytes), event: false, version: 0 }))
+        loop {
+            if let Some(kept) = self.kept.take() {
+                return Poll::Ready(Some(kept));
             }
+            let due = match &self.registered {
+                Some(registered) => registered.tap.flush_due(&mut self.queue),
+                None => None,
+            };
+            if let Some(frame) = self.queue.pop_front() {
+                return Poll::Ready(Some(frame.into()));
+            }
+            match &mut self.source {
+                Source::Over => return Poll::Ready(None),
+                Source::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
+                Source::Whole(bytes) => {
+                    let bytes = std::mem::take(bytes);
+                    let (version, phase) = (0, Phase::Live);
+                    return Poll::Ready(Some(Piece { bytes, event: false, version, phase, fresh: true }));
+                }
+                Source::Events(events) => match Pin::new(events).poll_next(cx) {
+                    Poll::Ready(Some(frame)) => self.take(frame),
+                    Poll::Ready(None) => self.ended(),
+                    Poll::Pending => match due {
+                        Some(due) => ready!(self.poll_until(due, cx)),
+                        None => return Poll::Pending,
+                    },
+                },
+            }
+        }
+    }
+
+    /// Passes an event through the edits, into the queue.
+    fn take(&mut self, frame: Frame) {
+        match &self.registered {
+            Some(Registered { faults, tap, .. }) => {
+                tap.edit(frame, &mut self.queue).into_iter().for_each(|firing| faults.note(firing));
+            }
+            None => self.queue.push_back(frame),
+        }
+    }
+
+    /// Sends what edits hold still: the stream has ended by itself.
+    fn ended(&mut self) {
+        self.source = Source::Over;
+        if let Some(registered) = &self.registered {
+            registered.tap.flush(&mut self.queue);
         }
     }
 }
@@ -296,15 +213,12 @@ impl<S: Stream<Item = Frame> + Unpin> Body for FaultyBody<S> {
     type Data = Bytes;
     type Error = Interrupted;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Interrupted>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Passed {
         let this = self.get_mut();
         if let Some(epoch) = &mut this.epoch
             && epoch.as_mut().poll(cx).is_ready()
         {
-            return this.broken();
+            return this.broken(Interrupted::Cut);
         }
         loop {
             if let Some(Registered { faults, tap, .. }) = &this.registered {
@@ -315,23 +229,41 @@ impl<S: Stream<Item = Frame> + Unpin> Body for FaultyBody<S> {
                 match gate {
                     Gate::Open => {}
                     Gate::Shut => return Poll::Pending,
-                    Gate::Broken => return this.broken(),
+                    Gate::Broken(how) => return this.broken(how),
+                    Gate::Say(line, then) => {
+                        if then == Then::Close {
+                            this.over();
+                        }
+                        return Poll::Ready(Some(Ok(http_body::Frame::data(line))));
+                    }
                 }
             }
             let Some(piece) = ready!(this.poll_piece(cx)) else {
                 this.over();
                 return Poll::Ready(None);
             };
-            let bytes = match &this.registered {
-                Some(registered) => {
-                    let (passing, kept) = registered.tap.admit(piece);
-                    this.kept = kept;
-                    passing
-                }
-                None => piece.bytes,
+            let Some(Registered { faults, tap, .. }) = &this.registered else {
+                return Poll::Ready(Some(Ok(http_body::Frame::data(piece.bytes))));
             };
-            if !bytes.is_empty() {
-                return Poll::Ready(Some(Ok(http_body::Frame::data(bytes))));
+            let is_event = piece.event;
+            let (admitted, firing) = tap.admit(piece);
+            if let Some(firing) = firing {
+                faults.note(firing);
+            }
+            match admitted {
+                Admitted::Some(bytes, kept) => {
+                    if is_event && kept.is_none() {
+                        faults.told();
+                    }
+                    this.kept = kept;
+                    if !bytes.is_empty() {
+                        return Poll::Ready(Some(Ok(http_body::Frame::data(bytes))));
+                    }
+                }
+                Admitted::Later(moment, kept) => {
+                    this.kept = Some(kept);
+                    ready!(this.poll_until(moment, cx));
+                }
             }
         }
     }
@@ -342,15 +274,15 @@ impl<S: Stream<Item = Frame> + Unpin> Body for FaultyBody<S> {
                 let kept = self.kept.as_ref().map_or(0, |piece| piece.bytes.len());
                 SizeHint::with_exact((bytes.len() + kept) as u64)
             }
-            Source::Over => SizeHint::with_exact(0),
-            Source::Events(_) => SizeHint::default(),
+            Source::Over if self.queue.is_empty() && self.kept.is_none() => SizeHint::with_exact(0),
+            Source::Over | Source::Events(_) => SizeHint::default(),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Whole(bytes) => bytes.is_empty() && self.kept.is_none() && self.registered.is_none(),
-            Source::Over => true,
+            Source::Over => self.queue.is_empty() && self.kept.is_none(),
             Source::Events(_) => false,
         }
     }

@@ -4,12 +4,19 @@ use bytes::Bytes;
 use futures::channel::mpsc;
 use futures::poll;
 use http_body_util::BodyExt as _;
+use serde_json::json;
 use std::task::Poll;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+
+mod events;
+mod reads;
+mod whole;
+mod writes;
+
 use crate::route::{RequestInfo, Verb};
-use crate::watch::{EventType, Frame};
+use crate::watch::{EventType, Frame, Phase};
 
 fn info(method: &str, uri: &str) -> RequestInfo {
     RequestInfo::of(&method.parse().unwrap(), &uri.parse().unwrap())
@@ -25,18 +32,26 @@ fn list_of(plural: &str) -> RequestInfo {
 
 fn frame(event: EventType, version: u64) -> Frame {
     let line = format!("{event:?}-{version:04}\n");
-    Frame { bytes: Bytes::from(line), event, version }
+    Frame { bytes: Bytes::from(line), event, version, phase: Phase::Live }
 }
 
-type Events = mpsc::UnboundedReceiver<Frame>;
+type Feed = mpsc::UnboundedReceiver<Frame>;
 
 /// A stream opened as the front door does it.
 struct Open {
     sender: mpsc::UnboundedSender<Frame>,
-    body: FaultyBody<Events>,
+    body: FaultyBody<Feed>,
 }
 
 impl Open {
+    /// Sends a line of JSON about an object.
+    fn tell(&self, event: EventType, name: &str, version: u64) {
+        let object = json!({"kind": "ConfigMap", "metadata": {"name": name, "resourceVersion": version}});
+        let line = format!("{}\n", json!({"type": event.as_str(), "object": object}));
+        let bytes = Bytes::from(line);
+        self.sender.unbounded_send(Frame { bytes, event, version, phase: Phase::Live }).unwrap();
+    }
+
     fn new(faults: &Faults, info: RequestInfo, epoch: &CancellationToken) -> Self {
         let judged = faults.armed();
         let Verdict::Serve(plants) = faults.judge(&info, "agent/1", 1) else { panic!("not served") };
@@ -62,7 +77,7 @@ impl Open {
                 Poll::Ready(Some(Ok(frame))) => {
                     text += std::str::from_utf8(&frame.into_data().unwrap()).unwrap()
                 }
-                Poll::Ready(Some(Err(Interrupted))) => return (text, End::Broken),
+                Poll::Ready(Some(Err(_))) => return (text, End::Broken),
                 Poll::Ready(None) => return (text, End::Clean),
                 Poll::Pending if pauses < 3 => pauses += 1,
                 Poll::Pending => return (text, End::Quiet),

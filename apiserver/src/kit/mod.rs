@@ -174,6 +174,32 @@ impl Kit {
         }
     }
 
+    /// Deletes an object, finalizers or not, and creates its like under the same name, with another uid.
+    ///
+    /// What it holds stays, but for its status and what the server itself writes.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such object, it doesn't go, or the server refuses.
+    #[track_caller]
+    pub fn recreate<K: Kind>(&self, key: &str) -> impl Future<Output = K> {
+        let call = self.call("recreate", key);
+        let (namespace, name) = split(key);
+        let (read, path) = (self.read_one::<K>(key), self.path::<K>(namespace));
+        let (api, name) = (kube::core::Request::new(path), name.to_owned());
+        async move {
+            let mut object: Value = call.send(read).await;
+            if !object["metadata"]["finalizers"].is_null() {
+                let patch = Patch::Merge(serde_json::json!({ "metadata": { "finalizers": null } }));
+                call.send::<Value>(api.patch(&name, &PatchParams::default(), &patch)).await;
+            }
+            let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+            call.send::<Value>(api.delete(&name, &at_once)).await;
+            reset(&mut object);
+            call.send(api.create(&PostParams::default(), object.to_string().into_bytes())).await
+        }
+    }
+
     /// Waits until an object is as wanted; gives it as it then is.
     ///
     /// The question is asked of the present object (`None`: it is not there), then after every change of it.
@@ -365,6 +391,17 @@ fn body<K: Kind>(object: &K) -> Vec<u8> {
     value["apiVersion"] = K::api_version(&()).into();
     value["kind"] = K::kind(&()).into();
     value.to_string().into_bytes()
+}
+
+/// Takes off an object what the server writes.
+fn reset(object: &mut Value) {
+    const OURS: [&str; 6] = ["name", "namespace", "labels", "annotations", "ownerReferences", "finalizers"];
+    if let Some(map) = object.as_object_mut() {
+        map.remove("status");
+    }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.retain(|key, _| OURS.contains(&key.as_str()));
+    }
 }
 
 fn decode<K: Kind>(value: &Value) -> Result<K, String> {

@@ -315,6 +315,15 @@ async fn the_control_port_compacts_arms_and_lists() {
     assert!(send("POST", "/restart?mode=keep", "").await.starts_with("200"));
     assert!(send("POST", "/restart?mode=at&resourceVersion=0", "").await.contains("is remembered"));
     assert!(send("POST", "/restart?mode=at", "").await.starts_with("400"));
+    assert!(send("POST", "/partition", "").await.starts_with("200"));
+    let cut_off = server.client();
+    let asking = tokio::spawn(async move { cut_off.apiserver_version().await });
+    while server.requests().total() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!asking.is_finished());
+    assert!(send("POST", "/heal", "").await.starts_with("200"));
+    asking.await.unwrap().unwrap();
     let rule =
         r#"{"verb": "list", "resource": "configmaps", "times": 1, "fault": {"status": {"code": 500}}}"#;
     assert!(send("POST", "/faults", rule).await.contains("\"armed\":1"));

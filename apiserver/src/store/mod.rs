@@ -7,12 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use crate::object;
 
 mod owners;
+mod view;
 
 pub(crate) use owners::{Owners, Place};
+pub use view::Lag;
+pub(crate) use view::{Consistency, View};
 
 /// Names a resource across its versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,6 +93,8 @@ pub(crate) enum ChangeKind {
 pub(crate) struct Change {
     /// The version of the change.
     pub(crate) version: u64,
+    /// The moment of it.
+    pub(crate) at: Instant,
     /// What it did.
     pub(crate) kind: ChangeKind,
     /// The new state; for a deletion the last state at the deletion's version.
@@ -286,8 +292,8 @@ impl Store {
         let place = (id.clone(), object.key.clone());
         let after = (kind == ChangeKind::Put).then_some(&object.value);
         self.owners.note(&place, previous.as_ref().map(|p| &p.value), after);
-        let change =
-            Arc::new(Change { version: self.version, kind, object, previous, lines: FormCache::default() });
+        let (version, at, lines) = (self.version, Instant::now(), FormCache::default());
+        let change = Arc::new(Change { version, at, kind, object, previous, lines });
         let history = self.history;
         if let Some(shelf) = self.shelves.get_mut(id) {
             for follower in &shelf.followers {

@@ -301,7 +301,7 @@ pub(crate) fn delete_collection(
 ) -> Result<Page, Status> {
     let namespace = (!target.namespace.is_empty()).then(|| target.namespace.clone());
     let scope = Scope { namespace, name: None };
-    let page = match list(state, &target.resource, &target.served, scope, selection)? {
+    let page = match list(state, &target.resource, &target.served, scope, selection, None)? {
         Reached::Now(page) => page,
         Reached::At(version) => return Err(Status::version_too_large(version, state.store.version())),
     };

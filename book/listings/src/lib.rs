@@ -1,5 +1,7 @@
 //! The listings of the book: what a chapter shows is compiled and run here.
 
+pub mod controllers;
+
 // ANCHOR: resource
 use std::collections::BTreeMap;
 

@@ -8,8 +8,8 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::{Attribute, ext::IdentExt, spanned::Spanned};
 
 use crate::{
-    attr::Scope,
-    model::{Index, Layer, Leaf, Model, Place},
+    attr::{Form, Scope},
+    model::{Index, Layer, Leaf, Missing, Model, Part, Place},
 };
 
 /// The names and paths that all parts of one expansion share.
@@ -41,6 +41,7 @@ pub(crate) fn expand(model: &Model) -> TokenStream {
     };
     let types = [informer(&names), lister_type(&names), namespace_lister_type(&names)];
     let keys = model.indexes.iter().filter_map(|index| key_function(&names, index));
+    let part = part_type(&names);
     let impls = [watched(&names), lister_impls(&names), namespace_lister_impls(&names)];
     let quiet = quiet();
     quote! {
@@ -48,6 +49,7 @@ pub(crate) fn expand(model: &Model) -> TokenStream {
         #quiet
         const _: () = {
             #(#keys)*
+            #part
             #(#impls)*
         };
     }
@@ -79,6 +81,13 @@ fn watched(names: &Names<'_>) -> TokenStream {
     let Names { model, private, lister, .. } = names;
     let root = &model.root;
     let indexes = model.indexes.iter().filter_map(|index| index_definition(names, index));
+    let form = (model.form == Form::Compact).then(|| {
+        quote! {
+            fn item_form() -> #private::ItemForm {
+                #private::ItemForm::Bytes
+            }
+        }
+    });
     quote! {
         #[automatically_derived]
         impl #private::Watched for #root {
@@ -95,7 +104,60 @@ fn watched(names: &Names<'_>) -> TokenStream {
             fn indexes() -> #private::Vec<#private::IndexDefinition<Self>> {
                 #private::vec![#(#indexes),*]
             }
+
+            #form
         }
+    }
+}
+
+/// Writes a type that has the indexed fields alone, decoded as serde decodes them in the whole.
+fn part_type(Names { model, private, .. }: &Names<'_>) -> TokenStream {
+    let Some(Part { of, rename_all, missing }) = model.part.as_ref().filter(|_| !model.indexes.is_empty())
+    else {
+        return TokenStream::new();
+    };
+    let serde = quote! { #private::serde }.to_string();
+    let rename_all = rename_all.iter();
+    let (mut names, mut fields) = (Vec::new(), Vec::new());
+    for Index { field, ty, serde, .. } in &model.indexes {
+        names.push(field);
+        fields.push(quote! { #(#serde)* #field: #ty });
+    }
+    let (default, default_impl) = match missing {
+        Missing::Fields => (None, None),
+        Missing::Struct => {
+            let default = quote! { #private::Default };
+            let from_whole = quote! {
+                impl #default for Fields {
+                    fn default() -> Self {
+                        let whole = <#of as #default>::default();
+                        Self { #(#names: whole.#names),* }
+                    }
+                }
+            };
+            (Some(quote! { #[serde(default)] }), Some(from_whole))
+        }
+    };
+    let part = match model.place {
+        Place::Root => quote! { type Part = Fields; },
+        Place::Spec => quote! {
+            #[derive(#private::serde::Deserialize)]
+            #[serde(crate = #serde)]
+            struct Part {
+                spec: Fields,
+            }
+        },
+    };
+    quote! {
+        #[derive(#private::serde::Deserialize)]
+        #[serde(crate = #serde)]
+        #(#[serde(rename_all = #rename_all)])*
+        #default
+        struct Fields {
+            #(#fields),*
+        }
+        #default_impl
+        #part
     }
 }
 
@@ -229,13 +291,23 @@ fn index_definition(Names { model, private, .. }: &Names<'_>, index: &Index) -> 
         Place::Root => quote! { &object.#field },
     };
     let name = method.unraw().to_string();
-    Some(quote! {
-        #private::index(#name, |object: &Self| {
-            let mut values = #private::Vec::new();
-            let value = #value;
-            #walk
-            values
-        })
+    let values = |of: TokenStream| {
+        quote! {
+            |object: &#of| {
+                let mut values = #private::Vec::new();
+                let value = #value;
+                #walk
+                values
+            }
+        }
+    };
+    let of_object = values(quote! { Self });
+    Some(match &model.part {
+        None => quote! { #private::index(#name, #of_object) },
+        Some(_) => {
+            let of_part = values(quote! { Part });
+            quote! { #private::index_of_part::<Self, Part>(#name, #of_object, #of_part) }
+        }
     })
 }
 

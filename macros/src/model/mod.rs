@@ -9,14 +9,14 @@ pub(crate) use shape::{Layer, Leaf};
 use proc_macro2::{Ident, Span};
 use quote::ToTokens;
 use syn::{
-    Attribute, Data, DataStruct, DeriveInput, Field, Fields, FieldsNamed, Path, Visibility, ext::IdentExt,
-    parse_quote, spanned::Spanned,
+    Attribute, Data, DataStruct, DeriveInput, Field, Fields, FieldsNamed, LitStr, Path, Type, Visibility,
+    ext::IdentExt, parse_quote, spanned::Spanned,
 };
 
-use crate::attr::{self, IndexKey, Kube, Mistakes, Scope};
+use crate::attr::{self, Form, IndexKey, Kube, Mistakes, Scope};
 
 /// Names that a look-up can't have: it would hide what every lister has.
-const TAKEN: [&str; 24] = [
+const TAKEN: [&str; 26] = [
     "as_ref",
     "borrow",
     "by_index",
@@ -27,10 +27,12 @@ const TAKEN: [&str; 24] = [
     "from",
     "get",
     "has_index",
+    "held",
     "into",
     "is_empty",
     "len",
     "list",
+    "list_held",
     "list_matching",
     "lookup",
     "name",
@@ -60,6 +62,30 @@ pub(crate) struct Model {
     pub(crate) runtime: Path,
     /// The indexes, in the order of the fields.
     pub(crate) indexes: Vec<Index>,
+    /// How objects are cached.
+    pub(crate) form: Form,
+    /// The struct itself, of which a compact cache decodes only the indexed fields; `None` where it decodes all.
+    pub(crate) part: Option<Part>,
+}
+
+/// What must be known to decode some fields of the struct.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// The struct.
+    pub(crate) of: Ident,
+    /// How serde renames its fields.
+    pub(crate) rename_all: Option<LitStr>,
+    /// Where missing fields come from.
+    pub(crate) missing: Missing,
+}
+
+/// Says where missing fields of the struct come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Each field says for itself.
+    Fields,
+    /// The default of the struct.
+    Struct,
 }
 
 /// Says where the struct's fields are, seen from the root.
@@ -82,6 +108,10 @@ pub(crate) struct Index {
     pub(crate) layers: Vec<Layer>,
     /// One value.
     pub(crate) leaf: Leaf,
+    /// The field's type.
+    pub(crate) ty: Type,
+    /// What serde is told of the field.
+    pub(crate) serde: Vec<Attribute>,
     /// The field's doc comments.
     pub(crate) docs: Vec<Attribute>,
 }
@@ -101,8 +131,16 @@ pub(crate) fn read(input: &DeriveInput) -> (Option<Model>, Mistakes) {
         scope,
         runtime: on_struct.runtime.unwrap_or_else(|| parse_quote!(::watchkeeper)),
         indexes,
+        form: on_struct.form,
+        part: part(input, on_struct.form),
     });
     (model, mistakes)
+}
+
+fn part(input: &DeriveInput, form: Form) -> Option<Part> {
+    let serde = attr::serde_container(&input.attrs).filter(|_| form == Form::Compact)?;
+    let missing = if serde.default { Missing::Struct } else { Missing::Fields };
+    Some(Part { of: input.ident.clone(), rename_all: serde.rename_all, missing })
 }
 
 fn named_fields<'a>(input: &'a DeriveInput, mistakes: &mut Mistakes) -> Option<&'a FieldsNamed> {
@@ -185,7 +223,8 @@ fn index(field: &Field, key: &IndexKey, earlier: &[Index], mistakes: &mut Mistak
         mistakes.add(mistake);
         (Vec::new(), Leaf::Refused)
     });
-    Ok(Index { method, field: name, layers, leaf, docs: docs(&field.attrs) })
+    let (ty, serde) = (field.ty.clone(), attr::serde(&field.attrs));
+    Ok(Index { method, field: name, layers, leaf, ty, serde, docs: docs(&field.attrs) })
 }
 
 /// Names the look-up, and says where a mistake in the name would be.

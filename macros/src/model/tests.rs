@@ -167,11 +167,35 @@ fn the_runtime_may_be_elsewhere() {
     assert_eq!(valid(spec_with(quote! {})).runtime.to_token_stream().to_string(), ":: watchkeeper");
 }
 
+#[test]
+fn a_compact_struct_is_decoded_in_part_unless_serde_is_told_otherwise() {
+    let compact = |serde: TokenStream| {
+        valid(quote! {
+            #[informer(compact)] #serde #[kube(kind = "Website")] struct WebsiteSpec {
+                #[informer(index)] #[serde(rename = "hostName")] domain: String
+            }
+        })
+    };
+    let model = compact(quote! { #[serde(rename_all = "camelCase", default, deny_unknown_fields)] });
+    let part = model.part.unwrap();
+    assert_eq!(
+        (model.form, part.of.to_string(), part.missing),
+        (Form::Compact, "WebsiteSpec".into(), Missing::Struct)
+    );
+    assert_eq!(part.rename_all.unwrap().value(), "camelCase");
+    assert_eq!(model.indexes[0].serde.len(), 1);
+    assert_eq!(compact(quote! {}).part.unwrap().missing, Missing::Fields);
+    for other in [quote! { try_from = "Raw" }, quote! { default = "path" }, quote! { transparent }] {
+        assert!(compact(quote! { #[serde(#other)] }).part.is_none(), "{other}");
+    }
+    assert!(valid(spec_with(quote! { #[informer(index)] a: String })).part.is_none());
+}
+
 // M3
 #[test]
 fn every_mistake_is_one_error_with_rule_and_remedy() {
     let kube = quote! { #[kube(group = "g", version = "v1", kind = "Website")] };
-    let table: [(TokenStream, &str); 23] = [
+    let table: [(TokenStream, &str); 24] = [
         (quote! { #kube struct S<T> { t: T } }, "generic struct"),
         (quote! { #kube struct S<'a> { t: &'a str } }, "generic struct"),
         (quote! { #kube enum S { A } }, "this is an enum"),
@@ -182,7 +206,8 @@ fn every_mistake_is_one_error_with_rule_and_remedy() {
         (quote! { enum S { A } }, "this is an enum"),
         (quote! { struct S<T> { metadata: ObjectMeta, spec: T } }, "generic struct"),
         (quote! { #[informer(index)] #kube struct S {} }, "an index belongs to a field"),
-        (quote! { #[informer(compact)] #kube struct S {} }, "`informer` knows no `compact`"),
+        (quote! { #[informer(dense)] #kube struct S {} }, "`informer` knows no `dense`"),
+        (quote! { #[informer(compact = true)] #kube struct S {} }, "`compact` takes no value"),
         (quote! { #[informer] #kube struct S {} }, "in parentheses"),
         (quote! { #[informer(crate = 5)] #kube struct S {} }, "`crate` takes a path"),
         (spec_with(quote! { #[informer(crate = x)] a: u8 }), "`crate` belongs to the struct"),

@@ -2,13 +2,19 @@
 
 use std::{error::Error, fmt, time::Duration};
 
+use crate::workqueue::Priority;
+
 /// Says what happens to a key after a reconcile that did not fail.
 ///
 /// A contradiction can't be written: an action is one of waiting for a change, running again after a time, and
 /// backing off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an action does something only when it is returned"]
-pub struct Action(pub(crate) Next);
+pub struct Action {
+    pub(crate) next: Next,
+    /// Of the next run; `None`: that of this one.
+    pub(crate) priority: Option<Priority>,
+}
 
 /// The ways a key goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +27,7 @@ pub(crate) enum Next {
 impl Action {
     /// Done; run again when something changes. Clears the key's failures.
     pub fn await_change() -> Self {
-        Self(Next::AwaitChange)
+        Self::of(Next::AwaitChange)
     }
 
     /// Done; run again after `after`, or sooner if something really changes. Clears the key's failures.
@@ -29,24 +35,36 @@ impl Action {
     /// Never early, and never before the controller's rate limit allows: with many objects due at once the
     /// later ones wait their turn. A resync does not shorten it.
     pub fn requeue_after(after: Duration) -> Self {
-        Self(Next::RequeueAfter { after, jitter: Duration::ZERO })
+        Self::of(Next::RequeueAfter { after, jitter: Duration::ZERO })
     }
 
     /// Like [`Action::requeue_after`], later by a random time of up to `jitter`.
     pub fn requeue_after_with_jitter(after: Duration, jitter: Duration) -> Self {
-        Self(Next::RequeueAfter { after, jitter })
+        Self::of(Next::RequeueAfter { after, jitter })
     }
 
     /// Not ready yet: run again after a delay that grows with every attempt.
     ///
     /// Attempts keep counting: this is no success, but nothing is reported as an error either.
     pub fn backoff() -> Self {
-        Self(Next::Backoff { at_least: Duration::ZERO })
+        Self::of(Next::Backoff { at_least: Duration::ZERO })
     }
 
     /// Like [`Action::backoff`], and not before `at_least`.
     pub fn backoff_at_least(at_least: Duration) -> Self {
-        Self(Next::Backoff { at_least })
+        Self::of(Next::Backoff { at_least })
+    }
+
+    /// Sets the priority of the run that follows; without this it keeps that of the run that ends.
+    ///
+    /// What a first list or a resync asked for is low, what a change asked for normal: a change still raises it.
+    pub fn with_priority(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    fn of(next: Next) -> Self {
+        Self { next, priority: None }
     }
 }
 

@@ -93,7 +93,7 @@ impl<K: Watched> Context<K> {
     /// # Errors
     /// [`WriteError::Unidentified`] for an object that was never read, and what the server refuses.
     pub async fn delete<C: TypedObject>(&self, object: &C) -> Result<(), WriteError> {
-        delete(&self.run.writer, self.key(), object).await
+        delete(&self.run.writer, &self.run.ticket.key, object).await
     }
 
     /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
@@ -132,6 +132,9 @@ impl<K: Watched> Clone for Context<K> {
 
 impl<K: Watched> fmt::Debug for Context<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("key", &self.run.ticket.key).field("attempt", &self.run.ticket.attempt).finish()
+        f.debug_struct("Context")
+            .field("key", &self.run.ticket.key)
+            .field("attempt", &self.run.ticket.attempt)
+            .finish()
     }
 }

@@ -1,13 +1,17 @@
 //! From changes of caches to keys in the queue, as each change is applied.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 use super::{Reason, graves::Graves, intake::Intake, predicate::Predicate};
 use crate::{
-    informer::{AddOrigin, Change, Observer, Progress, Via},
+    informer::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
     object::{Kind, Object, ObjectKey, Scope, Version},
+    store::Held,
     writes::{
         Writer,
         own_writes::{SourceId, Verdict},
@@ -21,6 +25,45 @@ pub(crate) struct Hub {
     pub(crate) writer: Arc<Writer>,
     /// The reconciled kind.
     pub(crate) kind: Kind,
+    pub(crate) told: Arc<Told>,
+}
+
+/// Who was told of the event at hand, by informer: one that feeds a controller twice tells each key once.
+///
+/// Otherwise the second telling of a key's own write would be a stranger's.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    by_source: HashMap<SourceId, Mutex<(Option<Version>, Vec<ObjectKey>)>>,
+}
+
+impl Told {
+    /// Looks after the sources that feed a controller more than once.
+    pub(crate) fn of(shared: impl IntoIterator<Item = SourceId>) -> Self {
+        Self { by_source: shared.into_iter().map(|source| (source, Mutex::default())).collect() }
+    }
+
+    /// Whether nobody has told the key of the event with this version.
+    fn is_news(&self, source: SourceId, version: Version, key: &ObjectKey) -> bool {
+        let Some(told) = self.by_source.get(&source) else { return true };
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.0 != Some(version) {
+            *told = (Some(version), Vec::new());
+        }
+        let news = !told.1.contains(key);
+        if news {
+            told.1.push(key.clone());
+        }
+        news
+    }
+
+    /// After a list versions may begin anew.
+    fn progressed(&self, source: SourceId, via: ProgressVia) {
+        if via != ProgressVia::Watch
+            && let Some(told) = self.by_source.get(&source)
+        {
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+        }
+    }
 }
 
 /// One change, as it concerns whoever wakes for it.
@@ -37,12 +80,25 @@ impl Hub {
     /// Takes news for a key; only a watch event can be a key's own.
     fn take(&self, news: &News, key: ObjectKey) {
         let verdict = match (news.via, news.version) {
+            (Via::Watch, Some(version)) if !self.told.is_news(news.source, version, &key) => return,
             (Via::Watch, Some(version)) => self.writer.event(news.source, Some(version), &key),
             _ => self.writer.stranger(&key),
         };
         if verdict == Verdict::Wake {
             self.intake.add(key, news.reason.clone());
         }
+    }
+
+    /// Lets writes know of a deletion, whoever wakes for it.
+    fn forget_what_is_gone<C>(&self, source: SourceId, change: &Change<C>) {
+        if let Change::Deleted { gone, .. } = change {
+            self.writer.gone(source, gone.key());
+        }
+    }
+
+    fn progressed(&self, source: SourceId, progress: Progress) {
+        self.told.progressed(source, progress.via);
+        self.writer.progressed(source, progress);
     }
 
     /// Returns the key of the controller among some owners, if it is of the reconciled kind.
@@ -58,9 +114,8 @@ impl Hub {
         Some(ObjectKey::new(namespace, &owner.name))
     }
 
-    fn owner_of(&self, object: &impl Object) -> Option<ObjectKey> {
-        let meta = object.meta();
-        self.owner(meta.namespace.as_deref(), meta.owner_references.as_deref().unwrap_or_default())
+    fn owner_of(&self, object: &Held<impl Object>) -> Option<ObjectKey> {
+        self.owner(object.key().namespace(), &object.owners())
     }
 }
 
@@ -70,6 +125,10 @@ fn reason(change_of: Reason, origin: AddOrigin, via: Via) -> Reason {
         (AddOrigin::InitialList, _) | (_, Via::Replay) => Reason::InitialList,
         _ => change_of,
     }
+}
+
+fn deletion_of(object: &Held<impl Object>) -> Option<Time> {
+    object.metadata().ok()?.deletion_timestamp.clone()
 }
 
 /// Enqueues the reconciled objects themselves.
@@ -86,10 +145,8 @@ impl<K: Object> Itself<K> {
     fn lets_pass(&self, change: &Change<K>) -> bool {
         let Some(predicate) = &self.predicate else { return true };
         let terminating = match change {
-            Change::Added { object, .. } => object.meta().deletion_timestamp.is_some(),
-            Change::Updated { old, new, .. } => {
-                old.meta().deletion_timestamp != new.meta().deletion_timestamp
-            }
+            Change::Added { object, .. } => deletion_of(object).is_some(),
+            Change::Updated { old, new, .. } => deletion_of(old) != deletion_of(new),
             _ => false,
         };
         terminating || predicate.lets_pass(change)
@@ -98,29 +155,26 @@ impl<K: Object> Itself<K> {
 
 impl<K: Object> Observer<K> for Itself<K> {
     fn changed(&self, change: &Change<K>) {
+        self.hub.forget_what_is_gone(self.source, change);
         if !self.lets_pass(change) {
             return;
         }
         let (hub, source) = (&self.hub, self.source);
         match change {
             Change::Added { object, via, origin } => {
-                let (version, reason) =
-                    (Version::of_meta(object.meta()), reason(Reason::Changed, *origin, *via));
-                hub.take(&News { source, via: *via, version, reason }, ObjectKey::of(&**object));
+                let (version, reason) = (object.version(), reason(Reason::Changed, *origin, *via));
+                hub.take(&News { source, via: *via, version, reason }, object.key().clone());
             }
             Change::Updated { new, via, .. } => {
-                let version = Version::of_meta(new.meta());
-                hub.take(
-                    &News { source, via: *via, version, reason: Reason::Changed },
-                    ObjectKey::of(&**new),
-                );
+                let news = News { source, via: *via, version: new.version(), reason: Reason::Changed };
+                hub.take(&news, new.key().clone());
             }
-            Change::Unchanged { object } => hub.intake.touch(ObjectKey::of(&**object)),
-            Change::Deleted { deleted, via, .. } => {
-                let key = deleted.key();
-                hub.writer.gone(source, &key);
-                self.graves.dig(&key, deleted.clone());
-                hub.take(&News { source, via: *via, version: None, reason: Reason::Deleted }, key);
+            Change::Unchanged { object } => hub.intake.touch(object.key().clone()),
+            Change::Deleted { gone, via, .. } => {
+                let key = gone.key();
+                self.graves.dig(key, gone.clone());
+                let news = News { source, via: *via, version: None, reason: Reason::Deleted };
+                hub.take(&news, key.clone());
             }
             // Reported by the informer, and not reconciled; but what is to be cleaned up is.
             Change::Unreadable { unreadable, via, .. } => {
@@ -135,14 +189,14 @@ impl<K: Object> Observer<K> for Itself<K> {
     }
 
     fn progressed(&self, progress: Progress) {
-        self.hub.writer.progressed(self.source, progress);
+        self.hub.progressed(self.source, progress);
     }
 }
 
 /// Finds the keys that an object of another kind concerns.
 pub(crate) trait Relation<C>: Send + Sync + 'static {
-    /// Finds those of an object.
-    fn of(&self, hub: &Hub, object: &C) -> Vec<ObjectKey>;
+    /// Finds those of an object, decoding of it what that takes.
+    fn of(&self, hub: &Hub, object: &Held<C>) -> Vec<ObjectKey>;
 
     /// Finds those of an object of which there are its owners alone.
     fn of_owners(&self, hub: &Hub, namespace: Option<&str>, owners: &[OwnerReference]) -> Vec<ObjectKey>;
@@ -153,7 +207,7 @@ pub(crate) trait Relation<C>: Send + Sync + 'static {
 pub(crate) struct Ownership;
 
 impl<C: Object> Relation<C> for Ownership {
-    fn of(&self, hub: &Hub, object: &C) -> Vec<ObjectKey> {
+    fn of(&self, hub: &Hub, object: &Held<C>) -> Vec<ObjectKey> {
         hub.owner_of(object).into_iter().collect()
     }
 
@@ -166,11 +220,12 @@ impl<C: Object> Relation<C> for Ownership {
 pub(crate) struct Mapping<F>(pub(crate) F);
 
 impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C> for Mapping<F> {
-    fn of(&self, _: &Hub, object: &C) -> Vec<ObjectKey> {
-        (self.0)(object)
+    /// An object that does not decode can't be mapped.
+    fn of(&self, _: &Hub, object: &Held<C>) -> Vec<ObjectKey> {
+        object.object().map(|object| (self.0)(&object)).unwrap_or_default()
     }
 
-    /// An object that never decoded can't be mapped.
+    /// Nor can one that never decoded.
     fn of_owners(&self, _: &Hub, _: Option<&str>, _: &[OwnerReference]) -> Vec<ObjectKey> {
         Vec::new()
     }
@@ -192,7 +247,7 @@ impl<C: Object, R: Relation<C>> Related<C, R> {
     }
 
     /// Adds the keys of an earlier state that the later one does not concern any more.
-    fn with_earlier(&self, mut keys: Vec<ObjectKey>, earlier: Option<&C>) -> Vec<ObjectKey> {
+    fn with_earlier(&self, mut keys: Vec<ObjectKey>, earlier: Option<&Held<C>>) -> Vec<ObjectKey> {
         let earlier = earlier.map(|object| self.relation.of(&self.hub, object)).unwrap_or_default();
         for key in earlier {
             if !keys.contains(&key) {
@@ -205,31 +260,27 @@ impl<C: Object, R: Relation<C>> Related<C, R> {
 
 impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
     fn changed(&self, change: &Change<C>) {
+        self.hub.forget_what_is_gone(self.source, change);
         if self.predicate.as_ref().is_some_and(|predicate| !predicate.lets_pass(change)) {
             return;
         }
         let (hub, why) = (&self.hub, self.reason.clone());
         match change {
             Change::Added { object, via, origin } => {
-                let version = Version::of_meta(object.meta());
                 let keys = self.relation.of(hub, object);
-                self.wake(*via, version, reason(why, *origin, *via), keys);
+                self.wake(*via, object.version(), reason(why, *origin, *via), keys);
             }
             Change::Updated { old, new, via } => {
-                let version = Version::of_meta(new.meta());
                 let keys = self.with_earlier(self.relation.of(hub, new), Some(old));
-                self.wake(*via, version, why, keys);
+                self.wake(*via, new.version(), why, keys);
             }
             Change::Unchanged { object } => {
                 self.relation.of(hub, object).into_iter().for_each(|key| hub.intake.touch(key));
             }
-            Change::Deleted { deleted, via, .. } => {
-                hub.writer.gone(self.source, &deleted.key());
-                let keys = match deleted.last_state() {
+            Change::Deleted { gone, via, .. } => {
+                let keys = match gone.held() {
                     Some(last) => self.relation.of(hub, last),
-                    None => {
-                        self.relation.of_owners(hub, deleted.key().namespace(), deleted.owners())
-                    }
+                    None => self.relation.of_owners(hub, gone.key().namespace(), &gone.owners()),
                 };
                 self.wake(*via, None, why, keys);
             }
@@ -237,13 +288,13 @@ impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
                 let identity = &unreadable.identity;
                 let namespace = identity.key.as_ref().and_then(ObjectKey::namespace);
                 let now = self.relation.of_owners(hub, namespace, &identity.owners);
-                let keys = self.with_earlier(now, kept.as_deref());
+                let keys = self.with_earlier(now, kept.as_ref());
                 self.wake(*via, None, why, keys);
             }
         }
     }
 
     fn progressed(&self, progress: Progress) {
-        self.hub.writer.progressed(self.source, progress);
+        self.hub.progressed(self.source, progress);
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     informer::{Form, Observer, SharedInformer, SharedInformerFactory, Watched},
     object::{Kind, Object, ObjectKey, Scope},
     store::{Lister, Lookup},
-    writes::{CacheView, Cached, CachedMeta, Shown, own_writes::SourceId, parking::Watching},
+    writes::{CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, parking::Watching},
 };
 
 /// An informer that somebody waits for.
@@ -64,6 +64,14 @@ impl Selection {
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
+
+    fn selects(&self) -> Selects {
+        match (self.is_everything(), self.labels.parse()) {
+            (true, _) => Selects::Everything,
+            (false, Ok(labels)) if self.fields.is_empty() => Selects::Labels(labels),
+            (false, _) => Selects::SomeFields,
+        }
+    }
 }
 
 /// Asks a factory for the informer of one question, in a namespace or in all.
@@ -92,7 +100,7 @@ fn cache_view<W: Watched>(
     informer: &SharedInformer<W>,
     source: SourceId,
     namespace: Option<&str>,
-    absence: Absence,
+    selects: Selects,
 ) -> CacheView {
     let (lister, watched) = (informer.cache(), informer.clone());
     let kind = SharedInformer::kind(informer).clone();
@@ -103,7 +111,8 @@ fn cache_view<W: Watched>(
         source,
         kind,
         namespace,
-        look_up: Box::new(move |key| look_up(&watched, &lister, key, absence)),
+        selects: selects.clone(),
+        look_up: Box::new(move |key| look_up(&watched, &lister, key, &selects)),
         show: (W::form() == Form::Whole).then(|| -> Show { Box::new(move |key| show(&shown, key)) }),
         watching: Box::new(move || match failing.is_failing() {
             true => Watching::Shut,
@@ -120,27 +129,24 @@ fn show<K: Object>(lister: &Lister<K>, key: &ObjectKey) -> Option<Shown> {
     Some(Shown { object, encode })
 }
 
-/// What it means that a cache does not hold an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Absence {
-    /// There is none.
-    Proved,
-    /// It may only not be selected.
-    Unproved,
-}
-
 fn look_up<W: Watched>(
     informer: &SharedInformer<W>,
     lister: &Lister<W::Object>,
     key: &ObjectKey,
-    absence: Absence,
+    selects: &Selects,
 ) -> Cached {
-    match lister.lookup(key) {
-        Lookup::Found(object) => Cached::Present(CachedMeta::of(kube::Resource::meta(&*object))),
-        Lookup::Absent if absence == Absence::Proved && SharedInformer::has_synced(informer) => {
-            Cached::Absent
-        }
-        _ => Cached::Unknown,
+    match lister.current(key) {
+        Ok(Some(object)) => Cached::Present(CachedMeta {
+            uid: object.uid().unwrap_or_default().to_owned(),
+            resource_version: object.resource_version().unwrap_or_default().to_owned(),
+            owners: object.owners().into_owned(),
+            finalizers: object.finalizers().into_owned(),
+        }),
+        Ok(None) if SharedInformer::has_synced(informer) => match selects {
+            Selects::Everything => Cached::Absent,
+            Selects::Labels(_) | Selects::SomeFields => Cached::Unselected,
+        },
+        Ok(None) | Err(_) => Cached::Unknown,
     }
 }
 
@@ -216,8 +222,7 @@ pub(crate) fn open<W: Watched, O: Observer<W::Object>>(
     selection: &Selection,
     observer: impl FnOnce(&Hub) -> O + Send + 'static,
 ) -> OpenFeed {
-    let absence = if selection.is_everything() { Absence::Proved } else { Absence::Unproved };
-    let view = cache_view(&informer, source, namespace, absence);
+    let view = cache_view(&informer, source, namespace, selection.selects());
     let observed = informer.clone();
     let connect: Connect = Box::new(move |hub| Box::new(observed.observe(Arc::new(observer(hub)))));
     OpenFeed { informer: Arc::new(informer), view, connect }
@@ -231,10 +236,19 @@ pub(crate) struct Objects<K> {
 
 impl<K: Object> Objects<K> {
     pub(crate) fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
+        self.cache(key).map_or(Lookup::Absent, |lister| lister.lookup(key))
+    }
+
+    /// Returns the version of an object, unless its latest state is known to be unreadable.
+    pub(crate) fn version(&self, key: &ObjectKey) -> Option<String> {
+        let object = self.cache(key)?.current(key).ok()??;
+        object.resource_version().map(str::to_owned)
+    }
+
+    fn cache(&self, key: &ObjectKey) -> Option<&Lister<K>> {
         let covers = |namespace: &Option<Arc<str>>| {
             namespace.is_none() || key.namespace().is_none() || namespace.as_deref() == key.namespace()
         };
-        let cache = self.caches.iter().find(|(namespace, _)| covers(namespace));
-        cache.map_or(Lookup::Absent, |(_, lister)| lister.lookup(key))
+        self.caches.iter().find(|(namespace, _)| covers(namespace)).map(|(_, lister)| lister)
     }
 }

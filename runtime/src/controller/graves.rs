@@ -7,7 +7,7 @@ use std::{
 
 use prometheus_client::metrics::counter::Counter;
 
-use crate::{informer::Deleted, object::ObjectKey};
+use crate::{informer::Gone, object::ObjectKey};
 
 /// Most deletions that wait for one key; the oldest is dropped, and counted.
 const GRAVES_PER_KEY: usize = 4;
@@ -17,7 +17,7 @@ const FAILURES_PER_DELETION: u32 = 5;
 /// A deletion that the reconciler has yet to hear of.
 #[derive(Debug)]
 pub(crate) struct Grave<K> {
-    pub(crate) last: Deleted<K>,
+    pub(crate) last: Gone<K>,
     serial: u64,
     failures: u32,
 }
@@ -59,7 +59,7 @@ impl<K> Graves<K> {
     }
 
     /// Takes note of a deletion.
-    pub(crate) fn dig(&self, key: &ObjectKey, last: Deleted<K>) {
+    pub(crate) fn dig(&self, key: &ObjectKey, last: Gone<K>) {
         let mut known = self.known();
         known.dug += 1;
         let serial = known.dug;
@@ -114,7 +114,7 @@ mod tests {
 
     fn dig(graves: &Graves<ConfigMap>, key: &ObjectKey, uid: usize) {
         let (key, uid) = (key.clone(), Some(uid.to_string()));
-        graves.dig(&key.clone(), Deleted::Undecoded { key, uid, owners: Vec::new() });
+        graves.dig(&key.clone(), Gone::Undecoded { key, uid, owners: Vec::new() });
     }
 
     // C15

@@ -4,8 +4,8 @@ use std::{any::TypeId, fmt, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::Reason;
-use crate::object::ObjectKey;
+use super::{Reason, Reconciler, worker::Engine};
+use crate::{informer::Watched, object::ObjectKey, store::Lookup, workqueue::KeyState};
 
 /// Tells how one controller stands to one key, at one moment.
 #[derive(Clone, Debug)]
@@ -128,6 +128,52 @@ impl fmt::Display for Why {
             Self::InFlight { since, attempt } => {
                 write!(f, "runs since {:?} (attempt {attempt})", since.elapsed())
             }
+        }
+    }
+}
+
+impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
+    fn reconciles(&self) -> TypeId {
+        TypeId::of::<K>()
+    }
+
+    fn report(&self, key: &ObjectKey) -> KeyReport {
+        KeyReport {
+            controller: self.name.clone(),
+            why: self.why(key),
+            reason: self.intake.reason(key),
+            last_error: self.failures().get(key).cloned(),
+        }
+    }
+}
+
+impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
+    fn why(&self, key: &ObjectKey) -> Why {
+        if self.intake.queue.is_shut_down() {
+            return Why::Stopped;
+        }
+        let lagging = self.waits.lagging_for(key);
+        if !lagging.is_empty() {
+            return Why::BlockedOnSync(lagging);
+        }
+        match self.intake.queue.state_of(key) {
+            KeyState::Queued { .. } => Why::Queued,
+            KeyState::Delayed { until } => Why::WaitsUntil(until),
+            KeyState::BackingOff { until, failures } => Why::BackingOff { until, failures },
+            KeyState::AwaitsRetryToken { failures } => Why::AwaitsRetryToken { failures },
+            KeyState::AwaitsChange { failures } => Why::AwaitsChangeAfterFailure { failures },
+            KeyState::InFlight { since, attempt } => Why::InFlight { since, attempt },
+            KeyState::Held { until } => match self.intake.is_parked(key) {
+                true => Why::AwaitsOwnWrites { at_most_until: until },
+                false => Why::Paced { until },
+            },
+            KeyState::Idle => match self.objects.lookup(key) {
+                Lookup::Absent => Why::NotKnown,
+                Lookup::Found(_) => Why::AwaitsChange,
+                Lookup::Outdated { unreadable, .. } | Lookup::Unreadable(unreadable) => {
+                    Why::Unreadable(unreadable.error.clone())
+                }
+            },
         }
     }
 }

@@ -10,7 +10,11 @@ use std::{
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::Reason;
-use crate::{object::ObjectKey, workqueue::WorkQueue, writes::Keys};
+use crate::{
+    object::ObjectKey,
+    workqueue::{KeyState, Priority, WorkQueue},
+    writes::Keys,
+};
 
 /// Takes in every key of one controller.
 pub(crate) struct Intake {
@@ -67,6 +71,7 @@ impl Intake {
 
     fn take(&self, key: ObjectKey, asked: Pending) {
         let mut state = self.state();
+        let priority = asked.reason.priority();
         let news = match state.pending.get_mut(&key) {
             Some(pending) => {
                 pending.reason.merge(asked.reason);
@@ -80,7 +85,7 @@ impl Intake {
         match state.shut_for(&key) {
             Some(shut) if news => shut.waiting.push(key),
             Some(_) => {}
-            None => self.queue.add(key),
+            None => self.queue.add_at(key, priority),
         }
     }
 
@@ -93,9 +98,13 @@ impl Intake {
     pub(crate) fn touch(&self, key: ObjectKey) {
         let mut state = self.state();
         // Behind a shut door every key waits for its first run anyway.
-        if state.shut_for(&key).is_none() {
-            self.queue.touch(key);
+        if state.shut_for(&key).is_some() {
+            return;
         }
+        if self.queue.state_of(&key) == KeyState::Idle {
+            state.pending.entry(key.clone()).or_insert(Pending { reason: Reason::Resync, _permit: None });
+        }
+        self.queue.touch(key);
     }
 
     /// Says why the run that starts now was asked for.
@@ -121,7 +130,10 @@ impl Intake {
         let mut state = self.state();
         let Some(at) = state.shut.iter().position(|shut| &*shut.namespace == namespace) else { return };
         let opened = state.shut.remove(at);
-        opened.waiting.into_iter().for_each(|key| self.queue.add(key));
+        for key in opened.waiting {
+            let priority = state.pending.get(&key).map_or(Priority::Normal, |of| of.reason.priority());
+            self.queue.add_at(key, priority);
+        }
     }
 
     /// Holds back a key that writes too often.

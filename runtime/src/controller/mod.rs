@@ -32,6 +32,7 @@ mod inspect;
 mod run;
 mod terminating;
 mod worker;
+mod storm;
 mod start;
 mod plan;
 mod builder;

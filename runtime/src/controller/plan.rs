@@ -1,7 +1,6 @@
 //! From a built controller to one that can run: ask for informers, connect them.
 
 use std::{
-    any::TypeId,
     collections::HashMap,
     fmt,
     sync::{Arc, Mutex, atomic::AtomicU64},
@@ -12,9 +11,9 @@ use futures::future::BoxFuture;
 use rand::{SeedableRng, rngs::SmallRng};
 
 use super::{
-    Controller, Inspected, KeyReport, Reconciler, Why,
+    Controller, Reconciler,
     budget::Budgets,
-    enqueue::{self, Hub},
+    enqueue::{self, Hub, Told},
     feed::{self, Asked, Objects, OpenFeed, Selection, Synced},
     graves::Graves,
     intake::Intake,
@@ -24,10 +23,9 @@ use super::{
 use crate::{
     informer::{SharedInformerFactory, Watched},
     metrics::Metrics,
-    object::{Kind, ObjectKey, Scope},
-    store::Lookup,
-    workqueue::{ConfigError, InvalidRate, KeyState},
-    writes::{WaitForOwn, Writer, own_writes::SourceId},
+    object::{Kind, Scope},
+    workqueue::{ConfigError, InvalidRate},
+    writes::{Writer, own_writes::SourceId},
 };
 
 /// Says why a controller can't be started, or has given up.
@@ -171,6 +169,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     around: &Surroundings<'_>,
 ) -> Result<Planned, ControllerError> {
     let queue = controller.settings.checked_queue(&name)?;
+    queue.report_to(around.metrics, &*name);
     let places: Vec<Place> = match controller.settings.namespaces.is_empty() || kind.scope == Scope::Cluster {
         true => vec![None],
         false => controller.settings.namespaces.iter().cloned().map(Some).collect(),
@@ -187,7 +186,19 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let waits = Arc::new(waits(awaited, &places));
     let shut = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
     let intake = Arc::new(Intake::new(queue, shut));
-    let (hub, connections) = connect(around.client, &name, &kind, &intake, settings.wait_for_own, opened.feeds);
+    let (views, connects): (Vec<_>, Vec<_>) =
+        opened.feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
+    let writer = Writer::new(
+        around.client.clone(),
+        name.to_string(),
+        views,
+        intake.clone(),
+        settings.wait_for_own,
+        metrics.overdue.clone(),
+    );
+    let told = Arc::new(Told::of(opened.shared));
+    let hub = Hub { intake: intake.clone(), writer, kind: kind.clone(), told };
+    let connections: Connections = connects.into_iter().map(|connect| connect(&hub)).collect();
     let seed = around.seed.unwrap_or_else(rand::random);
     let engine = Arc::new(Engine {
         metrics,
@@ -228,6 +239,8 @@ struct Opened<K> {
     feeds: Vec<OpenFeed>,
     awaited: Vec<Awaited>,
     objects: Objects<K>,
+    /// The informers that feed the controller more than once.
+    shared: Vec<SourceId>,
 }
 
 /// Asks for the informers of the reconciled kind and of all that feeds it, in every place.
@@ -240,7 +253,8 @@ fn open_all<K: Watched, R>(
     let Controller { question, selection, predicate, feeds, .. } = controller;
     // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
     let mut sources = Vec::new();
-    let mut opened = Opened { feeds: Vec::new(), awaited: Vec::new(), objects: Objects { caches: Vec::new() } };
+    let objects = Objects { caches: Vec::new() };
+    let mut opened = Opened { feeds: Vec::new(), awaited: Vec::new(), objects, shared: Vec::new() };
     for place in places {
         let source = source_of(&mut sources, (Asked::of::<K>(question, selection), place.clone()));
         let namespace = place.as_deref();
@@ -258,7 +272,11 @@ fn open_all<K: Watched, R>(
     }
     for feed in feeds {
         for place in places_of(feed.scope, places) {
+            let known = sources.len();
             let source = source_of(&mut sources, (feed.asked.clone(), place.clone()));
+            if sources.len() == known {
+                opened.shared.push(source);
+            }
             let feed = (feed.open)(around.factory, place.as_deref(), source);
             opened.awaited.push((place.clone(), feed.informer.clone()));
             opened.feeds.push(feed);
@@ -283,65 +301,4 @@ fn waits(awaited: Vec<Awaited>, places: &[Place]) -> Waits {
     let of = |place: &Place| awaited.iter().filter(|(of, _)| of == place).map(|(_, of)| of.clone()).collect();
     let by_namespace = places.iter().filter_map(|place| Some((place.clone()?, of(place)))).collect();
     Waits { common: of(&None), by_namespace }
-}
-
-fn connect(
-    client: &kube::Client,
-    name: &str,
-    kind: &Kind,
-    intake: &Arc<Intake>,
-    wait_for_own: WaitForOwn,
-    feeds: Vec<OpenFeed>,
-) -> (Hub, Connections) {
-    let (views, connects): (Vec<_>, Vec<_>) = feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
-    let writer = Writer::new(client.clone(), name.to_owned(), views, intake.clone(), wait_for_own);
-    let hub = Hub { intake: intake.clone(), writer, kind: kind.clone() };
-    let connections = connects.into_iter().map(|connect| connect(&hub)).collect();
-    (hub, connections)
-}
-
-impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
-    fn reconciles(&self) -> TypeId {
-        TypeId::of::<K>()
-    }
-
-    fn report(&self, key: &ObjectKey) -> KeyReport {
-        KeyReport {
-            controller: self.name.clone(),
-            why: self.why(key),
-            reason: self.intake.reason(key),
-            last_error: self.failures().get(key).cloned(),
-        }
-    }
-}
-
-impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
-    fn why(&self, key: &ObjectKey) -> Why {
-        if self.intake.queue.is_shut_down() {
-            return Why::Stopped;
-        }
-        let lagging = self.waits.lagging_for(key);
-        if !lagging.is_empty() {
-            return Why::BlockedOnSync(lagging);
-        }
-        match self.intake.queue.state_of(key) {
-            KeyState::Queued => Why::Queued,
-            KeyState::Delayed { until } => Why::WaitsUntil(until),
-            KeyState::BackingOff { until, failures } => Why::BackingOff { until, failures },
-            KeyState::AwaitsRetryToken { failures } => Why::AwaitsRetryToken { failures },
-            KeyState::AwaitsChange { failures } => Why::AwaitsChangeAfterFailure { failures },
-            KeyState::InFlight { since, attempt } => Why::InFlight { since, attempt },
-            KeyState::Held { until } => match self.intake.is_parked(key) {
-                true => Why::AwaitsOwnWrites { at_most_until: until },
-                false => Why::Paced { until },
-            },
-            KeyState::Idle => match self.objects.lookup(key) {
-                Lookup::Absent => Why::NotKnown,
-                Lookup::Found(_) => Why::AwaitsChange,
-                Lookup::Outdated { unreadable, .. } | Lookup::Unreadable(unreadable) => {
-                    Why::Unreadable(unreadable.error.clone())
-                }
-            },
-        }
-    }
 }

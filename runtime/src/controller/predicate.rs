@@ -41,18 +41,68 @@ pub enum Seen<'a, K> {
     Deleted(&'a Deleted<K>),
 }
 
-type Judge<K> = dyn Fn(&Seen<'_, K>) -> bool + Send + Sync;
+/// What a predicate looks at: no more is decoded than it asks for.
+trait Sight<K> {
+    /// Shows the objects; `None` where one can't be read.
+    fn objects(&self, judge: &dyn Fn(&Seen<'_, K>) -> bool) -> Option<bool>;
+    /// Shows the metadata of an update, old and new; `None` for anything else.
+    fn metadata(&self, judge: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Option<bool>;
+}
+
+impl<K: Object> Sight<K> for Seen<'_, K> {
+    fn objects(&self, judge: &dyn Fn(&Seen<'_, K>) -> bool) -> Option<bool> {
+        Some(judge(self))
+    }
+
+    fn metadata(&self, judge: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Option<bool> {
+        match self {
+            Seen::Updated { old, new } => Some(judge(old.meta(), new.meta())),
+            Seen::Added { .. } | Seen::Deleted(_) => None,
+        }
+    }
+}
+
+impl<K: Object> Sight<K> for Change<K> {
+    fn objects(&self, judge: &dyn Fn(&Seen<'_, K>) -> bool) -> Option<bool> {
+        Some(match self {
+            Change::Added { object, origin, .. } => {
+                judge(&Seen::Added { object: &*object.object().ok()?, origin: *origin })
+            }
+            Change::Updated { old, new, .. } => {
+                judge(&Seen::Updated { old: &*old.object().ok()?, new: &*new.object().ok()? })
+            }
+            Change::Unchanged { object } => {
+                let object = &*object.object().ok()?;
+                judge(&Seen::Updated { old: object, new: object })
+            }
+            Change::Deleted { gone, .. } => judge(&Seen::Deleted(&gone.deleted())),
+            Change::Unreadable { .. } => return None,
+        })
+    }
+
+    fn metadata(&self, judge: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Option<bool> {
+        let (old, new) = match self {
+            Change::Updated { old, new, .. } => (old, new),
+            Change::Unchanged { object } => (object, object),
+            Change::Added { .. } | Change::Deleted { .. } | Change::Unreadable { .. } => return None,
+        };
+        Some(judge(&*old.metadata().ok()?, &*new.metadata().ok()?))
+    }
+}
+
+type Judge<K> = dyn Fn(&dyn Sight<K>) -> bool + Send + Sync;
 
 /// Says which changes wake somebody.
 ///
 /// Runs as each change is applied, so it must return at once; one that panics lets that change pass nowhere, and
-/// is counted by the informer.
+/// is counted by the informer. Of a compact cache, those made here decode the metadata alone, the others the object;
+/// what does not decode passes.
 pub struct Predicate<K>(Arc<Judge<K>>);
 
 impl<K: Object> Predicate<K> {
     /// Judges every change.
     pub fn new(judge: impl Fn(&Seen<'_, K>) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(judge))
+        Self(Arc::new(move |sight| sight.objects(&judge).unwrap_or(true)))
     }
 
     /// Judges updates by their old and new state; additions and deletions pass.
@@ -65,12 +115,12 @@ impl<K: Object> Predicate<K> {
 
     /// Passes what both pass.
     pub fn and(self, other: Self) -> Self {
-        Self::new(move |seen| self.passes(seen) && other.passes(seen))
+        Self(Arc::new(move |sight| (self.0)(sight) && (other.0)(sight)))
     }
 
     /// Passes what either passes.
     pub fn or(self, other: Self) -> Self {
-        Self::new(move |seen| self.passes(seen) || other.passes(seen))
+        Self(Arc::new(move |sight| (self.0)(sight) || (other.0)(sight)))
     }
 
     /// Tells whether a change passes.
@@ -78,15 +128,9 @@ impl<K: Object> Predicate<K> {
         (self.0)(seen)
     }
 
-    /// Tells whether a change of a cache passes; one to an unreadable state always does.
+    /// Tells whether a change of a cache passes; one to a state that can't be read always does.
     pub(crate) fn lets_pass(&self, change: &Change<K>) -> bool {
-        match change {
-            Change::Added { object, origin, .. } => self.passes(&Seen::Added { object, origin: *origin }),
-            Change::Updated { old, new, .. } => self.passes(&Seen::Updated { old, new }),
-            Change::Unchanged { object } => self.passes(&Seen::Updated { old: object, new: object }),
-            Change::Deleted { deleted, .. } => self.passes(&Seen::Deleted(deleted)),
-            Change::Unreadable { .. } => true,
-        }
+        matches!(change, Change::Unreadable { .. }) || (self.0)(change)
     }
 }
 
@@ -95,7 +139,7 @@ impl<K: Object> Not for Predicate<K> {
     type Output = Self;
 
     fn not(self) -> Self {
-        Self::new(move |seen| !self.passes(seen))
+        Self(Arc::new(move |sight| !(self.0)(sight)))
     }
 }
 
@@ -138,14 +182,12 @@ pub fn resource_version<K: Object>() -> Predicate<K> {
 }
 
 fn by_meta<K: Object>(judge: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Predicate<K> {
-    Predicate::on_update(move |old: &K, new: &K| judge(old.meta(), new.meta()))
+    Predicate(Arc::new(move |sight| sight.metadata(judge).unwrap_or(true)))
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::{
-        api::apps::v1::Deployment, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp,
-    };
+    use k8s_openapi::{api::apps::v1::Deployment, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
     use super::*;
 

@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use crate::workqueue::Priority;
+
 /// Says why a run was asked for: for spans, logs and debug pages, never for decisions.
 ///
 /// Where several things asked for one run, the one that counts most is named: of changes the first, of a change and
@@ -46,6 +48,14 @@ impl Reason {
     pub(crate) fn merge(&mut self, other: Self) {
         if other.weight() > self.weight() {
             *self = other;
+        }
+    }
+
+    /// How urgent the run is: nothing hides what really changed.
+    pub(crate) fn priority(&self) -> Priority {
+        match self {
+            Self::Resync | Self::InitialList => Priority::Low,
+            _ => Priority::Normal,
         }
     }
 

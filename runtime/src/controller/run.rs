@@ -2,11 +2,7 @@
 
 use std::{any::Any, error::Error};
 
-use super::{
-    Reconciler, Reason, Terminal,
-    action::one_line,
-    intake::Intake,
-};
+use super::{Reason, Reconciler, Terminal, action::one_line, intake::Intake};
 use crate::{
     informer::Watched,
     object::ObjectKey,
@@ -102,6 +98,49 @@ impl Drop for Run<'_> {
         if let Some(item) = self.item.take() {
             self.writer.end(item.key());
             item.put_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, sync::Arc};
+
+    use prometheus_client::metrics::counter::Counter;
+
+    use super::*;
+    use crate::{
+        workqueue::{ItemExponentialFailure, WorkQueue},
+        writes::WaitForOwn,
+    };
+
+    fn writer(intake: &Arc<Intake>) -> Arc<Writer> {
+        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
+        });
+        let client = kube::Client::new(nobody, "default");
+        let (name, overdue) = ("test".to_owned(), Counter::default());
+        Writer::new(client, name, Vec::new(), intake.clone(), WaitForOwn::Parked, overdue)
+    }
+
+    // C25
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_or_cancelled_run_is_put_back_and_counts_as_no_failure() {
+        let queue = WorkQueue::new(ItemExponentialFailure::default());
+        let intake = Arc::new(Intake::new(queue.clone(), []));
+        let writer = writer(&intake);
+        intake.add(ObjectKey::new("shop", "a"), Reason::Changed);
+        for _ in 0..3 {
+            let item = queue.get().await.unwrap();
+            assert_eq!(item.attempt(), 1);
+            let run = Run::begin(&writer, &intake, item);
+            let cancelled = async move {
+                let _run = run;
+                std::future::pending::<()>().await;
+            };
+            let cancelled = tokio::time::timeout(std::time::Duration::from_secs(1), cancelled);
+            assert!(cancelled.await.is_err());
+            assert_eq!(queue.len(), 1, "it is back");
         }
     }
 }

@@ -20,7 +20,7 @@ use tracing::Instrument;
 use super::{
     Action, Cleanup, Context, LastError, Panics, Reconciler,
     action::Next,
-    budget::{Budgets, Charged, News},
+    budget::Budgets,
     context::Ticket,
     feed::{Objects, Selection},
     graves::{Fate, Grave, Graves},
@@ -106,7 +106,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     }
 
     async fn perform(&self, ticket: &Ticket, run: Run<'_>) {
-        let (started, before) = (Instant::now(), self.version(&ticket.key));
+        let (started, before) = (Instant::now(), self.objects.version(&ticket.key));
         tracing::debug!("reconcile started");
         let outcome = self.run(ticket).await;
         self.metrics.ended(ended(&outcome), started.elapsed());
@@ -180,7 +180,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             }
             Ok(true) => {
                 let cx = self.context(ticket, None);
-                self.contain(|| self.reconciler.deleted(grave.last.clone(), &cx)).await
+                self.contain(|| self.reconciler.deleted(grave.last.deleted(), &cx)).await
             }
             Err(failure) => Err(failure),
         };
@@ -253,16 +253,20 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
 
     fn settle(&self, item: Item<ObjectKey>, outcome: Result<Action, Failure>) {
         self.remember(&item, outcome.as_ref().err());
-        match outcome {
-            Ok(Action(Next::AwaitChange)) => {
+        let item = match outcome {
+            Ok(Action { priority: Some(priority), .. }) => item.with_priority(priority),
+            _ => item,
+        };
+        match outcome.map(|action| action.next) {
+            Ok(Next::AwaitChange) => {
                 self.pace(item.key());
                 item.forget();
             }
-            Ok(Action(Next::RequeueAfter { after, jitter })) => {
+            Ok(Next::RequeueAfter { after, jitter }) => {
                 self.pace(item.key());
                 item.requeue_after(after.saturating_add(self.random_up_to(jitter)));
             }
-            Ok(Action(Next::Backoff { at_least })) => item.retry_at_least(at_least),
+            Ok(Next::Backoff { at_least }) => item.retry_at_least(at_least),
             Err(Failure { report: error, way }) => {
                 let key = item.key().clone();
                 match way {
@@ -298,48 +302,9 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         }
     }
 
-    // ---- storms ----
-
-    /// Charges a run that was no retry if it sent a write, or its object's version moved meanwhile.
-    fn charge(&self, ticket: &Ticket, before: Option<&str>) {
-        let key = &ticket.key;
-        let wrote = || self.writer.sent(key) || before.is_some() && self.version(key).as_deref() != before;
-        if ticket.reason.is_retry() || !wrote() {
-            return;
-        }
-        let charged = self.budgets().charge(key, Instant::now());
-        if let Charged::Paced { news: News::Begins, .. } = charged {
-            tracing::warn!(
-                controller = %self.name,
-                %key,
-                "a storm: runs of one key keep writing, and are paced; does somebody else write the same fields?"
-            );
-        }
-    }
-
-    /// Holds back a key that has used up its budget; retries are slowed by their back-off.
-    fn pace(&self, key: &ObjectKey) {
-        let wait = self.budgets().wait(key, Instant::now());
-        if !wait.is_zero() {
-            self.metrics.paced.inc();
-            self.intake.pace(key, wait);
-        }
-    }
-
-    fn version(&self, key: &ObjectKey) -> Option<String> {
-        match self.objects.lookup(key) {
-            Lookup::Found(object) => object.meta().resource_version.clone(),
-            _ => None,
-        }
-    }
-
     fn random_up_to(&self, most: Duration) -> Duration {
         let mut jitter = self.jitter.lock().unwrap_or_else(PoisonError::into_inner);
         up_to(most, &mut jitter)
-    }
-
-    pub(crate) fn budgets(&self) -> MutexGuard<'_, Budgets<ObjectKey>> {
-        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn failures(&self) -> MutexGuard<'_, HashMap<ObjectKey, LastError>> {
@@ -349,10 +314,10 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
 
 /// Says what a run counts as; one that was computed from an old version is no failure.
 fn ended(outcome: &Result<Action, Failure>) -> Ended {
-    match outcome {
-        Ok(Action(Next::AwaitChange)) => Ended::Success,
-        Ok(Action(Next::RequeueAfter { .. })) => Ended::RequeueAfter,
-        Ok(Action(Next::Backoff { .. })) => Ended::Requeue,
+    match outcome.as_ref().map(|action| action.next) {
+        Ok(Next::AwaitChange) => Ended::Success,
+        Ok(Next::RequeueAfter { .. }) => Ended::RequeueAfter,
+        Ok(Next::Backoff { .. }) => Ended::Requeue,
         Err(failure) => match failure.way {
             Way::AfterFirstStep => Ended::Requeue,
             Way::Retry => Ended::Error,

@@ -2,18 +2,20 @@
 //!
 //! Producers never wait: a [`FifoSink`] is what a reflector writes to, one for each extent (a namespace, or all)
 //! that a cache is made of. The consumer pops batches. The queue never asks what is cached: a whole list travels
-//! as one delta, and the consumer works out what is missing from it.
+//! as one delta, and the consumer works out what is missing from it. An object that a transform fails on travels
+//! as unreadable; its original stays behind, and every resync tries it again.
 
 mod queue;
 mod sink;
 mod transform;
+mod hidden;
 
 #[cfg(test)]
 mod tests;
 
 pub use queue::{Batch, DeltaFifo};
 pub use sink::FifoSink;
-pub use transform::{Transform, Transformed};
+pub use transform::{Outcome, Transform, Transformed};
 
 pub(crate) use transform::decoded;
 

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Audience, Delta, Entry, Extent, FifoSink, Sync, Transform};
+use super::{Audience, Delta, Entry, Extent, FifoSink, Sync, Transform, hidden::Hidden};
 use crate::{
     list_watch::Item,
     object::{Object, ObjectKey},
@@ -32,6 +32,7 @@ pub struct DeltaFifo<K> {
 pub(super) struct Shared<K> {
     state: Mutex<State<K>>,
     ready: Notify,
+    hidden: Mutex<Vec<(Extent, Arc<Hidden<K>>)>>,
 }
 
 struct State<K> {
@@ -72,7 +73,13 @@ impl<K: Object> DeltaFifo<K> {
             extents: Vec::new(),
             closing: Closing::Open,
         };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), ready: Notify::new() }) }
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                ready: Notify::new(),
+                hidden: Mutex::default(),
+            }),
+        }
     }
 
     /// Opens an extent; what is returned is what its reflector writes to.
@@ -81,7 +88,11 @@ impl<K: Object> DeltaFifo<K> {
     /// each of them.
     pub fn sink(&self, extent: Extent, transform: Option<Transform<K>>) -> FifoSink<K> {
         self.shared.lock().extents.push((extent.clone(), Replace::Awaited));
-        FifoSink::new(self.clone(), extent, transform)
+        let hidden = transform.map(|transform| Arc::new(Hidden::new(transform)));
+        if let Some(hidden) = &hidden {
+            self.shared.hidden().push((extent.clone(), hidden.clone()));
+        }
+        FifoSink::new(self.clone(), extent, hidden)
     }
 
     /// Takes the next batch, waiting for one; `None` once the queue is closed and empty.
@@ -124,8 +135,14 @@ impl<K: Object> DeltaFifo<K> {
         self.len() == 0
     }
 
-    /// Asks for every known object to be shown again.
+    /// Asks for every known object to be shown again; transforms that failed are tried again.
     pub fn resync(&self, audience: Audience) {
+        let hidden = self.shared.hidden().clone();
+        for (extent, hidden) in hidden {
+            let mut originals = hidden.lock();
+            let seen = hidden.retry(&mut originals);
+            self.push(&extent, seen);
+        }
         self.shared.lock().sync(audience);
         self.shared.ready.notify_one();
     }
@@ -143,6 +160,10 @@ impl<K: Object> DeltaFifo<K> {
 }
 
 impl<K> Shared<K> {
+    fn hidden(&self) -> MutexGuard<'_, Vec<(Extent, Arc<Hidden<K>>)>> {
+        self.hidden.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -192,7 +213,9 @@ impl<K: Object> State<K> {
     fn deletes_already(&self, item: &Item<K>) -> bool {
         let last = item.key().and_then(|key| self.pending.get(&key)).map(|pending| pending.last - self.first);
         match last.and_then(|at| self.entries.get(at as usize)).map(|entry| &entry.delta) {
-            Some(Delta::Deleted(held @ Item::Object(_))) => held.uid() == item.uid() || item.uid().is_none(),
+            Some(Delta::Deleted(held @ (Item::Object(_) | Item::Raw(_)))) => {
+                held.uid() == item.uid() || item.uid().is_none()
+            }
             _ => false,
         }
     }

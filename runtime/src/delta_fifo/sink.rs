@@ -1,8 +1,11 @@
 //! What a reflector writes to: transforms each object once, then queues it.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use super::{Audience, Delta, DeltaFifo, Extent, Transform};
+use super::{
+    Audience, Delta, DeltaFifo, Extent,
+    hidden::{Hidden, Originals},
+};
 use crate::{
     list_watch::Item,
     object::Object,
@@ -12,16 +15,16 @@ use crate::{
 /// Feeds one extent of a [`DeltaFifo`].
 ///
 /// The transform, if there is one, runs here, before an object is queued; one that fails makes the object
-/// unreadable, as if it had not decoded.
+/// unreadable, as if it had not decoded, until a later event, list or resync brings it through.
 pub struct FifoSink<K> {
     fifo: DeltaFifo<K>,
     extent: Extent,
-    transform: Option<Transform<K>>,
+    hidden: Option<Arc<Hidden<K>>>,
 }
 
 impl<K: Object> FifoSink<K> {
-    pub(super) fn new(fifo: DeltaFifo<K>, extent: Extent, transform: Option<Transform<K>>) -> Self {
-        Self { fifo, extent, transform }
+    pub(super) fn new(fifo: DeltaFifo<K>, extent: Extent, hidden: Option<Arc<Hidden<K>>>) -> Self {
+        Self { fifo, extent, hidden }
     }
 
     /// Returns the extent that is fed.
@@ -29,28 +32,43 @@ impl<K: Object> FifoSink<K> {
         &self.extent
     }
 
-    fn prepared(&self, item: Item<K>) -> Item<K> {
-        match &self.transform {
-            Some(transform) => transform.apply(item),
-            None => item,
+    /// Counts the deltas that wait, of all extents.
+    pub fn waiting(&self) -> usize {
+        self.fifo.len()
+    }
+
+    fn delta(&self, change: StoreChange<K>, originals: &mut Option<Originals<'_, K>>) -> Delta<K> {
+        match (change, self.hidden.as_ref().zip(originals.as_mut())) {
+            (StoreChange::Upsert(item), None) => Delta::Upserted(item),
+            (StoreChange::Upsert(item), Some((hidden, originals))) => {
+                Delta::Upserted(hidden.transformed(originals, item))
+            }
+            (StoreChange::Delete(item), None) => Delta::Deleted(item),
+            (StoreChange::Delete(item), Some((hidden, originals))) => {
+                Delta::Deleted(hidden.transformed_last(originals, item))
+            }
+            (StoreChange::Bookmark(resource_version), _) => Delta::Reached(resource_version),
         }
     }
 }
 
 impl<K: Object> ReflectorStore<K> for FifoSink<K> {
     fn replace(&self, items: Vec<Item<K>>, resource_version: &str, epoch: Epoch) {
-        let items = items.into_iter().map(|item| self.prepared(item)).collect();
+        let mut originals = self.hidden.as_ref().map(|hidden| hidden.lock());
+        let items = match self.hidden.as_ref().zip(originals.as_mut()) {
+            None => items,
+            Some((hidden, originals)) => {
+                originals.clear();
+                items.into_iter().map(|item| hidden.transformed(originals, item)).collect()
+            }
+        };
         let resource_version = resource_version.to_owned();
         self.fifo.push(&self.extent, [Delta::Replaced { items, resource_version, epoch }]);
     }
 
     fn apply(&self, changes: Vec<StoreChange<K>>) {
-        let delta = |change| match change {
-            StoreChange::Upsert(item) => Delta::Upserted(self.prepared(item)),
-            StoreChange::Delete(item) => Delta::Deleted(self.prepared(item)),
-            StoreChange::Bookmark(resource_version) => Delta::Reached(resource_version),
-        };
-        let deltas: Vec<_> = changes.into_iter().map(delta).collect();
+        let mut originals = self.hidden.as_ref().map(|hidden| hidden.lock());
+        let deltas: Vec<_> = changes.into_iter().map(|change| self.delta(change, &mut originals)).collect();
         self.fifo.push(&self.extent, deltas);
     }
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::*;
 use crate::{
-    list_watch::{Identity, Unreadable},
+    list_watch::{Identity, RawObject, Unreadable},
     reflector::{ReflectorStore, StoreChange},
 };
 
@@ -143,6 +143,34 @@ async fn it_has_synced_once_the_first_replace_of_every_extent_is_handled() {
     assert!(fifo.has_synced(), "a relist takes nothing back");
 }
 
+// D8
+#[tokio::test(start_paused = true)]
+async fn in_any_order_of_steps_it_has_synced_once_a_replace_was_handled_and_not_before() {
+    const STEPS: [&str; 5] = ["add", "delete", "replace", "resync", "pop"];
+    for number in 0..STEPS.len().pow(6) {
+        let (fifo, sink) = queue();
+        let steps: Vec<_> = (0..6).map(|at| STEPS[number / STEPS.len().pow(at) % STEPS.len()]).collect();
+        let mut replaced = false;
+        for step in &steps {
+            match *step {
+                "add" => sink.apply(vec![upsert("a", 1)]),
+                "delete" => sink.apply(vec![delete("a", 2)]),
+                "replace" => sink.replace(vec![object("a", "a", 3)], "3", Epoch::Same),
+                "resync" => sink.resync(),
+                _ if fifo.is_empty() => {}
+                _ => {
+                    let mut batch = fifo.pop(limit(2)).await.unwrap();
+                    let holds =
+                        batch.take().iter().any(|entry| matches!(entry.delta, Delta::Replaced { .. }));
+                    assert_eq!(fifo.has_synced(), replaced, "{steps:?}: a replace counts once it is handled");
+                    replaced |= holds;
+                }
+            }
+            assert_eq!(fifo.has_synced(), replaced, "{steps:?}");
+        }
+    }
+}
+
 // D9
 #[tokio::test(start_paused = true)]
 async fn closing_wakes_a_pop_that_waits_and_what_is_queued_still_leaves() {
@@ -239,14 +267,22 @@ async fn producers_never_wait_for_the_consumer() {
 
 #[test]
 fn bytes_that_travel_are_decoded_and_a_failure_shows_no_content() {
-    let raw = |json: &'static str| {
-        let identity = Identity { key: Some(ObjectKey::new("shop", "a")), ..Identity::default() };
-        Item::<ConfigMap>::Raw(crate::list_watch::RawObject { identity, json: json.as_bytes().into() })
-    };
+    let raw = |json: &'static str| Item::<ConfigMap>::Raw(RawObject::new(json).unwrap());
     let good = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#;
     assert_eq!(decoded(raw(good)).unwrap().metadata.name.as_deref(), Some("a"));
-    let bad =
-        decoded(raw(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{},"data":"hunter2"}"#)).unwrap_err();
-    assert!(!bad.error.contains("hunter2"), "{}", bad.error);
-    assert_eq!(bad.identity.key, Some(ObjectKey::new("shop", "a")));
+    let bad = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":"hunter2"}"#;
+    let bad = decoded(raw(bad)).unwrap_err();
+    assert!(bad.error.starts_with("data: ") && !bad.error.contains("hunter2"), "{}", bad.error);
+    assert_eq!(bad.identity.key, Some(ObjectKey::cluster("a")));
+}
+
+// I18
+#[test]
+fn a_transform_of_bytes_gives_bytes() {
+    let transform = Transform::new(|object: &mut ConfigMap| object.data = None);
+    let json = r#"{"metadata":{"name":"a"},"data":{"k":"v"}}"#;
+    let Item::Raw(raw) = transform.apply(Item::Raw(RawObject::new(json).unwrap())) else {
+        panic!("it came as bytes")
+    };
+    assert_eq!((raw.key.name(), raw.decode::<ConfigMap>().unwrap().data), ("a", None));
 }

@@ -5,7 +5,7 @@ use std::{fmt, panic, sync::Arc};
 use kube::core::ObjectMeta;
 
 use crate::{
-    list_watch::{Identity, Item, RawObject, Unreadable},
+    list_watch::{Identity, Item, ItemForm, RawObject, Unreadable},
     object::{Object, ObjectKey},
 };
 
@@ -15,21 +15,42 @@ type Change<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
 ///
 /// Typically drops what nobody reads, to save memory. Must leave the name, namespace, UID and resource version
 /// alone. A failure or a panic makes the object unreadable; an earlier state that is cached then stays, marked.
-pub struct Transform<K>(Arc<Change<K>>);
+/// It is tried again when the object comes again, by event or list; one that may fail is also tried again, on
+/// the object as it came, at every resync (up to 10,000 objects at a time), and costs a copy of each object.
+pub struct Transform<K> {
+    change: Arc<Change<K>>,
+    outcome: Outcome,
+}
+
+/// Says whether a transform can fail otherwise than by a panic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It always succeeds: nothing is kept to try it again.
+    Certain,
+    /// It may fail.
+    MayFail,
+}
 
 /// What a transform may return: nothing, or a result.
 pub trait Transformed {
+    /// Says whether it can be a failure.
+    const OUTCOME: Outcome;
+
     /// Turns into a result whose error is text.
     fn into_outcome(self) -> Result<(), String>;
 }
 
 impl Transformed for () {
+    const OUTCOME: Outcome = Outcome::Certain;
+
     fn into_outcome(self) -> Result<(), String> {
         Ok(())
     }
 }
 
 impl<E: fmt::Display> Transformed for Result<(), E> {
+    const OUTCOME: Outcome = Outcome::MayFail;
+
     fn into_outcome(self) -> Result<(), String> {
         self.map_err(|error| error.to_string())
     }
@@ -38,25 +59,67 @@ impl<E: fmt::Display> Transformed for Result<(), E> {
 impl<K: Object> Transform<K> {
     /// Takes a function that changes an object in place, and may fail.
     pub fn new<T: Transformed>(change: impl Fn(&mut K) -> T + Send + Sync + 'static) -> Self {
-        Self(Arc::new(move |object| change(object).into_outcome()))
+        Self { change: Arc::new(move |object| change(object).into_outcome()), outcome: T::OUTCOME }
     }
 
     /// Changes what an item holds; an unreadable one passes through.
     pub fn apply(&self, item: Item<K>) -> Item<K> {
-        let mut object = match decoded(item) {
+        let form = form_of(&item);
+        match decoded(item) {
+            Ok(object) => self.change(object, form),
+            Err(unreadable) => Item::Unreadable(*unreadable),
+        }
+    }
+
+    /// Changes what an item holds; where that fails, the item comes back as it was, to be tried again.
+    pub(super) fn attempt(&self, item: Item<K>) -> (Item<K>, Option<Item<K>>) {
+        let (form, original) = (form_of(&item), self.original(&item));
+        let object = match decoded(item) {
             Ok(object) => object,
-            Err(unreadable) => return Item::Unreadable(*unreadable),
+            Err(unreadable) => return (Item::Unreadable(*unreadable), None),
         };
+        let item = self.change(object, form);
+        let original = original.filter(|_| matches!(item, Item::Unreadable(_)));
+        (item, original)
+    }
+
+    /// Keeps an item as it is; while an object is kept so, the transform works on a copy.
+    fn original(&self, item: &Item<K>) -> Option<Item<K>> {
+        match (item, self.outcome) {
+            (_, Outcome::Certain) | (Item::Unreadable(_), _) => None,
+            (Item::Object(object), Outcome::MayFail) => Some(Item::Object(object.clone())),
+            (Item::Raw(raw), Outcome::MayFail) => Some(Item::Raw(raw.clone())),
+        }
+    }
+
+    fn change(&self, mut object: Arc<K>, form: ItemForm) -> Item<K> {
         let identity = identity_of(object.meta());
         // Unshared until it is queued, so that this copies nothing.
         let target = Arc::make_mut(&mut object);
-        let outcome = panic::catch_unwind(panic::AssertUnwindSafe(|| (self.0)(target)))
+        let outcome = panic::catch_unwind(panic::AssertUnwindSafe(|| (self.change)(target)))
             .unwrap_or_else(|_| Err("it panicked".to_owned()));
         let kept = identity.key == ObjectKey::of_meta(object.meta()) && identity.uid == object.meta().uid;
         match outcome {
-            Ok(()) if kept => Item::Object(object),
+            Ok(()) if kept => formed(object, form),
             Ok(()) => unreadable(identity, "the transform changed the object's identity".to_owned()),
             Err(error) => unreadable(identity, format!("the transform failed: {error}")),
+        }
+    }
+}
+
+fn form_of<K>(item: &Item<K>) -> ItemForm {
+    match item {
+        Item::Raw(_) => ItemForm::Bytes,
+        Item::Object(_) | Item::Unreadable(_) => ItemForm::Typed,
+    }
+}
+
+/// Lets an object travel on in the form in which it came.
+fn formed<K: Object>(object: Arc<K>, form: ItemForm) -> Item<K> {
+    match form {
+        ItemForm::Typed => Item::Object(object),
+        ItemForm::Bytes => {
+            RawObject::of(&*object).map_or_else(|unreadable| Item::Unreadable(*unreadable), Item::Raw)
         }
     }
 }
@@ -71,14 +134,7 @@ pub(crate) fn decoded<K: Object>(item: Item<K>) -> Result<Arc<K>, Box<Unreadable
     match item {
         Item::Object(object) if ObjectKey::of_meta(object.meta()).is_some() => Ok(object),
         Item::Object(object) => refused(identity_of(object.meta()), "the object has no name".to_owned()),
-        Item::Raw(RawObject { identity, json }) => match serde_json::from_slice(&json) {
-            Ok(object) => Ok(Arc::new(object)),
-            // The error's own text may quote values of the object.
-            Err(error) => refused(
-                identity,
-                format!("not as the type expects, at byte {} of line {}", error.column(), error.line()),
-            ),
-        },
+        Item::Raw(raw) => raw.decode().map(Arc::new),
         Item::Unreadable(unreadable) => Err(Box::new(unreadable)),
     }
 }
@@ -96,7 +152,7 @@ fn identity_of(meta: &ObjectMeta) -> Identity {
 
 impl<K> Clone for Transform<K> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self { change: self.change.clone(), outcome: self.outcome }
     }
 }
 

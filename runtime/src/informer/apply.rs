@@ -2,13 +2,13 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::change::{AddOrigin, Change, Deleted, Progress, ProgressVia, Via};
+use super::change::{AddOrigin, Change, Gone, Progress, ProgressVia, Via};
 use crate::{
-    delta_fifo::{Audience, Delta, Entry, Extent, Sync, decoded},
+    delta_fifo::{Audience, Delta, Entry, Extent, Sync},
     list_watch::{Identity, Item, Unreadable},
     object::{Kind, Object, ObjectKey, Version},
     reflector::Epoch,
-    store::WriteBatch,
+    store::{Held, WriteBatch},
 };
 
 /// A change, whose it is, and who hears of it.
@@ -66,7 +66,7 @@ pub(super) fn apply<K: Object>(
         replaced: None,
         resynced: Resynced::No,
     };
-    let mut applier = Applier { batch, kind, origin, via: Via::Watch, applied };
+    let mut applier = Applier { batch, kind, origin, via: Via::Watch, epoch: Epoch::Same, applied };
     entries.into_iter().for_each(|entry| applier.entry(entry));
     let Applier { batch, mut applied, .. } = applier;
     applied.progress.version = batch.resource_version();
@@ -78,6 +78,8 @@ struct Applier<'b, K> {
     kind: &'b Kind,
     origin: AddOrigin,
     via: Via,
+    /// Whether versions mean what they meant before.
+    epoch: Epoch,
     applied: Applied<K>,
 }
 
@@ -95,7 +97,7 @@ impl<K: Object> Applier<'_, K> {
                 self.reach(&extent, version);
             }
             Delta::Replaced { items, resource_version, epoch } => {
-                self.via = Via::Replace;
+                (self.via, self.epoch) = (Via::Replace, epoch);
                 self.replace(&extent, items);
                 self.batch.set_version(&extent, resource_version.parse().ok());
                 self.applied.progress.via = match epoch {
@@ -103,7 +105,7 @@ impl<K: Object> Applier<'_, K> {
                     Epoch::New => ProgressVia::NewEpoch,
                 };
                 self.applied.replaced = Some(extent);
-                self.via = Via::Watch;
+                (self.via, self.epoch) = (Via::Watch, Epoch::Same);
             }
             Delta::Reached(resource_version) => self.reach(&extent, resource_version.parse().ok()),
             Delta::Sync(sync) => self.sync(&sync),
@@ -119,35 +121,33 @@ impl<K: Object> Applier<'_, K> {
     }
 
     fn upsert(&mut self, extent: &Extent, item: Item<K>) -> Option<ObjectKey> {
-        match decoded(item) {
+        match self.batch.hold(item) {
             Ok(object) => Some(self.upsert_object(object)),
             Err(unreadable) => self.upsert_unreadable(extent, unreadable),
         }
     }
 
-    fn upsert_object(&mut self, object: Arc<K>) -> ObjectKey {
-        let key = ObjectKey::of(&*object);
-        let old = self.batch.get(&key).cloned();
-        let (version, uid) = (Version::of_meta(object.meta()), object.meta().uid.clone());
-        if self.is_stale(&key, version) {
+    fn upsert_object(&mut self, object: Held<K>) -> ObjectKey {
+        let key = object.key().clone();
+        if self.is_stale(&key, object.version()) {
             tracing::debug!(kind = %self.kind, object = %key, "older than what is cached; skipped");
             return key;
         }
         let mark = self.batch.clear_unreadable(&key);
         let via = self.via;
-        match old {
-            Some(old) if same_uid(old.meta().uid.as_deref(), uid.as_deref()) => {
-                self.batch.upsert(object.clone());
+        match self.batch.put(object.clone()) {
+            Some(old) if same_uid(old.uid(), object.uid()) => {
                 // I8: what a list only confirms is no news, or each relist would run every key of a kind.
                 let hearers = if via == Via::Replace { Hearers::Due } else { Hearers::ObserversAndDue };
-                match same_version(&*old, &*object) && mark.is_none() {
+                // A server that lost its history may have given the same version to another state.
+                let same = self.epoch == Epoch::Same && same_version(&old, &object);
+                match same && mark.is_none() {
                     true => self.tell(key.clone(), Change::Unchanged { object }, hearers),
                     false => self.tell(key.clone(), Change::Updated { old, new: object, via }, Hearers::All),
                 }
             }
             old => {
-                self.succeed(&key, old, mark, uid.as_deref());
-                self.batch.upsert(object.clone());
+                self.succeed(&key, old, mark, object.uid());
                 let origin = self.origin;
                 self.tell(key.clone(), Change::Added { object, origin, via }, Hearers::All);
             }
@@ -172,7 +172,7 @@ impl<K: Object> Applier<'_, K> {
         tracing::warn!(kind = %self.kind, object = %key, error = unreadable.error, "an object can't be read");
         let kept = self.batch.get(&key).cloned();
         let kept = match kept {
-            Some(kept) if same_uid(kept.meta().uid.as_deref(), uid.as_deref()) => Some(kept),
+            Some(kept) if same_uid(kept.uid(), uid.as_deref()) => Some(kept),
             kept => {
                 self.succeed(&key, kept, mark, uid.as_deref());
                 self.batch.delete(&key);
@@ -190,25 +190,25 @@ impl<K: Object> Applier<'_, K> {
     fn succeed(
         &mut self,
         key: &ObjectKey,
-        old: Option<Arc<K>>,
+        old: Option<Held<K>>,
         mark: Option<Arc<Unreadable>>,
         uid: Option<&str>,
     ) {
-        let deleted = match (old, mark) {
-            (Some(old), _) => Deleted::Inferred(old),
+        let gone = match (old, mark) {
+            (Some(old), _) => Gone::Inferred(old),
             (None, Some(mark)) if !same_uid(mark.identity.uid.as_deref(), uid) => {
                 undecoded(key, &mark.identity)
             }
             (None, _) => return,
         };
         let via = self.via;
-        self.tell(key.clone(), Change::Deleted { deleted, version: None, via }, Hearers::All);
+        self.tell(key.clone(), Change::Deleted { gone, version: None, via }, Hearers::All);
     }
 
     fn delete(&mut self, extent: &Extent, item: Item<K>, version: Option<Version>) {
-        let last = decoded(item);
+        let last = self.batch.hold(item);
         let identity = match &last {
-            Ok(object) => (ObjectKey::of_meta(object.meta()), object.meta().uid.clone()),
+            Ok(object) => (Some(object.key().clone()), object.uid().map(str::to_owned)),
             Err(unreadable) => (unreadable.identity.key.clone(), unreadable.identity.uid.clone()),
         };
         let (Some(key), uid) = identity else {
@@ -232,12 +232,12 @@ impl<K: Object> Applier<'_, K> {
         }
         let cached = self.batch.delete(&key);
         self.batch.clear_unreadable(&key);
-        let deleted = match (last, cached) {
-            (Ok(object), _) => Deleted::Final(object),
-            (Err(_), Some(cached)) => Deleted::Inferred(cached),
+        let gone = match (last, cached) {
+            (Ok(object), _) => Gone::Final(object),
+            (Err(_), Some(cached)) => Gone::Inferred(cached),
             (Err(unreadable), None) => undecoded(&key, &unreadable.identity),
         };
-        self.tell(key, Change::Deleted { deleted, version, via: Via::Watch }, Hearers::All);
+        self.tell(key, Change::Deleted { gone, version, via: Via::Watch }, Hearers::All);
     }
 
     /// Follows a list: shows what it holds, and infers that the rest of the extent is gone.
@@ -262,12 +262,12 @@ impl<K: Object> Applier<'_, K> {
     /// Takes out what is cached under a key, and tells that it must be gone.
     fn forget(&mut self, key: &ObjectKey, via: Via) {
         let (cached, mark) = (self.batch.delete(key), self.batch.clear_unreadable(key));
-        let deleted = match (cached, mark) {
-            (Some(cached), _) => Deleted::Inferred(cached),
+        let gone = match (cached, mark) {
+            (Some(cached), _) => Gone::Inferred(cached),
             (None, Some(mark)) => undecoded(key, &mark.identity),
             (None, None) => return,
         };
-        self.tell(key.clone(), Change::Deleted { deleted, version: None, via }, Hearers::All);
+        self.tell(key.clone(), Change::Deleted { gone, version: None, via }, Hearers::All);
     }
 
     fn sync(&mut self, sync: &Sync) {
@@ -295,7 +295,7 @@ impl<K: Object> Applier<'_, K> {
             let version = mark.identity.resource_version.as_deref().and_then(|version| version.parse().ok());
             (mark.identity.uid.clone(), version)
         };
-        let of_object = |object: &Arc<K>| (object.meta().uid.clone(), Version::of_meta(object.meta()));
+        let of_object = |object: &Held<K>| (object.uid().map(str::to_owned), object.version());
         self.batch.unreadable(key).map(of_mark).or_else(|| self.batch.get(key).map(of_object))
     }
 
@@ -304,8 +304,8 @@ impl<K: Object> Applier<'_, K> {
     }
 }
 
-fn undecoded<K>(key: &ObjectKey, identity: &Identity) -> Deleted<K> {
-    Deleted::Undecoded { key: key.clone(), uid: identity.uid.clone(), owners: identity.owners.clone() }
+fn undecoded<K>(key: &ObjectKey, identity: &Identity) -> Gone<K> {
+    Gone::Undecoded { key: key.clone(), uid: identity.uid.clone(), owners: identity.owners.clone() }
 }
 
 fn version_of<K: Object>(item: &Item<K>) -> Option<Version> {
@@ -321,9 +321,9 @@ fn same_uid(one: Option<&str>, other: Option<&str>) -> bool {
 }
 
 /// Tells whether two states have one version; an empty version is like no other.
-fn same_version<K: Object>(old: &K, new: &K) -> bool {
-    let version = |object: &K| object.meta().resource_version.clone().filter(|version| !version.is_empty());
-    version(old).is_some_and(|old| Some(old) == version(new))
+fn same_version<K: Object>(old: &Held<K>, new: &Held<K>) -> bool {
+    let version = old.resource_version().filter(|version| !version.is_empty());
+    version.is_some() && version == new.resource_version()
 }
 
 fn same_state(mark: &Unreadable, unreadable: &Unreadable) -> bool {

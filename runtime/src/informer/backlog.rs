@@ -1,14 +1,14 @@
 //! What one handler has yet to hear, folded per object.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use tokio::time::Instant;
 
-use super::change::{AddOrigin, Deleted};
-use crate::object::{Object, ObjectKey};
+use super::change::{AddOrigin, Gone};
+use crate::{
+    object::{Object, ObjectKey},
+    store::Held,
+};
 
 /// Most deletions that wait with their object's last state; later ones keep key, UID and owners.
 const FULL_DELETIONS: usize = 10_000;
@@ -16,9 +16,9 @@ const FULL_DELETIONS: usize = 10_000;
 /// One call of a handler.
 #[derive(Debug)]
 pub(super) enum Notification<K> {
-    Add(Arc<K>, AddOrigin),
-    Update { old: Arc<K>, new: Arc<K> },
-    Delete(Deleted<K>),
+    Add(Held<K>, AddOrigin),
+    Update { old: Held<K>, new: Held<K> },
+    Delete(Gone<K>),
 }
 
 /// Holds at most one notification a live object, and one a deleted one, in the order of their first.
@@ -55,7 +55,7 @@ impl<K: Object> Backlog<K> {
     /// Adds a notification, or folds it into what waits.
     pub(super) fn push(&mut self, key: &ObjectKey, notification: Notification<K>, now: Instant) {
         match notification {
-            Notification::Delete(deleted) => self.push_delete(key, deleted, now),
+            Notification::Delete(gone) => self.push_delete(key, gone, now),
             Notification::Add(object, origin) => match self.live(key) {
                 Some(live) => live.renew(object),
                 None => self.append_live(key, Notification::Add(object, origin), now),
@@ -118,17 +118,17 @@ impl<K: Object> Backlog<K> {
         number
     }
 
-    fn push_delete(&mut self, key: &ObjectKey, deleted: Deleted<K>, now: Instant) {
+    fn push_delete(&mut self, key: &ObjectKey, gone: Gone<K>, now: Instant) {
         let places = self.places.entry(key.clone()).or_default();
         let live = places.live.take();
         let told = |number: &&u64| match self.entries.get(number).map(|waiting| &waiting.notification) {
-            Some(Notification::Delete(held)) => held.uid() == deleted.uid(),
+            Some(Notification::Delete(held)) => held.uid() == gone.uid(),
             _ => false,
         };
         let told = places.deletes.iter().find(told).copied();
         // Where the object's own notification stands, else where its earlier deletion does.
         let Some(number) = live.or(told) else {
-            let notification = self.slimmed(deleted);
+            let notification = self.slimmed(gone);
             let number = self.append(key, notification, now);
             self.places.entry(key.clone()).or_default().deletes.push(number);
             return;
@@ -140,23 +140,16 @@ impl<K: Object> Backlog<K> {
         }
         let before = self.entries.get(&number).is_some_and(|waiting| is_full_deletion(&waiting.notification));
         self.full_deletions -= usize::from(before);
-        let notification = self.slimmed(deleted);
+        let notification = self.slimmed(gone);
         if let Some(waiting) = self.entries.get_mut(&number) {
             waiting.notification = notification;
         }
     }
 
     /// Counts a deletion in; past the limit it keeps no more than names.
-    fn slimmed(&mut self, deleted: Deleted<K>) -> Notification<K> {
-        let deleted = match self.full_deletions < FULL_DELETIONS {
-            true => deleted,
-            false => Deleted::Undecoded {
-                key: deleted.key(),
-                uid: deleted.uid().map(str::to_owned),
-                owners: deleted.owners().to_vec(),
-            },
-        };
-        let notification = Notification::Delete(deleted);
+    fn slimmed(&mut self, gone: Gone<K>) -> Notification<K> {
+        let gone = if self.full_deletions < FULL_DELETIONS { gone } else { gone.slim() };
+        let notification = Notification::Delete(gone);
         self.full_deletions += usize::from(is_full_deletion(&notification));
         notification
     }
@@ -164,7 +157,7 @@ impl<K: Object> Backlog<K> {
 
 impl<K> Notification<K> {
     /// Brings a live object's notification up to date.
-    fn renew(&mut self, object: Arc<K>) {
+    fn renew(&mut self, object: Held<K>) {
         match self {
             Self::Add(held, _) | Self::Update { new: held, .. } => *held = object,
             Self::Delete(_) => {}
@@ -173,5 +166,5 @@ impl<K> Notification<K> {
 }
 
 fn is_full_deletion<K>(notification: &Notification<K>) -> bool {
-    matches!(notification, Notification::Delete(Deleted::Final(_) | Deleted::Inferred(_)))
+    matches!(notification, Notification::Delete(Gone::Final(_) | Gone::Inferred(_)))
 }

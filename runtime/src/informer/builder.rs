@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{
     delta_fifo::{Extent, Transform, Transformed},
-    list_watch::{ClientListWatch, ListOptions, ManagedFields, Representation},
+    list_watch::{ClientListWatch, ItemForm, ListOptions, ManagedFields, Representation},
     object::Scope,
-    reflector::{FirstList, ReflectorConfig},
-    store::{InvalidSelector, Selector},
+    reflector::{FirstList, ReflectorConfig, WatchError, WatchErrorHandler},
+    store::{IndexDefinition, InvalidSelector, Selector},
 };
 
 /// Asks a factory for an informer.
@@ -27,8 +27,11 @@ pub struct InformerBuilder<W: Watched> {
     factory: SharedInformerFactory,
     asked: W::Question,
     question: Question,
+    /// Labels to index, which changes no answer.
+    labels: BTreeSet<Arc<str>>,
     transform: Option<Transform<W::Object>>,
     hook: Option<Hook>,
+    on_error: Vec<WatchErrorHandler>,
 }
 
 type Hook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
@@ -49,20 +52,24 @@ impl<W: Watched> InformerBuilder<W> {
             fields: Default::default(),
             first_list: FirstList::default(),
             page_size: None,
+            item_form: W::item_form(),
             managed_fields: ManagedFields::default(),
+            largest_object: None,
             transform: Function::None,
             hook: Function::None,
         };
-        Self { factory, asked, question, transform: None, hook: None }
+        let labels = BTreeSet::new();
+        Self { factory, asked, question, labels, transform: None, hook: None, on_error: Vec::new() }
     }
 
-    /// Keeps to a namespace; called again, to several, merged into one cache. An empty one means all.
+    /// Keeps to a namespace; called again, to several, merged into one cache.
     ///
+    /// An empty one means all, whatever else is named: a namespace that is not configured then narrows nothing.
     /// Means nothing for a cluster-scoped kind, which the log then says.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
         let namespace = namespace.into();
         match self.question.kind.scope {
-            _ if namespace.is_empty() => self.question.namespaces.clear(),
+            Scope::Cluster if namespace.is_empty() => {}
             Scope::Namespaced => drop(self.question.namespaces.insert(namespace)),
             Scope::Cluster => {
                 tracing::warn!(kind = %self.question.kind, "cluster-scoped: namespace left out")
@@ -110,7 +117,36 @@ impl<W: Watched> InformerBuilder<W> {
         self
     }
 
+    /// Keeps the objects as bytes, and decodes each when somebody reads it: a tenth of the memory, or less.
+    ///
+    /// The listers, handlers and indexes are the same. A read costs the decoding (a few microseconds) unless
+    /// somebody still holds the object; a controller's own enqueuing costs none. What does not decode is found out
+    /// when it is read: it is unreadable from then on, and no earlier state of it is kept.
+    ///
+    /// An index by a function of the whole object decodes every object on arrival, and a
+    /// [transform](Self::transform) decodes and encodes it.
+    pub fn compact(mut self) -> Self {
+        self.question.item_form = ItemForm::Bytes;
+        self
+    }
+
+    /// Indexes a label, so that selectors that ask for it need not look at every object.
+    ///
+    /// It is no part of the question: whoever shares the informer shares the index.
+    pub fn index_label(mut self, key: impl Into<Arc<str>>) -> Self {
+        self.labels.insert(key.into());
+        self
+    }
+
+    /// Bounds the JSON of one object: 32 MiB unless set; a larger one fails the list or watch that holds it.
+    pub fn largest_object(mut self, bytes: usize) -> Self {
+        self.question.largest_object = Some(bytes);
+        self
+    }
+
     /// Changes each object before it is cached; such an informer is shared with nobody.
+    ///
+    /// One that fails hides the object: see [`Transform`].
     pub fn transform<T: Transformed>(
         mut self,
         change: impl Fn(&mut W::Object) -> T + Send + Sync + 'static,
@@ -156,18 +192,35 @@ impl<W: Watched> InformerBuilder<W> {
         Ok(self)
     }
 
+    /// Lets a function hear of every failure to list and watch, beside the factory's handler or the log.
+    ///
+    /// It says nothing about the question: a shared informer tells everybody who asked for it with a handler.
+    pub fn on_watch_error(mut self, hear: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
+        self.on_error.push(WatchErrorHandler::new(hear));
+        self
+    }
+
     /// Finds the informer that answers this question, or builds it; a factory's `start` starts it.
-    pub fn build(self) -> SharedInformer<W> {
+    pub fn build(mut self) -> SharedInformer<W> {
+        self.question.normalise();
         let factory = self.factory.clone();
         let question = self.question.clone();
-        factory.find_or_build(question, self.asked.clone(), |stop, fleet| Parts {
+        let labels = self.labels.clone();
+        let informer = factory.find_or_build(question, self.asked.clone(), |stop, fleet| Parts {
             kind: self.question.kind.clone(),
             indexes: W::indexes(),
             feeds: self.question.extents().into_iter().map(|extent| self.feed(extent)).collect(),
             transform: self.transform.clone(),
+            metrics: factory.reflector_config().metrics,
             stop,
             fleet,
-        })
+        });
+        for key in labels {
+            // There is one already where somebody else asked for it.
+            informer.add_index(IndexDefinition::label(key)).ok();
+        }
+        self.on_error.into_iter().for_each(|handler| informer.handle().engine.health.add_handler(handler));
+        informer
     }
 
     /// Builds the informer and returns its reader.
@@ -189,12 +242,16 @@ impl<W: Watched> InformerBuilder<W> {
         let question = &self.question;
         let mut source = ClientListWatch::new(self.factory.client(), question.kind.clone())
             .managed_fields(question.managed_fields)
+            .item_form(question.item_form)
             .representation(match question.form {
                 Form::Whole => Representation::Whole,
                 Form::Metadata => Representation::Metadata,
             });
         if let Extent::Namespace(namespace) = &extent {
             source = source.namespace(&**namespace);
+        }
+        if let Some(bytes) = question.largest_object {
+            source = source.largest_object(bytes);
         }
         if !question.labels.is_everything() {
             source = source.label_selector(question.labels.to_string());

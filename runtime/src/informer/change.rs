@@ -1,12 +1,13 @@
 //! What an informer tells those who look on as each change is applied.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::{
     list_watch::Unreadable,
     object::{Object, ObjectKey, Version},
+    store::Held,
 };
 
 /// An object that is gone, and how that is known.
@@ -75,6 +76,96 @@ impl<K: Object> Deleted<K> {
     }
 }
 
+/// An object that is gone, as the cache held it: nothing is decoded for it before somebody asks.
+#[derive(Debug)]
+pub enum Gone<K> {
+    /// The server told of the deletion; this is the last state.
+    Final(Held<K>),
+    /// Missing after a relist; this is the last known state, possibly not the last one there was.
+    Inferred(Held<K>),
+    /// It never decoded, or too many deletions wait to be told: no more than this is known.
+    Undecoded {
+        /// Whose deletion it is.
+        key: ObjectKey,
+        /// The UID, where it could be read.
+        uid: Option<String>,
+        /// The owners, where they could be read.
+        owners: Vec<OwnerReference>,
+    },
+}
+
+impl<K> Gone<K> {
+    /// Returns whose deletion it is.
+    pub fn key(&self) -> &ObjectKey {
+        match self {
+            Self::Final(held) | Self::Inferred(held) => held.key(),
+            Self::Undecoded { key, .. } => key,
+        }
+    }
+
+    /// Returns the last known state, if there is one.
+    pub fn held(&self) -> Option<&Held<K>> {
+        match self {
+            Self::Final(held) | Self::Inferred(held) => Some(held),
+            Self::Undecoded { .. } => None,
+        }
+    }
+}
+
+impl<K: Object> Gone<K> {
+    /// Returns the UID of what is gone, where it is known.
+    pub fn uid(&self) -> Option<&str> {
+        match self {
+            Self::Final(held) | Self::Inferred(held) => held.uid(),
+            Self::Undecoded { uid, .. } => uid.as_deref(),
+        }
+    }
+
+    /// Returns the owners of what is gone.
+    pub fn owners(&self) -> Cow<'_, [OwnerReference]> {
+        match self {
+            Self::Final(held) | Self::Inferred(held) => held.owners(),
+            Self::Undecoded { owners, .. } => Cow::Borrowed(owners),
+        }
+    }
+
+    /// Decodes the last state; one that does not decode is [`Deleted::Undecoded`].
+    pub fn deleted(&self) -> Deleted<K> {
+        let decoded = match self {
+            Self::Final(held) => held.object().map(Deleted::Final),
+            Self::Inferred(held) => held.object().map(Deleted::Inferred),
+            Self::Undecoded { .. } => return self.undecoded(),
+        };
+        decoded.unwrap_or_else(|_| self.undecoded())
+    }
+
+    fn undecoded(&self) -> Deleted<K> {
+        Deleted::Undecoded {
+            key: self.key().clone(),
+            uid: self.uid().map(str::to_owned),
+            owners: self.owners().into_owned(),
+        }
+    }
+
+    /// Lets go of the last state, and keeps the names.
+    pub(super) fn slim(self) -> Self {
+        let (uid, owners) = (self.uid().map(str::to_owned), self.owners().into_owned());
+        Self::Undecoded { key: self.key().clone(), uid, owners }
+    }
+}
+
+impl<K> Clone for Gone<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Final(held) => Self::Final(held.clone()),
+            Self::Inferred(held) => Self::Inferred(held.clone()),
+            Self::Undecoded { key, uid, owners } => {
+                Self::Undecoded { key: key.clone(), uid: uid.clone(), owners: owners.clone() }
+            }
+        }
+    }
+}
+
 /// Says where an added object came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddOrigin {
@@ -105,12 +196,14 @@ pub enum Via {
 }
 
 /// One change of the cache, after it was made.
+///
+/// Objects come as the cache holds them: in a compact one, nothing is decoded but what is asked for.
 #[derive(Debug)]
 pub enum Change<K> {
     /// An object is there that was not.
     Added {
         /// The object.
-        object: Arc<K>,
+        object: Held<K>,
         /// Part of the first list, or new.
         origin: AddOrigin,
         /// How it became known.
@@ -119,9 +212,9 @@ pub enum Change<K> {
     /// An object has another version.
     Updated {
         /// Before.
-        old: Arc<K>,
+        old: Held<K>,
         /// After.
-        new: Arc<K>,
+        new: Held<K>,
         /// How it became known.
         via: Via,
     },
@@ -130,12 +223,12 @@ pub enum Change<K> {
     /// What a list only confirms is not shown.
     Unchanged {
         /// The object.
-        object: Arc<K>,
+        object: Held<K>,
     },
     /// An object is gone.
     Deleted {
         /// What is known of it.
-        deleted: Deleted<K>,
+        gone: Gone<K>,
         /// The version of the deletion, where a watch told it.
         version: Option<Version>,
         /// How it became known.
@@ -146,7 +239,7 @@ pub enum Change<K> {
         /// What could be read, and why not the rest.
         unreadable: Arc<Unreadable>,
         /// The earlier version that stays in the cache, now outdated.
-        kept: Option<Arc<K>>,
+        kept: Option<Held<K>>,
         /// How it became known.
         via: Via,
     },

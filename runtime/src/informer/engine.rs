@@ -20,6 +20,7 @@ use super::{
 use crate::{
     delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
     list_watch::{Item, ListerWatcher},
+    metrics::{CacheMeter, Metrics},
     object::{Kind, Object},
     reflector::{Epoch, FetchReport, Reflector, ReflectorConfig, ReflectorStore, StoreChange},
     store::{IndexDefinition, Indexer},
@@ -51,15 +52,18 @@ impl<K: Object> Feed<K> {
 pub(super) struct Intake<K> {
     sink: FifoSink<K>,
     health: Arc<Health>,
+    meter: CacheMeter,
 }
 
 impl<K: Object> ReflectorStore<K> for Intake<K> {
     fn replace(&self, items: Vec<Item<K>>, resource_version: &str, epoch: Epoch) {
         self.sink.replace(items, resource_version, epoch);
+        self.meter.queued(self.sink.waiting());
     }
 
     fn apply(&self, changes: Vec<StoreChange<K>>) {
         self.sink.apply(changes);
+        self.meter.queued(self.sink.waiting());
     }
 
     fn resync(&self) {
@@ -87,6 +91,7 @@ pub(super) struct Engine<K> {
     pub(super) indexer: Indexer<K>,
     pub(super) fifo: DeltaFifo<K>,
     pub(super) health: Arc<Health>,
+    meter: CacheMeter,
     pub(super) synced: Latch,
     pub(super) stop: CancellationToken,
     /// The informer's own tasks.
@@ -117,6 +122,8 @@ pub(super) struct Parts<K> {
     pub(super) indexes: Vec<IndexDefinition<K>>,
     pub(super) feeds: Vec<Feed<K>>,
     pub(super) transform: Option<Transform<K>>,
+    /// Where the cache is counted.
+    pub(super) metrics: Option<Metrics>,
     pub(super) stop: CancellationToken,
     /// Counts the tasks of several informers.
     pub(super) fleet: TaskTracker,
@@ -124,8 +131,12 @@ pub(super) struct Parts<K> {
 
 impl<K: Object> Engine<K> {
     pub(super) fn new(parts: Parts<K>) -> Arc<Self> {
-        let Parts { kind, indexes, feeds, transform, stop, fleet } = parts;
+        let Parts { kind, indexes, feeds, transform, metrics, stop, fleet } = parts;
+        let meter = metrics.map(|metrics| metrics.fetch().cache_meter(&kind)).unwrap_or_default();
         let (indexer, fifo) = (Indexer::new(), DeltaFifo::new());
+        let health: Arc<Health> = Arc::default();
+        let (told, named) = (health.clone(), kind.clone());
+        indexer.report_unreadable(move |unreadable| told.tell_unreadable(&named, unreadable));
         for definition in indexes {
             if let Err(error) = indexer.add_index(definition) {
                 tracing::error!(%kind, %error, "index left out");
@@ -142,7 +153,8 @@ impl<K: Object> Engine<K> {
             kind,
             indexer,
             fifo,
-            health: Arc::default(),
+            health,
+            meter,
             synced: Latch::default(),
             stop,
             tasks: TaskTracker::new(),
@@ -164,7 +176,7 @@ impl<K: Object> Engine<K> {
         };
         self.spawn(Processor::new(self.clone()).run());
         for (feed, sink) in feeds {
-            let intake = Arc::new(Intake { sink, health: self.health.clone() });
+            let intake = Arc::new(Intake { sink, health: self.health.clone(), meter: self.meter.clone() });
             self.spawn((feed.run)(intake, self.stop.clone()));
         }
         self.wake.notify_one();
@@ -215,6 +227,14 @@ impl<K: Object> Engine<K> {
         };
         drop(feeds);
         commands.into_iter().for_each(|command| self.refuse(command));
+    }
+
+    /// Counts what the cache holds.
+    pub(super) fn measure(&self) {
+        let lister = self.indexer.lister();
+        let (unreadable, version) = (lister.unreadable_or_outdated().len(), lister.resource_version());
+        self.meter.holds(lister.len(), unreadable, version.map(|version| version.0));
+        self.meter.queued(self.fifo.len());
     }
 
     pub(super) fn state(&self) -> SyncState {

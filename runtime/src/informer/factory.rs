@@ -102,7 +102,8 @@ impl SharedInformerFactory {
 
     /// Creates a factory whose informers list and watch as a configuration says.
     ///
-    /// Name, first list and page size are each informer's own.
+    /// Name, first list and page size are each informer's own. Here is the place of a watch error handler for all
+    /// informers, and of the [`Metrics`](crate::metrics::Metrics) in which they count.
     pub fn with_config(client: Client, config: ReflectorConfig) -> Self {
         let shared = Shared {
             client,

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     backlog::{Backlog, Notification},
+    change::AddOrigin,
     handler::EventHandler,
     latch::Latch,
     registration::{HandlerBacklog, Slot},
@@ -123,11 +124,7 @@ impl<K: Object> Listener<K> {
     }
 
     fn call(&self, handler: &dyn EventHandler<K>, notification: Notification<K>) {
-        let called = catch_unwind(AssertUnwindSafe(|| match notification {
-            Notification::Add(object, origin) => handler.on_add(object, origin),
-            Notification::Update { old, new } => handler.on_update(old, new),
-            Notification::Delete(deleted) => handler.on_delete(deleted),
-        }));
+        let called = catch_unwind(AssertUnwindSafe(|| tell(handler, &notification)));
         if called.is_err() {
             self.panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!(
@@ -146,6 +143,23 @@ impl<K: Object> Listener<K> {
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Calls the handler with objects, which a compact cache decodes only now.
+///
+/// A state that does not decode is told to nobody. The one after it comes as an add: what was before is not known.
+fn tell<K: Object>(handler: &dyn EventHandler<K>, notification: &Notification<K>) {
+    match notification {
+        Notification::Add(object, origin) => {
+            object.object().into_iter().for_each(|object| handler.on_add(object, *origin));
+        }
+        Notification::Update { old, new } => match (old.object(), new.object()) {
+            (Ok(old), Ok(new)) => handler.on_update(old, new),
+            (Err(_), Ok(new)) => handler.on_add(new, AddOrigin::Watch),
+            (_, Err(_)) => {}
+        },
+        Notification::Delete(gone) => handler.on_delete(gone.deleted()),
     }
 }
 

@@ -24,17 +24,17 @@ mod shared;
 mod question;
 mod builder;
 mod factory;
+mod assembly;
 
-#[cfg(test)]
-mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use assembly::{Assembly, AssemblyError};
 pub use builder::{InformerBuilder, NameTaken};
-pub use change::{AddOrigin, Change, Deleted, Observer, Progress, ProgressVia, Via};
+pub use change::{AddOrigin, Change, Deleted, Gone, Observer, Progress, ProgressVia, Via};
 pub use factory::SharedInformerFactory;
 pub use handler::EventHandler;
 pub use registration::{HandlerBacklog, HandlerRemoved, ObserverRegistration, Registration};
 pub use shared::{HandlerBuilder, SharedInformer};
 pub use sync_state::{FailureCause, FetchFailure, NotSynced, SyncPhase, SyncState};
-pub use watched::{Dynamic, External, Form, Metadata, TypedScope, Watched, typed_kind};
+pub use watched::{Compact, Dynamic, External, Form, Metadata, TypedScope, Watched, typed_kind};

@@ -97,10 +97,10 @@ impl<K: Object> Processor<K> {
         if listener.removed().is_set() {
             return;
         }
-        let cached = self.engine.indexer.lister().entries();
-        listener.notify(cached.iter().map(|(key, object)| {
+        let cached = self.engine.indexer.lister().list_held();
+        listener.notify(cached.iter().map(|object| {
             let add = Notification::Add(object.clone(), AddOrigin::InitialList);
-            (key, add)
+            (object.key(), add)
         }));
         if self.engine.synced.is_set() {
             listener.mark_initial();
@@ -112,12 +112,12 @@ impl<K: Object> Processor<K> {
 
     fn look(&mut self, looker: Looker<K>) {
         let lister = self.engine.indexer.lister();
-        for (_, object) in lister.entries() {
+        for object in lister.list_held() {
             let change = Change::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
             self.show(&looker, &change);
         }
         for unreadable in lister.unreadable_or_outdated() {
-            let kept = unreadable.identity.key.as_ref().and_then(|key| lister.get(key));
+            let kept = unreadable.identity.key.as_ref().and_then(|key| lister.held(key));
             self.show(&looker, &Change::Unreadable { unreadable, kept, via: Via::Replay });
         }
         if self.engine.synced.is_set() {
@@ -152,6 +152,7 @@ impl<K: Object> Processor<K> {
         self.tell_observers(&applied);
         self.tell_handlers(&applied);
         drop(batch);
+        self.engine.measure();
         if !self.engine.synced.is_set() && self.engine.fifo.has_synced() {
             self.engine.synced.set();
             self.joined.iter().for_each(|joined| joined.listener.mark_initial());
@@ -219,7 +220,7 @@ fn notification<K: Object>(effect: &Effect<K>, resync: Resync) -> Option<Notific
     match &effect.change {
         Change::Added { object, origin, .. } => Some(Notification::Add(object.clone(), *origin)),
         Change::Updated { old, new, .. } => Some(Notification::Update { old: old.clone(), new: new.clone() }),
-        Change::Deleted { deleted, .. } => Some(Notification::Delete(deleted.clone())),
+        Change::Deleted { gone, .. } => Some(Notification::Delete(gone.clone())),
         Change::Unchanged { object } => {
             let heard = effect.hearers == Hearers::All || resync == Resync::Due;
             heard.then(|| Notification::Update { old: object.clone(), new: object.clone() })

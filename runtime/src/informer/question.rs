@@ -5,7 +5,7 @@ use std::{any::TypeId, collections::BTreeSet, sync::Arc};
 use super::watched::Form;
 use crate::{
     delta_fifo::Extent,
-    list_watch::ManagedFields,
+    list_watch::{ItemForm, ManagedFields},
     object::Kind,
     reflector::FirstList,
     store::{FieldSelector, Selector},
@@ -18,13 +18,16 @@ pub(super) struct Question {
     pub(super) marker: TypeId,
     pub(super) kind: Kind,
     pub(super) form: Form,
-    /// Empty: all namespaces.
+    /// Empty: all namespaces; while it is asked, an empty name among them means the same.
     pub(super) namespaces: BTreeSet<Arc<str>>,
     pub(super) labels: Selector,
     pub(super) fields: FieldSelector,
     pub(super) first_list: FirstList,
     pub(super) page_size: Option<u32>,
+    pub(super) item_form: ItemForm,
     pub(super) managed_fields: ManagedFields,
+    /// Most bytes of an object, where that is said.
+    pub(super) largest_object: Option<usize>,
     pub(super) transform: Function,
     pub(super) hook: Function,
 }
@@ -40,6 +43,13 @@ pub(super) enum Function {
 }
 
 impl Question {
+    /// Brings what was asked into the one form in which equal questions are equal.
+    pub(super) fn normalise(&mut self) {
+        if self.namespaces.contains("") {
+            self.namespaces.clear();
+        }
+    }
+
     /// Tells whether one informer answers both.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.transform.is(&other.transform) && self.hook.is(&other.hook) && self.plain() == other.plain()
@@ -55,7 +65,8 @@ impl Question {
 
     fn plain(&self) -> impl PartialEq + '_ {
         let asked = (&self.namespaces, &self.labels, &self.fields, self.managed_fields);
-        ((self.marker, &self.kind, self.form), asked, (self.first_list, self.page_size))
+        let lists = (self.first_list, self.page_size, self.largest_object);
+        ((self.marker, &self.kind, self.form, self.item_form), asked, lists)
     }
 }
 

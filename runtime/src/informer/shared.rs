@@ -19,7 +19,7 @@ use crate::{
     delta_fifo::Extent,
     list_watch::ListerWatcher,
     object::Kind,
-    reflector::ReflectorConfig,
+    reflector::{ReflectorConfig, WatchError, WatchErrorHandler},
     store::{DuplicateIndex, IndexDefinition, Lister},
 };
 
@@ -40,15 +40,19 @@ pub struct SharedInformer<W: Watched> {
 impl<W: Watched> SharedInformer<W> {
     /// Builds an informer on any source; it is shared with nobody who does not get a clone.
     ///
-    /// `question` is `()` for typed kinds. Nothing runs before [`start`](SharedInformer::start).
+    /// `question` is `()` for typed kinds. Nothing runs before [`start`](SharedInformer::start). For several
+    /// sources, a transform or more indexes there is [`Assembly`](super::Assembly).
     pub fn from_source<L: ListerWatcher<W::Object>>(
         question: &W::Question,
         source: L,
         config: ReflectorConfig,
     ) -> Self {
+        let kind = W::kind(question);
+        let config = config.named(|| kind.to_string());
         Self::of_parts(Parts {
-            kind: W::kind(question),
+            kind,
             indexes: W::indexes(),
+            metrics: config.metrics.clone(),
             feeds: vec![Feed::reflecting(Extent::All, source, config)],
             transform: None,
             stop: CancellationToken::new(),
@@ -134,6 +138,11 @@ impl<W: Watched> SharedInformer<W> {
         let watcher = Arc::new(Watcher::default());
         self.handle.engine.send(Command::Look(Looker { observer, watcher: watcher.clone() }));
         ObserverRegistration::new(watcher, self.handle.clone())
+    }
+
+    /// Lets a function hear of every failure to list and watch, beside the configuration's handler or the log.
+    pub fn on_watch_error(&self, hear: impl Fn(&WatchError) + Send + Sync + 'static) {
+        self.handle.engine.health.add_handler(WatchErrorHandler::new(hear));
     }
 
     /// Tells whether the cache holds at least what the first list held.

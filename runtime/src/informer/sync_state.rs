@@ -13,7 +13,7 @@ use crate::{
     delta_fifo::Extent,
     list_watch::{ListWatchError, Unreadable},
     object::{Kind, Version},
-    reflector::FetchReport,
+    reflector::{FetchReport, WatchError, WatchErrorHandler},
 };
 
 /// Most items without a name that are remembered a cache.
@@ -62,6 +62,8 @@ pub struct FetchFailure {
     pub since: Instant,
     /// How often in a row it failed.
     pub attempts: u32,
+    /// When it is tried again, by tokio's clock.
+    pub retry_at: Instant,
 }
 
 /// Says what sort of failure keeps an informer from its objects.
@@ -76,6 +78,8 @@ pub enum FailureCause {
     NotServed,
     /// There was no answer, or it broke off.
     Unreachable,
+    /// An object, or an event, is larger than may be held.
+    TooLarge,
     /// Something else.
     Other,
 }
@@ -86,6 +90,7 @@ impl FailureCause {
             ListWatchError::Status { status, .. } if status.code == 401 => Self::Unauthorized,
             _ if error.is_forbidden() => Self::Forbidden,
             _ if error.is_not_found() => Self::NotServed,
+            ListWatchError::TooLarge { .. } => Self::TooLarge,
             ListWatchError::Connection(_) | ListWatchError::Deadline(_) | ListWatchError::CutShort => {
                 Self::Unreachable
             }
@@ -98,6 +103,11 @@ impl SyncState {
     /// Tells whether the cache holds at least what the first list held.
     pub fn is_synced(&self) -> bool {
         self.phase == SyncPhase::Synced
+    }
+
+    /// Tells whether the kind may not be listed or watched: a right is missing.
+    pub fn is_forbidden(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failure| failure.cause == FailureCause::Forbidden)
     }
 
     /// Says what somebody could do about an informer that does not sync.
@@ -118,6 +128,9 @@ impl SyncState {
             }
             (_, Some(FailureCause::Unreachable)) => {
                 "check the server's address, and that it is up".to_owned()
+            }
+            (_, Some(FailureCause::TooLarge)) => {
+                "shrink the object, leave it out by a selector, or raise `largest_object`".to_owned()
             }
             (_, Some(FailureCause::Other)) => {
                 "see what the server says; it is tried again with back-off".to_owned()
@@ -154,6 +167,7 @@ impl fmt::Display for FetchFailure {
             FailureCause::Unauthorized => "not authenticated",
             FailureCause::NotServed => "not served",
             FailureCause::Unreachable => "unreachable",
+            FailureCause::TooLarge => "too large",
             FailureCause::Other => "failing",
         };
         let (extent, message, attempts) = (&self.extent, &self.message, self.attempts);
@@ -198,6 +212,7 @@ struct HealthState {
     failures: Vec<FetchFailure>,
     nameless: Vec<(Extent, Arc<Unreadable>)>,
     panics: u64,
+    handlers: Vec<WatchErrorHandler>,
 }
 
 impl Health {
@@ -209,19 +224,47 @@ impl Health {
         self.lock().panics
     }
 
+    /// Lets another hear of every failure.
+    pub(super) fn add_handler(&self, handler: WatchErrorHandler) {
+        self.lock().handlers.push(handler);
+    }
+
     pub(super) fn report(&self, extent: &Extent, report: &FetchReport) {
+        match report {
+            FetchReport::Healthy => self.lock().failures.retain(|failure| failure.extent != *extent),
+            FetchReport::Skipped(error) => self.tell(error),
+            FetchReport::Failed(error) => {
+                self.note_failure(extent, error);
+                self.tell(error);
+            }
+        }
+    }
+
+    fn note_failure(&self, extent: &Extent, error: &WatchError) {
         let mut state = self.lock();
         let place = state.failures.iter().position(|failure| failure.extent == *extent);
         let since = place.map(|at| state.failures.swap_remove(at).since);
-        if let FetchReport::Failed { error, attempts } = report {
-            state.failures.push(FetchFailure {
-                extent: extent.clone(),
-                cause: FailureCause::of(error),
-                message: with_causes(&**error),
-                since: since.unwrap_or_else(Instant::now),
-                attempts: *attempts,
-            });
-        }
+        state.failures.push(FetchFailure {
+            extent: extent.clone(),
+            cause: FailureCause::of(&error.error),
+            message: with_causes(&*error.error),
+            since: since.unwrap_or_else(Instant::now),
+            attempts: error.attempts,
+            retry_at: Instant::now() + error.retry_in,
+        });
+    }
+
+    /// Tells of an object of a compact cache that did not decode when somebody read it.
+    pub(super) fn tell_unreadable(&self, kind: &Kind, unreadable: &Unreadable) {
+        let key = unreadable.identity.key.as_ref().map(ToString::to_string).unwrap_or_default();
+        let error = ListWatchError::Unexpected(format!("{key}, which can't be read: {}", unreadable.error));
+        let name = kind.to_string().into();
+        self.tell(&WatchError { name, error: Arc::new(error), attempts: 0, retry_in: Duration::ZERO });
+    }
+
+    fn tell(&self, error: &WatchError) {
+        let handlers = self.lock().handlers.clone();
+        handlers.iter().for_each(|handler| handler.tell(error));
     }
 
     /// Notes items that have no name; a list replaces what was noted of its extent.

@@ -9,19 +9,20 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{
-    change::{AddOrigin, Change, Deleted, Observer, Progress},
-    engine::{Feed, Intake, Parts},
-    handler::EventHandler,
-    shared::SharedInformer,
-    watched::Watched,
-};
+use super::FORM;
 use crate::{
     delta_fifo::{Extent, Transform},
-    list_watch::{Identity, Item, Unreadable},
+    informer::{
+        change::{AddOrigin, Change, Deleted, Gone, Observer, Progress},
+        engine::{Feed, Intake, Parts},
+        handler::EventHandler,
+        shared::SharedInformer,
+        watched::Watched,
+    },
+    list_watch::{Identity, Item, ItemForm, RawObject, Unreadable},
     object::{Object, ObjectKey},
     reflector::{Epoch, ReflectorStore, StoreChange},
-    store::IndexDefinition,
+    store::{Held, IndexDefinition, Indexer},
 };
 
 pub(super) type Item1 = Item<ConfigMap>;
@@ -41,7 +42,21 @@ pub(super) fn object(text: &str, content: &str) -> Arc<ConfigMap> {
 }
 
 pub(super) fn item(text: &str) -> Item1 {
-    Item::Object(object(text, ""))
+    item_with(text, "")
+}
+
+/// An object in the form that is tested.
+pub(super) fn item_with(text: &str, content: &str) -> Item1 {
+    let object = object(text, content);
+    match FORM {
+        ItemForm::Typed => Item::Object(object),
+        ItemForm::Bytes => Item::Raw(RawObject::of(&*object).unwrap()),
+    }
+}
+
+/// An object as a cache of the tested form holds it.
+pub(super) fn held(text: &str) -> Held<ConfigMap> {
+    Indexer::new().write(|batch| batch.hold(item(text))).unwrap()
 }
 
 /// The same object as it is when it can't be decoded.
@@ -116,6 +131,7 @@ impl Fed {
             indexes: vec![by_content()],
             feeds,
             transform,
+            metrics: None,
             stop: CancellationToken::new(),
             fleet: TaskTracker::new(),
         });
@@ -196,6 +212,21 @@ impl Log {
     }
 }
 
+/// Shows what [`show`] would, without decoding the object.
+pub(super) fn show_held(held: &Held<ConfigMap>) -> String {
+    let uid = held.uid().unwrap_or_default();
+    let uid = if uid == "u" { String::new() } else { format!(":{uid}") };
+    format!("{}{uid}@{}", held.key().name(), held.resource_version().unwrap_or_default())
+}
+
+fn show_gone(gone: &Gone<ConfigMap>) -> String {
+    match gone {
+        Gone::Final(held) => format!("-{} final", show_held(held)),
+        Gone::Inferred(held) => format!("-{} inferred", show_held(held)),
+        Gone::Undecoded { key, .. } => format!("-{} undecoded", key.name()),
+    }
+}
+
 fn show_deleted(deleted: &Deleted<ConfigMap>) -> String {
     match deleted {
         Deleted::Final(object) => format!("-{} final", show(&**object)),
@@ -225,15 +256,15 @@ impl EventHandler<ConfigMap> for Log {
 impl Observer<ConfigMap> for Log {
     fn changed(&self, change: &Change<ConfigMap>) {
         self.push(match change {
-            Change::Added { object, origin, via } => format!("+{} {origin} {via:?}", show(&**object)),
-            Change::Updated { old, new, via } => format!("~{}>{} {via:?}", show(&**old), show(&**new)),
-            Change::Unchanged { object } => format!("={}", show(&**object)),
-            Change::Deleted { deleted, version, via } => {
-                format!("{} {:?} {via:?}", show_deleted(deleted), version.map(|version| version.0))
+            Change::Added { object, origin, via } => format!("+{} {origin} {via:?}", show_held(object)),
+            Change::Updated { old, new, via } => format!("~{}>{} {via:?}", show_held(old), show_held(new)),
+            Change::Unchanged { object } => format!("={}", show_held(object)),
+            Change::Deleted { gone, version, via } => {
+                format!("{} {:?} {via:?}", show_gone(gone), version.map(|version| version.0))
             }
             Change::Unreadable { unreadable, kept, via } => {
                 let key = unreadable.identity.key.as_ref().map_or("", ObjectKey::name);
-                format!("?{key} kept {:?} {via:?}", kept.as_ref().map(|kept| show(&**kept)))
+                format!("?{key} kept {:?} {via:?}", kept.as_ref().map(show_held))
             }
         });
     }

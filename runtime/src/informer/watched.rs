@@ -6,6 +6,7 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 
 use crate::{
+    list_watch::ItemForm,
     object::{Kind, Object, Scope},
     store::{IndexDefinition, Lister},
 };
@@ -41,6 +42,11 @@ pub trait Watched: Send + Sync + 'static {
     /// Says how much of each object is asked for.
     fn form() -> Form {
         Form::Whole
+    }
+
+    /// Says in which form objects are cached, unless the one who asks says otherwise.
+    fn item_form() -> ItemForm {
+        ItemForm::Typed
     }
 }
 
@@ -115,7 +121,50 @@ where
     }
 }
 
+/// Marks a kind whose objects are cached as bytes, and decoded when somebody reads them.
+///
+/// For controllers and listers of large kinds: `owns::<Compact<Pod>>()`. See
+/// [`InformerBuilder::compact`](super::InformerBuilder::compact) for what it costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Compact<W>(W);
+
+impl<W> Compact<W> {
+    /// Marks what a marker value says: `Compact::new(Dynamic::new(kind))`.
+    pub fn new(marker: W) -> Self {
+        Self(marker)
+    }
+}
+
+impl<W: Watched> Watched for Compact<W> {
+    type Object = W::Object;
+    type Lister = W::Lister;
+    type Question = W::Question;
+
+    fn question(&self) -> W::Question {
+        self.0.question()
+    }
+
+    fn kind(question: &W::Question) -> Kind {
+        W::kind(question)
+    }
+
+    fn indexes() -> Vec<IndexDefinition<W::Object>> {
+        W::indexes()
+    }
+
+    fn form() -> Form {
+        W::form()
+    }
+
+    fn item_form() -> ItemForm {
+        ItemForm::Bytes
+    }
+}
+
 /// Marks the metadata of a kind: nothing else is asked for, decoded or kept.
+///
+/// What can do with names, labels, owners and the like takes least from the server and least memory this way:
+/// even less, and not decoded, as `Compact<Metadata<Pod>>`.
 pub struct Metadata<W>(PhantomData<fn() -> W>);
 
 impl<W> Watched for Metadata<W>

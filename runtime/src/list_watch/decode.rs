@@ -10,7 +10,7 @@ use super::{
     item::{Identity, Item, Unreadable},
     json,
     lean::{Context, Lean, ManagedFields, TypeNames},
-    raw::{ItemForm, raw_object},
+    raw::{ItemForm, LeanBytes},
     scrub,
 };
 use crate::object::{Kind, Object, ObjectKey};
@@ -18,7 +18,7 @@ use crate::object::{Kind, Object, ObjectKey};
 /// Longest path inside an object that an error repeats.
 const LONGEST_PATH: usize = 200;
 
-const NO_NAME: &str = "metadata.name: missing";
+pub(super) const NO_NAME: &str = "metadata.name: missing";
 
 /// Says how much of each object is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -84,12 +84,12 @@ impl Decoder {
     }
 
     fn take_bytes<K>(&self, object: &[u8]) -> Decoded<K> {
-        if let Some(found) = self.foreign_type(object) {
-            return Decoded::OfAnotherKind(found);
+        let lean = LeanBytes::of(object, self.type_names(), self.managed_fields);
+        if !self.accepts(lean.api_version.as_deref(), lean.kind.as_deref()) {
+            return Decoded::OfAnotherKind(spelled(lean.api_version, lean.kind));
         }
-        let raw = raw_object(object, &self.context());
-        match raw.identity.key {
-            Some(_) => Decoded::Item(Item::Raw(raw)),
+        match lean.into_raw() {
+            Some(raw) => Decoded::Item(Item::Raw(raw)),
             None => unreadable(object, NO_NAME.to_owned()),
         }
     }
@@ -197,7 +197,7 @@ pub(super) fn identity(object: &[u8]) -> Identity {
     }
 }
 
-fn owners(array: Option<&[u8]>) -> Vec<OwnerReference> {
+pub(super) fn owners(array: Option<&[u8]>) -> Vec<OwnerReference> {
     let mut owners: Vec<OwnerReference> = elements(array);
     owners.retain(|owner| !owner.name.is_empty() && !owner.uid.is_empty());
     owners
@@ -213,7 +213,7 @@ fn key(metadata: &[u8]) -> Option<ObjectKey> {
 }
 
 /// Reads the elements of an array that can be read.
-fn elements<T: DeserializeOwned>(array: Option<&[u8]>) -> Vec<T> {
+pub(super) fn elements<T: DeserializeOwned>(array: Option<&[u8]>) -> Vec<T> {
     let raw: Option<Vec<&RawValue>> = array.and_then(|array| serde_json::from_slice(array).ok());
     let elements = raw.unwrap_or_default().into_iter();
     elements.filter_map(|element| serde_json::from_str(element.get()).ok()).collect()

@@ -25,12 +25,35 @@ pub enum ListWatchError {
     /// An open watch was silent for so long that it may be dead: it is to be opened again.
     #[error("nothing was heard for {0:?}")]
     Idle(Duration),
+    /// The wall clock ran ahead by this much: the machine was suspended, and an open watch may be dead.
+    #[error("the machine seems to have been suspended for {0:?}")]
+    Suspended(Duration),
+    /// The server ended a watch cleanly within a second, before it had brought anything new.
+    #[error("the server closes watches as soon as they are open")]
+    ClosedAtOnce,
     /// The body ended inside a frame.
     #[error("the answer ended in the middle")]
     CutShort,
     /// The body is not what a list or a watch looks like.
     #[error("the answer can't be read: {0}")]
     Unreadable(String),
+    /// A watch brought something that is no event of its kind; it was skipped, and the watch goes on.
+    #[error("skipped {0}")]
+    Unexpected(String),
+    /// One object, or what is sent beside the objects, is larger than a client may be made to hold.
+    #[error("{what} is larger than {limit} bytes")]
+    TooLarge {
+        /// What it is.
+        what: &'static str,
+        /// How large it may be.
+        limit: usize,
+    },
+    /// A list went on, page after page, without an end: its continue tokens lead nowhere.
+    #[error("the list did not end within {pages} pages")]
+    Endless {
+        /// How many pages were read.
+        pages: u32,
+    },
     /// A source that is no Kubernetes API server failed in a way of its own.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),

@@ -24,19 +24,32 @@ pub(super) type Event<K> = Result<WatchEvent<K>, ListWatchError>;
 #[derive(Debug)]
 pub(super) struct Frames {
     decoder: Decoder,
+    /// Most bytes of a line.
+    largest: usize,
     /// The line that has not ended yet.
     rest: BytesMut,
 }
 
 impl Frames {
-    pub(super) fn new(decoder: Decoder) -> Self {
-        Self { decoder, rest: BytesMut::new() }
+    pub(super) fn new(decoder: Decoder, largest: usize) -> Self {
+        Self { decoder, largest, rest: BytesMut::new() }
     }
 
     /// Takes a chunk, and appends what the lines that are complete now come to.
     ///
     /// Nothing follows an error.
     pub(super) fn feed<K: Object>(&mut self, chunk: &[u8], events: &mut VecDeque<Event<K>>) {
+        let (chunk, too_large) = self.admitted(chunk);
+        self.feed_admitted(chunk, events);
+        if let Some(error) = too_large
+            && !matches!(events.back(), Some(Err(_)))
+        {
+            self.rest = BytesMut::new();
+            events.push_back(Err(error));
+        }
+    }
+
+    fn feed_admitted<K: Object>(&mut self, chunk: &[u8], events: &mut VecDeque<Event<K>>) {
         let Some(last) = memchr::memrchr(b'\n', chunk) else { return self.rest.extend_from_slice(chunk) };
         let (lines, rest) = (&chunk[..last], &chunk[last + 1..]);
         if self.rest.is_empty() {
@@ -52,12 +65,36 @@ impl Frames {
     }
 
     /// Takes a chunk, and appends the lines that are complete now to a block, to be decoded elsewhere.
-    pub(super) fn gather(&mut self, chunk: &[u8], block: &mut Vec<u8>) {
-        let Some(last) = memchr::memrchr(b'\n', chunk) else { return self.rest.extend_from_slice(chunk) };
-        block.extend_from_slice(&self.rest);
-        self.rest.clear();
-        block.extend_from_slice(&chunk[..=last]);
-        self.rest.extend_from_slice(&chunk[last + 1..]);
+    ///
+    /// # Errors
+    /// A line is too large; those before it are in the block.
+    pub(super) fn gather(&mut self, chunk: &[u8], block: &mut Vec<u8>) -> Result<(), ListWatchError> {
+        let (chunk, too_large) = self.admitted(chunk);
+        match memchr::memrchr(b'\n', chunk) {
+            None => self.rest.extend_from_slice(chunk),
+            Some(last) => {
+                block.extend_from_slice(&self.rest);
+                self.rest.clear();
+                block.extend_from_slice(&chunk[..=last]);
+                self.rest.extend_from_slice(&chunk[last + 1..]);
+            }
+        }
+        too_large.map_or(Ok(()), Err)
+    }
+
+    /// Cuts a chunk before the first line that is too large.
+    fn admitted<'c>(&self, chunk: &'c [u8]) -> (&'c [u8], Option<ListWatchError>) {
+        let (mut start, mut carried) = (0, self.rest.len());
+        for end in memchr::memchr_iter(b'\n', chunk).chain([chunk.len()]) {
+            if carried + (end - start) > self.largest {
+                return (
+                    &chunk[..start],
+                    Some(ListWatchError::TooLarge { what: "an event", limit: self.largest }),
+                );
+            }
+            (start, carried) = (end + 1, 0);
+        }
+        (chunk, None)
     }
 
     pub(super) fn decoder(&self) -> &Decoder {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
+use super::raw::RawObject;
 use crate::object::{Object, ObjectKey};
 
 /// One object on its way to the cache.
@@ -16,15 +16,6 @@ pub enum Item<K> {
     Raw(RawObject),
     /// There, but could not be read.
     Unreadable(Unreadable),
-}
-
-/// The bytes of an object, and what must be known of it without decoding the rest.
-#[derive(Clone, Debug)]
-pub struct RawObject {
-    /// Whose bytes these are.
-    pub identity: Identity,
-    /// The object as JSON, without managedFields.
-    pub json: Bytes,
 }
 
 /// Who an object is, as far as that could be read.
@@ -58,7 +49,7 @@ impl<K: Object> Item<K> {
     pub fn key(&self) -> Option<ObjectKey> {
         match self {
             Self::Object(object) => ObjectKey::of_meta(object.meta()),
-            Self::Raw(raw) => raw.identity.key.clone(),
+            Self::Raw(raw) => Some(raw.key.clone()),
             Self::Unreadable(unreadable) => unreadable.identity.key.clone(),
         }
     }
@@ -67,7 +58,7 @@ impl<K: Object> Item<K> {
     pub fn uid(&self) -> Option<&str> {
         match self {
             Self::Object(object) => object.meta().uid.as_deref(),
-            Self::Raw(raw) => raw.identity.uid.as_deref(),
+            Self::Raw(raw) => raw.text.uid(),
             Self::Unreadable(unreadable) => unreadable.identity.uid.as_deref(),
         }
     }
@@ -76,7 +67,7 @@ impl<K: Object> Item<K> {
     pub fn resource_version(&self) -> Option<&str> {
         match self {
             Self::Object(object) => object.meta().resource_version.as_deref(),
-            Self::Raw(raw) => raw.identity.resource_version.as_deref(),
+            Self::Raw(raw) => raw.text.resource_version(),
             Self::Unreadable(unreadable) => unreadable.identity.resource_version.as_deref(),
         }
     }

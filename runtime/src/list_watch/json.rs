@@ -115,8 +115,8 @@ pub(super) fn trimmed(bytes: &[u8]) -> &[u8] {
 pub(super) fn members(object: &[u8]) -> Members<'_> {
     let object = trimmed(object);
     match object.first() {
-        Some(b'{') => Members { rest: &object[1..] },
-        _ => Members { rest: &[] },
+        Some(b'{') => Members { rest: &object[1..], closed: trimmed_start(&object[1..]) == b"}" },
+        _ => Members { rest: &[], closed: false },
     }
 }
 
@@ -124,6 +124,15 @@ pub(super) fn members(object: &[u8]) -> Members<'_> {
 #[derive(Debug)]
 pub(super) struct Members<'a> {
     rest: &'a [u8],
+    /// Whether nothing but the closing brace is left.
+    closed: bool,
+}
+
+impl Members<'_> {
+    /// Tells, after the last member, whether the object ended as an object should.
+    pub(super) fn ended_well(&self) -> bool {
+        self.closed
+    }
 }
 
 impl<'a> Iterator for Members<'a> {
@@ -136,7 +145,10 @@ impl<'a> Iterator for Members<'a> {
         let value = self.value()?;
         match trimmed_start(self.rest).first() {
             Some(b',') => self.skip(b',')?,
-            _ => self.rest = &[],
+            _ => {
+                self.closed = trimmed_start(self.rest) == b"}";
+                self.rest = &[];
+            }
         }
         Some((key, value))
     }
@@ -199,6 +211,22 @@ mod tests {
     fn what_is_no_object_has_no_members() {
         for text in ["", "[1]", "null", "{", "{}", "{\"a\"", "{\"a\":", "{1:2}", "{,}", "}"] {
             assert_eq!(members(text.as_bytes()).count(), 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_breaks_off_or_goes_on_does_not_end_well() {
+        let ends_well = |text: &str| {
+            let mut members = members(text.as_bytes());
+            (&mut members).for_each(drop);
+            members.ended_well()
+        };
+        for text in ["{}", " { } ", r#"{"a":1}"#, r#"{"a":{"b":1} , "c":[] }"#] {
+            assert!(ends_well(text), "{text}");
+        }
+        for text in ["", "[]", "{", r#"{"a":1"#, r#"{"a":1,}"#, r#"{"a":1 "b":2}"#, r#"{"a":1}}"#, r#"{"a"}"#]
+        {
+            assert!(!ends_well(text), "{text}");
         }
     }
 

@@ -14,6 +14,9 @@ use super::{
 /// Most bytes that the members which describe a list may take together.
 const LARGEST_ENVELOPE: usize = 1 << 20;
 
+const ENVELOPE_TOO_LARGE: ListWatchError =
+    ListWatchError::TooLarge { what: "what describes the list", limit: LARGEST_ENVELOPE };
+
 /// The members that describe a list, or make up a Status.
 const KEPT: [&str; 8] = ["apiVersion", "kind", "metadata", "status", "code", "message", "reason", "details"];
 
@@ -29,6 +32,8 @@ pub(super) struct ListBody {
     /// The kept members as an object, still without its closing bracket.
     envelope: Vec<u8>,
     items: ItemsMember,
+    /// Most bytes of an item.
+    largest: usize,
 }
 
 /// Where in the document the next token stands.
@@ -93,7 +98,7 @@ enum Progress {
 }
 
 impl ListBody {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(largest: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
             scanned: 0,
@@ -101,6 +106,7 @@ impl ListBody {
             place: Place::Start,
             envelope: b"{".to_vec(),
             items: ItemsMember::NotMet,
+            largest,
         }
     }
 
@@ -180,6 +186,7 @@ impl ListBody {
 
     fn key(&mut self) -> Result<Progress, ListWatchError> {
         let Some(end) = self.end_of_value()? else {
+            self.check_envelope(0)?;
             self.place = Place::Key;
             return Ok(Progress::NeedsMore);
         };
@@ -198,10 +205,14 @@ impl ListBody {
 
     fn value(&mut self, member: Member) -> Result<Progress, ListWatchError> {
         let Some(end) = self.end_of_value()? else {
-            if let Member::Skipped = member {
-                self.buffer.clear();
-                // What comes next still belongs to this value: the scanner remembers where it stands.
-                self.scanned = 0;
+            match &member {
+                Member::Skipped => {
+                    self.buffer.clear();
+                    // What comes next still belongs to this value: the scanner remembers where it stands.
+                    self.scanned = 0;
+                }
+                Member::Kept(key) => self.check_envelope(key.len())?,
+                Member::Items => {}
             }
             self.place = Place::Value(member);
             return Ok(Progress::NeedsMore);
@@ -209,7 +220,7 @@ impl ListBody {
         let value = self.buffer.split_to(end);
         if let Member::Kept(key) = member {
             if self.envelope.len() + key.len() + value.len() > LARGEST_ENVELOPE {
-                return Err(unreadable("what describes the list is larger than a mebibyte"));
+                return Err(ENVELOPE_TOO_LARGE);
             }
             if self.envelope.len() > 1 {
                 self.envelope.push(b',');
@@ -223,7 +234,11 @@ impl ListBody {
     }
 
     fn item(&mut self, item: &mut impl FnMut(&[u8])) -> Result<Progress, ListWatchError> {
-        let Some(end) = self.end_of_value()? else {
+        let end = self.end_of_value()?;
+        if end.unwrap_or(self.buffer.len()) > self.largest {
+            return Err(ListWatchError::TooLarge { what: "an object of the list", limit: self.largest });
+        }
+        let Some(end) = end else {
             self.place = Place::Item;
             return Ok(Progress::NeedsMore);
         };
@@ -231,6 +246,12 @@ impl ListBody {
         self.buffer.advance(end);
         self.place = Place::AfterItem;
         Ok(Progress::Made)
+    }
+
+    /// Refuses to hold more of what describes the list than it may take.
+    fn check_envelope(&self, key: usize) -> Result<(), ListWatchError> {
+        let held = self.envelope.len() + key + self.buffer.len();
+        if held > LARGEST_ENVELOPE { Err(ENVELOPE_TOO_LARGE) } else { Ok(()) }
     }
 
     fn end_of_value(&mut self) -> Result<Option<usize>, ListWatchError> {

@@ -11,6 +11,7 @@ mod json;
 mod scrub;
 mod lean;
 mod status;
+mod text;
 mod raw;
 mod decode;
 mod list_body;
@@ -22,10 +23,11 @@ mod client;
 pub use client::{ClientListWatch, Deadlines};
 pub use decode::Representation;
 pub use error::ListWatchError;
-pub use item::{Identity, Item, RawObject, Unreadable};
+pub use item::{Identity, Item, Unreadable};
 pub use lean::ManagedFields;
 pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
-pub use raw::ItemForm;
+pub use raw::{ItemForm, RawObject};
+pub use text::ObjectText;
 
 use std::future::Future;
 

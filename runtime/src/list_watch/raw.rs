@@ -1,100 +1,156 @@
 //! Objects kept as bytes: what is cut from them on arrival, and how they are decoded later.
 
-use bytes::Bytes;
-
 use super::{
-    decode::{self, path_of_failure},
-    item::{RawObject, Unreadable},
+    decode,
+    item::{Identity, Unreadable},
     json,
-    lean::{Context, ManagedFields, TypeNames},
+    lean::{ManagedFields, TypeNames},
     scrub,
+    text::ObjectText,
 };
-use crate::object::Object;
+use crate::object::{Object, ObjectKey};
 
-/// Says in which form items travel.
+/// Says in which form items travel, and so in which form a cache keeps them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ItemForm {
     /// Decoded on arrival.
     #[default]
     Typed,
-    /// As bytes, with no more decoded than says who the object is.
+    /// As bytes, with no more decoded than says who the object is (compact informers).
     Bytes,
 }
 
+/// An object as bytes of its own, and whose they are.
+#[derive(Clone, Debug)]
+pub struct RawObject {
+    /// Whose bytes these are.
+    pub key: ObjectKey,
+    /// The object as JSON.
+    pub text: ObjectText,
+}
+
 impl RawObject {
+    /// Takes the JSON of one object, as it is.
+    ///
+    /// # Errors
+    /// It is no object with a name.
+    pub fn new(json: impl Into<Box<str>>) -> Result<Self, Box<Unreadable>> {
+        match ObjectText::read(json.into()) {
+            Ok((key, text)) => Ok(Self { key, text }),
+            Err(json) => {
+                let identity = decode::identity(json.as_bytes());
+                Err(Box::new(Unreadable { identity, error: decode::NO_NAME.to_owned() }))
+            }
+        }
+    }
+
+    /// Encodes an object.
+    ///
+    /// # Errors
+    /// It can't be encoded, or has no name.
+    pub fn of<K: Object>(object: &K) -> Result<Self, Box<Unreadable>> {
+        match serde_json::to_string(object) {
+            Ok(json) => Self::new(json),
+            Err(error) => {
+                let identity = Identity { key: ObjectKey::of_meta(object.meta()), ..Identity::default() };
+                let error = format!("can't be encoded: {}", scrub::without_content(&error));
+                Err(Box::new(Unreadable { identity, error }))
+            }
+        }
+    }
+
     /// Decodes the object.
     ///
     /// # Errors
     /// An object that does not decode, with the path of the failure and without its content.
     pub fn decode<K: Object>(&self) -> Result<K, Box<Unreadable>> {
-        serde_json::from_slice(&self.json).map_err(|error| {
-            // The type was filled in on arrival, and managedFields were dealt with.
-            let context = Context {
-                names: TypeNames { api_version: "", kind: "" },
-                managed_fields: ManagedFields::Keep,
-                of_another_type: false.into(),
-            };
-            let reason = scrub::without_content(&error);
-            let error = match path_of_failure::<K>(&self.json, &context) {
-                Some(path) => format!("{path}: {reason}"),
-                None => reason,
-            };
-            Box::new(Unreadable { identity: self.identity.clone(), error })
-        })
+        self.text.decode()
+    }
+
+    /// Reads who the object is.
+    pub fn identity(&self) -> Identity {
+        decode::identity(self.text.json().as_bytes())
     }
 }
 
-/// Takes an object as bytes of its own: nothing keeps the buffer that it came in.
-pub(super) fn raw_object(object: &[u8], context: &Context<'_>) -> RawObject {
-    let mut lean = Vec::with_capacity(object.len());
-    let (mut has_api_version, mut has_kind) = (false, false);
-    for (key, value) in json::members(object) {
-        has_api_version |= json::key_is(key, "apiVersion");
-        has_kind |= json::key_is(key, "kind");
-        if context.managed_fields == ManagedFields::Drop && json::key_is(key, "metadata") {
-            push_member(&mut lean, key, &without_managed_fields(value));
-        } else {
-            push_member(&mut lean, key, value);
-        }
-    }
-    let fill_in = [
-        (!has_api_version, "apiVersion", context.names.api_version),
-        (!has_kind, "kind", context.names.kind),
-    ];
-    for (missing, key, value) in fill_in {
-        if missing {
-            push_member(&mut lean, key.as_bytes(), format!("\"{value}\"").as_bytes());
-        }
-    }
-    close(&mut lean);
-    RawObject { identity: decode::identity(object), json: Bytes::from(lean.into_boxed_slice()) }
+/// A copy of an object's bytes without what is not kept, and the type that they say it has.
+///
+/// Nothing keeps the buffer that the object came in.
+pub(super) struct LeanBytes {
+    bytes: Vec<u8>,
+    pub(super) api_version: Option<String>,
+    pub(super) kind: Option<String>,
 }
 
-fn without_managed_fields(metadata: &[u8]) -> Vec<u8> {
-    if json::members(metadata).next().is_none() {
-        return metadata.to_vec();
+impl LeanBytes {
+    /// Copies an object; a type that is not said is filled in.
+    ///
+    /// What is malformed is copied as it is, so that it does not decode.
+    pub(super) fn of(object: &[u8], names: TypeNames<'_>, managed_fields: ManagedFields) -> Self {
+        let mut lean = Vec::with_capacity(object.len() + 64);
+        let (mut api_version, mut kind) = (None, None);
+        let mut members = json::members(object);
+        for (key, value) in &mut members {
+            if managed_fields == ManagedFields::Drop && json::key_is(key, "metadata") {
+                push_key(&mut lean, 0, key);
+                push_without_managed_fields(&mut lean, value);
+                continue;
+            }
+            if json::key_is(key, "apiVersion") {
+                api_version = Some(value);
+            } else if json::key_is(key, "kind") {
+                kind = Some(value);
+            }
+            push_key(&mut lean, 0, key);
+            lean.extend_from_slice(value);
+        }
+        let said = |value: Option<&[u8]>| value.and_then(|value| serde_json::from_slice(value).ok());
+        let (said_api_version, said_kind) = (said(api_version), said(kind));
+        if !members.ended_well() {
+            return Self { bytes: object.to_vec(), api_version: said_api_version, kind: said_kind };
+        }
+        for (value, key, name) in [(api_version, "apiVersion", names.api_version), (kind, "kind", names.kind)]
+        {
+            if value.is_none() {
+                push_key(&mut lean, 0, key.as_bytes());
+                lean.extend_from_slice(format!("\"{name}\"").as_bytes());
+            }
+        }
+        lean.push(b'}');
+        Self { bytes: lean, api_version: said_api_version, kind: said_kind }
     }
-    let mut lean = Vec::with_capacity(metadata.len());
-    for (key, value) in json::members(metadata) {
+
+    /// Takes the bytes as an object; `None` where they are no text, or no object with a name.
+    pub(super) fn into_raw(self) -> Option<RawObject> {
+        let json = String::from_utf8(self.bytes).ok()?;
+        ObjectText::read(json.into_boxed_str()).ok().map(|(key, text)| RawObject { key, text })
+    }
+}
+
+fn push_without_managed_fields(lean: &mut Vec<u8>, metadata: &[u8]) {
+    let start = lean.len();
+    let mut members = json::members(metadata);
+    for (key, value) in &mut members {
         if !json::key_is(key, "managedFields") {
-            push_member(&mut lean, key, value);
+            push_key(lean, start, key);
+            lean.extend_from_slice(value);
         }
     }
-    close(&mut lean);
-    lean
+    if !members.ended_well() {
+        lean.truncate(start);
+        lean.extend_from_slice(metadata);
+        return;
+    }
+    if lean.len() == start {
+        lean.push(b'{');
+    }
+    lean.push(b'}');
 }
 
-fn push_member(object: &mut Vec<u8>, key: &[u8], value: &[u8]) {
-    object.push(if object.is_empty() { b'{' } else { b',' });
+/// Begins a member of the object that began at a place.
+fn push_key(object: &mut Vec<u8>, start: usize, key: &[u8]) {
+    object.push(if object.len() == start { b'{' } else { b',' });
     object.push(b'"');
     object.extend_from_slice(key);
     object.extend_from_slice(b"\":");
-    object.extend_from_slice(value);
-}
-
-fn close(object: &mut Vec<u8>) {
-    if object.is_empty() {
-        object.push(b'{');
-    }
-    object.push(b'}');
 }

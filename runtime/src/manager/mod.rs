@@ -53,6 +53,16 @@ const GRACE_PERIOD: Duration = Duration::from_secs(30);
 /// Manager::infer().await?.controller(Controller::new(Noted)).run().await
 /// # }
 /// ```
+///
+/// Running takes the manager, so that none is started twice, nor changed once it runs:
+///
+/// ```compile_fail,E0382
+/// # use watchkeeper::prelude::*;
+/// # async fn twice(manager: Manager) {
+/// let running = manager.spawn();
+/// let again = manager.spawn();
+/// # }
+/// ```
 #[must_use = "a manager does something once it is run or spawned"]
 pub struct Manager {
     client: kube::Client,
@@ -80,6 +90,8 @@ impl Manager {
     /// by it, what controllers draw included: under paused time, and against a server that answers alike, two runs
     /// on a runtime of one thread reconcile the same keys at the same times.
     pub fn with_config(client: kube::Client, config: ReflectorConfig) -> Self {
+        let metrics = config.metrics.clone().unwrap_or_default();
+        let config = ReflectorConfig { metrics: Some(metrics.clone()), ..config };
         Self {
             seed: config.seed,
             factory: SharedInformerFactory::with_config(client.clone(), config),
@@ -87,7 +99,7 @@ impl Manager {
             asked: Mutex::default(),
             plans: Vec::new(),
             grace_period: GRACE_PERIOD,
-            metrics: Metrics::new(),
+            metrics,
             inspector: Inspector::default(),
         }
     }

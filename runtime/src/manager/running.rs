@@ -2,7 +2,11 @@
 
 use std::{fmt, mem, time::Duration};
 
-use tokio::{runtime::Handle, task::{JoinError, JoinSet}, time::timeout};
+use tokio::{
+    runtime::Handle,
+    task::{JoinError, JoinSet},
+    time::timeout,
+};
 
 use crate::{
     controller::{ControllerError, KeyReport, Planned, Stop},

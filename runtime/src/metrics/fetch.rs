@@ -1,13 +1,234 @@
 //! What reflectors and informers report.
+//!
+//! Names are client-go's; its summaries are histograms here, whose `_sum` and `_count` read the same. The label
+//! `name` is the kind, such as `websites.web.example.dev`: informers that ask differently for one kind share it.
 
-use prometheus_client::registry::Registry;
+use std::{sync::atomic::AtomicU64, time::Duration};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+use crate::object::Kind;
+
+/// A watch that ends before this, with nothing to show, counts as short.
+const SHORT: Duration = Duration::from_secs(1);
+
+type VersionGauge = Gauge<u64, AtomicU64>;
+type Histograms = Family<Named, Histogram, fn() -> Histogram>;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Named {
+    name: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Failed {
+    name: String,
+    cause: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Cached {
+    name: String,
+    group: String,
+    version: String,
+    resource: String,
+}
 
 /// The metrics of reflectors and informers.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FetchMetrics {}
+#[derive(Clone, Debug)]
+pub(crate) struct FetchMetrics {
+    lists: Family<Named, Counter>,
+    list_seconds: Histograms,
+    list_items: Histograms,
+    watches: Family<Named, Counter>,
+    short_watches: Family<Named, Counter>,
+    watch_seconds: Histograms,
+    watch_items: Histograms,
+    last_version: Family<Named, VersionGauge>,
+    failures: Family<Failed, Counter>,
+    queued: Family<Cached, Gauge>,
+    store_version: Family<Cached, VersionGauge>,
+    objects: Family<Cached, Gauge>,
+    unreadable: Family<Cached, Gauge>,
+}
+
+impl Default for FetchMetrics {
+    fn default() -> Self {
+        Self {
+            lists: Family::default(),
+            list_seconds: Family::new_with_constructor(seconds),
+            list_items: Family::new_with_constructor(items),
+            watches: Family::default(),
+            short_watches: Family::default(),
+            watch_seconds: Family::new_with_constructor(seconds),
+            watch_items: Family::new_with_constructor(items),
+            last_version: Family::default(),
+            failures: Family::default(),
+            queued: Family::default(),
+            store_version: Family::default(),
+            objects: Family::default(),
+            unreadable: Family::default(),
+        }
+    }
+}
+
+/// 5 ms to 11 min, in steps of a factor of two.
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.005, 2.0, 18))
+}
+
+/// 1 to 4 million, in steps of a factor of four.
+fn items() -> Histogram {
+    Histogram::new(exponential_buckets(1.0, 4.0, 12))
+}
 
 impl FetchMetrics {
-    pub(super) fn register(_registry: &mut Registry) -> Self {
-        Self::default()
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let m = metrics.clone();
+        registry.register("reflector_lists", "Lists that were begun", m.lists);
+        registry.register("reflector_list_duration_seconds", "How long lists took", m.list_seconds);
+        registry.register("reflector_items_per_list", "Items of a list", m.list_items);
+        registry.register("reflector_watches", "Watches that were opened", m.watches);
+        let help = "Watches that ended within a second without an event";
+        registry.register("reflector_short_watches", help, m.short_watches);
+        registry.register("reflector_watch_duration_seconds", "How long watches lived", m.watch_seconds);
+        registry.register("reflector_items_per_watch", "Events of a watch", m.watch_items);
+        registry.register(
+            "reflector_last_resource_version",
+            "The last version that was seen",
+            m.last_version,
+        );
+        let help = "Lists, openings and streams that failed, by cause";
+        registry.register("watchkeeper_reflector_failures", help, m.failures);
+        registry.register("informer_queued_items", "Deltas that wait to be applied", m.queued);
+        let help = "The version that the cache shows at least";
+        registry.register("informer_store_resource_version", help, m.store_version);
+        registry.register("watchkeeper_informer_objects", "Objects in the cache", m.objects);
+        let help = "Objects whose latest state could not be read";
+        registry.register("watchkeeper_informer_unreadable_objects", help, m.unreadable);
+        metrics
     }
+
+    /// Returns what a reflector of that name reports to.
+    pub(crate) fn meter(&self, name: &str) -> FetchMeter {
+        let named = Named { name: name.to_owned() };
+        FetchMeter {
+            lists: self.lists.get_or_create_owned(&named),
+            list_seconds: self.list_seconds.get_or_create_owned(&named),
+            list_items: self.list_items.get_or_create_owned(&named),
+            watches: self.watches.get_or_create_owned(&named),
+            short_watches: self.short_watches.get_or_create_owned(&named),
+            watch_seconds: self.watch_seconds.get_or_create_owned(&named),
+            watch_items: self.watch_items.get_or_create_owned(&named),
+            last_version: self.last_version.get_or_create_owned(&named),
+            failures: self.failures.clone(),
+            name: named.name,
+        }
+    }
+
+    /// Returns what the cache of a kind reports to.
+    pub(crate) fn cache_meter(&self, kind: &Kind) -> CacheMeter {
+        let cached = Cached {
+            name: kind.to_string(),
+            group: kind.group.to_string(),
+            version: kind.version.to_string(),
+            resource: kind.plural.to_string(),
+        };
+        CacheMeter {
+            queued: self.queued.get_or_create_owned(&cached),
+            version: self.store_version.get_or_create_owned(&cached),
+            objects: self.objects.get_or_create_owned(&cached),
+            unreadable: self.unreadable.get_or_create_owned(&cached),
+        }
+    }
+}
+
+/// What one reflector reports to; the default is read by nobody.
+#[derive(Clone, Debug)]
+pub(crate) struct FetchMeter {
+    lists: Counter,
+    list_seconds: Histogram,
+    list_items: Histogram,
+    watches: Counter,
+    short_watches: Counter,
+    watch_seconds: Histogram,
+    watch_items: Histogram,
+    last_version: VersionGauge,
+    failures: Family<Failed, Counter>,
+    name: String,
+}
+
+impl Default for FetchMeter {
+    fn default() -> Self {
+        FetchMetrics::default().meter("")
+    }
+}
+
+impl FetchMeter {
+    pub(crate) fn list_begun(&self) {
+        self.lists.inc();
+    }
+
+    pub(crate) fn listed(&self, taken: Duration, items: usize) {
+        self.list_seconds.observe(taken.as_secs_f64());
+        self.list_items.observe(items as f64);
+    }
+
+    pub(crate) fn watch_opened(&self) {
+        self.watches.inc();
+    }
+
+    pub(crate) fn watch_ended(&self, lived: Duration, events: usize) {
+        self.watch_seconds.observe(lived.as_secs_f64());
+        self.watch_items.observe(events as f64);
+        if lived < SHORT && events == 0 {
+            self.short_watches.inc();
+        }
+    }
+
+    pub(crate) fn reached(&self, version: u64) {
+        self.last_version.set(version);
+    }
+
+    pub(crate) fn failed(&self, cause: &str) {
+        let failed = Failed { name: self.name.clone(), cause: cause.to_owned() };
+        self.failures.get_or_create(&failed).inc();
+    }
+}
+
+/// What one cache reports to; the default is read by nobody.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CacheMeter {
+    queued: Gauge,
+    version: VersionGauge,
+    objects: Gauge,
+    unreadable: Gauge,
+}
+
+impl CacheMeter {
+    pub(crate) fn queued(&self, deltas: usize) {
+        self.queued.set(whole(deltas));
+    }
+
+    pub(crate) fn holds(&self, objects: usize, unreadable: usize, version: Option<u64>) {
+        self.objects.set(whole(objects));
+        self.unreadable.set(whole(unreadable));
+        if let Some(version) = version {
+            self.version.set(version);
+        }
+    }
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -10,7 +10,7 @@ mod queue;
 mod reconcile;
 
 pub(crate) use durations::Durations;
-pub(crate) use fetch::FetchMetrics;
+pub(crate) use fetch::{CacheMeter, FetchMeter, FetchMetrics};
 pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
 pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
 
@@ -61,7 +61,6 @@ impl Metrics {
         }
     }
 
-    #[expect(dead_code, reason = "informers report here next")]
     pub(crate) fn fetch(&self) -> &FetchMetrics {
         &self.shared.fetch
     }

@@ -36,6 +36,7 @@ pub(crate) struct ReconcileMetrics {
     timeouts: Family<OfController, Counter>,
     paced: Family<OfController, Counter>,
     deletions_dropped: Family<OfController, Counter>,
+    overdue: Family<OfController, Counter>,
     time: Family<OfController, Histogram, fn() -> Histogram>,
     max_concurrent: Family<OfController, Gauge>,
     active_workers: Family<OfController, Gauge>,
@@ -54,6 +55,7 @@ pub(crate) struct ControllerMetrics {
     pub(crate) timeouts: Counter,
     pub(crate) paced: Counter,
     pub(crate) deletions_dropped: Counter,
+    pub(crate) overdue: Counter,
     time: Histogram,
     pub(crate) max_concurrent: Gauge,
     pub(crate) active_workers: Gauge,
@@ -80,6 +82,7 @@ impl ReconcileMetrics {
             timeouts: Family::default(),
             paced: Family::default(),
             deletions_dropped: Family::default(),
+            overdue: Family::default(),
             time: Family::new_with_constructor(histogram),
             max_concurrent: Family::default(),
             active_workers: Family::default(),
@@ -106,6 +109,11 @@ impl ReconcileMetrics {
                 "watchkeeper_deletions_dropped",
                 "Deletions that the reconciler never heard of, or failed on for good",
                 &metrics.deletions_dropped,
+            ),
+            (
+                "watchkeeper_own_writes_overdue",
+                "Keys that ran on before their caches showed what they wrote",
+                &metrics.overdue,
             ),
         ];
         registry.register(
@@ -138,9 +146,8 @@ impl ReconcileMetrics {
     /// Returns the metrics of one controller; from then on all of them show.
     pub(crate) fn of(&self, controller: &Arc<str>) -> ControllerMetrics {
         let of = OfController { controller: controller.clone() };
-        let by_result = |result| {
-            self.total.get_or_create_owned(&OfResult { controller: controller.clone(), result })
-        };
+        let by_result =
+            |result| self.total.get_or_create_owned(&OfResult { controller: controller.clone(), result });
         ControllerMetrics {
             success: by_result("success"),
             requeue: by_result("requeue"),
@@ -152,6 +159,7 @@ impl ReconcileMetrics {
             timeouts: self.timeouts.get_or_create_owned(&of),
             paced: self.paced.get_or_create_owned(&of),
             deletions_dropped: self.deletions_dropped.get_or_create_owned(&of),
+            overdue: self.overdue.get_or_create_owned(&of),
             time: self.time.get_or_create_owned(&of),
             max_concurrent: self.max_concurrent.get_or_create_owned(&of),
             active_workers: self.active_workers.get_or_create_owned(&of),

@@ -2,12 +2,13 @@
 
 use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
 
-use crate::backoff::BackoffSchedule;
+use super::watch_error::WatchErrorHandler;
+use crate::{backoff::BackoffSchedule, clock::WallClock, metrics::Metrics};
 
 /// Configures a reflector; the defaults suit any server.
 #[derive(Clone, Debug)]
 pub struct ReflectorConfig {
-    /// What is fetched, as messages name it: `websites.web.example.dev`.
+    /// What is fetched, as messages name it: `websites.web.example.dev`; an informer's is its kind unless set.
     pub name: Cow<'static, str>,
     /// How the first list is read, and later ones where that is possible.
     pub first_list: FirstList,
@@ -21,18 +22,38 @@ pub struct ReflectorConfig {
     pub seed: Option<u64>,
     /// How often every known object is shown again; `None`: never.
     pub resync: Option<Duration>,
+    /// Who hears of failures; the log.
+    pub on_error: WatchErrorHandler,
+    /// Where fetching is counted, under `name`; `None`: nowhere.
+    pub metrics: Option<Metrics>,
+    /// Tells when the machine was suspended: watches are then opened again. The system's clock.
+    pub clock: WallClock,
+}
+
+/// What is fetched where nobody says what.
+const UNNAMED: &str = "objects";
+
+impl ReflectorConfig {
+    /// Takes a name where none was given.
+    pub(crate) fn named(self, name: impl FnOnce() -> String) -> Self {
+        let name = if self.name == UNNAMED { Cow::Owned(name()) } else { self.name };
+        Self { name, ..self }
+    }
 }
 
 impl Default for ReflectorConfig {
     fn default() -> Self {
         Self {
-            name: Cow::Borrowed("objects"),
+            name: Cow::Borrowed(UNNAMED),
             first_list: FirstList::default(),
             page_size: None,
             watch_timeout: Duration::from_secs(300)..=Duration::from_secs(600),
             backoff: BackoffSchedule::default(),
             seed: None,
             resync: None,
+            on_error: WatchErrorHandler::default(),
+            metrics: None,
+            clock: WallClock::system(),
         }
     }
 }

@@ -10,6 +10,18 @@ use crate::list_watch::ListWatchError;
 /// One line, without any object's content.
 pub fn explain(name: &str, error: &ListWatchError) -> String {
     let said = error.status().map(|status| status.message.trim()).unwrap_or_default();
+    match error {
+        ListWatchError::Unexpected(_) | ListWatchError::Suspended(_) => return format!("{name}: {error}"),
+        ListWatchError::TooLarge { .. } => {
+            return format!(
+                "{name} can't be read: {error}: shrink it, leave it out by a selector, or raise `largest_object`"
+            );
+        }
+        ListWatchError::Endless { .. } => {
+            return format!("{name} can't be listed in pages: {error}: its continue tokens lead nowhere");
+        }
+        _ => {}
+    }
     match Fault::of(error) {
         Fault::NotFound => format!("{name} is not served: install its CRD"),
         Fault::Forbidden => format!("{name} may not be read: allow list and watch ({said})"),
@@ -58,6 +70,20 @@ mod tests {
                 ListWatchError::Connection("connection refused".into()),
                 "websites.web.example.dev can't be read, the server is out of reach: the connection failed: \
                  connection refused",
+            ),
+            (
+                ListWatchError::TooLarge { what: "an event", limit: 32 },
+                "websites.web.example.dev can't be read: an event is larger than 32 bytes: shrink it, leave it out \
+                 by a selector, or raise `largest_object`",
+            ),
+            (
+                ListWatchError::Endless { pages: 3 },
+                "websites.web.example.dev can't be listed in pages: the list did not end within 3 pages: its \
+                 continue tokens lead nowhere",
+            ),
+            (
+                ListWatchError::Unexpected("an event of an unknown type".to_owned()),
+                "websites.web.example.dev: skipped an event of an unknown type",
             ),
             (answer(500, "oh"), "websites.web.example.dev can't be read: the server answered 500: oh"),
         ] {

@@ -30,10 +30,14 @@ pub(super) enum Fault {
     Rejected,
     /// 500 and what else starts with a five.
     Internal,
-    /// The stream ended in the middle of a frame.
+    /// The stream ended in the middle of a frame, or as soon as it was open.
     CutShort,
     /// An open watch was silent for too long.
     Idle,
+    /// The machine was suspended meanwhile.
+    Suspended,
+    /// A list without an end.
+    Endless,
     /// Any other failure.
     Other,
 }
@@ -42,9 +46,14 @@ impl Fault {
     pub(super) fn of(error: &ListWatchError) -> Self {
         let status = match error {
             ListWatchError::Connection(_) | ListWatchError::Deadline(_) => return Self::Unreachable,
-            ListWatchError::CutShort => return Self::CutShort,
+            ListWatchError::CutShort | ListWatchError::ClosedAtOnce => return Self::CutShort,
             ListWatchError::Idle(_) => return Self::Idle,
-            ListWatchError::Unreadable(_) | ListWatchError::Other(_) => return Self::Other,
+            ListWatchError::Suspended(_) => return Self::Suspended,
+            ListWatchError::Endless { .. } => return Self::Endless,
+            ListWatchError::Unreadable(_)
+            | ListWatchError::Unexpected(_)
+            | ListWatchError::TooLarge { .. }
+            | ListWatchError::Other(_) => return Self::Other,
             ListWatchError::Status { status, .. } => status,
         };
         if is_too_large(status) {
@@ -61,6 +70,29 @@ impl Fault {
             (400 | 422, _) | (_, "BadRequest" | "Invalid") => Self::Rejected,
             (500.., _) | (_, "InternalError") => Self::Internal,
             _ => Self::Other,
+        }
+    }
+}
+
+impl Fault {
+    /// Names the sort of failure, for metrics.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::TooLarge => "version_too_large",
+            Self::Overloaded => "overloaded",
+            Self::Unreachable => "unreachable",
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not_found",
+            Self::NotAllowed => "not_allowed",
+            Self::Rejected => "rejected",
+            Self::Internal => "internal",
+            Self::CutShort => "cut_short",
+            Self::Idle => "idle",
+            Self::Suspended => "suspended",
+            Self::Endless => "endless_list",
+            Self::Other => "other",
         }
     }
 }

@@ -7,9 +7,11 @@ mod sink;
 mod config;
 mod fault;
 mod explain;
+mod watch_error;
 mod pacing;
 mod snapshot;
 mod state;
+mod reporter;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,7 @@ mod tests;
 pub use config::{FirstList, ReflectorConfig};
 pub use explain::explain;
 pub use sink::{Epoch, FetchReport, ReflectorStore, StoreChange};
+pub use watch_error::{WatchError, WatchErrorHandler};
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
@@ -31,7 +34,8 @@ use crate::{list_watch::ListerWatcher, object::Object};
 ///
 /// - The store hears everything in order, from one task. The version advances only past what the store has taken.
 /// - Nothing goes back in time, but for a server that lost its history: its list comes as [`Epoch::New`].
-/// - Every failure is reported, logged in one line, and followed by a jittered delay; nothing is ever given up.
+/// - Every failure is reported, told to the error handler (by default the log, in one line), and followed by a
+///   jittered delay; nothing is ever given up.
 ///
 /// Not promised: that every version of an object is seen. What lies between two lists is lost.
 pub struct Reflector<K, L, S> {

@@ -1,23 +1,24 @@
 //! Does what the state decides: asks the source, fills the store, reports failures.
 
-use std::{borrow::Cow, convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
 use tokio::{
     task::coop::consume_budget,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, Sleep, sleep},
 };
 use tracing::{debug, info, warn};
 
 use super::{
-    FetchReport, ReflectorConfig, ReflectorStore, StoreChange,
-    explain::explain,
-    fault::Fault,
+    ReflectorConfig, ReflectorStore, StoreChange,
+    reporter::Reporter,
     sink::Epoch,
     snapshot::{PATIENCE, Snapshot},
     state::{Brought, Ending, LIVED, Listed, Opened, ProbeFailure, State, Step, StreamPhase},
+    watch_error::rounded,
 };
 use crate::{
+    clock::{Lead, WallClock},
     list_watch::{Item, ListOptions, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     object::Object,
 };
@@ -25,16 +26,23 @@ use crate::{
 /// Most events that are handed to the store at once.
 const BATCH: usize = 256;
 
+/// How far the wall clock must run ahead for the machine to have been suspended.
+const SUSPENDED: Duration = Duration::from_secs(30);
+
+/// How often an open stream is checked for that.
+const LOOK: Duration = Duration::from_secs(10);
+
 /// A reflector at work.
 pub(super) struct Run<K, L, S> {
     source: L,
     store: Arc<S>,
-    name: Cow<'static, str>,
+    reporter: Reporter<S>,
+    clock: WallClock,
     state: State,
     /// The pages of the list under way.
     pages: Vec<Item<K>>,
-    /// How many failures in a row.
-    attempts: u32,
+    /// How many events the stream under way has brought.
+    heard: usize,
 }
 
 /// How the reading of a stream ended.
@@ -56,7 +64,8 @@ where
     pub(super) fn new(source: L, store: Arc<S>, config: &ReflectorConfig) -> Self {
         let seed = config.seed.unwrap_or_else(rand::random);
         let state = State::new(config, seed);
-        Self { source, store, name: config.name.clone(), state, pages: Vec::new(), attempts: 0 }
+        let (reporter, clock) = (Reporter::new(store.clone(), config), config.clock.clone());
+        Self { source, store, reporter, clock, state, pages: Vec::new(), heard: 0 }
     }
 
     pub(super) async fn run(mut self) -> Infallible {
@@ -74,13 +83,10 @@ where
     }
 
     async fn list(&mut self, options: &ListOptions) {
+        self.reporter.listing();
         let page = match self.source.list(options).await {
             Ok(page) => page,
-            Err(error) => {
-                self.pages.clear();
-                self.state.list_failed(Instant::now(), &error);
-                return self.failed(error);
-            }
+            Err(error) => return self.list_failed(error),
         };
         self.pages.extend(page.items);
         match self.state.page_read(&page.resource_version, page.continue_token) {
@@ -93,13 +99,23 @@ where
                 self.pages.clear();
                 self.refuse(&page.resource_version);
             }
+            Listed::Endless(pages) => self.list_failed(ListWatchError::Endless { pages }),
         }
     }
 
+    fn list_failed(&mut self, error: ListWatchError) {
+        self.pages.clear();
+        self.reporter.list_given_up();
+        self.state.list_failed(Instant::now(), &error);
+        self.failed(error);
+    }
+
     async fn stream(&mut self, options: &ListOptions) {
+        self.reporter.listing();
         match self.source.watch(options).await {
             Ok(stream) => self.follow(stream, Some(Snapshot::new(Instant::now()))).await,
             Err(error) => {
+                self.reporter.list_given_up();
                 self.state.stream_failed(Instant::now(), &error, StreamPhase::Opening);
                 self.warn_of_falling_back("the server refuses them");
                 self.failed(error);
@@ -125,12 +141,13 @@ where
             Ok(latest) => {
                 self.state.probed(Instant::now(), latest.as_deref());
                 if self.state.next_epoch() == Epoch::New {
-                    warn!(kind = %self.name, "the server lost its history: listing {} anew", self.name);
+                    let name = &self.reporter.name;
+                    warn!(kind = %name, "the server lost its history: listing {name} anew");
                 }
             }
             Err(error) => match self.state.probe_failed(Instant::now(), &error) {
                 ProbeFailure::WatchWithout => {
-                    debug!(kind = %self.name, %error, "the latest version can't be asked for");
+                    debug!(kind = %self.reporter.name, %error, "the latest version can't be asked for");
                 }
                 ProbeFailure::NotOpened => self.failed(error),
             },
@@ -141,23 +158,36 @@ where
     async fn follow(&mut self, stream: WatchStream<K>, mut snapshot: Option<Snapshot<K>>) {
         let mut batches = stream.ready_chunks(BATCH);
         let mut ending = Ending { opened: Instant::now(), brought: Brought::Nothing };
+        let opened = ending.opened;
+        let mut lead = Lead::start(self.clock.clone());
+        let mut alarm = Box::pin(sleep(LOOK));
+        self.reporter.watch_opened();
+        self.heard = 0;
         let end = loop {
             let until = match &snapshot {
                 Some(snapshot) => Some(snapshot.overdue()),
-                None => (self.attempts > 0).then(|| ending.opened + LIVED),
+                None => self.reporter.is_failing().then(|| ending.opened + LIVED),
             };
-            match next_batch(&mut batches, until).await {
-                Err(Overdue) if snapshot.is_some() => break End::Overdue,
-                // Open for so long without a failure: all is well, even if nothing happens.
-                Err(Overdue) => self.healthy(),
-                Ok(None) => break End::Closed,
-                Ok(Some(batch)) => {
+            match next_batch(&mut batches, alarm.as_mut()).await {
+                Some(Some(batch)) => {
                     if let Some(end) = self.take(batch, &mut snapshot, &mut ending) {
                         break end;
                     }
                 }
+                Some(None) => break End::Closed,
+                None if lead.measure() >= SUSPENDED => {
+                    break End::Failed(ListWatchError::Suspended(rounded(lead.measure())));
+                }
+                None if until.is_some_and(|until| until <= Instant::now()) => match snapshot {
+                    Some(_) => break End::Overdue,
+                    // Open for so long without a failure: all is well, even if nothing happens.
+                    None => self.reporter.healthy(),
+                },
+                None => {}
             }
+            set_alarm(alarm.as_mut(), until);
         };
+        self.reporter.watch_ended(opened, self.heard);
         drop(batches);
         match snapshot {
             Some(_) => self.list_ended(end),
@@ -173,6 +203,7 @@ where
         ending: &mut Ending,
     ) -> Option<End> {
         let now = Instant::now();
+        self.heard += batch.len();
         let mut changes = Vec::with_capacity(batch.len());
         let mut end = None;
         for event in batch {
@@ -185,14 +216,14 @@ where
                     end = Some(End::Failed(ListWatchError::from_status(*status)));
                     break;
                 }
-                (Ok(WatchEvent::Unexpected(what)), _) => self.skip(what),
+                (Ok(WatchEvent::Unexpected(what)), _) => self.reporter.skipped(what),
                 (Ok(event), None) => changes.extend(change(event)),
                 (Ok(event), Some(collected)) => {
                     let Some(version) = collected.take(event, now) else { continue };
                     let items = snapshot.take().map(Snapshot::into_items).unwrap_or_default();
                     match self.state.judged(&version) {
                         Listed::Whole(epoch) => self.replace(items, &version, epoch),
-                        Listed::More | Listed::TooOld => {
+                        Listed::More | Listed::TooOld | Listed::Endless(_) => {
                             // Still a list that failed, not a watch.
                             *snapshot = Some(Snapshot::new(now));
                             return Some(End::TooOld(version));
@@ -214,25 +245,29 @@ where
         let version = changes.iter().rev().find_map(version_of).map(str::to_owned);
         self.store.apply(changes);
         if ending.brought == Brought::Nothing {
-            self.healthy();
+            self.reporter.healthy();
         }
         ending.brought = ending.brought.max(self.state.delivered(version.as_deref()));
+        self.reporter.reached(self.state.version());
     }
 
     fn replace(&mut self, items: Vec<Item<K>>, version: &str, epoch: Epoch) {
-        debug!(kind = %self.name, items = items.len(), version, ?epoch, "listed");
+        debug!(kind = %self.reporter.name, items = items.len(), version, ?epoch, "listed");
+        self.reporter.listed(items.len());
         self.store.replace(items, version, epoch);
         self.state.replaced(Instant::now(), version);
-        self.healthy();
+        self.reporter.reached(self.state.version());
+        self.reporter.healthy();
     }
 
     /// Goes on from a stream that ended while it still told the list.
     fn list_ended(&mut self, end: End) {
         let now = Instant::now();
+        self.reporter.list_given_up();
         match end {
             End::Closed => {
                 self.state.stream_cut();
-                debug!(kind = %self.name, "the server closed a streaming list before its end");
+                self.failed(ListWatchError::CutShort);
             }
             End::Overdue => {
                 self.state.stream_overdue();
@@ -252,11 +287,18 @@ where
     fn watch_ended(&mut self, end: End, ending: Ending) {
         let now = Instant::now();
         match end {
-            End::Closed | End::Overdue | End::TooOld(_) => self.state.watch_closed(now, ending),
+            End::Closed | End::Overdue | End::TooOld(_) => {
+                self.state.watch_closed(now, ending);
+                if !self.state.wait().is_zero() {
+                    self.failed(ListWatchError::ClosedAtOnce);
+                }
+            }
             End::Failed(error) => {
                 self.state.watch_broke(now, ending, &error);
                 match error {
-                    ListWatchError::Idle(_) => debug!(kind = %self.name, %error, "opening the watch again"),
+                    ListWatchError::Idle(_) => {
+                        debug!(kind = %self.reporter.name, %error, "opening the watch again")
+                    }
                     error => self.failed(error),
                 }
             }
@@ -268,55 +310,46 @@ where
         self.failed(ListWatchError::Unreadable(too_old(version)));
     }
 
-    fn healthy(&mut self) {
-        if self.attempts > 0 {
-            info!(kind = %self.name, "{} can be read again", self.name);
-        }
-        self.attempts = 0;
-        self.store.report(FetchReport::Healthy);
-    }
-
     fn failed(&mut self, error: ListWatchError) {
-        self.attempts = self.attempts.saturating_add(1);
-        let (text, wait) = (explain(&self.name, &error), rounded(self.state.wait()));
-        match Fault::of(&error) {
-            Fault::Expired | Fault::TooLarge | Fault::CutShort => {
-                info!(kind = %self.name, "{text}; trying again {}", when(wait));
-            }
-            _ => warn!(kind = %self.name, attempts = self.attempts, "{text}; trying again {}", when(wait)),
-        }
-        self.store.report(FetchReport::Failed { error: Arc::new(error), attempts: self.attempts });
-    }
-
-    fn skip(&mut self, what: String) {
-        warn!(kind = %self.name, "skipped {what}");
-        self.store.report(FetchReport::Skipped { what });
+        let wait = self.state.wait();
+        self.reporter.failed(error, wait);
     }
 
     fn warn_of_falling_back(&self, why: &str) {
         if self.state.never_streams() {
-            warn!(kind = %self.name, "{} is listed in pages from now on, streaming lists don't work: {why}", self.name);
+            let name = &self.reporter.name;
+            warn!(kind = %name, "{name} is listed in pages from now on, streaming lists don't work: {why}");
         }
     }
 
     fn tell_long_outage(&self) {
-        let wait = rounded(self.state.wait());
-        info!(kind = %self.name, "{} was out of reach for long: listing it in {wait:?}", self.name);
+        let (name, wait) = (&self.reporter.name, rounded(self.state.wait()));
+        info!(kind = %name, "{name} was out of reach for long: listing it in {wait:?}");
     }
 }
 
-/// Nothing came until the time that was set.
-struct Overdue;
-
+/// Waits for a batch, or for the alarm: then it is `None`.
 async fn next_batch<T>(
     batches: &mut (impl Stream<Item = Vec<T>> + Unpin),
-    until: Option<Instant>,
-) -> Result<Option<Vec<T>>, Overdue> {
+    alarm: Pin<&mut Sleep>,
+) -> Option<Option<Vec<T>>> {
     // A stream that is always ready must let others run, and cancellation be seen.
     consume_budget().await;
-    match until {
-        Some(until) => timeout_at(until, batches.next()).await.map_err(|_| Overdue),
-        None => Ok(batches.next().await),
+    // The alarm first: a stream that always has something must not put it off.
+    tokio::select! {
+        biased;
+        () = alarm => None,
+        batch = batches.next() => Some(batch),
+    }
+}
+
+/// Sets the alarm to the next look, or to an earlier time that matters.
+fn set_alarm(alarm: Pin<&mut Sleep>, until: Option<Instant>) {
+    let now = Instant::now();
+    let look = if alarm.is_elapsed() { now + LOOK } else { alarm.deadline() };
+    let wanted = until.filter(|until| *until > now).map_or(look, |until| until.min(look));
+    if wanted != alarm.deadline() {
+        alarm.reset(wanted);
     }
 }
 
@@ -339,16 +372,4 @@ fn version_of<K: Object>(change: &StoreChange<K>) -> Option<&str> {
 
 fn too_old(version: &str) -> String {
     format!("the list is of version {version}, older than what was seen before")
-}
-
-fn rounded(wait: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).div_ceil(100) * 100)
-}
-
-/// Says when, as a person would.
-fn when(wait: Duration) -> String {
-    match wait.is_zero() {
-        true => "at once".to_owned(),
-        false => format!("in {wait:?}"),
-    }
 }

@@ -1,8 +1,7 @@
 //! The trait a reflector writes to; the reflector knows nothing else of what lies below it.
 
-use std::sync::Arc;
-
-use crate::list_watch::{Item, ListWatchError};
+use super::watch_error::WatchError;
+use crate::list_watch::Item;
 
 /// Takes what a reflector reads.
 ///
@@ -51,15 +50,7 @@ pub enum FetchReport {
     /// A list was taken, or an opened watch delivered or stayed open for 10 s: all is well.
     Healthy,
     /// A watch brought something that is no event of this kind; it was skipped and the watch goes on.
-    Skipped {
-        /// What it was.
-        what: String,
-    },
+    Skipped(WatchError),
     /// A list, an opening or a stream failed; it will be tried again.
-    Failed {
-        /// What went wrong.
-        error: Arc<ListWatchError>,
-        /// How often in a row by now.
-        attempts: u32,
-    },
+    Failed(WatchError),
 }

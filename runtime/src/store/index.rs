@@ -2,6 +2,11 @@
 
 use std::{fmt, panic, sync::Arc};
 
+use serde::de::DeserializeOwned;
+
+use super::held::Held;
+use crate::{list_watch::ObjectText, object::Object};
+
 /// One value of an index; cheap to clone.
 ///
 /// Text, integers and truth values are told apart: `5` is not `"5"`. Anything with a `Display` becomes text by
@@ -104,15 +109,28 @@ impl fmt::Debug for IndexValue {
     }
 }
 
-type Extract<K> = dyn Fn(&K) -> Result<Vec<IndexValue>, String> + Send + Sync;
+type Values = Result<Vec<IndexValue>, String>;
+type OfObject<K> = dyn Fn(&K) -> Values + Send + Sync;
+type OfText = dyn Fn(&ObjectText) -> Values + Send + Sync;
 
 /// Names an index, and gives each object's values: none, one or several.
 ///
 /// The function must be pure: the same object always gives the same values. Where it fails or panics, that object
 /// is missing from this index, which is logged; nothing else suffers.
+///
+/// In a compact cache a function of the whole object costs decoding it on arrival, and again when it changes or
+/// goes. [`label`](Self::label) does not, nor does [`of_part`](Self::of_part), which decodes a few fields.
 pub struct IndexDefinition<K> {
     name: Arc<str>,
-    extract: Arc<Extract<K>>,
+    source: Source<K>,
+}
+
+/// Where values come from.
+enum Source<K> {
+    Object(Arc<OfObject<K>>),
+    /// The object where it is decoded anyway, else a part of it.
+    Part(Arc<OfObject<K>>, Arc<OfText>),
+    Label(Arc<str>),
 }
 
 impl<K> IndexDefinition<K> {
@@ -124,8 +142,8 @@ impl<K> IndexDefinition<K> {
         F: Fn(&K) -> V + Send + Sync + 'static,
         V: IntoIterator<Item: Into<IndexValue>>,
     {
-        let extract = move |object: &K| Ok(values(object).into_iter().map(Into::into).collect());
-        Self { name: name.into(), extract: Arc::new(extract) }
+        let values = move |object: &K| Ok(values(object).into_iter().map(Into::into).collect());
+        Self { name: name.into(), source: Source::Object(Arc::new(values)) }
     }
 
     /// Defines an index by a function that may fail for an object.
@@ -134,10 +152,38 @@ impl<K> IndexDefinition<K> {
         F: Fn(&K) -> Result<Vec<IndexValue>, E> + Send + Sync + 'static,
         E: fmt::Display,
     {
-        Self {
-            name: name.into(),
-            extract: Arc::new(move |object| values(object).map_err(|error| error.to_string())),
-        }
+        let values = move |object: &K| values(object).map_err(|error| error.to_string());
+        Self { name: name.into(), source: Source::Object(Arc::new(values)) }
+    }
+
+    /// Defines an index by a label; its name is `label:` and the label's key.
+    ///
+    /// [`Lister::list_matching`](super::Lister::list_matching) finds by it what selectors ask of that label.
+    pub fn label(key: impl Into<Arc<str>>) -> Self {
+        let key = key.into();
+        Self { name: format!("label:{key}").into(), source: Source::Label(key) }
+    }
+
+    /// Gives the same values by a part of the object, which a compact cache decodes in its place.
+    ///
+    /// `P` has the fields that are needed, at their places from the root: `struct Part { spec: PartOfSpec }`.
+    #[must_use]
+    pub fn of_part<P, V>(self, values: impl Fn(&P) -> V + Send + Sync + 'static) -> Self
+    where
+        P: DeserializeOwned,
+        V: IntoIterator<Item: Into<IndexValue>>,
+    {
+        let of_text = move |text: &ObjectText| {
+            let part = text.part::<P>()?;
+            Ok(values(&part).into_iter().map(Into::into).collect())
+        };
+        let source = match self.source {
+            Source::Object(of_object) | Source::Part(of_object, _) => {
+                Source::Part(of_object, Arc::new(of_text))
+            }
+            label @ Source::Label(_) => label,
+        };
+        Self { source, ..self }
     }
 
     /// Returns the name.
@@ -145,16 +191,40 @@ impl<K> IndexDefinition<K> {
         &self.name
     }
 
+    /// Returns the key of the label that is indexed, if it is one.
+    pub(super) fn label_key(&self) -> Option<&str> {
+        match &self.source {
+            Source::Label(key) => Some(key),
+            Source::Object(_) | Source::Part(..) => None,
+        }
+    }
+}
+
+impl<K: Object> IndexDefinition<K> {
     /// Works out an object's values; a panic becomes an error.
-    pub(super) fn values(&self, object: &K) -> Result<Vec<IndexValue>, String> {
-        panic::catch_unwind(panic::AssertUnwindSafe(|| (self.extract)(object)))
+    pub(super) fn values(&self, held: &Held<K>) -> Values {
+        let of_whole =
+            |values: &OfObject<K>| values(&*held.object().map_err(|unreadable| unreadable.error.clone())?);
+        let values = || match (&self.source, held.text()) {
+            (Source::Part(_, values), Some(text)) => values(text),
+            (Source::Object(values) | Source::Part(values, _), _) => of_whole(&**values),
+            (Source::Label(key), _) => {
+                Ok(held.label(key).map(|value| (&*value).into()).into_iter().collect())
+            }
+        };
+        panic::catch_unwind(panic::AssertUnwindSafe(values))
             .unwrap_or_else(|_| Err("the index function panicked".to_owned()))
     }
 }
 
 impl<K> Clone for IndexDefinition<K> {
     fn clone(&self) -> Self {
-        Self { name: self.name.clone(), extract: self.extract.clone() }
+        let source = match &self.source {
+            Source::Object(values) => Source::Object(values.clone()),
+            Source::Part(of_object, of_text) => Source::Part(of_object.clone(), of_text.clone()),
+            Source::Label(key) => Source::Label(key.clone()),
+        };
+        Self { name: self.name.clone(), source }
     }
 }
 

@@ -9,13 +9,15 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use super::{
+    held::Held,
     index::{DuplicateIndex, IndexDefinition},
     lister::Lister,
+    living::Living,
     snapshot::Snapshot,
 };
 use crate::{
-    delta_fifo::Extent,
-    list_watch::Unreadable,
+    delta_fifo::{Extent, decoded},
+    list_watch::{Item, RawObject, Unreadable},
     object::{Object, ObjectKey, Version},
 };
 
@@ -23,6 +25,7 @@ use crate::{
 pub(super) struct Shared<K> {
     pub(super) published: ArcSwap<Snapshot<K>>,
     pub(super) moved: watch::Sender<()>,
+    pub(super) living: Arc<Living<K>>,
     writing: Mutex<()>,
 }
 
@@ -40,6 +43,7 @@ impl<K: Object> Indexer<K> {
         let shared = Shared {
             published: ArcSwap::from_pointee(Snapshot::new()),
             moved: watch::Sender::new(()),
+            living: Arc::new(Living::new()),
             writing: Mutex::new(()),
         };
         Self { shared: Arc::new(shared) }
@@ -81,21 +85,35 @@ impl<K: Object> Indexer<K> {
     /// If the closure panics, nothing of it is published.
     pub fn write<R>(&self, changes: impl FnOnce(&mut WriteBatch<K>) -> R) -> R {
         let _alone = self.shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut batch = WriteBatch { next: Snapshot::clone(&self.shared.published.load()) };
+        let next = Snapshot::clone(&self.shared.published.load());
+        let mut batch = WriteBatch { next, living: self.shared.living.clone() };
         let answer = changes(&mut batch);
         self.shared.published.store(Arc::new(batch.next));
         self.shared.moved.send_replace(());
+        self.shared.living.sweep_if_due();
         answer
     }
 
     /// Adds or replaces an object; returns the one it replaces.
-    pub fn upsert(&self, object: Arc<K>) -> Option<Arc<K>> {
+    pub fn upsert(&self, object: Arc<K>) -> Option<Held<K>> {
         self.write(|batch| batch.upsert(object))
     }
 
+    /// Adds or replaces an object that is kept as bytes, and decoded when somebody reads it.
+    pub fn upsert_raw(&self, object: RawObject) -> Option<Held<K>> {
+        self.write(|batch| batch.upsert_raw(object))
+    }
+
     /// Removes an object; returns it if it was there.
-    pub fn delete(&self, key: &ObjectKey) -> Option<Arc<K>> {
+    pub fn delete(&self, key: &ObjectKey) -> Option<Held<K>> {
         self.write(|batch| batch.delete(key))
+    }
+
+    /// Calls this with each object that turns out not to decode when it is read; the first that is given stays.
+    ///
+    /// Called by whoever reads: it must return at once, and must not write the store.
+    pub fn report_unreadable(&self, report: impl Fn(&Arc<Unreadable>) + Send + Sync + 'static) {
+        self.shared.living.report_to(Box::new(report));
     }
 
     /// Makes the store hold these objects and no others.
@@ -113,23 +131,49 @@ impl<K: Object> Indexer<K> {
 /// Changes on their way into one snapshot; see [`Indexer::write`].
 pub struct WriteBatch<K> {
     next: Snapshot<K>,
+    living: Arc<Living<K>>,
 }
 
 impl<K: Object> WriteBatch<K> {
     /// Finds an object as the batch has left it.
-    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<K>> {
+    pub fn get(&self, key: &ObjectKey) -> Option<&Held<K>> {
         self.next.get(key.namespace(), key.name())
     }
 
     /// Adds or replaces an object; returns the one it replaces.
-    pub fn upsert(&mut self, object: Arc<K>) -> Option<Arc<K>> {
-        let key = ObjectKey::of(&*object);
-        self.next.upsert(&key, object)
+    pub fn upsert(&mut self, object: Arc<K>) -> Option<Held<K>> {
+        let key = self.next.interned(ObjectKey::of(&*object));
+        self.next.upsert(Held::typed(key, object))
+    }
+
+    /// Adds or replaces an object that is kept as bytes; returns the one it replaces.
+    pub fn upsert_raw(&mut self, object: RawObject) -> Option<Held<K>> {
+        let held = self.hold_raw(object);
+        self.next.upsert(held)
     }
 
     /// Removes an object; returns it if it was there.
-    pub fn delete(&mut self, key: &ObjectKey) -> Option<Arc<K>> {
+    pub fn delete(&mut self, key: &ObjectKey) -> Option<Held<K>> {
         self.next.remove(key)
+    }
+
+    /// Takes an item in the form in which this store would hold it, without putting it in.
+    pub(crate) fn hold(&self, item: Item<K>) -> Result<Held<K>, Box<Unreadable>> {
+        match item {
+            Item::Raw(raw) => Ok(self.hold_raw(raw)),
+            item => {
+                decoded(item).map(|object| Held::typed(self.next.interned(ObjectKey::of(&*object)), object))
+            }
+        }
+    }
+
+    fn hold_raw(&self, RawObject { key, text }: RawObject) -> Held<K> {
+        Held::compact(self.next.interned(key), text, &self.living)
+    }
+
+    /// Puts in what [`hold`](Self::hold) took.
+    pub(crate) fn put(&mut self, held: Held<K>) -> Option<Held<K>> {
+        self.next.upsert(held)
     }
 
     /// Returns the mark of an object whose latest state could not be read.
@@ -155,7 +199,7 @@ impl<K: Object> WriteBatch<K> {
             Extent::All => Some(&self.next.objects),
             Extent::Namespace(namespace) => self.next.namespace(namespace),
         };
-        let objects = objects.into_iter().flat_map(|bucket| bucket.iter().map(|slot| &slot.key));
+        let objects = objects.into_iter().flat_map(|bucket| bucket.iter().map(Held::key));
         objects.chain(only_marked).cloned().collect()
     }
 

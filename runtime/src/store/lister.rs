@@ -3,10 +3,11 @@
 use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use super::{
+    held::Held,
     index::IndexValue,
     indexer::Shared,
     selector::Selector,
-    snapshot::{Bucket, Snapshot},
+    snapshot::{Bucket, Snapshot, total},
 };
 use crate::{
     list_watch::Unreadable,
@@ -53,17 +54,35 @@ impl<K: Object> Lister<K> {
 
     /// Finds an object; an outdated one is found too (see [`lookup`](Lister::lookup)).
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        find(&self.shared.published.load(), key.namespace(), key.name())
+    }
+
+    /// Finds an object without decoding it: a compact cache decodes no more of it than is asked for.
+    pub fn held(&self, key: &ObjectKey) -> Option<Held<K>> {
         self.shared.published.load().get(key.namespace(), key.name()).cloned()
     }
 
     /// Tells found, outdated, unreadable and absent apart.
     pub fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
-        let snapshot = self.shared.published.load();
-        match (snapshot.get(key.namespace(), key.name()).cloned(), snapshot.mark(key).cloned()) {
-            (Some(object), None) => Lookup::Found(object),
-            (Some(kept), Some(unreadable)) => Lookup::Outdated { kept, unreadable },
-            (None, Some(unreadable)) => Lookup::Unreadable(unreadable),
+        let snapshot = self.snapshot();
+        let object = snapshot.get(key.namespace(), key.name()).map(Held::object);
+        match (object, snapshot.mark(key).cloned()) {
+            (Some(Ok(object)), None) => Lookup::Found(object),
+            (Some(Ok(kept)), Some(unreadable)) => Lookup::Outdated { kept, unreadable },
+            (None | Some(Err(_)), Some(unreadable)) | (Some(Err(unreadable)), None) => {
+                Lookup::Unreadable(unreadable)
+            }
             (None, None) => Lookup::Absent,
+        }
+    }
+
+    /// Finds an object without decoding it, unless its latest state is known to be unreadable.
+    pub(crate) fn current(&self, key: &ObjectKey) -> Result<Option<Held<K>>, Arc<Unreadable>> {
+        let snapshot = self.shared.published.load();
+        let held = snapshot.get(key.namespace(), key.name());
+        match snapshot.mark(key).or_else(|| held.and_then(Held::unreadable)) {
+            Some(unreadable) => Err(unreadable.clone()),
+            None => Ok(held.cloned()),
         }
     }
 
@@ -73,8 +92,17 @@ impl<K: Object> Lister<K> {
     }
 
     /// Lists the objects whose labels match.
+    ///
+    /// Looks at every object, unless a [label index](super::IndexDefinition::label) narrows down what can match.
     pub fn list_matching(&self, selector: &Selector) -> Vec<Arc<K>> {
-        collect_matching(&self.snapshot().objects, selector)
+        let snapshot = self.snapshot();
+        match snapshot.narrowed(selector) {
+            Some(buckets) => {
+                let candidates = buckets.into_iter().flat_map(Bucket::iter);
+                objects(candidates.filter(|held| held.matches(selector)))
+            }
+            None => objects(snapshot.objects.iter().filter(|held| held.matches(selector))),
+        }
     }
 
     /// Narrows the view to one namespace.
@@ -99,16 +127,35 @@ impl<K: Object> Lister<K> {
     }
 
     /// Names the objects that are there but that no `list` shows, since no state of them could be read.
+    ///
+    /// Of a compact cache, those that somebody has tried to read.
     pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
         let snapshot = self.snapshot();
-        let hidden =
-            snapshot.unreadable.iter().filter(|(key, _)| snapshot.get(key.namespace(), key.name()).is_none());
-        hidden.map(|(_, unreadable)| unreadable.clone()).collect()
+        let hidden = |key: &ObjectKey| {
+            let held = snapshot.get(key.namespace(), key.name());
+            held.is_none_or(|held| held.unreadable().is_some())
+        };
+        let marked = snapshot.unreadable.iter().filter(|(key, _)| hidden(key));
+        let marked = marked.map(|(_, unreadable)| unreadable.clone());
+        marked.chain(self.refused(&snapshot)).collect()
     }
 
     /// Names all objects whose latest state could not be read, those with a kept earlier state included.
     pub fn unreadable_or_outdated(&self) -> Vec<Arc<Unreadable>> {
-        self.snapshot().unreadable.iter().map(|(_, unreadable)| unreadable.clone()).collect()
+        let snapshot = self.snapshot();
+        let marked = snapshot.unreadable.iter().map(|(_, unreadable)| unreadable.clone());
+        marked.chain(self.refused(&snapshot)).collect()
+    }
+
+    /// Names the objects of a snapshot that did not decode when they were read, and bear no mark.
+    fn refused(&self, snapshot: &Snapshot<K>) -> Vec<Arc<Unreadable>> {
+        let stored = |serial: u64, unreadable: &Unreadable| {
+            let Some(key) = &unreadable.identity.key else { return false };
+            let held = snapshot.get(key.namespace(), key.name());
+            held.is_some_and(|held| held.is(serial)) && snapshot.mark(key).is_none()
+        };
+        let refused = self.shared.living.refused().into_iter();
+        refused.filter(|(serial, unreadable)| stored(*serial, unreadable)).map(|(_, it)| it).collect()
     }
 
     /// Returns the version that the cache shows at least; `None` while unknown or opaque.
@@ -139,12 +186,12 @@ impl<K: Object> Lister<K> {
         waited.map_err(|_| VersionNotReached { wanted: version, reached: self.resource_version(), within })
     }
 
-    /// Lists all objects with their keys.
-    pub(crate) fn entries(&self) -> Vec<(ObjectKey, Arc<K>)> {
-        self.snapshot().objects.iter().map(|slot| (slot.key.clone(), slot.object.clone())).collect()
+    /// Lists all objects without decoding them, those included that can't be read.
+    pub fn list_held(&self) -> Vec<Held<K>> {
+        self.snapshot().objects.iter().cloned().collect()
     }
 
-    /// Counts the objects.
+    /// Counts the objects; in a compact cache, those included that do not decode.
     pub fn len(&self) -> usize {
         self.shared.published.load().objects.len()
     }
@@ -185,7 +232,7 @@ impl<K: Object> NamespaceLister<K> {
     /// Finds an object by its name.
     pub fn get(&self, name: &str) -> Option<Arc<K>> {
         let namespace = Some(&*self.namespace).filter(|namespace| !namespace.is_empty());
-        self.lister.shared.published.load().get(namespace, name).cloned()
+        find(&self.lister.shared.published.load(), namespace, name)
     }
 
     /// Lists the namespace's objects.
@@ -194,21 +241,29 @@ impl<K: Object> NamespaceLister<K> {
     }
 
     /// Lists the namespace's objects whose labels match.
+    ///
+    /// Looks at every object of the namespace, unless a [label index](super::IndexDefinition::label) leaves fewer.
     pub fn list_matching(&self, selector: &Selector) -> Vec<Arc<K>> {
         let snapshot = self.lister.snapshot();
-        snapshot
-            .namespace(&self.namespace)
-            .map(|bucket| collect_matching(bucket, selector))
-            .unwrap_or_default()
+        let Some(all) = snapshot.namespace(&self.namespace) else { return Vec::new() };
+        match snapshot.narrowed(selector).filter(|buckets| total(buckets) < all.len()) {
+            Some(buckets) => {
+                let candidates = buckets.into_iter().flat_map(Bucket::iter);
+                objects(candidates.filter(|held| self.holds(held) && held.matches(selector)))
+            }
+            None => objects(all.iter().filter(|held| held.matches(selector))),
+        }
     }
 
     /// Lists the namespace's objects that an index holds under a value.
     pub fn by_index(&self, index: &str, value: &IndexValue) -> Vec<Arc<K>> {
         let snapshot = self.lister.snapshot();
         let bucket = snapshot.indexed(index, value).unwrap_or_else(|| unknown(index));
-        let slots = bucket.into_iter().flat_map(Bucket::iter);
-        let here = slots.filter(|slot| slot.key.namespace().unwrap_or_default() == &*self.namespace);
-        here.map(|slot| slot.object.clone()).collect()
+        objects(bucket.into_iter().flat_map(Bucket::iter).filter(|held| self.holds(held)))
+    }
+
+    fn holds(&self, held: &Held<K>) -> bool {
+        held.key().namespace().unwrap_or_default() == &*self.namespace
     }
 
     /// Returns the namespace.
@@ -217,17 +272,18 @@ impl<K: Object> NamespaceLister<K> {
     }
 }
 
-fn collect<K>(bucket: &Bucket<K>) -> Vec<Arc<K>> {
+fn find<K: Object>(snapshot: &Snapshot<K>, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
+    snapshot.get(namespace, name)?.object().ok()
+}
+
+fn collect<K: Object>(bucket: &Bucket<K>) -> Vec<Arc<K>> {
     let mut objects = Vec::with_capacity(bucket.len());
-    objects.extend(bucket.iter().map(|slot| slot.object.clone()));
+    objects.extend(bucket.iter().filter_map(|held| held.object().ok()));
     objects
 }
 
-fn collect_matching<K: Object>(bucket: &Bucket<K>, selector: &Selector) -> Vec<Arc<K>> {
-    let empty = std::collections::BTreeMap::new();
-    let matching =
-        bucket.iter().filter(|slot| selector.matches(slot.object.meta().labels.as_ref().unwrap_or(&empty)));
-    matching.map(|slot| slot.object.clone()).collect()
+fn objects<'h, K: Object>(held: impl Iterator<Item = &'h Held<K>>) -> Vec<Arc<K>> {
+    held.filter_map(|held| held.object().ok()).collect()
 }
 
 fn unknown<K>(index: &str) -> Option<&'static Bucket<K>> {

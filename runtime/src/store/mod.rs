@@ -5,16 +5,21 @@
 //! change together, in one published snapshot.
 
 mod cow_map;
-mod index;
 mod selector;
+mod living;
+mod held;
+mod index;
 mod snapshot;
 mod indexer;
 mod lister;
+mod reflected;
 
 #[cfg(test)]
 mod tests;
 
+pub use held::Held;
 pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
 pub use indexer::{Indexer, WriteBatch};
 pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};
+pub use reflected::Reflected;
 pub use selector::{FieldSelector, InvalidSelector, Selector};

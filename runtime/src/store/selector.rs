@@ -1,6 +1,7 @@
 //! Label and field selectors: parsed once, normalised, so that equal questions read equal.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt,
     str::FromStr,
@@ -44,12 +45,37 @@ impl Selector {
 
     /// Tells whether labels meet every requirement.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.requirements.iter().all(|requirement| requirement.test.holds(labels.get(&requirement.key)))
+        self.matches_by(|key| labels.get(key).map(|value| Cow::Borrowed(value.as_str())))
+    }
+
+    /// Tells whether labels that are found by their keys meet every requirement.
+    pub fn matches_by<'l>(&self, label: impl Fn(&str) -> Option<Cow<'l, str>>) -> bool {
+        let mut requirements = self.requirements.iter();
+        requirements.all(|requirement| requirement.test.holds(label(&requirement.key).as_deref()))
+    }
+}
+
+/// What a label must be for a selector to match at all.
+pub(super) enum Needed<'s> {
+    /// One of these.
+    OneOf(&'s BTreeSet<String>),
+    /// There.
+    Any,
+}
+
+impl Selector {
+    /// Names the labels without which nothing matches.
+    pub(super) fn needed(&self) -> impl Iterator<Item = (&str, Needed<'_>)> {
+        self.requirements.iter().filter_map(|Requirement { key, test }| match test {
+            Test::In(values) => Some((key.as_str(), Needed::OneOf(values))),
+            Test::Exists | Test::Above(_) | Test::Below(_) => Some((key.as_str(), Needed::Any)),
+            Test::Absent | Test::NotIn(_) => None,
+        })
     }
 }
 
 impl Test {
-    fn holds(&self, label: Option<&String>) -> bool {
+    fn holds(&self, label: Option<&str>) -> bool {
         let number = || label.and_then(|value| value.parse::<i64>().ok());
         match self {
             Self::Exists => label.is_some(),

@@ -1,10 +1,12 @@
 //! One moment of the store: objects, namespaces, indexes, marks and versions.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     cow_map::{CowMap, hash_of},
+    held::Held,
     index::{IndexDefinition, IndexValue},
+    selector::{Needed, Selector},
 };
 use crate::{
     delta_fifo::Extent,
@@ -12,13 +14,8 @@ use crate::{
     object::{Object, ObjectKey, Version},
 };
 
-/// Holds one object under its key; shared by all tables of a snapshot, and by snapshots.
-pub(super) struct Slot<K> {
-    pub(super) key: ObjectKey,
-    pub(super) object: Arc<K>,
-}
-
-pub(super) type Bucket<K> = CowMap<Arc<Slot<K>>>;
+/// Objects by key; all tables of a snapshot, and all snapshots, share what is held.
+pub(super) type Bucket<K> = CowMap<Held<K>>;
 type Buckets<V, K> = CowMap<(V, Bucket<K>)>;
 
 /// Shows the store at one moment; a clone costs a handful of references.
@@ -47,9 +44,9 @@ impl<K> Snapshot<K> {
     }
 
     /// Finds an object by the parts of its key, without building one.
-    pub(super) fn get(&self, namespace: Option<&str>, name: &str) -> Option<&Arc<K>> {
-        let same = |slot: &Arc<Slot<K>>| slot.key.name() == name && slot.key.namespace() == namespace;
-        self.objects.find(hash_of(&(namespace, name)), same).map(|slot| &slot.object)
+    pub(super) fn get(&self, namespace: Option<&str>, name: &str) -> Option<&Held<K>> {
+        let same = |held: &Held<K>| held.key().name() == name && held.key().namespace() == namespace;
+        self.objects.find(hash_of(&(namespace, name)), same)
     }
 
     pub(super) fn mark(&self, key: &ObjectKey) -> Option<&Arc<Unreadable>> {
@@ -89,28 +86,27 @@ impl<K> Snapshot<K> {
 
 impl<K: Object> Snapshot<K> {
     /// Puts an object in, everywhere at once; returns the one it replaces.
-    pub(super) fn upsert(&mut self, key: &ObjectKey, object: Arc<K>) -> Option<Arc<K>> {
-        let slot = Arc::new(Slot { key: self.interned(key), object });
-        let old = put(&mut self.objects, &slot);
-        if let Some(namespace) = slot.key.shared_namespace() {
-            put_under(&mut self.namespaces, namespace, &slot);
+    pub(super) fn upsert(&mut self, held: Held<K>) -> Option<Held<K>> {
+        let old = put(&mut self.objects, &held);
+        if let Some(namespace) = held.key().shared_namespace() {
+            put_under(&mut self.namespaces, namespace, &held);
         }
         for index in &mut self.indexes {
-            index.replace(old.as_ref(), Some(&slot));
+            index.replace(old.as_ref(), Some(&held));
         }
-        old.map(|slot| slot.object.clone())
+        old
     }
 
     /// Takes an object out, everywhere at once.
-    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<K>> {
-        let slot = self.objects.remove(hash_of(key), |slot| slot.key == *key)?;
-        if let Some(namespace) = slot.key.shared_namespace() {
-            take_from(&mut self.namespaces, namespace, &slot.key);
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Held<K>> {
+        let held = self.objects.remove(hash_of(key), |held| held.key() == key)?;
+        if let Some(namespace) = held.key().shared_namespace() {
+            take_from(&mut self.namespaces, namespace, held.key());
         }
         for index in &mut self.indexes {
-            index.replace(Some(&slot), None);
+            index.replace(Some(&held), None);
         }
-        Some(slot.object.clone())
+        Some(held)
     }
 
     pub(super) fn set_mark(&mut self, key: &ObjectKey, unreadable: Arc<Unreadable>) {
@@ -131,8 +127,8 @@ impl<K: Object> Snapshot<K> {
     /// Adds an index and fills it with what is there.
     pub(super) fn add_index(&mut self, definition: IndexDefinition<K>) {
         let mut index = Index { definition, buckets: CowMap::new() };
-        for slot in self.objects.iter() {
-            index.replace(None, Some(slot));
+        for held in self.objects.iter() {
+            index.replace(None, Some(held));
         }
         self.indexes.push(index);
     }
@@ -142,59 +138,93 @@ impl<K: Object> Snapshot<K> {
         self.namespaces.iter().any(|(_, bucket)| bucket.is_empty())
             || self.indexes.iter().any(|index| index.buckets.iter().any(|(_, bucket)| bucket.is_empty()))
     }
+}
 
+impl<K> Snapshot<K> {
     /// Shares the namespace's text among all keys of the namespace.
-    fn interned(&self, key: &ObjectKey) -> ObjectKey {
+    pub(super) fn interned(&self, key: ObjectKey) -> ObjectKey {
         let held = key.namespace().and_then(|namespace| {
             self.namespaces.find(hash_of(namespace), |(held, _)| **held == *namespace).map(|(held, _)| held)
         });
         match held {
-            Some(namespace) => ObjectKey::from_parts(Some(namespace.clone()), key.name().into()),
-            None => key.clone(),
+            Some(namespace) => ObjectKey::from_parts(Some(namespace.clone()), key.shared_name().clone()),
+            None => key,
         }
+    }
+
+    /// Finds, by a label index, sets that hold all that a selector can match; `None` where no index helps.
+    ///
+    /// Of several indexes it takes the one that leaves least; one that only tells who has the label comes last.
+    pub(super) fn narrowed(&self, selector: &Selector) -> Option<Vec<&Bucket<K>>> {
+        let indexed = |key: &str| self.indexes.iter().find(|index| index.definition.label_key() == Some(key));
+        let needed = || selector.needed().filter_map(|(key, needed)| Some((indexed(key)?, needed)));
+        let one_of = needed().filter_map(|(index, needed)| match needed {
+            Needed::OneOf(values) => Some(index.under(values)),
+            Needed::Any => None,
+        });
+        let least = one_of.min_by_key(|buckets| total(buckets));
+        least.or_else(|| {
+            let (index, _) = needed().next()?;
+            Some(index.buckets.iter().map(|(_, bucket)| bucket).collect())
+        })
+    }
+}
+
+impl<K> Index<K> {
+    fn under(&self, values: &BTreeSet<String>) -> Vec<&Bucket<K>> {
+        let bucket = |value: &String| {
+            let value = IndexValue::from(value);
+            self.buckets.find(hash_of(&value), |(held, _)| *held == value).map(|(_, bucket)| bucket)
+        };
+        values.iter().filter_map(bucket).collect()
     }
 }
 
 impl<K: Object> Index<K> {
     /// Moves an object from where its old state stood to where the new one belongs.
-    fn replace(&mut self, old: Option<&Arc<Slot<K>>>, new: Option<&Arc<Slot<K>>>) {
-        let before = old.and_then(|slot| self.definition.values(&slot.object).ok()).unwrap_or_default();
-        let after = new.map(|slot| self.values(slot)).unwrap_or_default();
+    fn replace(&mut self, old: Option<&Held<K>>, new: Option<&Held<K>>) {
+        let before = old.and_then(|held| self.definition.values(held).ok()).unwrap_or_default();
+        let after = new.map(|held| self.values(held)).unwrap_or_default();
         for value in before.iter().filter(|value| !after.contains(value)) {
-            if let Some(slot) = old {
-                take_from(&mut self.buckets, value, &slot.key);
+            if let Some(held) = old {
+                take_from(&mut self.buckets, value, held.key());
             }
         }
         for value in &after {
-            if let Some(slot) = new {
-                put_under(&mut self.buckets, value, slot);
+            if let Some(held) = new {
+                put_under(&mut self.buckets, value, held);
             }
         }
     }
 
-    fn values(&self, slot: &Slot<K>) -> Vec<IndexValue> {
-        self.definition.values(&slot.object).unwrap_or_else(|error| {
+    fn values(&self, held: &Held<K>) -> Vec<IndexValue> {
+        self.definition.values(held).unwrap_or_else(|error| {
             let index = self.definition.name();
-            tracing::warn!(index, object = %slot.key, error, "object left out of an index");
+            tracing::warn!(index, object = %held.key(), error, "object left out of an index");
             Vec::new()
         })
     }
 }
 
-fn put<K>(bucket: &mut Bucket<K>, slot: &Arc<Slot<K>>) -> Option<Arc<Slot<K>>> {
-    bucket.insert(hash_of(&slot.key), |held| held.key == slot.key, slot.clone())
+/// Counts what some sets hold together.
+pub(super) fn total<K>(buckets: &[&Bucket<K>]) -> usize {
+    buckets.iter().map(|bucket| bucket.len()).sum()
 }
 
-fn put_under<V, K>(buckets: &mut Buckets<V, K>, value: &V, slot: &Arc<Slot<K>>)
+fn put<K>(bucket: &mut Bucket<K>, held: &Held<K>) -> Option<Held<K>> {
+    bucket.insert(hash_of(held.key()), |other| other.key() == held.key(), held.clone())
+}
+
+fn put_under<V, K>(buckets: &mut Buckets<V, K>, value: &V, object: &Held<K>)
 where
     V: Clone + Eq + std::hash::Hash,
 {
     let hash = hash_of(value);
     match buckets.find_mut(hash, |(held, _)| held == value) {
-        Some((_, bucket)) => drop(put(bucket, slot)),
+        Some((_, bucket)) => drop(put(bucket, object)),
         None => {
             let mut bucket = CowMap::new();
-            put(&mut bucket, slot);
+            put(&mut bucket, object);
             buckets.insert(hash, |(held, _)| held == value, (value.clone(), bucket));
         }
     }
@@ -207,7 +237,7 @@ where
 {
     let hash = hash_of(value);
     let Some((_, bucket)) = buckets.find_mut(hash, |(held, _)| held == value) else { return };
-    bucket.remove(hash_of(key), |held| held.key == *key);
+    bucket.remove(hash_of(key), |held| held.key() == key);
     if bucket.is_empty() {
         buckets.remove(hash, |(held, _)| held == value);
     }

@@ -52,6 +52,11 @@ impl DelayHeap {
         self.nodes.first().map_or(At::NEVER, |node| node.due)
     }
 
+    /// Walks all ids, roughly the soonest first.
+    pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
+        self.nodes.iter().map(|node| node.id)
+    }
+
     /// Schedules, or reschedules.
     pub(super) fn schedule(&mut self, id: Id, due: At) {
         if let Some(place) = self.place(id) {

@@ -6,7 +6,7 @@ use super::clock::{At, Clock};
 use super::entry::QueueKey;
 use super::slab::{Id, Slab};
 use super::state::{Grant, Next, State};
-use super::sync::switch_point;
+use super::sync::wake;
 use super::waiters::Waiters;
 
 /// What a worker does next.
@@ -44,12 +44,10 @@ impl Wakes {
         let Self { one, all, gone } = self;
         drop(gone);
         if let Some(waker) = one {
-            switch_point();
-            waker.wake();
+            wake(waker);
         }
         for waker in all {
-            switch_point();
-            waker.wake();
+            wake(waker);
         }
     }
 }

@@ -12,7 +12,9 @@ use super::sync::Arc;
 
 /// A key in flight: nobody else gets it until this ends.
 ///
-/// It ends with one of the methods that take it, or, when dropped (by a panic or a cancellation, too), as done.
+/// It ends with one of the methods that take it, or, when dropped (by a panic or a cancellation, too), as done. One that
+/// is forgotten ([`std::mem::forget`]) never ends: its key stays in flight for good, what is said of it waits for good,
+/// and a [`drain`](super::WorkQueue::drain) ends only with a second shutdown. Other keys do not suffer.
 #[must_use = "a dropped item is done"]
 pub struct Item<K: QueueKey> {
     shared: Arc<Shared<K>>,

@@ -3,8 +3,9 @@
 use tokio::time::Instant;
 
 use super::clock::Epoch;
-use super::entry::{Entry, Place};
+use super::entry::{Entry, Place, QueueKey};
 use super::priority::Priority;
+use super::state::State;
 
 /// Where a key stands, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +14,12 @@ pub enum KeyState {
     /// Neither queued nor in flight.
     Idle,
     /// In line for a worker.
-    Queued,
+    Queued {
+        /// In which line.
+        priority: Priority,
+        /// Since when.
+        since: Instant,
+    },
     /// Waits for its timer.
     Delayed {
         /// When it is ready.
@@ -55,7 +61,7 @@ impl KeyState {
         let failures = entry.failures;
         match entry.place {
             Place::Idle => Self::Idle,
-            Place::Ready => Self::Queued,
+            Place::Ready => Self::Queued { priority: entry.priority, since: epoch.instant(entry.since) },
             Place::Delayed if failures > 0 && entry.gate >= entry.delay => {
                 Self::BackingOff { until: epoch.instant(entry.gate), failures }
             }
@@ -84,6 +90,8 @@ pub struct Depth {
     pub awaiting_retry_token: usize,
     /// With a worker.
     pub in_flight: usize,
+    /// Ended terminally, waiting for a change.
+    pub awaiting_change: usize,
     /// Of those that are ready: by priority.
     pub(super) ready_by_rank: [usize; Priority::ALL.len()],
     /// All of these, and those remembered for their failures.
@@ -91,6 +99,19 @@ pub struct Depth {
 }
 
 impl Depth {
+    pub(super) fn of<K: QueueKey>(state: &State<K>) -> Self {
+        Self {
+            ready: state.ready(),
+            ready_by_rank: Priority::ALL.map(|priority| state.ready_at(priority)),
+            delayed: state.delayed(),
+            held: state.held(),
+            awaiting_retry_token: state.awaiting_token(),
+            in_flight: state.in_flight(),
+            awaiting_change: state.terminal(),
+            known: state.known(),
+        }
+    }
+
     /// Counts those of a priority that are in line for a worker.
     pub const fn ready_at(&self, priority: Priority) -> usize {
         self.ready_by_rank[priority.rank()]

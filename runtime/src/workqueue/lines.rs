@@ -42,6 +42,11 @@ impl Lines {
         self.bands[priority.rank()].len()
     }
 
+    /// Walks all entries, line by line.
+    pub(super) fn iter<'a, K>(&self, slab: &'a Slab<Entry<K>>) -> impl Iterator<Item = &'a Entry<K>> {
+        self.bands.iter().flat_map(|band| band.iter(slab))
+    }
+
     /// Lines an entry up at the back of its priority's line.
     #[inline]
     pub(super) fn push<K>(&mut self, slab: &mut Slab<Entry<K>>, id: Id) {

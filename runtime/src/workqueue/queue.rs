@@ -7,13 +7,14 @@ use tokio::time::Instant;
 
 use super::clock::At;
 use super::config::{ConfigError, WorkQueueConfig};
-use super::entry::QueueKey;
+use super::entry::{Entry, QueueKey};
 use super::get::{Drain, Drained, Get};
 use super::item::Item;
 use super::key_state::{Depth, KeyState};
 use super::priority::Priority;
 use super::rate_limiter::RateLimiter;
 use super::shared::Shared;
+use super::snapshot::Snapshot;
 use super::state::State;
 use super::sync::Arc;
 use crate::metrics::{Metrics, QueueSource};
@@ -143,9 +144,11 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Reports the queue under a name as long as it lives, in place of another of that name.
     ///
-    /// The metrics and the label `name` are client-go's, `priority` on the depth is controller-runtime's. What they
-    /// show is counted in any case; the price is paid by whoever scrapes.
+    /// The metrics and the label `name` are client-go's, `priority` on the depth is controller-runtime's. From here on
+    /// the queue also counts how long things take, which costs one more look at the clock for each run; the rest is
+    /// counted in any case, and read when somebody scrapes.
     pub fn report_to(&self, metrics: &Metrics, name: impl Into<String>) {
+        self.shared.change(|state, _| state.keep_times());
         let shared: Arc<dyn QueueSource> = self.shared.clone();
         metrics.queue().report(name.into(), Arc::downgrade(&shared));
     }
@@ -164,17 +167,20 @@ impl<K: QueueKey> WorkQueue<K> {
     pub fn depth(&self) -> Depth {
         self.shared.with(|handout, clock| {
             let wakes = handout.change(|state| state.promote(clock));
-            let state = &handout.state;
-            let depth = Depth {
-                ready: state.ready(),
-                ready_by_rank: Priority::ALL.map(|priority| state.ready_at(priority)),
-                delayed: state.delayed(),
-                held: state.held(),
-                awaiting_retry_token: state.awaiting_token(),
-                in_flight: state.in_flight(),
-                known: state.known(),
-            };
+            let depth = Depth::of(&handout.state);
             (depth, wakes)
+        })
+    }
+
+    /// Tells where at most so many keys stand, for a debug page. Takes as long as it shows keys, under the queue's lock.
+    pub fn snapshot(&self, at_most: usize) -> Snapshot<K> {
+        let epoch = self.shared.epoch;
+        self.shared.with(|handout, clock| {
+            let wakes = handout.change(|state| state.promote(clock));
+            let state = &handout.state;
+            let told = |entry: &Entry<K>| (entry.key.clone(), KeyState::of(entry, epoch));
+            let keys = state.listed().take(at_most).map(told).collect();
+            (Snapshot { depth: Depth::of(state), keys }, wakes)
         })
     }
 

@@ -4,8 +4,14 @@ use std::time::Duration;
 
 /// Answers how long a failed key waits.
 ///
-/// The queue counts the failures, so a limiter holds nothing per key. It is asked under the queue's lock: it must be
-/// quick and must not call the queue.
+/// The queue counts the failures, so a limiter holds nothing per key; it may hold what all keys share. It is asked once
+/// for each failure, and once in all for the first step of retries that count for none. It is asked under the queue's
+/// lock: it must be quick and must not call the queue.
+///
+/// Whatever it answers is done: waits may shrink, and one too long to be told (centuries) lasts until something really
+/// changes. One that panics counts as if it had asked for the floor ([`WorkQueueConfig::floor`]).
+///
+/// [`WorkQueueConfig::floor`]: super::WorkQueueConfig::floor
 pub trait RateLimiter: Send + Sync + 'static {
     /// Tells the wait after the `failures`-th failure in a row (the first is 1).
     fn delay(&self, failures: u32) -> Duration;

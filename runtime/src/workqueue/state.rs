@@ -59,10 +59,14 @@ pub(super) struct State<K> {
     awaiting_token: List<InLine>,
     /// Those in flight, the longest first.
     flying: List<InLine>,
+    /// Those that ended terminally.
+    terminal: List<InLine>,
     delayed: DelayHeap,
     rate: Option<Bucket>,
     retry_rate: Option<Bucket>,
     backoff: Arc<dyn RateLimiter>,
+    /// What the limiter asks for a first failure, once it was asked.
+    first_step: Option<Duration>,
     floor: Duration,
     mode: Mode,
     /// How many of the heap's are held.
@@ -88,10 +92,12 @@ impl<K: QueueKey> State<K> {
             ready: Lines::new(),
             awaiting_token: List::new(),
             flying: List::new(),
+            terminal: List::new(),
             delayed: DelayHeap::default(),
             rate: None,
             retry_rate: None,
             backoff,
+            first_step: None,
             floor: DEFAULT_FLOOR,
             mode: Mode::Open,
             held: 0,
@@ -182,7 +188,10 @@ impl<K: QueueKey> State<K> {
         let entry = &mut self.entries.slab[id];
         entry.failures = 0;
         match entry.place {
-            Place::Idle | Place::Terminal => self.entries.remove(id),
+            Place::Idle | Place::Terminal => {
+                self.leave(id);
+                self.entries.remove(id);
+            }
             Place::Held if entry.cause == Cause::Terminal => entry.clear_schedule_unless_asked(),
             _ => {}
         }
@@ -222,7 +231,7 @@ impl<K: QueueKey> State<K> {
         let priority = entry.priority;
         entry.clear_schedule();
         entry.place = Place::InFlight;
-        self.tally.waits.observe(now.since(entry.since));
+        self.tally.waited(|| now.since(entry.since));
         entry.since = now;
         Next::Run(Grant { id, key: entry.key.clone(), attempt: entry.failures.saturating_add(1), priority })
     }

@@ -6,6 +6,8 @@ pub(super) use tokio::task::coop::poll_proceed;
 pub(super) use tokio::time::{Sleep, sleep_until};
 
 use std::sync::{MutexGuard, PoisonError};
+#[cfg(not(test))]
+use std::task::Waker;
 
 /// Locks, whoever panicked before: the state is consistent between operations.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -19,5 +21,11 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(not(test))]
 pub(super) const fn switch_point() {}
 
+/// Wakes a task that waits.
+#[cfg(not(test))]
+pub(super) fn wake(waker: Waker) {
+    waker.wake();
+}
+
 #[cfg(test)]
-pub(super) use super::tests::schedules::switch_point;
+pub(super) use super::tests::schedules::{switch_point, wake};

@@ -48,7 +48,6 @@ pub(crate) struct AppliedMemory {
 }
 
 impl AppliedMemory {
-
     pub(crate) fn get(&self, kind: &Kind, object: &ObjectKey) -> Option<&Applied> {
         self.by_place.get(&place(kind, object))
     }
@@ -97,7 +96,8 @@ mod tests {
             "spec": { "n": 2, "list": [1, 5], "empty": { "x": 1 }, "defaulted": true },
             "status": {},
         });
-        let cut = json!({ "metadata": { "name": "a" }, "spec": { "n": 2, "list": [1, 5], "empty": { "x": 1 } } });
+        let cut =
+            json!({ "metadata": { "name": "a" }, "spec": { "n": 2, "list": [1, 5], "empty": { "x": 1 } } });
         assert_eq!(at_paths_of(&intent, &object), cut);
         assert_eq!(at_paths_of(&intent, &json!({ "spec": 7 })), json!({ "metadata": null, "spec": 7 }));
     }

@@ -1,6 +1,6 @@
 //! Who attends to parked keys: gives up what is overdue, and asks after writes whose reply was lost.
 
-use std::{convert::Infallible, sync::atomic::Ordering, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -71,16 +71,6 @@ impl Writer {
         }
     }
 
-    /// Counts the waits that ended at their deadline.
-    pub(crate) fn overdue(&self) -> u64 {
-        self.overdue.load(Ordering::Relaxed)
-    }
-
-    /// Tells whether a key waits for its own writes.
-    pub(crate) fn is_parked(&self, key: &ObjectKey) -> bool {
-        self.memory().parking.is_parked(key)
-    }
-
     /// Holds a key in the queue exactly while it is parked; called under the lock.
     pub(super) fn heed(&self, key: &ObjectKey, turn: Turn) {
         match turn {
@@ -94,7 +84,9 @@ impl Writer {
     pub(super) fn set_alarm(&self, memory: &mut Memory, now: Instant) {
         if memory.alarm.is_none() {
             memory.alarm = memory.parking.next_tick(now);
-            self.called.notify_one();
+            if memory.alarm.is_some() {
+                self.called.notify_one();
+            }
         }
     }
 
@@ -122,7 +114,7 @@ impl Writer {
             tracing::debug!(controller, %key, %object, "runs again although its cache shows no change yet");
             return;
         }
-        self.overdue.fetch_add(1, Ordering::Relaxed);
+        self.overdue.inc();
         tracing::warn!(controller, %key, %object, ?waited, "the cache did not show an own write in time");
     }
 
@@ -148,7 +140,8 @@ impl Writer {
             "" => self.read(target, Path::Collection, "limit=1").await.map(Some),
             _ => self.fetch(target).await,
         };
-        match found.inspect_err(|error| tracing::debug!(object = %target, %error, "can't ask after a write")) {
+        match found.inspect_err(|error| tracing::debug!(object = %target, %error, "can't ask after a write"))
+        {
             Ok(None) => Some(Goal::Absent),
             Ok(Some(found)) => {
                 let version = found["metadata"]["resourceVersion"].as_str()?.parse::<Version>();

@@ -1,6 +1,6 @@
 //! A controller's caches, as its writes see them.
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
@@ -11,13 +11,18 @@ use super::{
     parking::{Caches, Sight, Watching},
     request::Target,
 };
-use crate::object::{Kind, ObjectKey, Version};
+use crate::{
+    object::{Kind, ObjectKey, Version},
+    store::Selector,
+};
 
 /// What the caches say of an object that is about to be written.
 #[derive(Debug)]
 pub(crate) enum Cached {
     /// The cache is synced and holds no such object.
     Absent,
+    /// The same, but there may be one that is not selected.
+    Unselected,
     /// The cache can't say: not synced, or the object is unreadable.
     Unknown,
     /// The cached state.
@@ -44,6 +49,26 @@ impl CachedMeta {
     }
 }
 
+/// Which objects of its scope a cache shows.
+#[derive(Clone, Debug)]
+pub(crate) enum Selects {
+    Everything,
+    /// Those whose labels match.
+    Labels(Selector),
+    /// Some; which, only the server can tell.
+    SomeFields,
+}
+
+impl Selects {
+    fn shows(&self, labels: &BTreeMap<String, String>) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Labels(selector) => selector.matches(labels),
+            Self::SomeFields => false,
+        }
+    }
+}
+
 /// A cached object, whole.
 pub(crate) struct Shown {
     /// An `Arc` of the object.
@@ -60,6 +85,7 @@ pub(crate) struct CacheView {
     pub(crate) kind: Kind,
     /// The one namespace that it covers; `None`: all.
     pub(crate) namespace: Option<String>,
+    pub(crate) selects: Selects,
     pub(crate) look_up: LookUp,
     /// Shows whole objects as they are now; `None` for caches of metadata.
     pub(crate) show: Option<Show>,
@@ -70,6 +96,11 @@ impl CacheView {
     pub(crate) fn covers(&self, target: &Target) -> bool {
         self.is_of(&target.kind)
             && (self.namespace.is_none() || self.namespace.as_deref() == target.key.namespace())
+    }
+
+    /// Tells whether the cache shows an object, or will show it with these labels.
+    pub(super) fn will_show(&self, target: &Target, labels: &BTreeMap<String, String>) -> bool {
+        !matches!((self.look_up)(&target.key), Cached::Unselected) || self.selects.shows(labels)
     }
 
     fn is_of(&self, kind: &Kind) -> bool {
@@ -88,7 +119,7 @@ impl Caches for Vec<CacheView> {
     fn sight(&self, source: SourceId, object: &ObjectKey) -> Sight {
         let Some(cache) = self.iter().find(|cache| cache.source == source) else { return Sight::Unknown };
         match (cache.look_up)(object) {
-            Cached::Absent => Sight::Absent,
+            Cached::Absent | Cached::Unselected => Sight::Absent,
             Cached::Unknown => Sight::Unknown,
             Cached::Present(CachedMeta { uid, resource_version, finalizers, .. }) => {
                 Sight::Shown { uid, version: resource_version.parse::<Version>().ok(), finalizers }

@@ -24,10 +24,10 @@ mod status;
 mod finalizer;
 
 pub use apply::Apply;
+pub(crate) use caches::{CacheView, Cached, CachedMeta, Selects, Shown};
 pub use create::Create;
-pub use error::{Stale, WriteError};
-pub(crate) use caches::{CacheView, Cached, CachedMeta, Shown};
 pub(crate) use delete::delete;
+pub use error::{Stale, WriteError};
 pub(crate) use finalizer::{add_finalizer, remove_finalizer};
 pub(crate) use status::patch_status;
 pub(crate) use writer::{Keys, Owner, WaitForOwn, Writer};

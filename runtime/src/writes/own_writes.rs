@@ -62,17 +62,32 @@ struct Source {
     replaced: Option<Version>,
 }
 
-/// Own versions that were not seen yet, and events that were not judged yet.
+/// A version that a key made, until its source has delivered past it.
+#[derive(Debug)]
+struct Own {
+    source: SourceId,
+    version: Version,
+    seen: Seen,
+}
+
+/// Says whether an event has shown a version; more may come, where a source feeds a controller several times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    NotYet,
+    Once,
+}
+
+/// Own versions that were not delivered past yet, and events that were not judged yet.
 #[derive(Debug)]
 pub(crate) struct OwnWrites<Key> {
     runs: HashMap<Key, Run>,
     sources: HashMap<SourceId, Source>,
-    unseen: HashMap<Key, VecDeque<(SourceId, Version)>>,
+    own: HashMap<Key, VecDeque<Own>>,
 }
 
 impl<Key> Default for OwnWrites<Key> {
     fn default() -> Self {
-        Self { runs: HashMap::new(), sources: HashMap::new(), unseen: HashMap::new() }
+        Self { runs: HashMap::new(), sources: HashMap::new(), own: HashMap::new() }
     }
 }
 
@@ -93,7 +108,7 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
     /// Judges a watch event that concerns a key; an event without a comparable version is nobody's own.
     pub(crate) fn event(&mut self, source: SourceId, version: Option<Version>, key: &Key) -> Verdict {
         let Some(version) = version else { return self.stranger(key) };
-        if self.take_unseen(key, source, version) {
+        if self.is_own(key, source, version) {
             return Verdict::Own;
         }
         match self.runs.get_mut(key) {
@@ -121,27 +136,27 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
     /// It must when a list has passed that version already and no event of it is held: whatever the write made
     /// may be gone again.
     pub(crate) fn wrote(&mut self, key: &Key, source: SourceId, version: Version) -> Verdict {
-        if let Some(run) = self.runs.get_mut(key)
-            && let Some(at) = run.held.iter().position(|held| *held == (source, version))
-        {
-            run.held.swap_remove(at);
-            return Verdict::Own;
+        let mut seen = Seen::NotYet;
+        if let Some(run) = self.runs.get_mut(key) {
+            let before = run.held.len();
+            run.held.retain(|held| *held != (source, version));
+            if run.held.len() < before {
+                seen = Seen::Once;
+            } else if run.renewed.contains(&source) {
+                return self.stranger(key);
+            }
         }
-        if self.runs.get(key).is_some_and(|run| run.renewed.contains(&source)) {
+        let state = self.sources.entry(source).or_default();
+        if seen == Seen::NotYet && state.replaced.is_some_and(|replaced| replaced >= version) {
             return self.stranger(key);
         }
-        let seen = self.sources.entry(source).or_default();
-        if seen.replaced.is_some_and(|replaced| replaced >= version) {
-            return self.stranger(key);
+        if state.delivered.is_none_or(|delivered| delivered < version) {
+            let own = self.own.entry(key.clone()).or_default();
+            if own.len() == OWN_PER_KEY {
+                own.pop_front();
+            }
+            own.push_back(Own { source, version, seen });
         }
-        if seen.delivered.is_some_and(|delivered| delivered >= version) {
-            return Verdict::Own;
-        }
-        let unseen = self.unseen.entry(key.clone()).or_default();
-        if unseen.len() == OWN_PER_KEY {
-            unseen.pop_front();
-        }
-        unseen.push_back((source, version));
         Verdict::Own
     }
 
@@ -166,7 +181,7 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
                     run.changed = true;
                     run.renewed.push(source);
                 }
-                let lost = self.forget(|own| own.0 == source);
+                let lost = self.forget(|own| own.source == source);
                 self.wake_all(lost)
             }
         }
@@ -176,33 +191,31 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
         keys.into_iter().filter(|key| self.stranger(key) == Verdict::Wake).collect()
     }
 
-    fn take_unseen(&mut self, key: &Key, source: SourceId, version: Version) -> bool {
-        let Some(unseen) = self.unseen.get_mut(key) else { return false };
-        let Some(at) = unseen.iter().position(|own| *own == (source, version)) else { return false };
-        unseen.remove(at);
-        if unseen.is_empty() {
-            self.unseen.remove(key);
-        }
+    fn is_own(&mut self, key: &Key, source: SourceId, version: Version) -> bool {
+        let Some(own) = self.own.get_mut(key) else { return false };
+        let Some(found) = own.iter_mut().find(|own| own.source == source && own.version == version) else {
+            return false;
+        };
+        found.seen = Seen::Once;
         true
     }
 
     /// Forgets own versions that a source has delivered past; returns the keys that never saw theirs.
     fn forget_up_to(&mut self, source: SourceId, version: Option<Version>) -> Vec<Key> {
         let Some(version) = version else { return Vec::new() };
-        self.forget(|own| own.0 == source && own.1 <= version)
+        self.forget(|own| own.source == source && own.version <= version)
     }
 
-    fn forget(&mut self, gone: impl Fn(&(SourceId, Version)) -> bool) -> Vec<Key> {
-        let mut touched = Vec::new();
-        self.unseen.retain(|key, unseen| {
-            let before = unseen.len();
-            unseen.retain(|own| !gone(own));
-            if unseen.len() < before {
-                touched.push(key.clone());
+    fn forget(&mut self, gone: impl Fn(&Own) -> bool) -> Vec<Key> {
+        let mut missed = Vec::new();
+        self.own.retain(|key, versions| {
+            if versions.iter().any(|own| gone(own) && own.seen == Seen::NotYet) {
+                missed.push(key.clone());
             }
-            !unseen.is_empty()
+            versions.retain(|own| !gone(own));
+            !versions.is_empty()
         });
-        touched
+        missed
     }
 }
 
@@ -232,7 +245,30 @@ mod tests {
         assert_eq!(own.wrote(&"a", SITES, Version(6)), Verdict::Own);
         assert_eq!(own.end(&"a"), RunEnd::Quiet);
         assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Own);
-        assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Wake);
+        own.progressed(SITES, progress(6, ProgressVia::Watch));
+        assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Wake, "versions go up");
+    }
+
+    // C24
+    #[test]
+    fn a_source_that_feeds_a_controller_twice_shows_each_own_version_twice() {
+        let mut own = started();
+        own.event(SITES, Some(Version(5)), &"a");
+        own.event(SITES, Some(Version(5)), &"a");
+        assert_eq!(own.wrote(&"a", SITES, Version(5)), Verdict::Own);
+        own.event(SITES, Some(Version(6)), &"a");
+        assert_eq!(own.wrote(&"a", SITES, Version(6)), Verdict::Own, "between the two");
+        assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Own);
+        own.wrote(&"a", SITES, Version(7));
+        assert_eq!(own.event(SITES, Some(Version(7)), &"a"), Verdict::Own);
+        assert_eq!(own.event(SITES, Some(Version(7)), &"a"), Verdict::Own);
+        assert_eq!(own.end(&"a"), RunEnd::Quiet);
+        assert_eq!(
+            own.progressed(SITES, progress(9, ProgressVia::Replace)),
+            Vec::<&str>::new(),
+            "all was seen"
+        );
+        assert!(own.own.is_empty());
     }
 
     // C27
@@ -284,10 +320,10 @@ mod tests {
         for version in 1..=200 {
             own.wrote(&"a", SITES, Version(version));
         }
-        assert_eq!(own.unseen["a"].len(), OWN_PER_KEY);
+        assert_eq!(own.own["a"].len(), OWN_PER_KEY);
         own.end(&"a");
         own.progressed(SITES, progress(200, ProgressVia::Watch));
-        assert!(own.unseen.is_empty() && own.runs.is_empty());
+        assert!(own.own.is_empty() && own.runs.is_empty());
     }
 
     #[test]

@@ -175,6 +175,7 @@ impl<Key: Clone + Eq + Hash> Parking<Key> {
             let wait = Wait { source, object: object.clone(), goal, since: now, began: clock.elapsed(now) };
             self.parked.entry(key.clone()).or_default().push(wait);
         }
+        self.drop_clocks();
         match (before, self.is_parked(key)) {
             (false, true) => Turn::Parked,
             (true, false) => Turn::Released,

@@ -183,7 +183,11 @@ fn a_new_epoch_releases() {
     let mut lot = Lot::new();
     lot.wrote(SITES, &pod(), Goal::Reached(Version(500)));
     assert_eq!(lot.parking.new_epoch(SITES, Some(Version(3))), ["a"]);
-    assert_eq!(lot.wrote(SITES, &pod(), Goal::Reached(Version(4))), Turn::Parked, "old versions mean nothing");
+    assert_eq!(
+        lot.wrote(SITES, &pod(), Goal::Reached(Version(4))),
+        Turn::Parked,
+        "old versions mean nothing"
+    );
     assert_eq!(lot.progressed(SITES, 4), ["a"]);
 }
 

@@ -53,10 +53,9 @@ impl Content {
     fn bytes(&self) -> Vec<u8> {
         match self {
             Self::None => Vec::new(),
-            Self::Json(value)
-            | Self::Apply(value)
-            | Self::MergePatch(value)
-            | Self::JsonPatch(value) => value.to_string().into_bytes(),
+            Self::Json(value) | Self::Apply(value) | Self::MergePatch(value) | Self::JsonPatch(value) => {
+                value.to_string().into_bytes()
+            }
         }
     }
 }

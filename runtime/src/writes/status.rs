@@ -1,7 +1,6 @@
 //! Status patches: the difference to what the caller saw, on the version the caller saw.
 
 use http::Method;
-use kube::core::Status;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
@@ -50,9 +49,10 @@ pub(crate) async fn patch_status<K: Object, S: Serialize + DeserializeOwned>(
             }
             Err(error) if error.is_conflict() => {
                 let resend = resend_on::<K, S>(writer, key, &target, &base, &difference, error).await;
-                version = resend.inspect_err(|error| wait_for_stranger(writer, key, &target, &base, error))?;
+                version =
+                    resend.inspect_err(|error| wait_for_stranger(writer, key, &target, &base, error))?;
             }
-            Err(error) => return Err(explain(writer, &target, error).await),
+            Err(error) => return Err(explain(writer, &target, &base.uid, error).await),
         }
     }
     let error = WriteError::conflict(target.to_string(), "it keeps changing");
@@ -136,22 +136,15 @@ async fn send(
     writer.write(key, request).await
 }
 
-/// Finds out what was not found: the object, or its status subresource.
-async fn explain(writer: &Writer, target: &Target, error: WriteError) -> WriteError {
-    match error {
-        // An object that is not there is named; a path that is not served is not.
-        WriteError::NotFound { verb, object, status } if !names_an_object(&status) => {
-            match writer.fetch(target).await {
-                Ok(Some(_)) => WriteError::NoStatusSubresource { object, kind: target.kind.to_string() },
-                _ => WriteError::NotFound { verb, object, status },
-            }
+/// Finds out what was not found: the object, or its status subresource. The server says the same of both.
+async fn explain(writer: &Writer, target: &Target, uid: &str, error: WriteError) -> WriteError {
+    let WriteError::NotFound { verb, object, status } = error else { return error };
+    match writer.fetch(target).await {
+        Ok(Some(found)) if found["metadata"]["uid"] == uid => {
+            WriteError::NoStatusSubresource { object, kind: target.kind.to_string() }
         }
-        error => error,
+        _ => WriteError::NotFound { verb, object, status },
     }
-}
-
-fn names_an_object(status: &Status) -> bool {
-    status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }
 
 /// Returns the version to send the patch on again, if nothing that it replaces has changed.

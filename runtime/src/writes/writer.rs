@@ -1,13 +1,14 @@
 //! What all writes of one controller share: the client, the caches to compare with, the memory.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use http::{Method, StatusCode};
+use prometheus_client::metrics::counter::Counter;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{sync::Notify, time::Instant};
@@ -109,7 +110,8 @@ pub(crate) struct Writer {
     memory: Mutex<Memory>,
     /// The attendant has something new to do.
     pub(super) called: Notify,
-    pub(super) overdue: AtomicU64,
+    /// Waits that ended at their deadline.
+    pub(super) overdue: Counter,
 }
 
 impl fmt::Debug for Writer {
@@ -125,6 +127,7 @@ impl Writer {
         caches: Vec<CacheView>,
         keys: impl Keys,
         wait: WaitForOwn,
+        overdue: Counter,
     ) -> Arc<Self> {
         Arc::new(Self {
             client,
@@ -135,7 +138,7 @@ impl Writer {
             digests: Digests::default(),
             memory: Mutex::default(),
             called: Notify::new(),
-            overdue: AtomicU64::new(0),
+            overdue,
         })
     }
 
@@ -243,15 +246,27 @@ impl Writer {
             Err(error) if error.leaves_in_doubt() => drop(pending),
             _ => pending.settled(),
         }
+        if answer.is_ok() {
+            self.memory().sent.insert(key.clone());
+        }
         answer
     }
 
     /// Lets a key wait until every cache that shows the target shows this of it.
     pub(crate) fn wait_for(&self, key: &ObjectKey, target: &Target, goal: &Goal) {
-        let sources = self.sources_of(target);
-        if sources.is_empty() || self.wait == WaitForOwn::Never {
+        // What was created without a name is not in any cache, and may be selected by all.
+        let shown =
+            |cache: &CacheView| target.key.name().is_empty() || cache.will_show(target, &BTreeMap::default());
+        self.wait(key, target, goal, shown);
+    }
+
+    fn wait(&self, key: &ObjectKey, target: &Target, goal: &Goal, shown: impl Fn(&CacheView) -> bool) {
+        if self.wait == WaitForOwn::Never {
             return;
         }
+        let mut sources: Vec<_> =
+            self.caches_of(target).filter(|cache| shown(cache)).map(|cache| cache.source).collect();
+        sources.dedup();
         let (mut memory, now) = (self.memory(), Instant::now());
         for source in sources {
             let turn = memory.parking.wrote(key, (source, &target.key), goal.clone(), now, &self.caches);
@@ -311,7 +326,7 @@ impl Writer {
             (Cached::Absent, Some(_)) if seen == Seen::InCache => Some(Known::Absent),
             (_, Some(answer)) => Some(Known::Present(answer)),
             (Cached::Absent, None) => Some(Known::Absent),
-            (Cached::Unknown, None) => None,
+            (Cached::Unknown | Cached::Unselected, None) => None,
         }
     }
 
@@ -360,7 +375,6 @@ impl Writer {
         let source = sources.first().copied();
         let version = resource_version.parse::<Version>().ok();
         let mut memory = self.memory();
-        memory.sent.insert(key.clone());
         memory.answers.keep(
             key,
             &target.kind,
@@ -375,7 +389,8 @@ impl Writer {
         }
         drop(memory);
         if let Some(version) = version {
-            self.wait_for(key, target, &Goal::Reached(version));
+            let labels = serde_json::from_value(meta["labels"].clone()).unwrap_or_default();
+            self.wait(key, target, &Goal::Reached(version), |cache| cache.will_show(target, &labels));
         }
         if wakes {
             self.keys.wake(key.clone());

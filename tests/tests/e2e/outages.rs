@@ -17,7 +17,7 @@ tests! {
         informers_of_every_sort_catch_up_after_a_restart_without_history;
 }
 
-// R20
+// R25
 async fn a_short_cut_loses_nothing_and_lists_nothing(stage: Stage) {
     let kit = stage.kit();
     let factory = stage.factory();

@@ -8,7 +8,6 @@ use std::{
     },
 };
 
-use futures::future::BoxFuture;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::{
     Api,
@@ -23,35 +22,7 @@ use watchkeeper::{
     prelude::*,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
-use watchkeeper_tests::{Record, Website, WebsiteStatus, deployment_for, website};
-
-type Done = anyhow::Result<Action>;
-type Run<K> = dyn Fn(Arc<<K as Watched>::Object>, Context<K>) -> BoxFuture<'static, Done> + Send + Sync;
-
-/// Does what a closure says, and records that it ran.
-struct Does<K: Watched> {
-    record: Record,
-    run: Box<Run<K>>,
-}
-
-impl<K: Watched> Reconciler<K> for Does<K> {
-    type Error = anyhow::Error;
-
-    async fn reconcile(&self, object: Arc<K::Object>, cx: &Context<K>) -> Done {
-        self.record.start(cx);
-        (self.run)(object, cx.clone()).await
-    }
-}
-
-fn does<K: Watched, F, Fut>(run: F) -> (Does<K>, Record)
-where
-    F: Fn(Arc<K::Object>, Context<K>) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Done> + Send + 'static,
-{
-    let record = Record::default();
-    let run: Box<Run<K>> = Box::new(move |object, cx| Box::pin(run(object, cx)));
-    (Does { record: record.clone(), run }, record)
-}
+use watchkeeper_tests::{Does, Record, Website, WebsiteStatus, deployment_for, does, website};
 
 async fn shop() -> ApiServer {
     ApiServer::in_memory().crd::<Website>().crd::<Region>().namespace("shop").start().await

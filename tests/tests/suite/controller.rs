@@ -260,6 +260,7 @@ async fn a_terminal_error_waits_for_a_change() {
     assert!(mended.elapsed() <= Duration::from_millis(1_050), "{:?}", mended.elapsed());
 }
 
+// C6
 #[tokio::test(start_paused = true)]
 async fn what_can_not_work_is_refused_at_the_start_with_a_remedy() {
     let server = shop().await;
@@ -272,6 +273,10 @@ async fn what_can_not_work_is_refused_at_the_start_with_a_remedy() {
     assert_eq!(error, "two controllers are named configmaps: give one another name with `.named(..)`");
     let refused = [
         (twin().workers(0), "at least 1"),
+        (twin().deadline(Duration::ZERO), "deadline of zero"),
+        (twin().storm_limit(RateLimit::per_second(0)), "storm limit"),
+        (twin().rate_limit(RateLimit::per_period(Duration::ZERO)), "rate limit"),
+        (twin().rate_limit(RateLimit::per_second(5).burst(0)), "rate limit"),
         (twin().finalizer("mine"), "qualified"),
         (twin().named("a b"), "field manager"),
         (twin().rate_limit(RateLimit::per_second(0)), "rate limit"),

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
+use serde_json::json;
+use tokio::time::Instant;
 use watchkeeper::prelude::*;
 use watchkeeper_apiserver::ApiServer;
 use watchkeeper_tests::{Record, assert_rate_holds};
@@ -69,4 +71,61 @@ async fn a_requeue_is_never_early_and_comes_when_promised() {
         assert!((Duration::from_secs(5)..Duration::from_millis(5_050)).contains(&gap), "{gap:?}");
         assert_eq!(pair[1].attempt, 1, "a success clears failures");
     }
+}
+
+/// Is not ready before somebody mends its object, and looks again every half a minute.
+struct Stuck {
+    record: Record,
+}
+
+impl Reconciler<ConfigMap> for Stuck {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, map: Arc<ConfigMap>, cx: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+        self.record.start(cx);
+        // as a run that asks somebody else would
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        let mended = map.data.as_ref().is_some_and(|data| data.contains_key("mended"));
+        Ok(if mended { Action::await_change() } else { Action::backoff_at_least(Duration::from_secs(30)) })
+    }
+}
+
+// k8s#132805: elsewhere each event counted as a failure, or ran the key at once.
+// Q14 Q15 C10
+#[tokio::test(start_paused = true)]
+async fn a_storm_of_events_neither_counts_as_failures_nor_outruns_the_floor_and_hides_no_fix() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    server.create(&config_map(0)).await;
+    let record = Record::default();
+    let controller = Controller::new(Stuck { record: record.clone() }).namespace("shop");
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    record.reaches(3).await;
+    let quiet = record.starts();
+    for pair in quiet.windows(2) {
+        let gap = pair[1].at.duration_since(pair[0].at);
+        assert!(gap >= Duration::from_secs(30), "left alone, it is left alone: {gap:?}");
+    }
+    for event in 0..600 {
+        let patch = json!({ "data": { "event": event.to_string() } });
+        server.patch_merge::<ConfigMap>("shop/map-0", patch).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let stormy = record.starts();
+    let attempts: Vec<_> = stormy.iter().map(|start| start.attempt as usize).collect();
+    assert_eq!(attempts, (1..=stormy.len()).collect::<Vec<_>>(), "attempts grow with runs alone");
+    let floor = Duration::from_secs(1);
+    for pair in stormy.windows(2) {
+        let gap = pair[1].at.duration_since(pair[0].at);
+        assert!(gap >= floor, "no more often than the floor: {gap:?}");
+    }
+    let ran = stormy.len() - quiet.len();
+    assert!((50..=60).contains(&ran), "the floor is used up: {ran} runs in a minute");
+    let mended = Instant::now();
+    server.patch_merge::<ConfigMap>("shop/map-0", json!({ "data": { "mended": "yes" } })).await;
+    record.reaches(stormy.len() + 1).await;
+    let took = record.starts()[stormy.len()].at.duration_since(mended);
+    assert!(took <= floor, "the fix is picked up at once: {took:?}");
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(record.len(), stormy.len() + 1, "it is mended");
+    running.stop().await.unwrap();
 }

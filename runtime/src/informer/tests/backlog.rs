@@ -3,10 +3,10 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::time::Instant;
 
+use super::testing::{held, key, show_held};
 use crate::informer::{
     backlog::{Backlog, Notification},
-    change::{AddOrigin, Deleted},
-    testing::{key, object, show},
+    change::{AddOrigin, Gone},
 };
 
 struct Case(Backlog<ConfigMap>);
@@ -17,15 +17,15 @@ impl Case {
     }
 
     fn add(&mut self, text: &str) {
-        self.push(text, Notification::Add(object(text, ""), AddOrigin::Watch));
+        self.push(text, Notification::Add(held(text), AddOrigin::Watch));
     }
 
     fn update(&mut self, old: &str, new: &str) {
-        self.push(old, Notification::Update { old: object(old, ""), new: object(new, "") });
+        self.push(old, Notification::Update { old: held(old), new: held(new) });
     }
 
     fn delete(&mut self, text: &str) {
-        self.push(text, Notification::Delete(Deleted::Final(object(text, ""))));
+        self.push(text, Notification::Delete(Gone::Final(held(text))));
     }
 
     fn push(&mut self, text: &str, notification: Notification<ConfigMap>) {
@@ -36,12 +36,12 @@ impl Case {
     fn drained(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.0.pop())
             .map(|notification| match notification {
-                Notification::Add(object, _) => format!("+{}", show(&*object)),
-                Notification::Update { old, new } => format!("~{}>{}", show(&*old), show(&*new)),
-                Notification::Delete(Deleted::Undecoded { key, uid, .. }) => {
+                Notification::Add(object, _) => format!("+{}", show_held(&object)),
+                Notification::Update { old, new } => format!("~{}>{}", show_held(&old), show_held(&new)),
+                Notification::Delete(Gone::Undecoded { key, uid, .. }) => {
                     format!("-{key}:{}", uid.unwrap())
                 }
-                Notification::Delete(deleted) => format!("-{}", show(&**deleted.last_state().unwrap())),
+                Notification::Delete(gone) => format!("-{}", show_held(gone.held().unwrap())),
             })
             .collect()
     }

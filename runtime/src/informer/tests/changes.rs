@@ -4,13 +4,10 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
+use super::testing::{Fed, Log, broken, item, item_with, key, nameless, settle, show};
 use crate::{
     delta_fifo::Extent,
-    informer::{
-        Change, Observer, SyncPhase,
-        testing::{Fed, Log, broken, item, key, nameless, object, settle, show},
-    },
-    list_watch::Item,
+    informer::{Change, Observer, SyncPhase},
     object::Version,
     reflector::{Epoch, ReflectorStore, StoreChange},
     store::Lookup,
@@ -172,6 +169,21 @@ async fn the_version_follows_every_event_and_bookmark_and_falls_only_with_a_new_
     assert_eq!(show(&*lister.get(&key("a")).unwrap()), "a@6");
 }
 
+// I20
+#[tokio::test(start_paused = true)]
+async fn a_server_that_lost_its_history_may_mean_another_state_by_the_same_version() {
+    let fed = Fed::listed(&["a@5"], "5").await;
+    let eyes = Eyes::on(&fed).await;
+    let other = || vec![Item::Object(object("a@5", "other"))];
+    fed.source(0).replace(other(), "5", Epoch::Same);
+    settle().await;
+    assert!(eyes.handler.take().is_empty(), "the same version is no news");
+    fed.source(0).replace(other(), "5", Epoch::New);
+    settle().await;
+    assert_eq!(eyes.handler.take(), ["~a@5>5"]);
+    assert_eq!(eyes.observer.take().iter().filter(|line| line.starts_with('~')).count(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_that_is_older_than_what_is_cached_is_skipped() {
     let fed = Fed::listed(&["a@5"], "5").await;
@@ -189,7 +201,7 @@ async fn an_event_that_is_older_than_what_is_cached_is_skipped() {
 async fn other_content_at_the_same_version_reaches_readers_and_an_empty_version_is_a_change() {
     let fed = Fed::listed(&["a@1", "bare@"], "1").await;
     let eyes = Eyes::on(&fed).await;
-    fed.replace_with(vec![Item::Object(object("a@1", "converted")), item("bare@")], "2");
+    fed.replace_with(vec![item_with("a@1", "converted"), item("bare@")], "2");
     settle().await;
     assert_eq!(fed.informer.lister().by_index("content", &"converted".into()).len(), 1);
     assert_eq!(eyes.handler.take(), ["~bare@>"]);

@@ -19,10 +19,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Client, client::Body};
 use tokio::runtime::Handle;
 
+use super::testing::{Log, by_content, item, key, settle, show};
 use crate::{
     informer::{
-        Dynamic, FailureCause, Metadata, SharedInformer, SharedInformerFactory, SyncPhase, Watched,
-        testing::{Log, item, key, settle, show},
+        Assembly, Dynamic, FailureCause, Metadata, SharedInformer, SharedInformerFactory, SyncPhase, Watched,
     },
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     object::{Kind, Scope},
@@ -33,21 +33,23 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// A server with one ConfigMap a namespace; it forbids Secrets.
 #[derive(Clone, Default)]
-struct Server {
+pub(super) struct Server {
     requests: Arc<Mutex<Vec<String>>>,
     open: Arc<AtomicUsize>,
 }
 
 impl Server {
     fn factory(&self) -> SharedInformerFactory {
-        let server = self.clone();
-        let answer = move |request: Request<Body>| ready(Ok::<_, Infallible>(server.answer(&request)));
-        SharedInformerFactory::new(Client::new(tower::service_fn(answer), "default"))
+        self.factory_with(ReflectorConfig::default())
     }
 
-    fn answer(&self, request: &Request<Body>) -> Response<Answer> {
-        let uri = request.uri().to_string();
-        self.requests.lock().unwrap().push(uri.clone());
+    pub(super) fn factory_with(&self, config: ReflectorConfig) -> SharedInformerFactory {
+        let server = self.clone();
+        SharedInformerFactory::with_config(served(move |uri| server.answer(uri)), config)
+    }
+
+    pub(super) fn answer(&self, uri: &str) -> Response<Answer> {
+        self.requests.lock().unwrap().push(uri.to_owned());
         if uri.contains("/secrets") {
             return status(403, "Forbidden", "secrets is forbidden: may not list");
         }
@@ -84,7 +86,13 @@ impl Server {
     }
 }
 
-fn status(code: u16, reason: &str, message: &str) -> Response<Answer> {
+/// A client whose server is a function of the URI.
+pub(super) fn served(answer: impl Fn(&str) -> Response<Answer> + Send + 'static) -> Client {
+    let answer = move |request: Request<Body>| ready(Ok::<_, Infallible>(answer(&request.uri().to_string())));
+    Client::new(tower::service_fn(answer), "default")
+}
+
+pub(super) fn status(code: u16, reason: &str, message: &str) -> Response<Answer> {
     let body = format!(
         r#"{{"kind":"Status","apiVersion":"v1","status":"Failure","code":{code},"reason":"{reason}","message":"{message}"}}"#
     );
@@ -93,9 +101,21 @@ fn status(code: u16, reason: &str, message: &str) -> Response<Answer> {
 }
 
 /// A body: some bytes, then the end, or silence for as long as it is held.
-struct Answer {
+pub(super) struct Answer {
     bytes: Option<Bytes>,
     open: Option<Arc<AtomicUsize>>,
+}
+
+impl Answer {
+    /// The beginning of an answer; the rest never comes.
+    pub(super) fn hanging(text: impl Into<Bytes>) -> Response<Self> {
+        Response::new(Self { bytes: Some(text.into()), open: Some(Arc::default()) })
+    }
+
+    /// A whole answer.
+    pub(super) fn whole(text: impl Into<Bytes>) -> Response<Self> {
+        Response::new(Self { bytes: Some(text.into()), open: None })
+    }
 }
 
 impl http_body::Body for Answer {
@@ -166,11 +186,13 @@ async fn questions_that_differ_in_anything_are_not_shared() {
         ask().namespace("a").build(),
         ask().namespace("b").build(),
         ask().namespace("a").namespace("b").build(),
+        ask().largest_object(10).build(),
         ask().label_selector("a").unwrap().build(),
         ask().field_selector("metadata.name=a").unwrap().build(),
         ask().any_version().build(),
         ask().page_size(10).build(),
         ask().keep_managed_fields().build(),
+        ask().compact().build(),
         ask().transform(|_| ()).build(),
         ask().transform(|_| ()).build(),
         ask().named_transform("nothing", unchanged).unwrap().build(),
@@ -182,10 +204,15 @@ async fn questions_that_differ_in_anything_are_not_shared() {
     different.dedup();
     assert_eq!(different.len(), built.len());
 
+    for everywhere in
+        [ask().namespace(""), ask().namespace("a").namespace(""), ask().namespace("").namespace("a")]
+    {
+        assert_eq!(of(&everywhere.build()), of(&built[0]), "an empty namespace means all");
+    }
     let again = ask().namespace("b").namespace("a").namespace("b").build();
     assert_eq!(of(&again), of(&built[3]));
     let named = ask().named_transform("nothing", unchanged).unwrap().build();
-    assert_eq!(of(&named), of(&built[11]));
+    assert_eq!(of(&named), of(&built[12]));
     let refused = ask().named_transform("nothing", |_: &mut ConfigMap| ()).unwrap_err();
     assert!(refused.to_string().contains("nothing"));
 
@@ -344,4 +371,54 @@ async fn an_informer_can_be_fed_by_any_source() {
     assert_eq!(informer.lister().list().iter().map(|object| show(&**object)).collect::<Vec<_>>(), ["b@4"]);
     informer.shutdown().await;
     assert_eq!(ConfigMap::kind(&()), *informer.kind());
+}
+
+/// A source that lists one object of its namespace.
+struct Just(&'static str);
+
+impl ListerWatcher<ConfigMap> for Just {
+    async fn list(&self, _: &ListOptions) -> Result<ListPage<ConfigMap>, ListWatchError> {
+        Ok(ListPage { items: vec![item(self.0)], resource_version: "1".to_owned(), continue_token: None })
+    }
+
+    async fn watch(&self, _: &ListOptions) -> Result<WatchStream<ConfigMap>, ListWatchError> {
+        Ok(stream::pending().boxed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sources_of_any_sort_make_an_informer_with_namespaces_transform_and_indexes() {
+    let config = ReflectorConfig { first_list: FirstList::Paged, ..ReflectorConfig::default() };
+    let informer = Assembly::<ConfigMap>::new(&())
+        .namespace("shop", Just("shop/a@1"))
+        .namespace("farm", Just("farm/b@1"))
+        .config(config)
+        .transform(|map: &mut ConfigMap| {
+            map.data = Some([("content".to_owned(), "changed".to_owned())].into())
+        })
+        .index(by_content())
+        .build()
+        .unwrap();
+    informer.start();
+    informer.wait_for_sync(SOON).await.unwrap();
+    let lister = informer.lister();
+    assert_eq!(lister.by_index("content", &"changed".into()).len(), 2);
+    assert_eq!(lister.namespace("farm").list().len(), 1);
+    informer.shutdown().await;
+}
+
+#[test]
+fn parts_that_make_no_informer_are_refused() {
+    let refused = |assembly: Assembly<ConfigMap>| assembly.build().unwrap_err().to_string();
+    let new = || Assembly::<ConfigMap>::new(&());
+    assert!(refused(new()).contains("configmaps needs a source"));
+    let twice = new().namespace("shop", Just("shop/a@1")).namespace("shop", Just("shop/a@1"));
+    assert!(refused(twice).contains("in namespace shop"));
+    assert!(
+        refused(new().namespace("shop", Just("shop/a@1")).everywhere(Just("a@1"))).contains("everywhere")
+    );
+    assert!(refused(new().everywhere(Just("a@1")).namespace("shop", Just("a@1"))).contains("two sources"));
+    assert!(
+        refused(new().everywhere(Just("a@1")).index(by_content()).index(by_content())).contains("content")
+    );
 }

@@ -9,11 +9,9 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
+use super::testing::{Fed, broken, item, show};
 use crate::{
-    informer::{
-        AddOrigin, Change, Deleted, EventHandler, Observer, Registration,
-        testing::{Fed, broken, item, show},
-    },
+    informer::{AddOrigin, Change, Deleted, EventHandler, Observer, Registration},
     object::ObjectKey,
     reflector::ReflectorStore,
 };
@@ -64,9 +62,13 @@ impl EventHandler<ConfigMap> for View {
 impl Observer<ConfigMap> for View {
     fn changed(&self, change: &Change<ConfigMap>) {
         match change {
-            Change::Added { object, .. } => EventHandler::on_add(self, object.clone(), AddOrigin::Watch),
-            Change::Updated { old, new, .. } => EventHandler::on_update(self, old.clone(), new.clone()),
-            Change::Deleted { deleted, .. } => EventHandler::on_delete(self, deleted.clone()),
+            Change::Added { object, .. } => {
+                EventHandler::on_add(self, object.object().unwrap(), AddOrigin::Watch);
+            }
+            Change::Updated { old, new, .. } => {
+                EventHandler::on_update(self, old.object().unwrap(), new.object().unwrap());
+            }
+            Change::Deleted { gone, .. } => EventHandler::on_delete(self, gone.deleted()),
             Change::Unchanged { .. } | Change::Unreadable { .. } => {}
         }
     }

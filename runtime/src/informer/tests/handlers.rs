@@ -8,12 +8,9 @@ use std::{
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 
+use super::testing::{Fed, Log, by_content, item, item_with, key, settle, show};
 use crate::{
-    informer::{
-        AddOrigin, Deleted, EventHandler, HandlerRemoved, Registration,
-        testing::{Fed, Log, by_content, item, key, object, settle, show},
-    },
-    list_watch::Item,
+    informer::{AddOrigin, Deleted, EventHandler, HandlerRemoved, Registration},
     store::DuplicateIndex,
 };
 
@@ -71,7 +68,7 @@ async fn cache_and_indexes_are_ahead_of_what_is_told() {
             told.push(format!("{} {cached:?} {indexed}", show(&*object)));
         })
         .register();
-    fed.upsert_with(Item::Object(object("a@2", "x")));
+    fed.upsert_with(item_with("a@2", "x"));
     settle().await;
     assert_eq!(log.take(), [r#"a@2 Some("a@2") 1"#]);
 }
@@ -307,7 +304,7 @@ async fn a_transform_is_seen_by_handlers_listers_and_indexes_alike() {
         .on_add(move |object: Arc<ConfigMap>, _| told.push(object.data.clone().unwrap()["content"].clone()))
         .register();
     fed.informer.start();
-    fed.replace_with(vec![Item::Object(object("a@1", "given"))], "1");
+    fed.replace_with(vec![item_with("a@1", "given")], "1");
     settle().await;
     let lister = fed.informer.lister();
     assert_eq!(log.take(), ["changed"]);

@@ -1,7 +1,5 @@
-//! Tests of informers, over feeds and clients that the tests play.
+//! Tests of informers, over feeds and clients that the tests play; most run once on each stored form.
 
-mod backlog;
-mod changes;
-mod factory;
-mod hammer;
-mod handlers;
+mod typed;
+#[expect(clippy::duplicate_mod, reason = "the same suite on the other form")]
+mod compact;

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::{
     ListPage, ListWatchError, ListerWatcher, WatchStream,
     decode::{Decoder, Representation},
+    frames::Frames,
     lean::ManagedFields,
     list_body::ListBody,
     list_items::ListItems,
@@ -41,8 +42,12 @@ pub struct ClientListWatch<K> {
     field_selector: Option<String>,
     hook: Option<OptionsHook>,
     deadlines: Deadlines,
+    largest_object: usize,
     object: PhantomData<fn() -> K>,
 }
+
+/// Most bytes of one object, unless another bound is set; etcd itself holds 1.5 MiB by default.
+const LARGEST_OBJECT: usize = 32 << 20;
 
 type OptionsHook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 
@@ -84,6 +89,7 @@ impl<K: Object> ClientListWatch<K> {
             field_selector: None,
             hook: None,
             deadlines: Deadlines::default(),
+            largest_object: LARGEST_OBJECT,
             object: PhantomData,
         }
     }
@@ -150,6 +156,16 @@ impl<K: Object> ClientListWatch<K> {
         self
     }
 
+    /// Bounds the JSON of one object, or of one event of a watch: 32 MiB unless set.
+    ///
+    /// What is larger fails the list or the watch ([`ListWatchError::TooLarge`]): memory stays bounded, whatever
+    /// a server sends.
+    #[must_use]
+    pub fn largest_object(mut self, bytes: usize) -> Self {
+        self.largest_object = bytes;
+        self
+    }
+
     /// Returns the kind that is asked for.
     pub fn kind(&self) -> &Kind {
         &self.kind
@@ -194,7 +210,7 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
         let options = self.completed(options);
         let request = request::list(&self.path(), &options, request::accept_list(self.representation))?;
         let mut chunks = response::Chunks::new(self.open(request).await?);
-        let (mut body, mut items) = (ListBody::new(), ListItems::new(self.decoder()));
+        let (mut body, mut items) = (ListBody::new(self.largest_object), ListItems::new(self.decoder()));
         while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
             body.feed(&chunk, |object| items.push(object))?;
             items.settle().await;
@@ -207,14 +223,15 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
         let options = self.completed(options);
         let request = request::watch(&self.path(), &options, request::accept_watch(self.representation))?;
         let body = self.open(request).await?;
-        Ok(response::events(body, self.decoder(), options.timeout, self.deadlines))
+        let frames = Frames::new(self.decoder(), self.largest_object);
+        Ok(response::events(body, frames, options.timeout, self.deadlines))
     }
 
     async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {
         let options = ListOptions { limit: Some(1), ..ListOptions::default() };
         let request = request::list(&self.path(), &options, request::ACCEPT_ANY_LIST)?;
         let mut chunks = response::Chunks::new(self.open(request).await?);
-        let mut body = ListBody::new();
+        let mut body = ListBody::new(self.largest_object);
         while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
             body.feed(&chunk, |_| {})?;
         }
@@ -235,6 +252,7 @@ impl<K> Clone for ClientListWatch<K> {
             field_selector: self.field_selector.clone(),
             hook: self.hook.clone(),
             deadlines: self.deadlines,
+            largest_object: self.largest_object,
             object: PhantomData,
         }
     }

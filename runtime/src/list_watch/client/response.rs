@@ -17,7 +17,6 @@ use crate::{
     list_watch::{
         ListWatchError, WatchStream,
         crew::{Crew, WORTH_A_TASK},
-        decode::Decoder,
         frames::{Event, Frames},
         status::status_of_answer,
     },
@@ -46,6 +45,14 @@ impl Chunks {
         timeout(limit, self.chunk()).await.map_err(|_| ListWatchError::Deadline(limit))?
     }
 
+    /// Waits for the next chunk until a time; `None` at the end, and when the time is over.
+    async fn next_until(&mut self, until: Option<Instant>) -> Result<Option<Bytes>, ListWatchError> {
+        match until {
+            Some(until) => timeout_at(until, self.chunk()).await.unwrap_or(Ok(None)),
+            None => self.chunk().await,
+        }
+    }
+
     async fn chunk(&mut self) -> Result<Option<Bytes>, ListWatchError> {
         // A body that is always ready must let others run.
         consume_budget().await;
@@ -58,14 +65,15 @@ impl Chunks {
     }
 }
 
-/// Reads why a request was refused.
+/// Reads why a request was refused; what has not come within the limit is left out.
 pub(super) async fn refusal(answer: Response<Body>, limit: Duration) -> ListWatchError {
     let (parts, body) = answer.into_parts();
     let (mut chunks, mut text) = (Chunks::new(body), Vec::new());
+    let until = Instant::now().checked_add(limit);
     // What was said before the body broke off is better than nothing.
-    while let Ok(Some(chunk)) = chunks.next(limit).await {
-        text.extend_from_slice(&chunk);
-        if text.len() > LARGEST_REFUSAL {
+    while let Ok(Some(chunk)) = chunks.next_until(until).await {
+        text.extend_from_slice(&chunk[..chunk.len().min(LARGEST_REFUSAL - text.len())]);
+        if text.len() >= LARGEST_REFUSAL {
             break;
         }
     }
@@ -86,7 +94,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// Reads a watch as events; the stream ends with the body, or with an error.
 pub(super) fn events<K: Object>(
     body: Body,
-    decoder: Decoder,
+    frames: Frames,
     lifetime: Option<Duration>,
     deadlines: Deadlines,
 ) -> WatchStream<K> {
@@ -97,7 +105,7 @@ pub(super) fn events<K: Object>(
     });
     let watch = Watch {
         source: Source { chunks: Chunks::new(body), expires, deadlines },
-        frames: Frames::new(decoder),
+        frames,
         crew: Crew::gather(),
         events: VecDeque::new(),
         last: None,
@@ -198,12 +206,12 @@ impl<K: Object> Watch<K> {
 
     fn decode(&mut self, chunk: &[u8]) {
         let Some(crew) = &mut self.crew else { return self.frames.feed(chunk, &mut self.events) };
-        let (mut block, mut end) = (Vec::new(), None);
-        self.frames.gather(chunk, &mut block);
+        let mut block = Vec::new();
+        let mut end = self.frames.gather(chunk, &mut block).err().map(Some);
         while block.len() < WORTH_A_TASK && end.is_none() {
             match self.source.at_once() {
                 None => break,
-                Some(Ok(Some(chunk))) => self.frames.gather(&chunk, &mut block),
+                Some(Ok(Some(chunk))) => end = self.frames.gather(&chunk, &mut block).err().map(Some),
                 Some(ended) => end = Some(ended.err()),
             }
         }

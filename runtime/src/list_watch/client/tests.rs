@@ -205,6 +205,21 @@ async fn what_hangs_ends_at_its_deadline() {
 
 // R46
 #[tokio::test(start_paused = true)]
+async fn a_refusal_that_drips_is_read_no_longer_than_its_deadline() {
+    let server = Server::default();
+    let feed = server.answers(503, &[]);
+    tokio::spawn(async move {
+        while feed.0.unbounded_send(Ok(Frame::data(Bytes::from_static(b"no ")))).is_ok() {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+    });
+    let begun = Instant::now();
+    let error = server.config_maps().list(&ListOptions::default()).await.unwrap_err();
+    assert_eq!((error.status().unwrap().message.as_str(), begun.elapsed().as_secs()), ("no no no", 30));
+}
+
+// R46
+#[tokio::test(start_paused = true)]
 async fn a_list_that_is_slow_but_never_silent_is_waited_for() {
     let server = Server::default();
     let feed = server.answers(200, &[]);
@@ -280,6 +295,35 @@ async fn one_kept_object_does_not_keep_its_page() {
     drop(feed);
     let kept = server.config_maps().list(&ListOptions::default()).await.unwrap().items.remove(0);
     assert!(page.is_unique(), "{kept:?} holds the page");
+
+    // Nor as bytes, nor what a watch brings.
+    let feed = server.answers(200, &[]);
+    feed.0.unbounded_send(Ok(Frame::data(page.clone()))).unwrap();
+    drop(feed);
+    let source = server.config_maps().item_form(ItemForm::Bytes);
+    let kept = source.list(&ListOptions::default()).await.unwrap().items.remove(0);
+    assert!(page.is_unique(), "{kept:?} holds the page");
+    let chunk = Bytes::from(added(1) + &added(2));
+    let feed = server.answers(200, &[]);
+    feed.0.unbounded_send(Ok(Frame::data(chunk.clone()))).unwrap();
+    let mut watch = source.watch(&ListOptions::default()).await.unwrap();
+    let kept = watch.next().await;
+    assert!(matches!(&kept, Some(Ok(WatchEvent::Added(Item::Raw(_))))));
+    assert!(chunk.is_unique(), "{kept:?} holds its chunk");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_past_the_bound_fails_list_and_watch_by_name() {
+    let server = Server::default();
+    let source = server.config_maps().largest_object(20);
+    server.says(200, LIST);
+    let listed = source.list(&ListOptions::default()).await.unwrap_err();
+    assert!(matches!(listed, ListWatchError::TooLarge { limit: 20, .. }), "{listed:?}");
+    let feed = server.answers(200, &[]);
+    let mut watch = source.watch(&ListOptions::default()).await.unwrap();
+    feed.send(&added(1)[..21]);
+    assert!(matches!(watch.next().await, Some(Err(ListWatchError::TooLarge { .. }))));
+    assert!(watch.next().await.is_none());
 }
 
 #[tokio::test(start_paused = true)]

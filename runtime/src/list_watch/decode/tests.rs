@@ -155,8 +155,8 @@ fn bytes_are_kept_lean_and_whole_and_decode_later() {
         other => panic!("{other:?}"),
     };
     let lean = raw(MANAGED);
-    assert_eq!(lean.identity.key, Some(ObjectKey::cluster("a")));
-    let text = std::str::from_utf8(&lean.json).unwrap();
+    assert_eq!(lean.key, ObjectKey::cluster("a"));
+    let text = lean.text.json();
     let expected =
         r#"{"data":{"managedFields":"kept"},"metadata":{"name":"a","labels":{"managedFields":"kept"}},"#;
     assert_eq!(text, [expected, r#""kind":"ConfigMap","apiVersion":"v1"}"#].concat());

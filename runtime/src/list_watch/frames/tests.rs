@@ -10,6 +10,10 @@ use crate::{
 };
 
 fn frames() -> Frames {
+    frames_up_to(1_000)
+}
+
+fn frames_up_to(largest: usize) -> Frames {
     let kind = Kind {
         group: "".into(),
         version: "v1".into(),
@@ -17,7 +21,7 @@ fn frames() -> Frames {
         plural: "configmaps".into(),
         scope: Scope::Namespaced,
     };
-    Frames::new(Decoder::new(&kind, Representation::Whole, ManagedFields::Drop))
+    Frames::new(Decoder::new(&kind, Representation::Whole, ManagedFields::Drop), largest)
 }
 
 /// Reads a body to its end, each event in a few words.
@@ -153,5 +157,30 @@ fn garbage_ends_the_stream_and_shows_nothing_of_itself() {
     for line in ["hunter2", "{\"hunter2\"", "[\"hunter2\"]", "{\"type\":5,\"object\":{}}"] {
         let body = format!("{line}\n{BODY}");
         assert_eq!(read(&[body.as_bytes()]), ["the answer can't be read: a line of the stream is no event"]);
+    }
+}
+
+#[test]
+fn a_line_past_the_bound_ends_the_stream_and_is_not_held() {
+    let line =
+        r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}}}"#.to_owned() + "\n";
+    let fits = line.len() - 1;
+    for (largest, chunk) in [(fits, 7), (fits, 1_000), (fits - 1, 7), (fits - 1, 1_000)] {
+        let (mut frames, mut events) = (frames_up_to(largest), VecDeque::new());
+        for chunk in line.as_bytes().chunks(chunk) {
+            frames.feed::<ConfigMap>(chunk, &mut events);
+            if events.back().is_some_and(Result::is_err) {
+                break;
+            }
+            assert!(frames.rest.len() <= largest);
+        }
+        let told: Vec<_> = events.iter().map(spelled).collect();
+        let expected = if largest == fits {
+            "+a@1".to_owned()
+        } else {
+            format!("an event is larger than {largest} bytes")
+        };
+        assert_eq!(told, [expected], "{largest} {chunk}");
+        assert_eq!(frames.rest.capacity(), 0);
     }
 }

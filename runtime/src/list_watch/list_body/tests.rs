@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn read(chunks: &[&[u8]]) -> Result<(Vec<String>, ListHead), ListWatchError> {
-    let (mut body, mut items) = (ListBody::new(), Vec::new());
+    let (mut body, mut items) = (ListBody::new(1_000), Vec::new());
     for chunk in chunks {
         body.feed(chunk, |item| items.push(String::from_utf8_lossy(item).into_owned()))?;
     }
@@ -33,7 +33,7 @@ fn the_members_of_a_list_may_stand_in_any_order() {
 
 #[test]
 fn items_come_out_as_they_are_complete_and_nothing_piles_up() {
-    let mut body = ListBody::new();
+    let mut body = ListBody::new(1_000);
     let mut count = 0;
     body.feed(br#"{"kind":"PodList","items":["#, |_| count += 1).unwrap();
     for n in 1..=1_000 {
@@ -103,4 +103,45 @@ proptest! {
         let at = cut.min(text.len());
         let _ = read(&[&text.as_bytes()[..at], &text.as_bytes()[at..]]);
     }
+}
+
+#[test]
+fn an_item_past_the_bound_is_refused_before_it_is_whole() {
+    let item = r#"{"metadata":{"name":"a"},"data":{"k":"0123456789"}}"#;
+    let list = format!(r#"{{"items":[{{}},{item}],"metadata":{{"resourceVersion":"1"}}}}"#);
+    for chunk in [5, 1_000] {
+        let read = |largest| {
+            let mut body = ListBody::new(largest);
+            list.as_bytes().chunks(chunk).try_for_each(|chunk| body.feed(chunk, |_| {}))?;
+            body.finish()
+        };
+        assert_eq!(read(item.len()).unwrap(), head("1", None));
+        let refused = read(item.len() - 1).unwrap_err();
+        assert!(
+            matches!(refused, ListWatchError::TooLarge { limit, .. } if limit == item.len() - 1),
+            "{refused:?}"
+        );
+    }
+    // What is not kept may be of any size; what is kept may not, even before it is whole.
+    let mut body = ListBody::new(10);
+    let mut feed = |text: &str| body.feed(text.as_bytes(), |_| {});
+    feed(r#"{"more":""#).unwrap();
+    (0..100).for_each(|_| feed(&"x".repeat(100_000)).unwrap());
+    feed(r#"","message":""#).unwrap();
+    let refused = (0..100).find_map(|_| feed(&"x".repeat(100_000)).err()).unwrap();
+    assert!(matches!(refused, ListWatchError::TooLarge { limit: LARGEST_ENVELOPE, .. }), "{refused:?}");
+}
+
+#[test]
+fn reading_a_long_list_holds_no_more_than_an_item_and_a_chunk() {
+    let item = format!(r#"{{"metadata":{{"name":"a"}},"data":{{"k":"{}"}}}}"#, "x".repeat(5_000));
+    let list =
+        format!(r#"{{"items":[{}],"metadata":{{"resourceVersion":"1"}}}}"#, vec![item; 4_000].join(","));
+    let (mut body, mut items, mut most) = (ListBody::new(1 << 20), 0, 0);
+    for chunk in list.as_bytes().chunks(16 << 10) {
+        body.feed(chunk, |_| items += 1).unwrap();
+        most = most.max(body.buffer.capacity());
+    }
+    assert_eq!((items, body.finish().unwrap()), (4_000, head("1", None)));
+    assert!(most < 100_000, "{most} bytes were held of {}", list.len());
 }

@@ -1,7 +1,8 @@
 //! Lists: at which version, in which form, and what follows from their outcomes.
 
-use std::time::Duration;
+use std::{hash::BuildHasher, time::Duration};
 
+use foldhash::fast::FixedState;
 use tokio::time::Instant;
 
 use super::{Freshness, Goal, Paging, ProbeNeed, State, Streaming};
@@ -21,6 +22,9 @@ const PAGE_SIZE: u32 = 500;
 /// How many streaming lists may be cut in one cycle.
 const CUTS: u32 = 3;
 
+/// Most pages of a list: at the default size, fifty million objects.
+const MOST_PAGES: u32 = 100_000;
+
 /// What a page, or the end of a streaming list, comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::reflector) enum Listed {
@@ -30,6 +34,8 @@ pub(in crate::reflector) enum Listed {
     Whole(Epoch),
     /// The list shows the past: it must not be taken.
     TooOld,
+    /// The chain of pages leads in a circle, or nowhere, after so many.
+    Endless(u32),
 }
 
 /// Says where a streaming list failed.
@@ -91,8 +97,13 @@ impl State {
         if self.paging.next.is_none() && self.list_version().as_deref() == Some("0") {
             self.paging.always = true;
         }
+        self.paging.pages += 1;
+        let known = !self.paging.followed.insert(FixedState::default().hash_one(&token));
         self.paging.next = Some(token);
-        Listed::More
+        match known || self.paging.pages >= MOST_PAGES {
+            true => Listed::Endless(self.paging.pages),
+            false => Listed::More,
+        }
     }
 
     /// Judges a whole list by its version.
@@ -126,12 +137,17 @@ impl State {
 
     /// Goes on from a list that failed.
     pub(in crate::reflector) fn list_failed(&mut self, now: Instant, error: &ListWatchError) {
-        let in_chain = self.paging.next.take().is_some();
+        let in_chain = self.end_chain();
         let at_version = self.list_version().is_some();
         let wait = match Fault::of(error) {
             Fault::Expired if in_chain => {
                 self.paging.whole = true;
                 self.pacing.relist(now, Haste::AtOnceTheFirstTime)
+            }
+            // As after a broken chain: perhaps the list ends if it is not paged.
+            Fault::Endless => {
+                self.paging.whole = true;
+                self.pacing.relist(now, Haste::BackOff)
             }
             Fault::Expired | Fault::TooLarge if at_version => {
                 self.freshness = Freshness::Present;
@@ -147,9 +163,17 @@ impl State {
 
     /// Refuses a list that shows the past: the next one is a consistent read.
     pub(in crate::reflector) fn list_refused(&mut self, now: Instant) {
+        self.end_chain();
         self.freshness = Freshness::Present;
         let wait = self.pacing.relist(now, Haste::BackOff);
         self.relist_after(wait);
+    }
+
+    /// Forgets the pages of the list under way; tells whether there were any.
+    fn end_chain(&mut self) -> bool {
+        self.paging.pages = 0;
+        self.paging.followed.clear();
+        self.paging.next.take().is_some()
     }
 
     /// Goes on from a streaming list that failed.
@@ -168,6 +192,7 @@ impl State {
                 self.freshness = Freshness::Present;
                 self.pacing.relist(now, Haste::AtOnceTheFirstTime)
             }
+            (Fault::Suspended, _) => Duration::ZERO,
             (Fault::CutShort | Fault::Idle, _) | (Fault::Unreachable, StreamPhase::Reading) => {
                 return self.stream_cut();
             }

@@ -5,7 +5,7 @@
 mod list;
 mod watch;
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::time::Instant;
@@ -85,6 +85,9 @@ enum Freshness {
 struct Paging {
     /// Where the next page of the list under way starts.
     next: Option<String>,
+    /// How many pages of it were read, and the tokens that led to them.
+    pages: u32,
+    followed: HashSet<u64>,
     /// A chain of pages broke: the next list is read as a whole.
     whole: bool,
     /// The server pages what others answer from a cache: all lists are paged from then on.
@@ -148,6 +151,11 @@ impl State {
     /// Returns how long the next step waits.
     pub(super) fn wait(&self) -> Duration {
         self.wait
+    }
+
+    /// Returns the last version seen.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.version.as_deref()
     }
 
     /// Tells whether the next list starts a new history.

@@ -164,12 +164,9 @@ impl State {
 
     fn watch_failed(&mut self, now: Instant, error: &ListWatchError) {
         match Fault::of(error) {
-            Fault::Idle => self.wait = Duration::ZERO,
+            Fault::Idle | Fault::Suspended => self.wait = Duration::ZERO,
             Fault::Overloaded | Fault::Unauthorized | Fault::CutShort => self.reopen(error),
-            Fault::Unreachable => {
-                self.probe = ProbeNeed::Needed;
-                self.reopen(error);
-            }
+            Fault::Unreachable => self.reopen(error),
             Fault::Internal if !self.internal_errors_last(now) => self.reopen(error),
             Fault::Expired | Fault::TooLarge => {
                 self.freshness = Freshness::Present;
@@ -183,8 +180,10 @@ impl State {
         }
     }
 
+    /// Opens the watch again after a wait, through which the server may have been restored to an older state.
     fn reopen(&mut self, error: &ListWatchError) {
         self.goal = Goal::Watch;
+        self.probe = ProbeNeed::Needed;
         self.wait = self.pacing.reopen().max(asked_to_wait(error));
     }
 

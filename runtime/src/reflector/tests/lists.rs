@@ -223,3 +223,38 @@ async fn resync_goes_on_through_relists() {
         .await;
     assert_eq!(rig.told().iter().filter(|told| *told == "resync").count(), 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_of_pages_that_leads_in_a_circle_ends_and_the_next_list_is_whole() {
+    let rig = Plan::paged()
+        .lists([
+            page_before("a@1", "5", "one"),
+            page_before("b@2", "5", "two"),
+            page_before("c@3", "5", "one"),
+            page("a@1 b@2", "5"),
+        ])
+        .run_for(60)
+        .await;
+    assert_eq!(
+        rig.calls(),
+        [
+            "list limit=500",
+            "list limit=500 continue=one",
+            "list limit=500 continue=two",
+            "list",
+            "watch rv=5"
+        ]
+    );
+    assert_eq!(
+        rig.told(),
+        ["failed #1: the list did not end within 3 pages", "replace@5 [n/a@1 n/b@2]"],
+        "nothing of the broken chain reached the store"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_that_goes_on_with_ever_new_tokens_ends_too() {
+    let pages = (0..100_000).map(|page| page_before("", "5", &page.to_string()));
+    let rig = Plan::paged().lists(pages.chain([page("a@1", "5")])).run_for(60).await;
+    assert_eq!(rig.told(), ["failed #1: the list did not end within 100000 pages", "replace@5 [n/a@1]"]);
+}

@@ -29,6 +29,7 @@ use crate::list_watch::{
     Bookmarks, Identity, InitialEvents, InitialEventsMark, Item, ListOptions, ListPage, ListWatchError,
     Unreadable, VersionMatch, WatchEvent, WatchStream,
 };
+use crate::object::ObjectKey;
 
 type Page = Result<ListPage<ConfigMap>, ListWatchError>;
 type Latest = Result<Option<String>, ListWatchError>;
@@ -179,8 +180,10 @@ impl ReflectorStore<ConfigMap> for Recorder {
     fn report(&self, report: FetchReport) {
         match report {
             FetchReport::Healthy => *self.healthy_after.lock().unwrap() = self.told.lock().unwrap().len(),
-            FetchReport::Skipped { what } => self.note(format!("skipped {what}")),
-            FetchReport::Failed { error, attempts } => self.note(format!("failed #{attempts}: {error}")),
+            FetchReport::Skipped(WatchError { error, .. }) => self.note(error.to_string()),
+            FetchReport::Failed(WatchError { error, attempts, .. }) => {
+                self.note(format!("failed #{attempts}: {error}"));
+            }
         }
     }
 }
@@ -328,6 +331,15 @@ pub(super) fn item(name: &str, version: &str) -> Item<ConfigMap> {
     object.metadata.namespace = Some("n".to_owned());
     object.metadata.resource_version = Some(version.to_owned());
     Item::Object(Arc::new(object))
+}
+
+pub(super) fn unreadable(name: &str, version: &str) -> Item<ConfigMap> {
+    let identity = Identity {
+        key: Some(ObjectKey::new("n", name)),
+        resource_version: Some(version.to_owned()),
+        ..Identity::default()
+    };
+    Item::Unreadable(Unreadable { identity, error: "data: no".to_owned() })
 }
 
 pub(super) fn without_key() -> Item<ConfigMap> {

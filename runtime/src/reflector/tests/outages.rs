@@ -1,6 +1,7 @@
 //! Servers that are out of reach, or come back with another past.
 
 use super::*;
+use crate::clock::WallClock;
 
 fn watching() -> Plan {
     Plan::paged().lists([page("a@1", "5")])
@@ -15,6 +16,10 @@ async fn a_server_restored_to_an_older_state_is_noticed_at_the_next_connection()
             opens([wait(30.0), Act::Fail(answer(502, ""))]),
             opens([wait(30.0), Act::Fail(answer(503, ""))]),
             opens([wait(30.0), Act::Close]),
+            // Through any wait the server may go and come back.
+            opens([wait(30.0), events("~6"), Act::Fail(answer(500, ""))]),
+            opens([wait(30.0), events("~6"), Act::Fail(ListWatchError::CutShort)]),
+            Answer::Refuses(answer(429, "")),
             Answer::Refuses(refused()),
         ]
     };
@@ -125,4 +130,63 @@ async fn a_source_that_is_always_ready_leaves_room_for_others() {
     rig.cancel.cancel();
     rig.task.await.unwrap();
     assert!(rig.store.told.lock().unwrap().len() < 50_000);
+}
+
+/// A wall clock that follows tokio's, and can be moved ahead of it, as a suspended machine moves it.
+#[derive(Clone)]
+struct Machine(Arc<Mutex<Duration>>, Instant);
+
+impl Machine {
+    fn new() -> Self {
+        Self(Arc::default(), Instant::now())
+    }
+
+    fn clock(&self) -> WallClock {
+        let machine = self.clone();
+        let date = WallClock::system().now();
+        WallClock::custom(move || date + machine.1.elapsed() + *machine.0.lock().unwrap())
+    }
+
+    fn sleeps(&self, seconds: u64) {
+        *self.0.lock().unwrap() += Duration::from_secs(seconds);
+    }
+}
+
+// R39
+#[tokio::test(start_paused = true)]
+async fn after_a_suspension_every_watch_is_opened_again_without_delay_or_list() {
+    let machine = Machine::new();
+    let rig = watching()
+        .configured(|config| config.clock = machine.clock())
+        .watches([opens([events("+b@6")]), opens([wait(50.0), events("+c@7")])])
+        .start();
+    rig.pass(60).await;
+    machine.sleeps(29);
+    rig.pass(60).await;
+    assert_eq!(rig.calls(), ["list limit=500", "watch rv=5"], "clocks may differ a little");
+    machine.sleeps(3_600);
+    rig.pass(60).await;
+    assert_eq!(rig.calls()[2..], ["watch rv=6"]);
+    let noticed = rig.times()[2];
+    assert!((120.0..=131.0).contains(&noticed), "{noticed}");
+    assert_eq!(*rig.told().last().unwrap(), "+n/c@7");
+    assert_eq!(rig.open_now(), 1);
+    rig.pass(1_000).await;
+    assert_eq!(rig.calls().len(), 3, "one suspension is noticed once");
+}
+
+// R39
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_that_a_suspension_interrupts_starts_again_at_once() {
+    let machine = Machine::new();
+    let rig = Plan::streaming()
+        .configured(|config| config.clock = machine.clock())
+        .watches([opens([events("+a@1")]), opens([events("+a@1 !5")])])
+        .start();
+    rig.pass(5).await;
+    machine.sleeps(100);
+    rig.pass(10).await;
+    assert_eq!(rig.calls(), ["stream match=NotOlderThan", "stream match=NotOlderThan"]);
+    assert_eq!(rig.times()[1], 10.0);
+    assert_eq!(*rig.told().last().unwrap(), "replace@5 [n/a@1]");
 }

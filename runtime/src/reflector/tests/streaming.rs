@@ -43,7 +43,7 @@ async fn a_stream_that_stops_before_sync_is_started_afresh() {
         .run_for(5)
         .await;
     assert_eq!(rig.calls(), [STREAM, STREAM]);
-    assert_eq!(rig.told(), ["replace@5 [n/b@2]"]);
+    assert_eq!(rig.told(), ["failed #1: the answer ended in the middle", "replace@5 [n/b@2]"]);
     assert!(rig.times()[1] >= 0.8, "hammered");
 }
 

@@ -24,8 +24,8 @@ async fn gone_relists_at_once_and_never_asks_for_that_version_again() {
 async fn an_error_event_is_followed_by_what_its_status_says() {
     for (code, reason, next) in [
         (410, "Expired", "list limit=500"),
-        (429, "TooManyRequests", "watch rv=5"),
-        (500, "InternalError", "watch rv=5"),
+        (429, "TooManyRequests", "latest"),
+        (500, "InternalError", "latest"),
         (503, "ServiceUnavailable", "latest"),
         (403, "Forbidden", "list rv=5"),
         (400, "BadRequest", "list rv=5"),
@@ -134,7 +134,7 @@ async fn every_event_advances_the_version() {
 async fn a_stream_cut_in_the_middle_of_a_frame_goes_on_from_the_last_event() {
     let cut = opens([events("+b@6 =b@7"), Act::Fail(ListWatchError::CutShort)]);
     let rig = watching().watches([cut]).run_for(5).await;
-    assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "watch rv=7"]);
+    assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "latest", "watch rv=7"]);
     assert_eq!(rig.told()[1..], ["+n/b@6 +n/b@7", "failed #1: the answer ended in the middle"]);
 }
 
@@ -145,6 +145,9 @@ async fn very_short_watches_back_off_and_relist_after_three_in_a_row() {
     let rig = watching().watches([short(), short(), short()]).run_for(20).await;
     let calls = ["list limit=500", "watch rv=5", "latest", "watch rv=5", "latest", "watch rv=5", "list rv=5"];
     assert_eq!(rig.calls(), calls);
+    let told = rig.told();
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert_eq!(told[3], "failed #3: the server closes watches as soon as they are open");
     let times = rig.times();
     assert!(times[3] - times[1] >= 0.8 && times[5] - times[3] >= 1.6 && times[6] - times[5] >= 0.8);
 }
@@ -187,7 +190,7 @@ async fn internal_errors_are_retried_for_a_minute_then_relist() {
     let rig = rig.await;
     let calls = rig.calls();
     let relist = calls.iter().position(|call| call == "list rv=5").expect("a relist");
-    assert!(calls[1..relist].iter().all(|call| call == "watch rv=5"));
+    assert!(calls[1..relist].iter().all(|call| call == "watch rv=5" || call == "latest"));
     assert!(rig.times()[relist] > 60.0 && relist > 4);
 }
 
@@ -232,4 +235,18 @@ async fn a_watch_found_dead_is_opened_again_at_once_without_a_list() {
     assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "watch rv=6"]);
     assert_eq!(rig.times()[2], 120.0);
     assert!(!rig.told().iter().any(|told| told.starts_with("failed")));
+}
+
+// R20
+#[tokio::test(start_paused = true)]
+async fn the_version_advances_past_what_could_not_be_read_once_the_store_has_it() {
+    let told = Act::Tell(vec![
+        WatchEvent::Added(item("b", "6")),
+        WatchEvent::Modified(unreadable("a", "7")),
+        WatchEvent::Error(Box::new(Status::failure("", "").with_code(503))),
+    ]);
+    let rig = Plan::paged().lists([page("a@1", "5")]).watches([opens([told])]).run_for(30).await;
+    assert_eq!(rig.told()[1], "+n/b@6 +n/a@7");
+    assert!(rig.told()[2].starts_with("failed"), "the store has all that came before the failure");
+    assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "latest", "watch rv=7"]);
 }

@@ -17,7 +17,7 @@ impl<K: QueueKey> State<K> {
         self.promote(clock);
         self.flying.remove(&mut self.entries.slab, id);
         let entry = &mut self.entries.slab[id];
-        self.tally.runs.observe(clock.now().since(entry.since));
+        self.tally.ran(|| clock.now().since(entry.since));
         entry.since = At::NEVER;
         let meanwhile = std::mem::replace(&mut entry.meanwhile, Meanwhile::Nothing);
         entry.place = Place::Idle;
@@ -65,8 +65,12 @@ impl<K: QueueKey> State<K> {
             }
             Outcome::Retry { .. } => entry.delay = At::START,
             Outcome::RetryUncounted => {
-                let first = self.backoff.delay(1);
-                let step = self.backoff.delay(entry.uncounted.into()).min(self.floor.max(first));
+                let uncounted = entry.uncounted.into();
+                let first = self.first_step.unwrap_or_else(|| self.ask(1));
+                self.first_step = Some(first);
+                let step = if uncounted == 1 { first } else { self.ask(uncounted) };
+                let step = step.min(self.floor.max(first));
+                let entry = &mut self.entries.slab[id];
                 let now = clock.now();
                 entry.gate = now.after(step);
                 entry.floor = now.after(first.min(step));
@@ -99,7 +103,10 @@ impl<K: QueueKey> State<K> {
         entry.priority = Priority::Low;
         match entry.cause {
             _ if entry.failures == 0 => self.entries.remove(id),
-            Cause::Terminal => entry.place = Place::Terminal,
+            Cause::Terminal => {
+                entry.place = Place::Terminal;
+                self.terminal.push_back(&mut self.entries.slab, id);
+            }
             _ => entry.clear_schedule(),
         }
     }

@@ -1,5 +1,7 @@
 //! How keys move from place to place.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::*;
 
 impl<K: QueueKey> State<K> {
@@ -43,11 +45,18 @@ impl<K: QueueKey> State<K> {
         }
     }
 
+    /// Asks the limiter; one that panics gets the floor, as the key must not be lost with it.
+    pub(super) fn ask(&self, failures: u32) -> Duration {
+        catch_unwind(AssertUnwindSafe(|| self.backoff.delay(failures))).unwrap_or(self.floor)
+    }
+
     /// Counts a failure and raises the back-off. Answers when that is over.
     pub(super) fn fail(&mut self, id: Id, at_least: Duration, clock: &impl Clock) -> At {
         let entry = &mut self.entries.slab[id];
         entry.failures = entry.failures.saturating_add(1);
-        let wait = self.backoff.delay(entry.failures).max(at_least);
+        let failures = entry.failures;
+        let wait = self.ask(failures).max(at_least);
+        let entry = &mut self.entries.slab[id];
         let now = clock.now();
         entry.gate = entry.gate.max(now.after(wait));
         entry.floor = now.after(wait.min(self.floor));
@@ -90,7 +99,8 @@ impl<K: QueueKey> State<K> {
             }
             Place::AwaitsToken => self.awaiting_token.remove(slab, id),
             Place::Ready => self.ready.remove(slab, id),
-            Place::Idle | Place::Terminal | Place::InFlight => {}
+            Place::Terminal => self.terminal.remove(slab, id),
+            Place::Idle | Place::InFlight => {}
         }
     }
 

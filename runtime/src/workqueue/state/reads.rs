@@ -66,19 +66,41 @@ impl<K: QueueKey> State<K> {
         self.flying.len()
     }
 
+    pub(in crate::workqueue) fn terminal(&self) -> usize {
+        self.terminal.len()
+    }
+
+    /// Walks all keys that stand somewhere, in the order in which one wants to see them.
+    pub(in crate::workqueue) fn listed(&self) -> impl Iterator<Item = &Entry<K>> {
+        let slab = &self.entries.slab;
+        let waiting = self.delayed.ids().map(|id| &slab[id]);
+        let (flying, ready) = (self.flying.iter(slab), self.ready.iter(slab));
+        flying
+            .chain(ready)
+            .chain(self.awaiting_token.iter(slab))
+            .chain(waiting)
+            .chain(self.terminal.iter(slab))
+    }
+
     pub(in crate::workqueue) fn known(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Counts from now on how long things take.
+    pub(in crate::workqueue) fn keep_times(&mut self) {
+        self.tally.keep_times();
     }
 
     /// Tells how all stands, for whoever keeps statistics.
     pub(in crate::workqueue) fn report(&self, now: At) -> QueueReport {
         let runs = || self.flying.iter(&self.entries.slab).map(|entry| now.since(entry.since));
+        let times = self.tally.times();
         QueueReport {
             depth: Priority::ALL.map(|priority| (priority.as_str(), self.ready_at(priority))),
             adds: self.tally.adds,
             retries: self.tally.retries,
-            waits: self.tally.waits.clone(),
-            runs: self.tally.runs.clone(),
+            waits: times.waits,
+            runs: times.runs,
             unfinished: runs().fold(Duration::ZERO, Duration::saturating_add),
             longest: runs().next().unwrap_or_default(),
         }

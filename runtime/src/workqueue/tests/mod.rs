@@ -1,5 +1,6 @@
 //! Claims about the queue as its users see it, and properties of its pure parts.
 
+mod bad_input;
 mod basics;
 mod delays;
 mod holds;
@@ -11,6 +12,7 @@ mod priorities;
 mod rates;
 pub(super) mod schedules;
 mod shutdown;
+mod snapshots;
 mod wakes;
 
 use std::time::Duration;

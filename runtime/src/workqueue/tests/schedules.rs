@@ -3,9 +3,10 @@
 //! `SCHEDULES` says how many orders each claim is tried in, `SHUTTLE_RANDOM_SEED` which ones.
 
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use futures::channel::oneshot;
 use shuttle::future::{JoinHandle, block_on, spawn_local, yield_now};
@@ -14,7 +15,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
 use super::*;
-use crate::workqueue::{Drained, Outcome, RateLimit};
+use crate::workqueue::{Drained, KeyState, Outcome, RateLimit};
 
 /// Lets the model checker run somebody else, if it is at work.
 pub(in crate::workqueue) fn switch_point() {
@@ -22,6 +23,26 @@ pub(in crate::workqueue) fn switch_point() {
         // any access to one of its atomics is a point where it may switch
         shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
     }
+}
+
+thread_local! {
+    /// Whether a bug is planted: wake-ups are lost now and then.
+    static LOSES_WAKE_UPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Wakes a task, at a moment that the model checker picks.
+pub(in crate::workqueue) fn wake(waker: Waker) {
+    switch_point();
+    if !(LOSES_WAKE_UPS.get() && thread_rng().gen_range(0..10) == 0) {
+        waker.wake();
+    }
+}
+
+/// Answers how a planted bug is noticed; if it is not, nothing can be said for the claims of this file.
+fn is_found(scenario: fn(&tokio::runtime::Runtime)) -> String {
+    let found = catch_unwind(AssertUnwindSafe(|| in_many_orders(scenario))).expect_err("nobody noticed");
+    let text = found.downcast_ref::<String>().cloned();
+    text.unwrap_or_else(|| (*found.downcast_ref::<&str>().unwrap()).to_owned())
 }
 
 /// Tries a scenario in many orders: half by dice, half with few but telling changes of task.
@@ -53,6 +74,7 @@ async fn pass(runtime: &tokio::runtime::Runtime) {
 #[derive(Default)]
 struct Books {
     owed: Vec<u8>,
+    held: Vec<u8>,
     running: Vec<u8>,
     settled: Option<oneshot::Sender<()>>,
 }
@@ -81,6 +103,7 @@ impl Run {
     fn begin(books: &Rc<RefCell<Books>>, key: u8) -> Self {
         let mut open = books.borrow_mut();
         assert!(!open.running.contains(&key), "{key} is handed out twice");
+        assert!(!open.held.contains(&key), "{key} is held");
         open.running.push(key);
         open.owed.retain(|owed| *owed != key);
         Self { key, books: Rc::clone(books) }
@@ -125,6 +148,45 @@ impl Scene {
                 }
                 drop(run);
                 item.finish(outcome);
+            }
+        })
+    }
+
+    /// Holds keys and lets them go.
+    fn holder(&self, rounds: usize) -> JoinHandle<()> {
+        let Self { queue, books } = self.clone();
+        spawn_local(async move {
+            for _ in 0..rounds {
+                let key = thread_rng().gen_range(0..3);
+                queue.hold(&key, secs(60));
+                // one that was handed out just now still runs
+                if matches!(queue.state_of(&key), KeyState::Held { .. }) {
+                    books.borrow_mut().held.push(key);
+                }
+                yield_now().await;
+                books.borrow_mut().held.retain(|held| *held != key);
+                queue.release(&key);
+            }
+        })
+    }
+
+    /// Says all sorts of things of three keys, and owes what must follow.
+    fn caller(&self, calls: usize) -> JoinHandle<()> {
+        let scene = self.clone();
+        spawn_local(async move {
+            for _ in 0..calls {
+                let key = thread_rng().gen_range(0..3);
+                let delay = millis(thread_rng().gen_range(0..4));
+                match thread_rng().gen_range(0..5) {
+                    0 => scene.queue.touch(key),
+                    1 => scene.queue.add_after(key, delay),
+                    2 => scene.queue.add_rate_limited(key),
+                    at => {
+                        scene.owe(key);
+                        scene.queue.add_at(key, if at == 3 { Priority::High } else { Priority::Low });
+                    }
+                }
+                yield_now().await;
             }
         })
     }
@@ -311,4 +373,111 @@ fn a_drain_ends_with_the_last_run_whatever_the_order() {
             scene.close(workers).await;
         });
     });
+}
+
+// Q1 Q17 W3
+#[test]
+fn whatever_is_held_waits_and_runs_when_it_is_let_go() {
+    in_many_orders(|_| {
+        let scene = Scene::new(WorkQueueConfig::default());
+        let mut workers = vec![scene.worker(&[Outcome::Forget, Outcome::Done]), scene.fickle(2)];
+        workers.push(scene.worker(&[Outcome::Forget, Outcome::PutBack]));
+        let holder = scene.holder(3);
+        block_on(async {
+            for key in [0, 1, 0, 2] {
+                scene.owe(key);
+                scene.queue.add(key);
+                yield_now().await;
+            }
+            holder.await.unwrap();
+            scene.settled().await;
+            scene.close(workers).await;
+        });
+    });
+}
+
+const ANY: &[Outcome] = &[
+    Outcome::Forget,
+    Outcome::Retry { at_least: Duration::ZERO },
+    Outcome::RetryUncounted,
+    Outcome::RequeueAfter(millis(2)),
+    Outcome::PutBack,
+    Outcome::Done,
+];
+
+// Q1 Q2 Q5 Q7 Q17 Q20 W3
+#[test]
+fn adds_delays_retries_holds_and_a_drain_go_together_in_any_order() {
+    in_many_orders(|runtime| {
+        let scene = Scene::new(WorkQueueConfig {
+            retry_rate: Some(RateLimit::per_period(millis(2)).burst(1)),
+            floor: millis(1),
+            ..WorkQueueConfig::default()
+        });
+        let workers = vec![scene.worker(ANY), scene.worker(ANY), scene.fickle(2)];
+        let others = [scene.caller(4), scene.caller(3), scene.holder(2)];
+        block_on(async {
+            for _ in 0..thread_rng().gen_range(0..8) {
+                pass(runtime).await;
+            }
+            assert_eq!(scene.queue.drain().await, Drained::Clean);
+            assert_eq!((scene.queue.depth().in_flight, scene.queue.depth().ready), (0, 0));
+            for other in others {
+                other.await.unwrap();
+            }
+            scene.close(workers).await;
+        });
+    });
+}
+
+// Q17
+#[test]
+fn a_planted_loss_of_wake_ups_is_found() {
+    LOSES_WAKE_UPS.set(true);
+    let noticed = is_found(|_| {
+        let scene = Scene::new(WorkQueueConfig::default());
+        let workers = vec![scene.worker(&[Outcome::Forget]), scene.worker(&[Outcome::Forget])];
+        block_on(async {
+            for key in [0, 1, 2] {
+                scene.owe(key);
+                scene.queue.add(key);
+                yield_now().await;
+            }
+            scene.settled().await;
+            scene.close(workers).await;
+        });
+    });
+    LOSES_WAKE_UPS.set(false);
+    assert!(noticed.contains("deadlock"), "{noticed}");
+}
+
+// Q17
+#[test]
+fn a_planted_double_hand_out_is_found() {
+    let noticed = is_found(|_| {
+        let scene = Scene::new(WorkQueueConfig::default());
+        // ends the key's run before the work: whoever changes it meanwhile has it handed out once more
+        let hasty = |scene: &Scene| {
+            let Scene { queue, books } = scene.clone();
+            spawn_local(async move {
+                while let Some(item) = queue.get().await {
+                    let key = *item.key();
+                    item.forget();
+                    let _run = Run::begin(&books, key);
+                    yield_now().await;
+                }
+            })
+        };
+        let workers = vec![hasty(&scene), hasty(&scene)];
+        block_on(async {
+            for _ in 0..2 {
+                scene.owe(0);
+                scene.queue.add(0);
+                yield_now().await;
+            }
+            scene.settled().await;
+            scene.close(workers).await;
+        });
+    });
+    assert!(noticed.contains("handed out twice"), "{noticed}");
 }

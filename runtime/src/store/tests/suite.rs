@@ -12,11 +12,15 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use proptest::prelude::*;
 
-use super::{snapshot::Snapshot, *};
+use super::FORM;
 use crate::{
     delta_fifo::Extent,
-    list_watch::{Identity, Unreadable},
+    list_watch::{Identity, ItemForm, RawObject, Unreadable},
     object::{ObjectKey, Version},
+    store::{
+        DuplicateIndex, Held, IndexDefinition, IndexValue, Indexer, Lister, Lookup, Selector, WriteBatch,
+        snapshot::Snapshot,
+    },
 };
 
 /// An object whose `tags` (comma-separated, in its data) are the values of an index.
@@ -27,6 +31,23 @@ fn object(namespace: &str, name: &str, tier: &str, tags: &str) -> Arc<ConfigMap>
     object.metadata.labels = Some(BTreeMap::from([("tier".to_owned(), tier.to_owned())]));
     object.data = Some(BTreeMap::from([("tags".to_owned(), tags.to_owned())]));
     Arc::new(object)
+}
+
+/// Puts an object into a batch, in the form that is tested.
+pub(super) fn put_in(batch: &mut WriteBatch<ConfigMap>, object: Arc<ConfigMap>) -> Option<Arc<ConfigMap>> {
+    let old = match FORM {
+        ItemForm::Typed => batch.upsert(object),
+        ItemForm::Bytes => batch.upsert_raw(RawObject::of(&*object).unwrap()),
+    };
+    old.map(decoded)
+}
+
+pub(super) fn put(indexer: &Indexer<ConfigMap>, object: Arc<ConfigMap>) {
+    indexer.write(|batch| drop(put_in(batch, object)));
+}
+
+fn decoded(held: Held<ConfigMap>) -> Arc<ConfigMap> {
+    held.object().unwrap()
 }
 
 fn tags_of(object: &ConfigMap) -> Vec<String> {
@@ -133,18 +154,18 @@ proptest! {
                         Step::Upsert { namespace, name, tier, tags } => {
                             let object = built((namespace, name, tier, tags));
                             let key = ObjectKey::of(&*object);
-                            assert_eq!(batch.upsert(object.clone()), model.insert(key, object));
+                            assert_eq!(put_in(batch, object.clone()), model.insert(key, object));
                         }
                         Step::Delete { namespace, name } => {
                             let key = ObjectKey::new(NAMESPACES[namespace], name.to_string());
-                            assert_eq!(batch.delete(&key), model.remove(&key));
+                            assert_eq!(batch.delete(&key).map(decoded), model.remove(&key));
                         }
                         Step::Replace(objects) => {
                             batch.keys(&Extent::All).iter().for_each(|key| drop(batch.delete(key)));
                             model.clear();
                             for object in objects.into_iter().map(built) {
                                 model.insert(ObjectKey::of(&*object), object.clone());
-                                batch.upsert(object);
+                                put_in(batch, object);
                             }
                         }
                     }
@@ -160,9 +181,9 @@ proptest! {
 fn reindexing_moves_an_object_exactly_between_its_values() {
     let indexer = indexed();
     let lister = indexer.lister();
-    indexer.upsert(object("shop", "a", "gold", "x,y,x"));
+    put(&indexer, object("shop", "a", "gold", "x,y,x"));
     assert_eq!((tagged(&lister, "x"), tagged(&lister, "y")), (set(&["shop/a"]), set(&["shop/a"])));
-    indexer.upsert(object("shop", "a", "gold", "y,z"));
+    put(&indexer, object("shop", "a", "gold", "y,z"));
     assert_eq!(tagged(&lister, "x"), set(&[]));
     assert_eq!((tagged(&lister, "y"), tagged(&lister, "z")), (set(&["shop/a"]), set(&["shop/a"])));
     // The index shows the new state, not the one that first had the value.
@@ -175,8 +196,8 @@ fn reindexing_moves_an_object_exactly_between_its_values() {
 fn siblings_survive_a_delete_and_no_empty_set_stays() {
     let indexer = indexed();
     let lister = indexer.lister();
-    indexer.upsert(object("shop", "a", "gold", "x"));
-    indexer.upsert(object("shop", "b", "gold", "x,y"));
+    put(&indexer, object("shop", "a", "gold", "x"));
+    put(&indexer, object("shop", "b", "gold", "x,y"));
     indexer.delete(&ObjectKey::new("shop", "b"));
     assert_eq!((tagged(&lister, "x"), tagged(&lister, "y")), (set(&["shop/a"]), set(&[])));
     assert_eq!(names(&lister.namespace("shop").list()), set(&["shop/a"]));
@@ -189,7 +210,7 @@ fn siblings_survive_a_delete_and_no_empty_set_stays() {
 #[test]
 fn an_index_added_later_is_filled_and_a_second_of_its_name_is_refused() {
     let indexer = Indexer::new();
-    indexer.upsert(object("shop", "a", "gold", "x"));
+    put(&indexer, object("shop", "a", "gold", "x"));
     indexer.add_index(by_tag()).unwrap();
     assert_eq!(tagged(&indexer.lister(), "x"), set(&["shop/a"]));
     assert_eq!(indexer.add_index(by_tag()), Err(DuplicateIndex("tag".to_owned())));
@@ -206,7 +227,7 @@ fn an_index_function_that_fails_or_panics_hurts_one_object_only() {
         name => Ok(vec![IndexValue::from(name.unwrap_or_default())]),
     };
     indexer.add_index(IndexDefinition::fallible("fragile", fragile)).unwrap();
-    ["a", "fails", "panics"].iter().for_each(|name| drop(indexer.upsert(object("shop", name, "gold", "x"))));
+    ["a", "fails", "panics"].iter().for_each(|name| put(&indexer, object("shop", name, "gold", "x")));
     let lister = indexer.lister();
     assert_eq!(lister.len(), 3);
     assert_eq!(tagged(&lister, "x").len(), 3);
@@ -220,13 +241,13 @@ fn an_index_function_that_fails_or_panics_hurts_one_object_only() {
 #[test]
 fn what_was_read_does_not_change_with_later_writes() {
     let indexer = indexed();
-    (0..500).for_each(|n| drop(indexer.upsert(object("shop", &n.to_string(), "gold", "x"))));
+    (0..500).for_each(|n| put(&indexer, object("shop", &n.to_string(), "gold", "x")));
     let (before, listed) = (published(&indexer), indexer.lister().list());
     (0..400).for_each(|n| drop(indexer.delete(&ObjectKey::new("shop", n.to_string()))));
-    indexer.upsert(object("shop", "450", "silver", "y"));
+    put(&indexer, object("shop", "450", "silver", "y"));
     assert_eq!((listed.len(), before.objects.len()), (500, 500));
     assert_eq!(before.indexed("tag", &"x".into()).flatten().unwrap().len(), 500);
-    assert_eq!(tags_of(before.get(Some("shop"), "450").unwrap()), ["x"]);
+    assert_eq!(tags_of(&before.get(Some("shop"), "450").unwrap().object().unwrap()), ["x"]);
     assert_eq!(before.namespace("shop").unwrap().len(), 500);
 }
 
@@ -236,12 +257,12 @@ fn a_write_that_panics_publishes_nothing_and_the_store_goes_on() {
     let indexer = indexed();
     let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         indexer.write(|batch| {
-            batch.upsert(object("shop", "a", "gold", "x"));
+            put_in(batch, object("shop", "a", "gold", "x"));
             panic!("a planted panic");
         })
     }));
     assert!(broken.is_err() && indexer.lister().is_empty());
-    indexer.upsert(object("shop", "b", "gold", "x"));
+    put(&indexer, object("shop", "b", "gold", "x"));
     assert_eq!(indexer.lister().len(), 1);
 }
 
@@ -249,7 +270,7 @@ fn a_write_that_panics_publishes_nothing_and_the_store_goes_on() {
 #[test]
 fn fifty_readers_and_a_writer_go_on_without_each_other() {
     let indexer = indexed();
-    indexer.replace((0..200).map(|n| object("shop", &n.to_string(), "gold", "x")));
+    (0..200).for_each(|n| put(&indexer, object("shop", &n.to_string(), "gold", "x")));
     // While a write is under way, and for as long as it likes, every read ends.
     indexer.write(|batch| {
         batch.delete(&ObjectKey::new("shop", "0"));
@@ -273,8 +294,8 @@ fn fifty_readers_and_a_writer_go_on_without_each_other() {
         }
         for _ in 0..200 {
             indexer.write(|batch| {
-                batch.upsert(object("shop", "left", "gold", "pair"));
-                batch.upsert(object("farm", "right", "gold", "pair"));
+                put_in(batch, object("shop", "left", "gold", "pair"));
+                put_in(batch, object("farm", "right", "gold", "pair"));
             });
             indexer.write(|batch| {
                 batch.delete(&ObjectKey::new("farm", "right"));
@@ -333,7 +354,7 @@ fn a_mark_tells_outdated_and_unreadable_from_absent() {
         Arc::new(Unreadable { identity, error: "spec.domain: missing".to_owned() })
     };
     indexer.write(|batch| {
-        batch.upsert(object("shop", "kept", "gold", "x"));
+        put_in(batch, object("shop", "kept", "gold", "x"));
         [&kept, &hidden].iter().for_each(|key| batch.mark_unreadable(key, mark(key)));
         assert_eq!(batch.keys(&Extent::All).len(), 2);
     });
@@ -349,8 +370,8 @@ fn a_mark_tells_outdated_and_unreadable_from_absent() {
 #[test]
 fn a_namespace_is_stored_once_for_all_its_keys() {
     let indexer = indexed();
-    (0..3).for_each(|n| drop(indexer.upsert(object("shop", &n.to_string(), "gold", ""))));
-    let keys: Vec<_> = indexer.lister().entries().into_iter().map(|(key, _)| key).collect();
+    (0..3).for_each(|n| put(&indexer, object("shop", &n.to_string(), "gold", "")));
+    let keys: Vec<_> = indexer.lister().list_held().iter().map(|held| held.key().clone()).collect();
     let shared = |key: &ObjectKey| key.shared_namespace().cloned().unwrap();
     assert!(keys.iter().all(|key| Arc::ptr_eq(&shared(key), &shared(&keys[0]))));
 }

@@ -1,0 +1,360 @@
+//! Taps: the places where rules reach into answers that are under way.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::action::Drip;
+use super::desk::Firing;
+use super::edit::Edit;
+use super::interrupt::{Edge, From, Interrupt, Interruption, Place};
+use super::reply::{Saying, Then};
+use super::stream::{Interrupted, Piece};
+use crate::route::{RequestInfo, Verb};
+use crate::store::{Lag, View};
+use crate::watch::{Frame, Phase};
+
+/// What rules put into one answer.
+#[derive(Debug)]
+pub(crate) enum Graft {
+    /// A stop on its way to its place.
+    Stop(Plant),
+    /// A distortion of events or items.
+    Edit(Edit),
+    /// A slow pace.
+    Pace(Pace),
+    /// A replica that lags.
+    View(u64, View),
+    /// Tokens without end, by this line.
+    Endless(String),
+    /// Somebody else's write, just before.
+    Bump,
+}
+
+/// A stop on its way to its place in one answer.
+#[derive(Debug)]
+pub(crate) struct Plant {
+    stop: Stop,
+    place: Place,
+    rule: u64,
+    script: String,
+    /// Whether the transport has had a turn to send what passed before.
+    flushed: bool,
+}
+
+#[derive(Debug)]
+enum Stop {
+    Interrupt(Interrupt),
+    Say(Bytes, Then),
+}
+
+impl Plant {
+    pub(super) fn new(interruption: Interruption, rule: u64, script: String) -> Self {
+        let Interruption { kind, place } = interruption;
+        Self { stop: Stop::Interrupt(kind), place, rule, script, flushed: false }
+    }
+
+    pub(super) fn saying(saying: &Saying, line: Bytes, rule: u64, script: String) -> Self {
+        let place = Place { events: saying.after_events, ..Place::default() };
+        Self { stop: Stop::Say(line, saying.then), place, rule, script, flushed: false }
+    }
+
+    fn due(&self) -> bool {
+        self.place.events == 0 && self.place.byte.is_none()
+    }
+
+    fn counts(&self, piece: &Piece) -> bool {
+        self.place.from == From::Start || piece.phase == Phase::Live
+    }
+
+    /// Gives the byte of a piece that it stops before, if its place may be in there.
+    fn byte(&self, piece: &Piece) -> Option<usize> {
+        let byte = self.place.byte.filter(|_| self.place.events == 0 && self.counts(piece))?;
+        Some(if byte == 0 && piece.fresh && self.place.edge == Edge::MovedInside { 1 } else { byte })
+    }
+}
+
+/// So many bytes a period, and how many are left of this one.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    rule: u64,
+    drip: Drip,
+    left: usize,
+    ends: Option<Instant>,
+    script: Option<String>,
+}
+
+impl Pace {
+    pub(super) fn new(drip: Drip, rule: u64, script: String) -> Self {
+        Self { rule, drip, left: drip.bytes, ends: None, script: Some(script) }
+    }
+
+    /// Gives the bytes that may pass now, or the moment when there are some again.
+    fn allows(&mut self, now: Instant) -> Result<usize, Instant> {
+        match self.ends {
+            Some(ends) if now < ends && self.left == 0 => return Err(ends),
+            Some(ends) if now < ends => {}
+            _ => {
+                self.left = self.drip.bytes;
+                self.ends = Some(now + self.drip.period.max(Duration::from_millis(1)));
+            }
+        }
+        Ok(self.left)
+    }
+}
+
+/// The place where rules reach into an answer that is under way.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    info: RequestInfo,
+    user_agent: String,
+    flow: Mutex<Flow>,
+    lens: watch::Sender<Option<Lag>>,
+}
+
+#[derive(Debug, Default)]
+struct Flow {
+    plants: Vec<Plant>,
+    edits: Vec<Edit>,
+    pace: Option<Pace>,
+    /// The rule that makes the stream lag.
+    lagging: Option<u64>,
+    /// What a rule that is gone has let go.
+    freed: VecDeque<Frame>,
+    /// The rule that holds the answer back.
+    held: Option<u64>,
+    /// The events that may still pass; none when all may.
+    credit: Option<u32>,
+    events: u64,
+    version: u64,
+    waker: Option<Waker>,
+}
+
+/// What may happen next.
+#[derive(Debug)]
+pub(super) enum Gate {
+    Open,
+    Shut,
+    Broken(Interrupted),
+    Say(Bytes, Then),
+}
+
+/// What passes of a piece.
+#[derive(Debug)]
+pub(super) enum Admitted {
+    /// These bytes, and what stays behind for now.
+    Some(Bytes, Option<Piece>),
+    /// Nothing before this moment.
+    Later(Instant, Piece),
+}
+
+impl Tap {
+    pub(crate) fn new(info: RequestInfo, user_agent: String, version: u64, grafts: Vec<Graft>) -> Self {
+        let flow = Mutex::new(Flow { version, ..Flow::default() });
+        let tap = Self { info, user_agent, flow, lens: watch::Sender::new(None) };
+        grafts.into_iter().for_each(|graft| tap.plant(graft));
+        tap
+    }
+
+    /// Follows how far the stream is to lag behind.
+    pub(crate) fn lens(&self) -> watch::Receiver<Option<Lag>> {
+        self.lens.subscribe()
+    }
+
+    pub(super) fn info(&self) -> &RequestInfo {
+        &self.info
+    }
+
+    pub(super) fn is_watch(&self) -> bool {
+        self.info.verb == Some(Verb::Watch)
+    }
+
+    pub(super) fn user_agent(&self) -> &str {
+        &self.user_agent
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.lock().version
+    }
+
+    /// Counts the events that have passed.
+    pub(super) fn events(&self) -> u64 {
+        self.lock().events
+    }
+
+    pub(super) fn plant(&self, graft: Graft) {
+        self.change(|flow| match graft {
+            Graft::Stop(plant) => flow.plants.push(plant),
+            Graft::Edit(edit) => flow.edits.push(edit),
+            Graft::Pace(pace) => flow.pace = Some(pace),
+            Graft::View(rule, view) => {
+                flow.lagging = Some(rule);
+                self.lens.send_replace(Some(view.lag));
+            }
+            Graft::Endless(_) | Graft::Bump => {}
+        });
+    }
+
+    /// Sets, raises or, by `None`, lifts the number of events that may pass.
+    pub(super) fn set_credit(&self, set: impl FnOnce(Option<u32>) -> Option<u32>) {
+        self.change(|flow| flow.credit = set(flow.credit));
+    }
+
+    /// Forgets one rule's plants and lets go on what it holds.
+    pub(super) fn release(&self, rule: u64) {
+        self.change(|flow| {
+            flow.plants.retain(|plant| plant.rule != rule);
+            flow.held = flow.held.filter(|held| *held != rule);
+            flow.pace = flow.pace.take().filter(|pace| pace.rule != rule);
+            for edit in flow.edits.iter_mut().filter(|edit| edit.rule == rule) {
+                edit.flush(&mut flow.freed);
+            }
+            flow.edits.retain(|edit| edit.rule != rule);
+            if flow.lagging == Some(rule) {
+                flow.lagging = None;
+                self.lens.send_replace(None);
+            }
+        });
+    }
+
+    /// Forgets all plants and goes on.
+    pub(super) fn release_all(&self) {
+        self.change(|flow| {
+            for edit in &mut flow.edits {
+                edit.flush(&mut flow.freed);
+            }
+            let Flow { freed, events, version, .. } = std::mem::take(flow);
+            *flow = Flow { freed, events, version, ..Flow::default() };
+            self.lens.send_replace(None);
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Flow)) {
+        let waker = {
+            let mut flow = self.lock();
+            let waker = flow.waker.take();
+            change(&mut flow);
+            waker
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Passes an event through all edits; gives what has fired.
+    pub(super) fn edit(&self, frame: Frame, out: &mut VecDeque<Frame>) -> Vec<Firing> {
+        let mut flow = self.lock();
+        if flow.edits.is_empty() {
+            out.push_back(frame);
+            return Vec::new();
+        }
+        let version = frame.version.max(flow.version);
+        let (mut frames, mut fired) = (VecDeque::from([frame]), Vec::new());
+        for edit in &mut flow.edits {
+            let mut next = VecDeque::new();
+            for frame in frames {
+                fired.extend(edit.apply(frame, &mut next));
+            }
+            frames = next;
+        }
+        out.extend(frames);
+        fired.into_iter().map(|script| self.firing(script, version)).collect()
+    }
+
+    /// Lets go what rules that are gone, and edits that are due, have held.
+    pub(super) fn flush_due(&self, out: &mut VecDeque<Frame>) -> Option<Instant> {
+        let mut flow = self.lock();
+        out.append(&mut flow.freed);
+        let now = Instant::now();
+        for edit in flow.edits.iter_mut().filter(|edit| edit.due().is_some_and(|due| due <= now)) {
+            edit.flush(out);
+        }
+        flow.edits.iter().filter_map(Edit::due).min()
+    }
+
+    /// Lets go everything that edits hold: nothing comes after.
+    pub(super) fn flush(&self, out: &mut VecDeque<Frame>) {
+        let mut flow = self.lock();
+        out.append(&mut flow.freed);
+        flow.edits.iter_mut().for_each(|edit| edit.flush(out));
+    }
+
+    /// Tells whether more may pass now, and what has just fired.
+    pub(super) fn gate(&self, cx: &Context<'_>) -> (Gate, Option<Firing>) {
+        let mut flow = self.lock();
+        flow.waker = Some(cx.waker().clone());
+        if flow.held.is_some() {
+            return (Gate::Shut, None);
+        }
+        let Some(index) = flow.plants.iter().position(Plant::due) else {
+            return (if flow.credit == Some(0) { Gate::Shut } else { Gate::Open }, None);
+        };
+        if !flow.plants[index].flushed {
+            flow.plants[index].flushed = true;
+            cx.waker().wake_by_ref();
+            return (Gate::Shut, None);
+        }
+        let plant = flow.plants.remove(index);
+        let firing = self.firing(plant.script, flow.version);
+        let gate = match plant.stop {
+            Stop::Interrupt(Interrupt::Cut) => Gate::Broken(Interrupted::Cut),
+            Stop::Interrupt(Interrupt::Reset) => Gate::Broken(Interrupted::Reset),
+            Stop::Interrupt(Interrupt::Silence) => {
+                flow.held = Some(plant.rule);
+                Gate::Shut
+            }
+            Stop::Say(line, then) => Gate::Say(line, then),
+        };
+        (gate, Some(firing))
+    }
+
+    /// Lets a piece pass as far as the plants allow; gives what stays behind, and what has fired.
+    pub(super) fn admit(&self, mut piece: Piece) -> (Admitted, Option<Firing>) {
+        let mut flow = self.lock();
+        let (len, version) = (piece.bytes.len(), flow.version);
+        let allowed = match flow.pace.as_mut().map(|pace| pace.allows(Instant::now())) {
+            Some(Err(later)) => return (Admitted::Later(later, piece), None),
+            Some(Ok(left)) => left,
+            None => len,
+        };
+        let stop = flow.plants.iter().filter_map(|plant| plant.byte(&piece)).filter(|byte| *byte < len).min();
+        let passing = stop.unwrap_or(len).min(allowed).min(len);
+        for plant in &mut flow.plants {
+            if let Some(byte) = plant.byte(&piece) {
+                plant.place.byte = Some(byte - passing).filter(|_| byte != passing || passing == len);
+            }
+        }
+        let mut fired = None;
+        if let Some(pace) = &mut flow.pace {
+            pace.left -= passing;
+            fired = pace.script.take().map(|script| self.firing(script, version));
+        }
+        if passing < len {
+            let head = piece.bytes.split_to(passing);
+            piece.fresh &= passing == 0;
+            return (Admitted::Some(head, Some(piece)), fired);
+        }
+        if piece.event {
+            flow.events += 1;
+            flow.credit = flow.credit.map(|credit| credit.saturating_sub(1));
+            for plant in flow.plants.iter_mut().filter(|plant| plant.counts(&piece)) {
+                plant.place.events = plant.place.events.saturating_sub(1);
+            }
+        }
+        flow.version = flow.version.max(piece.version);
+        (Admitted::Some(piece.bytes, None), fired)
+    }
+
+    fn firing(&self, script: String, version: u64) -> Firing {
+        Firing::at(script, &self.info, version)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Flow> {
+        self.flow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,65 @@
+//! Watches of one resource, stopped and stepped by hand.
+
+use super::desk::Faults;
+
+/// The watches of one resource, `"*"` all: those open and those to come.
+///
+/// A stream that is held sends nothing, bookmarks included; what it holds back goes on later.
+#[derive(Clone, Debug)]
+pub struct Watches {
+    faults: Faults,
+    resource: String,
+}
+
+impl Watches {
+    pub(super) fn new(faults: Faults, resource: &str) -> Self {
+        Self { faults, resource: resource.to_owned() }
+    }
+
+    /// Gives the number of streams that are open.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.faults.taps(&self.resource).len()
+    }
+
+    /// Gives the number of events that have passed on the streams that are open now; bookmarks don't count.
+    #[must_use]
+    pub fn passed(&self) -> u64 {
+        self.faults.taps(&self.resource).iter().map(|tap| tap.events()).sum()
+    }
+
+    /// Holds everything back from now on.
+    pub fn hold(&self) {
+        self.faults.set_credit(&self.resource, |_| Some(0));
+    }
+
+    /// Lets `n` more events pass on each stream that is held, then holds it again.
+    pub fn release(&self, n: u32) {
+        self.faults.set_credit(&self.resource, |credit| credit.map(|credit| credit.saturating_add(n)));
+    }
+
+    /// Lets everything go on.
+    pub fn resume(&self) {
+        self.faults.set_credit(&self.resource, |_| None);
+    }
+
+    /// Waits until at least `n` streams are open.
+    pub async fn wait_for(&self, n: usize) {
+        self.wait(|watches| watches.open() >= n).await;
+    }
+
+    /// Waits until at least `n` events have [passed](Watches::passed).
+    pub async fn wait_passed(&self, n: u64) {
+        self.wait(|watches| watches.passed() >= n).await;
+    }
+
+    async fn wait(&self, done: impl Fn(&Self) -> bool) {
+        let mut news = self.faults.news();
+        while !done(self) {
+            // The sender lives in `self`.
+            if news.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Building a server: what it is to hold, how it is reached.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{ApiServer, InMemory, OverHttp, Running};
+use crate::control::Control;
+use crate::core::{Core, CoreConfig};
+use crate::http::{Listener, StartError, loopback};
+use crate::kit::{DEADLINE, Kit, Observer, Scope};
+use crate::service::{Front, LocalService, Passage};
+
+/// What a server is to hold from its start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Setup {
+    namespaces: Vec<String>,
+    crds: Vec<Value>,
+}
+
+impl Setup {
+    /// The namespace of what names none: the only one added, else `default`.
+    pub(super) fn namespace(&self) -> String {
+        match self.namespaces.as_slice() {
+            [one] => one.clone(),
+            _ => "default".to_owned(),
+        }
+    }
+
+    pub(super) async fn install(&self, kit: &Kit) -> Result<(), StartError> {
+        for name in &self.namespaces {
+            let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+            post(kit, "/api/v1/namespaces", &namespace)
+                .await
+                .map_err(|message| StartError::Namespace { name: name.clone(), message })?;
+        }
+        for crd in &self.crds {
+            let name = crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            install_crd(kit, &name, crd).await.map_err(|message| StartError::Crd { name, message })?;
+        }
+        Ok(())
+    }
+}
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+async fn install_crd(kit: &Kit, name: &str, crd: &Value) -> Result<(), String> {
+    post(kit, CRDS, crd).await?;
+    let mut observer = Observer::new(kit.client_ref().clone(), Scope::one(CRDS.to_owned(), name));
+    let established = observer.until(DEADLINE, |objects| {
+        let conditions = objects.first()?["status"]["conditions"].as_array()?;
+        conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True").then_some(())
+    });
+    established.await.map_err(|error| {
+        let seen = observer.objects().first().map(|crd| crd["status"]["conditions"].to_string());
+        let why = error.failure.or(seen).unwrap_or_default();
+        format!("not established within {DEADLINE:?}: {why}")
+    })
+}
+
+/// Creates an object; one of the same name may be there already.
+async fn post(kit: &Kit, path: &str, object: &Value) -> Result<(), String> {
+    let request = http::Request::post(path)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(object.to_string().into_bytes())
+        .map_err(|error| error.to_string())?;
+    match kit.client_ref().request::<Value>(request).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Sets up a server; `start` starts it.
+#[derive(Debug)]
+#[must_use = "a builder does nothing before `start`"]
+pub struct Builder<F> {
+    form: F,
+    pub(super) config: CoreConfig,
+    setup: Setup,
+    deadline: Duration,
+}
+
+/// The form of a server in memory.
+#[derive(Debug)]
+pub struct ForMemory(pub(super) ());
+
+/// The form of a server over HTTP.
+#[derive(Debug)]
+pub struct ForHttp {
+    pub(super) address: SocketAddr,
+    pub(super) control: Option<SocketAddr>,
+}
+
+impl<F> Builder<F> {
+    pub(super) fn new(form: F) -> Self {
+        Self { form, config: CoreConfig::default(), setup: Setup::default(), deadline: DEADLINE }
+    }
+
+    /// Serves a custom resource; it is established before `start` returns.
+    pub fn crd<K: kube::CustomResourceExt>(self) -> Self {
+        let crd = serde_json::to_value(K::crd()).expect("a definition is JSON");
+        self.crd_object(crd)
+    }
+
+    /// Serves a custom resource by its `CustomResourceDefinition` in JSON.
+    pub fn crd_object(mut self, crd: Value) -> Self {
+        self.setup.crds.push(crd);
+        self
+    }
+
+    /// Adds a namespace to the four that are always there.
+    ///
+    /// When it is the only one added, the kit and the clients use it for objects and keys that name none;
+    /// otherwise that is `default`.
+    pub fn namespace(mut self, name: impl Into<String>) -> Self {
+        self.setup.namespaces.push(name.into());
+        self
+    }
+
+    /// Sets the seed of uids and generated names; equal seeds and requests give equal objects.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.config.seed = seed;
+        self
+    }
+
+    /// Sets the time between two bookmarks of a watch that asks for them.
+    pub fn bookmark_period(mut self, period: Duration) -> Self {
+        self.config.bookmark_period = period;
+        self
+    }
+
+    /// Sets the number of changes kept for each resource; older versions get 410.
+    pub fn history(mut self, changes: usize) -> Self {
+        self.config.history = changes;
+        self
+    }
+
+    /// Sets the version before the first write.
+    pub fn first_version(mut self, version: u64) -> Self {
+        self.config.first_version = version;
+        self
+    }
+
+    /// Sets the time from a definition's creation to its being served.
+    pub fn establish_delay(mut self, delay: Duration) -> Self {
+        self.config.establish_delay = delay;
+        self
+    }
+
+    /// Sets the deadline of the kit's waits, 60 s of tokio's time unless set.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    fn split(self) -> (Parts, F) {
+        let running = Running(Arc::new(Front::new(Core::new(self.config))));
+        let service = LocalService::new(Arc::clone(&running.0), Passage::Unruled);
+        let client = service.client(Some("admin-token"), &self.setup.namespace());
+        let kit = Kit::new(client).within(self.deadline);
+        (Parts { running, kit, setup: self.setup }, self.form)
+    }
+}
+
+/// A server but for its transport.
+struct Parts {
+    running: Running,
+    kit: Kit,
+    setup: Setup,
+}
+
+impl Parts {
+    fn with<T>(self, transport: T) -> ApiServer<T> {
+        let Self { running, kit, setup } = self;
+        ApiServer { running, kit, setup, transport }
+    }
+}
+
+impl Builder<ForMemory> {
+    /// Starts the server; namespaces and definitions are there when it returns.
+    ///
+    /// # Panics
+    ///
+    /// When the server refuses a definition, saying why; outside a tokio runtime.
+    pub async fn start(self) -> ApiServer {
+        let (parts, ForMemory(())) = self.split();
+        let server = parts.with(InMemory(()));
+        match server.install().await {
+            Ok(()) => server,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+impl Builder<ForHttp> {
+    /// Listens on this port of 127.0.0.1; 0, the default, takes a free one.
+    pub fn port(self, port: u16) -> Self {
+        self.listen(loopback(port))
+    }
+
+    /// Listens on this loopback address.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.form.address = address;
+        self
+    }
+
+    /// Opens a control port without TLS on this loopback address, for tools in other processes.
+    pub fn control(mut self, address: SocketAddr) -> Self {
+        self.form.control = Some(address);
+        self
+    }
+
+    /// Starts the server; namespaces and definitions are there when it returns.
+    ///
+    /// # Errors
+    ///
+    /// When the port is taken, TLS can't be set up, or a definition is refused.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn start(self) -> Result<ApiServer<OverHttp>, StartError> {
+        let (parts, form) = self.split();
+        parts.setup.install(&parts.kit).await?;
+        let listener = Listener::start(Arc::clone(&parts.running.0), form.address).await?;
+        let client = listener.client(Some("admin-token"), "default");
+        client.map_err(|error| StartError::Client(Box::new(error)))?;
+        let control = match form.control {
+            Some(address) => Some(Control::start(Arc::clone(&parts.running.0), address).await?),
+            None => None,
+        };
+        Ok(parts.with(OverHttp { listener, control }))
+    }
+}

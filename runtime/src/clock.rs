@@ -1,0 +1,122 @@
+//! The one place that reads the wall clock, and what its lead over the monotonic clock tells.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::time::Instant;
+
+/// Tells the time of day.
+///
+/// By default the system's; where tokio's clock is paused, it stands still and moves with that one. Only what
+/// people read, or what must outlast a suspended machine, belongs on it: durations are measured on tokio's clock.
+#[derive(Clone, Default)]
+pub struct WallClock {
+    reading: Option<Arc<dyn Fn() -> SystemTime + Send + Sync>>,
+}
+
+impl WallClock {
+    /// Reads the system's clock.
+    pub fn system() -> Self {
+        Self::default()
+    }
+
+    /// Takes a function for the clock: a test's, mostly.
+    pub fn custom(reading: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        Self { reading: Some(Arc::new(reading)) }
+    }
+
+    /// Tells the time of day.
+    pub fn now(&self) -> SystemTime {
+        match &self.reading {
+            Some(reading) => reading(),
+            None => system_now(),
+        }
+    }
+}
+
+/// Reads the system's clock, moved by as much as tokio's clock is off the real one.
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this is the seam: it alone may see real time, to follow a paused clock"
+)]
+fn system_now() -> SystemTime {
+    let (wall, real) = (SystemTime::now(), std::time::Instant::now());
+    let followed = Instant::now().into_std();
+    match followed.checked_duration_since(real) {
+        Some(ahead) => wall + ahead,
+        None => wall - real.duration_since(followed),
+    }
+}
+
+impl fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.reading.is_some() { "WallClock::custom" } else { "WallClock::system" })
+    }
+}
+
+/// Measures by how much the wall clock runs ahead of the monotonic one, which stops while a machine is suspended.
+#[derive(Debug)]
+pub(crate) struct Lead {
+    clock: WallClock,
+    wall: SystemTime,
+    monotonic: Instant,
+}
+
+impl Lead {
+    /// Starts to measure.
+    pub(crate) fn start(clock: WallClock) -> Self {
+        Self { wall: clock.now(), monotonic: Instant::now(), clock }
+    }
+
+    /// Returns the lead since the start; a clock that was set back starts the measuring anew.
+    pub(crate) fn measure(&mut self) -> Duration {
+        let (wall, monotonic) = (self.clock.now(), Instant::now());
+        let passed = wall.duration_since(self.wall).unwrap_or_default();
+        match passed.checked_sub(monotonic - self.monotonic) {
+            Some(lead) => lead,
+            None => {
+                (self.wall, self.monotonic) = (wall, monotonic);
+                Duration::ZERO
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+
+    const ABOUT: Duration = Duration::from_secs(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_system_clock_follows_a_paused_one() {
+        let clock = WallClock::system();
+        let begun = clock.now();
+        sleep(Duration::from_secs(1_000)).await;
+        let passed = clock.now().duration_since(begun).unwrap();
+        assert!(passed.abs_diff(Duration::from_secs(1_000)) < ABOUT, "{passed:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_wall_clock_that_runs_ahead_leads() {
+        let wall = Arc::new(Mutex::new(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000)));
+        let read = wall.clone();
+        let mut lead = Lead::start(WallClock::custom(move || *read.lock().unwrap()));
+        *wall.lock().unwrap() += Duration::from_secs(40);
+        advance(Duration::from_secs(10)).await;
+        assert_eq!(lead.measure(), Duration::from_secs(30));
+        *wall.lock().unwrap() -= Duration::from_secs(500);
+        assert_eq!(lead.measure(), Duration::ZERO);
+        // Set back once, it still shows what comes later.
+        *wall.lock().unwrap() += Duration::from_secs(60);
+        assert_eq!(lead.measure(), Duration::from_secs(60));
+    }
+}

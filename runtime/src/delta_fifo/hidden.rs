@@ -1,0 +1,70 @@
+//! Objects that a transform hid: kept as they came, to be tried again at the next resync.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use super::{Delta, Transform};
+use crate::{
+    list_watch::Item,
+    object::{Object, ObjectKey},
+};
+
+/// Most originals that an extent keeps; what is hidden beyond that waits for its next event or list.
+const MOST: usize = 10_000;
+
+/// The transform of an extent, and the objects that it failed on, untouched.
+///
+/// Whoever queues changes of the extent holds the lock meanwhile: a retry never overtakes what is newer.
+pub(super) struct Hidden<K> {
+    transform: Transform<K>,
+    originals: Mutex<HashMap<ObjectKey, Item<K>>>,
+}
+
+pub(super) type Originals<'a, K> = MutexGuard<'a, HashMap<ObjectKey, Item<K>>>;
+
+impl<K: Object> Hidden<K> {
+    pub(super) fn new(transform: Transform<K>) -> Self {
+        Self { transform, originals: Mutex::default() }
+    }
+
+    pub(super) fn lock(&self) -> Originals<'_, K> {
+        self.originals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Transforms what comes, and keeps the original where that fails.
+    pub(super) fn transformed(&self, originals: &mut Originals<'_, K>, item: Item<K>) -> Item<K> {
+        let (item, original) = self.transform.attempt(item);
+        if let Some(key) = item.key() {
+            match original {
+                Some(original) if originals.len() < MOST || originals.contains_key(&key) => {
+                    originals.insert(key, original);
+                }
+                _ => drop(originals.remove(&key)),
+            }
+        }
+        item
+    }
+
+    /// Transforms the last state of what goes.
+    pub(super) fn transformed_last(&self, originals: &mut Originals<'_, K>, item: Item<K>) -> Item<K> {
+        if let Some(key) = item.key() {
+            originals.remove(&key);
+        }
+        self.transform.apply(item)
+    }
+
+    /// Tries the transform again; returns what it no longer fails on.
+    pub(super) fn retry(&self, originals: &mut Originals<'_, K>) -> Vec<Delta<K>> {
+        let tried = std::mem::take(&mut **originals);
+        let mut seen = Vec::new();
+        for (key, original) in tried {
+            match self.transform.attempt(original) {
+                (_, Some(original)) => drop(originals.insert(key, original)),
+                (item, None) => seen.push(Delta::Upserted(item)),
+            }
+        }
+        seen
+    }
+}

@@ -1,0 +1,172 @@
+//! Builds an informer on sources of any sort, without a factory.
+
+use std::{fmt, sync::Arc};
+
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    engine::{Feed, Parts},
+    shared::SharedInformer,
+    watched::Watched,
+};
+use crate::{
+    delta_fifo::{Extent, Transform, Transformed},
+    list_watch::ListerWatcher,
+    object::Kind,
+    reflector::{ReflectorConfig, WatchError, WatchErrorHandler},
+    store::{DuplicateIndex, IndexDefinition},
+};
+
+type Source<K> = Box<dyn FnOnce(ReflectorConfig) -> Feed<K> + Send>;
+
+/// Puts an informer together from sources: the user's own, or `ClientListWatch` without a factory.
+///
+/// It has all that a factory's informer has, and is shared by nobody who gets no clone of it.
+///
+/// ```
+/// # use watchkeeper::{informer::Assembly, list_watch::ListerWatcher, reflector::{FirstList, ReflectorConfig}};
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # fn assembled(shop: impl ListerWatcher<ConfigMap>, farm: impl ListerWatcher<ConfigMap>) {
+/// let informer = Assembly::<ConfigMap>::new(&())
+///     .namespace("shop", shop)
+///     .namespace("farm", farm)
+///     .config(ReflectorConfig { first_list: FirstList::Paged, ..ReflectorConfig::default() })
+///     .transform(|map: &mut ConfigMap| map.binary_data = None)
+///     .build()
+///     .expect("two sources, two namespaces");
+/// # }
+/// ```
+#[must_use = "nothing is watched until the informer is built and started"]
+pub struct Assembly<W: Watched> {
+    kind: Kind,
+    sources: Vec<(Extent, Source<W::Object>)>,
+    config: ReflectorConfig,
+    transform: Option<Transform<W::Object>>,
+    indexes: Vec<IndexDefinition<W::Object>>,
+    on_error: Vec<WatchErrorHandler>,
+}
+
+/// Says why the parts make no informer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AssemblyError {
+    /// There is no source.
+    #[error("an informer of {0} needs a source: one for everything, or one a namespace")]
+    NoSource(Kind),
+    /// Two sources would fill one part of the cache.
+    #[error("two sources fill what there is of {kind} {extent}: one source a part")]
+    Overlap {
+        /// What is watched.
+        kind: Kind,
+        /// The part that both fill.
+        extent: Extent,
+    },
+    /// Two indexes bear one name.
+    #[error(transparent)]
+    Index(#[from] DuplicateIndex),
+}
+
+impl<W: Watched> Assembly<W> {
+    /// Begins with the indexes that come with the type; `question` is `()` for typed kinds.
+    pub fn new(question: &W::Question) -> Self {
+        Self {
+            kind: W::kind(question),
+            sources: Vec::new(),
+            config: ReflectorConfig::default(),
+            transform: None,
+            indexes: Vec::new(),
+            on_error: Vec::new(),
+        }
+    }
+
+    /// Fills the whole cache from one source.
+    pub fn everywhere(self, source: impl ListerWatcher<W::Object>) -> Self {
+        self.extent(Extent::All, source)
+    }
+
+    /// Fills a namespace of the cache from a source that holds nothing else; several are merged into one cache.
+    pub fn namespace(self, namespace: impl Into<Arc<str>>, source: impl ListerWatcher<W::Object>) -> Self {
+        self.extent(Extent::Namespace(namespace.into()), source)
+    }
+
+    /// Says how the sources are listed and watched; by default as any server is.
+    ///
+    /// A source that can't stream its first list wants [`FirstList::Paged`](crate::reflector::FirstList).
+    pub fn config(mut self, config: ReflectorConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Changes each object before it is cached; one that fails hides the object: see [`Transform`].
+    pub fn transform<T: Transformed>(
+        mut self,
+        change: impl Fn(&mut W::Object) -> T + Send + Sync + 'static,
+    ) -> Self {
+        self.transform = Some(Transform::new(change));
+        self
+    }
+
+    /// Adds an index to those that come with the type.
+    pub fn index(mut self, definition: IndexDefinition<W::Object>) -> Self {
+        self.indexes.push(definition);
+        self
+    }
+
+    /// Lets a function hear of every failure to list and watch, beside the configuration's handler or the log.
+    pub fn on_watch_error(mut self, hear: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
+        self.on_error.push(WatchErrorHandler::new(hear));
+        self
+    }
+
+    /// Builds the informer; nothing runs before its [`start`](SharedInformer::start).
+    ///
+    /// # Errors
+    /// There is no source, two sources fill one part of the cache, or two indexes bear one name.
+    pub fn build(self) -> Result<SharedInformer<W>, AssemblyError> {
+        self.check()?;
+        let config = self.config.named(|| self.kind.to_string());
+        let informer = SharedInformer::of_parts(Parts {
+            metrics: config.metrics.clone(),
+            kind: self.kind,
+            indexes: W::indexes(),
+            feeds: self.sources.into_iter().map(|(_, source)| source(config.clone())).collect(),
+            transform: self.transform,
+            stop: CancellationToken::new(),
+            fleet: TaskTracker::new(),
+        });
+        for definition in self.indexes {
+            informer.add_index(definition)?;
+        }
+        self.on_error.into_iter().for_each(|handler| informer.handle().engine.health.add_handler(handler));
+        Ok(informer)
+    }
+
+    fn extent(mut self, extent: Extent, source: impl ListerWatcher<W::Object>) -> Self {
+        let fed = extent.clone();
+        self.sources.push((extent, Box::new(move |config| Feed::reflecting(fed, source, config))));
+        self
+    }
+
+    fn check(&self) -> Result<(), AssemblyError> {
+        let Some((first, _)) = self.sources.first() else {
+            return Err(AssemblyError::NoSource(self.kind.clone()));
+        };
+        for (at, (extent, _)) in self.sources.iter().enumerate().skip(1) {
+            let taken = self.sources[..at].iter().any(|(other, _)| other == extent);
+            if taken || *extent == Extent::All || *first == Extent::All {
+                return Err(AssemblyError::Overlap { kind: self.kind.clone(), extent: extent.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<W: Watched> fmt::Debug for Assembly<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let extents: Vec<_> = self.sources.iter().map(|(extent, _)| extent).collect();
+        f.debug_struct("Assembly")
+            .field("kind", &self.kind)
+            .field("extents", &extents)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,21 @@
+//! The suite on informers that keep bytes.
+
+#[path = "../testing.rs"]
+mod testing;
+
+#[path = "backlog.rs"]
+mod backlog;
+#[path = "changes.rs"]
+mod changes;
+#[path = "hammer.rs"]
+mod hammer;
+#[path = "handlers.rs"]
+mod handlers;
+#[path = "hidden.rs"]
+mod hidden;
+#[path = "unreadable.rs"]
+mod unreadable;
+
+use crate::list_watch::ItemForm;
+
+const FORM: ItemForm = ItemForm::Bytes;

@@ -1,0 +1,25 @@
+//! The suite on informers that keep decoded objects.
+
+#[path = "../testing.rs"]
+mod testing;
+
+#[path = "backlog.rs"]
+mod backlog;
+#[path = "changes.rs"]
+mod changes;
+#[path = "errors.rs"]
+mod errors;
+#[path = "factory.rs"]
+mod factory;
+#[path = "hammer.rs"]
+mod hammer;
+#[path = "handlers.rs"]
+mod handlers;
+#[path = "hidden.rs"]
+mod hidden;
+#[path = "logs.rs"]
+mod logs;
+
+use crate::list_watch::ItemForm;
+
+const FORM: ItemForm = ItemForm::Typed;

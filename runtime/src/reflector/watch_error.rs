@@ -1,0 +1,104 @@
+//! What is told of failures to list and watch, and who hears of it.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{explain::explain, fault::Fault};
+use crate::list_watch::ListWatchError;
+
+/// Tells of a list, an opening or a stream that failed, or of something in a stream that was skipped.
+///
+/// Shown as one line that says which kind, what is wrong, what to do, and when it is tried again; never with an
+/// object's content.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WatchError {
+    /// What is fetched, as messages name it: `websites.web.example.dev`.
+    pub name: Cow<'static, str>,
+    /// What went wrong.
+    pub error: Arc<ListWatchError>,
+    /// How often in a row by now; of what was skipped, how much in this stream.
+    pub attempts: u32,
+    /// How long until it is tried again.
+    pub retry_in: Duration,
+}
+
+impl WatchError {
+    pub(crate) fn new(
+        name: impl Into<Cow<'static, str>>,
+        error: ListWatchError,
+        attempts: u32,
+        retry_in: Duration,
+    ) -> Self {
+        Self { name: name.into(), error: Arc::new(error), attempts, retry_in }
+    }
+
+    /// Logs it at a fitting level: what heals by itself at once as information, the rest as a warning.
+    ///
+    /// Of what a stream brings that has to be skipped, only the first is a warning: there may be thousands.
+    pub fn log(&self) {
+        match (Fault::of(&self.error), &*self.error) {
+            (Fault::Expired | Fault::TooLarge | Fault::CutShort | Fault::Suspended, _) => {
+                tracing::info!(kind = %self.name, "{self}");
+            }
+            (_, ListWatchError::Unexpected(_)) if self.attempts > 1 => {
+                tracing::debug!(kind = %self.name, "{self}");
+            }
+            _ => tracing::warn!(kind = %self.name, attempts = self.attempts, "{self}"),
+        }
+    }
+}
+
+impl fmt::Display for WatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&explain(&self.name, &self.error))?;
+        match (&*self.error, self.retry_in) {
+            (ListWatchError::Unexpected(_), _) => f.write_str("; the watch goes on"),
+            (_, Duration::ZERO) => f.write_str("; trying again at once"),
+            (_, wait) => write!(f, "; trying again in {:?}", rounded(wait)),
+        }
+    }
+}
+
+/// Hears of every [`WatchError`]; by default the log does.
+///
+/// A watch that was only silent for too long, and is opened again at once, is none.
+/// It is called by the task that fetches, which it holds up: it should be quick. A panic is contained.
+#[derive(Clone)]
+pub struct WatchErrorHandler(Arc<dyn Fn(&WatchError) + Send + Sync>);
+
+impl WatchErrorHandler {
+    /// Takes a function; call [`WatchError::log`] in it to keep the log as it was.
+    pub fn new(hear: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hear))
+    }
+
+    /// Tells it of an error.
+    pub(crate) fn tell(&self, error: &WatchError) {
+        if catch_unwind(AssertUnwindSafe(|| (self.0)(error))).is_err() {
+            tracing::error!(kind = %error.name, "the watch error handler panicked; fetching goes on");
+        }
+    }
+}
+
+impl Default for WatchErrorHandler {
+    fn default() -> Self {
+        Self::new(WatchError::log)
+    }
+}
+
+impl fmt::Debug for WatchErrorHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WatchErrorHandler")
+    }
+}
+
+/// Rounds a wait to what a person wants to read.
+pub(super) fn rounded(wait: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).div_ceil(100) * 100)
+}

@@ -1,0 +1,217 @@
+//! One object as a cache holds it: typed, or as bytes.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::ObjectMeta;
+
+use super::{living::Living, selector::Selector};
+use crate::{
+    list_watch::{Identity, ItemForm, ObjectText, Unreadable},
+    object::{Object, ObjectKey, Version},
+};
+
+/// Holds an object of a cache in whichever form it is stored; a clone costs one reference.
+///
+/// Key, UID, version, labels and owners are at hand in either form. The object itself is at hand in a typed cache; a
+/// compact one decodes it on demand, or hands out again what somebody still holds.
+pub struct Held<K>(Arc<Slot<K>>);
+
+struct Slot<K> {
+    key: ObjectKey,
+    form: Form<K>,
+}
+
+enum Form<K> {
+    Typed(Arc<K>),
+    Compact(Box<Compact<K>>),
+}
+
+struct Compact<K> {
+    text: ObjectText,
+    serial: u64,
+    living: Arc<Living<K>>,
+    /// Why it does not decode, once that was tried.
+    refused: OnceLock<Arc<Unreadable>>,
+}
+
+impl<K> Held<K> {
+    pub(super) fn typed(key: ObjectKey, object: Arc<K>) -> Self {
+        Self(Arc::new(Slot { key, form: Form::Typed(object) }))
+    }
+
+    pub(super) fn compact(key: ObjectKey, text: ObjectText, living: &Arc<Living<K>>) -> Self {
+        let (serial, living, refused) = (living.serial(), living.clone(), OnceLock::new());
+        Self(Arc::new(Slot { key, form: Form::Compact(Box::new(Compact { text, serial, living, refused })) }))
+    }
+
+    /// Returns the key.
+    pub fn key(&self) -> &ObjectKey {
+        &self.0.key
+    }
+
+    /// Tells in which form it is stored.
+    pub fn form(&self) -> ItemForm {
+        match self.0.form {
+            Form::Typed(_) => ItemForm::Typed,
+            Form::Compact(_) => ItemForm::Bytes,
+        }
+    }
+
+    /// Tells why it can't be read, if decoding it was tried and failed.
+    pub fn unreadable(&self) -> Option<&Arc<Unreadable>> {
+        match &self.0.form {
+            Form::Typed(_) => None,
+            Form::Compact(compact) => compact.refused.get(),
+        }
+    }
+
+    /// Tells whether it is the compact object of a serial number.
+    pub(super) fn is(&self, serial: u64) -> bool {
+        matches!(&self.0.form, Form::Compact(compact) if compact.serial == serial)
+    }
+
+    /// Returns the JSON of a compact object.
+    pub(super) fn text(&self) -> Option<&ObjectText> {
+        match &self.0.form {
+            Form::Typed(_) => None,
+            Form::Compact(compact) => Some(&compact.text),
+        }
+    }
+
+    /// Tells whether two are one, not merely equal.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<K: Object> Held<K> {
+    /// Returns the object, decoding it where it is stored as bytes.
+    ///
+    /// # Errors
+    /// It does not decode: it is unreadable from now on, and a change is awaited.
+    pub fn object(&self) -> Result<Arc<K>, Arc<Unreadable>> {
+        match &self.0.form {
+            Form::Typed(object) => Ok(object.clone()),
+            Form::Compact(compact) => compact.object(),
+        }
+    }
+
+    /// Returns the UID, where there is one.
+    pub fn uid(&self) -> Option<&str> {
+        match &self.0.form {
+            Form::Typed(object) => object.meta().uid.as_deref(),
+            Form::Compact(compact) => compact.text.uid(),
+        }
+    }
+
+    /// Returns the resource version, where there is one.
+    pub fn resource_version(&self) -> Option<&str> {
+        match &self.0.form {
+            Form::Typed(object) => object.meta().resource_version.as_deref(),
+            Form::Compact(compact) => compact.text.resource_version(),
+        }
+    }
+
+    /// Returns the resource version, where it can be compared.
+    pub fn version(&self) -> Option<Version> {
+        self.resource_version()?.parse().ok()
+    }
+
+    /// Returns the value of a label.
+    pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
+        match &self.0.form {
+            Form::Typed(object) => {
+                object.meta().labels.as_ref()?.get(key).map(|value| Cow::Borrowed(value.as_str()))
+            }
+            Form::Compact(compact) => compact.text.label(key),
+        }
+    }
+
+    /// Tells whether its labels meet a selector.
+    pub fn matches(&self, selector: &Selector) -> bool {
+        selector.matches_by(|key| self.label(key))
+    }
+
+    /// Returns the owners.
+    pub fn owners(&self) -> Cow<'_, [OwnerReference]> {
+        match &self.0.form {
+            Form::Typed(object) => {
+                Cow::Borrowed(object.meta().owner_references.as_deref().unwrap_or_default())
+            }
+            Form::Compact(compact) => Cow::Owned(compact.text.owners()),
+        }
+    }
+
+    /// Returns the finalizers.
+    pub fn finalizers(&self) -> Cow<'_, [String]> {
+        match &self.0.form {
+            Form::Typed(object) => Cow::Borrowed(object.meta().finalizers.as_deref().unwrap_or_default()),
+            Form::Compact(compact) => Cow::Owned(compact.text.finalizers()),
+        }
+    }
+
+    /// Returns the metadata, decoding no more than that.
+    ///
+    /// # Errors
+    /// It does not decode. That says nothing about the rest, and is not remembered.
+    pub fn metadata(&self) -> Result<Cow<'_, ObjectMeta>, Arc<Unreadable>> {
+        match &self.0.form {
+            Form::Typed(object) => Ok(Cow::Borrowed(object.meta())),
+            Form::Compact(compact) => compact.text.metadata().map(Cow::Owned).map_err(|error| {
+                let identity = Identity { key: Some(self.key().clone()), ..Identity::default() };
+                Arc::new(Unreadable { identity, error })
+            }),
+        }
+    }
+}
+
+impl<K: Object> Compact<K> {
+    fn object(&self) -> Result<Arc<K>, Arc<Unreadable>> {
+        if let Some(refused) = self.refused.get() {
+            return Err(refused.clone());
+        }
+        if let Some(object) = self.living.find(self.serial) {
+            return Ok(object);
+        }
+        match self.text.decode::<K>() {
+            Ok(object) => Ok(self.living.keep(self.serial, Arc::new(object))),
+            Err(unreadable) => Err(self.refuse(unreadable)),
+        }
+    }
+
+    /// Remembers why it does not decode; told to others once, whoever tried.
+    fn refuse(&self, unreadable: Box<Unreadable>) -> Arc<Unreadable> {
+        let unreadable: Arc<Unreadable> = Arc::from(unreadable);
+        if self.refused.set(unreadable.clone()).is_ok() {
+            self.living.refuse(self.serial, &unreadable);
+        }
+        unreadable
+    }
+}
+
+impl<K> Drop for Compact<K> {
+    fn drop(&mut self) {
+        self.living.forget(self.serial);
+        if self.refused.get().is_some() {
+            self.living.pardon(self.serial);
+        }
+    }
+}
+
+impl<K> Clone for Held<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// Shows no content.
+impl<K> fmt::Debug for Held<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("key", self.key()).field("form", &self.form()).finish()
+    }
+}

@@ -1,0 +1,243 @@
+//! A store that a reflector fills by itself: no queue, no handlers, no tombstones.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use super::indexer::{Indexer, WriteBatch};
+use crate::{
+    delta_fifo::{Extent, decoded},
+    list_watch::{Item, Unreadable},
+    object::{Object, ObjectKey, Version},
+    reflector::{Epoch, FetchReport, ReflectorStore, StoreChange, WatchError},
+};
+
+/// Lets a reflector write an [`Indexer`], where nobody needs to hear of changes.
+///
+/// Readers see a list or a batch of events as one moment. An object that can't be read is marked, an earlier
+/// state of it stays; a list that holds an item without a name infers no deletions.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use watchkeeper::{list_watch::ListerWatcher, object::Object, reflector::{Reflector, ReflectorConfig}};
+/// # use watchkeeper::store::{Indexer, Reflected};
+/// # async fn follow<K: Object>(source: impl ListerWatcher<K>, cancel: tokio_util::sync::CancellationToken) {
+/// let store = Indexer::<K>::new();
+/// let lister = store.lister();
+/// let reflected = Arc::new(Reflected::new(store));
+/// let reflector = Reflector::new(source, reflected, ReflectorConfig::default());
+/// tokio::spawn(reflector.run(cancel));
+/// # }
+/// ```
+pub struct Reflected<K> {
+    indexer: Indexer<K>,
+    extent: Extent,
+    listed: AtomicBool,
+    failure: Mutex<Option<WatchError>>,
+}
+
+impl<K: Object> Reflected<K> {
+    /// Fills all of a store.
+    pub fn new(indexer: Indexer<K>) -> Self {
+        Self::within(indexer, Extent::All)
+    }
+
+    /// Fills a part of a store, and leaves the rest to others.
+    pub fn within(indexer: Indexer<K>, extent: Extent) -> Self {
+        indexer.write(|batch| batch.set_version(&extent, None));
+        Self { indexer, extent, listed: AtomicBool::new(false), failure: Mutex::default() }
+    }
+
+    /// Tells whether a first list is in the store.
+    pub fn has_synced(&self) -> bool {
+        self.listed.load(Ordering::Acquire)
+    }
+
+    /// Returns what keeps it from being read at present, if anything does.
+    pub fn failure(&self) -> Option<WatchError> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl<K: Object> ReflectorStore<K> for Reflected<K> {
+    fn replace(&self, items: Vec<Item<K>>, resource_version: &str, _: Epoch) {
+        self.indexer.write(|batch| {
+            let count = items.len();
+            let listed: HashSet<ObjectKey> = items.into_iter().filter_map(|item| put(batch, item)).collect();
+            // Fewer keys than items: some had no name, and may be any of those that seem to be missing.
+            if listed.len() == count {
+                let gone = batch.keys(&self.extent).into_iter().filter(|key| !listed.contains(key));
+                gone.for_each(|key| take(batch, &key));
+            }
+            batch.set_version(&self.extent, resource_version.parse().ok());
+        });
+        self.listed.store(true, Ordering::Release);
+    }
+
+    fn apply(&self, changes: Vec<StoreChange<K>>) {
+        self.indexer.write(|batch| {
+            for change in changes {
+                let reached = match change {
+                    StoreChange::Upsert(item) => {
+                        let version = version_of(&item);
+                        put(batch, item);
+                        version
+                    }
+                    StoreChange::Delete(item) => {
+                        item.key().iter().for_each(|key| take(batch, key));
+                        version_of(&item)
+                    }
+                    StoreChange::Bookmark(version) => version.parse().ok(),
+                };
+                if reached > batch.version(&self.extent) {
+                    batch.set_version(&self.extent, reached);
+                }
+            }
+        });
+    }
+
+    /// Shows nothing again: nobody looks.
+    fn resync(&self) {}
+
+    fn report(&self, report: FetchReport) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        match report {
+            FetchReport::Healthy => *failure = None,
+            FetchReport::Failed(error) => *failure = Some(error),
+            FetchReport::Skipped(_) => {}
+        }
+    }
+}
+
+/// Puts an item in, or marks it; returns its key where that can be read.
+fn put<K: Object>(batch: &mut WriteBatch<K>, item: Item<K>) -> Option<ObjectKey> {
+    match decoded(item) {
+        Ok(object) => {
+            let key = ObjectKey::of(&*object);
+            batch.clear_unreadable(&key);
+            batch.upsert(object);
+            Some(key)
+        }
+        Err(unreadable) => mark(batch, *unreadable),
+    }
+}
+
+fn mark<K: Object>(batch: &mut WriteBatch<K>, unreadable: Unreadable) -> Option<ObjectKey> {
+    let key = unreadable.identity.key.clone()?;
+    let held = batch.get(&key).map(|held| held.uid().map(str::to_owned));
+    // What is cached of another object of the name is no earlier state of this one.
+    if held.is_some_and(|held| {
+        held.is_some() && unreadable.identity.uid.is_some() && held != unreadable.identity.uid
+    }) {
+        batch.delete(&key);
+    }
+    batch.mark_unreadable(&key, unreadable.into());
+    Some(key)
+}
+
+fn take<K: Object>(batch: &mut WriteBatch<K>, key: &ObjectKey) {
+    batch.delete(key);
+    batch.clear_unreadable(key);
+}
+
+fn version_of<K: Object>(item: &Item<K>) -> Option<Version> {
+    item.resource_version().and_then(|version| version.parse().ok())
+}
+
+impl<K> fmt::Debug for Reflected<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reflected").field("extent", &self.extent).field("store", &self.indexer).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, sync::Arc};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::Status;
+
+    use super::*;
+    use crate::{
+        list_watch::{Identity, ListWatchError},
+        store::{Lister, Lookup},
+    };
+
+    fn item(namespace: &str, name: &str, version: u64) -> Item<ConfigMap> {
+        let mut object = ConfigMap::default();
+        object.metadata.namespace = Some(namespace.to_owned());
+        object.metadata.name = Some(name.to_owned());
+        object.metadata.uid = Some("u".to_owned());
+        object.metadata.resource_version = Some(version.to_string());
+        Item::Object(Arc::new(object))
+    }
+
+    fn unreadable(key: Option<ObjectKey>, uid: &str) -> Item<ConfigMap> {
+        let identity = Identity { key, uid: Some(uid.to_owned()), ..Identity::default() };
+        Item::Unreadable(Unreadable { identity, error: "data: no".to_owned() })
+    }
+
+    fn shown(lister: &Lister<ConfigMap>) -> BTreeSet<String> {
+        lister.list().iter().map(|object| ObjectKey::of(&**object).to_string()).collect()
+    }
+
+    #[test]
+    fn a_store_follows_lists_and_changes_within_its_extent() {
+        let indexer = Indexer::new();
+        let lister = indexer.lister();
+        let [shop, farm] = ["shop", "farm"]
+            .map(|namespace| Reflected::within(indexer.clone(), Extent::Namespace(namespace.into())));
+        shop.replace(vec![item("shop", "a", 1), item("shop", "b", 2)], "5", Epoch::Same);
+        assert!(shop.has_synced() && !farm.has_synced() && lister.resource_version().is_none());
+        farm.replace(vec![item("farm", "a", 3)], "7", Epoch::Same);
+        shop.replace(vec![item("shop", "b", 2), item("shop", "c", 6)], "6", Epoch::Same);
+        assert_eq!(shown(&lister), ["farm/a", "shop/b", "shop/c"].map(str::to_owned).into());
+        shop.apply(vec![
+            StoreChange::Delete(item("shop", "b", 8)),
+            StoreChange::Upsert(item("shop", "d", 9)),
+            StoreChange::Bookmark("12".to_owned()),
+        ]);
+        assert_eq!(shown(&lister), ["farm/a", "shop/c", "shop/d"].map(str::to_owned).into());
+        assert_eq!(lister.resource_version(), Some(Version(7)), "the lower of the two");
+        farm.apply(vec![StoreChange::Bookmark("20".to_owned())]);
+        assert_eq!(lister.resource_version(), Some(Version(12)));
+    }
+
+    // R20 R33
+    #[test]
+    fn what_cannot_be_read_is_marked_and_hides_no_earlier_state_of_its_own() {
+        let indexer = Indexer::new();
+        let (lister, reflected) = (indexer.lister(), Reflected::new(indexer));
+        let key = |name| Some(ObjectKey::new("shop", name));
+        reflected.replace(vec![item("shop", "a", 1), item("shop", "b", 2)], "2", Epoch::Same);
+        reflected.apply(vec![
+            StoreChange::Upsert(unreadable(key("a"), "u")),
+            StoreChange::Upsert(unreadable(key("b"), "another")),
+        ]);
+        assert!(matches!(lister.lookup(&key("a").unwrap()), Lookup::Outdated { .. }));
+        assert!(matches!(lister.lookup(&key("b").unwrap()), Lookup::Unreadable(_)));
+        // One item without a name: none of the others counts as gone.
+        reflected.replace(vec![unreadable(None, "u")], "3", Epoch::Same);
+        assert_eq!(shown(&lister), ["shop/a".to_owned()].into());
+        reflected.replace(vec![item("shop", "a", 4)], "4", Epoch::Same);
+        assert!(matches!(lister.lookup(&key("a").unwrap()), Lookup::Found(_)));
+        assert!(matches!(lister.lookup(&key("b").unwrap()), Lookup::Absent));
+        assert!(reflected.failure().is_none());
+    }
+
+    #[test]
+    fn the_last_failure_shows_until_all_is_well() {
+        let reflected = Reflected::<ConfigMap>::new(Indexer::new());
+        let error = ListWatchError::from_status(Status::failure("no", "Forbidden").with_code(403));
+        let error = WatchError::new("configmaps", error, 1, std::time::Duration::ZERO);
+        reflected.report(FetchReport::Failed(error));
+        assert!(reflected.failure().is_some_and(|failure| failure.error.is_forbidden()));
+        reflected.report(FetchReport::Healthy);
+        assert!(reflected.failure().is_none());
+    }
+}

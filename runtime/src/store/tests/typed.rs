@@ -1,0 +1,10 @@
+//! The suite on stores that keep decoded objects.
+
+#[path = "labels.rs"]
+mod labels;
+#[path = "suite.rs"]
+mod suite;
+
+use crate::list_watch::ItemForm;
+
+const FORM: ItemForm = ItemForm::Typed;

@@ -1,0 +1,149 @@
+//! Runs of one key that keep writing, and keep being woken, are paced.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+    core::ObjectMeta,
+};
+use serde_json::json;
+use watchkeeper::{controller::Why, prelude::*};
+use watchkeeper_apiserver::{ApiServer, Verb};
+use watchkeeper_tests::{Record, Website, WebsiteStatus, website};
+
+async fn shop() -> ApiServer {
+    ApiServer::in_memory().crd::<Website>().namespace("shop").start().await
+}
+
+fn key() -> ObjectKey {
+    ObjectKey::new("shop", "a")
+}
+
+/// Wants its own number in the status, whatever another one wrote there.
+fn stubborn(
+    name: &str,
+    number: i32,
+    record: &Record,
+) -> Controller<Website, impl Reconciler<Website> + use<>> {
+    let record = record.clone();
+    let controller = Controller::from_fn(move |site: Arc<Website>, cx: Context<Website>| {
+        record.start(&cx);
+        async move {
+            cx.patch_status(&site, WebsiteStatus { replicas: number, ready_replicas: 0 }).await?;
+            Ok::<_, watchkeeper::Error>(Action::await_change())
+        }
+    });
+    controller.named(name)
+}
+
+fn paced(text: &str, controller: &str) -> u64 {
+    let series = format!("watchkeeper_paced_reconciles_total{{controller=\"{controller}\"}} ");
+    text.lines().find_map(|line| line.strip_prefix(&series)).unwrap().parse().unwrap()
+}
+
+// C30
+#[tokio::test(start_paused = true)]
+async fn two_operators_that_overwrite_each_other_are_slowed_to_one_run_a_second_each() {
+    let server = shop().await;
+    server.create(&website("a")).await;
+    let (one, other) = (Record::default(), Record::default());
+    let manager = Manager::new(server.client());
+    let metrics = manager.metrics();
+    let _running =
+        manager.controller(stubborn("one", 1, &one)).controller(stubborn("other", 2, &other)).spawn();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let written = server.requests().count(Verb::Patch, "websites");
+    assert!(one.len() > 20 && other.len() > 20, "the storm did not come: {} {}", one.len(), other.len());
+    for record in [&one, &other] {
+        let starts = record.starts();
+        for (at, from) in starts.iter().enumerate() {
+            let within = starts[at..].iter().take_while(|to| to.at - from.at <= Duration::from_secs(10));
+            assert!(within.count() <= 10 + 10 + 1, "{starts:?}");
+        }
+    }
+    assert!(written <= 2 * (10 + 60 + 2), "{written} writes");
+    assert!(paced(&metrics.encode(), "one") > 10 && paced(&metrics.encode(), "other") > 10);
+}
+
+// C30
+#[tokio::test(start_paused = true)]
+async fn runs_that_write_nothing_are_never_paced_however_often_their_object_changes() {
+    let server = shop().await;
+    server.create(&website("a")).await;
+    let record = Record::default();
+    let started = record.clone();
+    let controller = Controller::from_fn(move |_: Arc<Website>, cx: Context<Website>| {
+        started.start(&cx);
+        async { Ok::<_, watchkeeper::Error>(Action::await_change()) }
+    });
+    let manager = Manager::new(server.client());
+    let metrics = manager.metrics();
+    let _running = manager.controller(controller).spawn();
+    record.reaches(1).await;
+    for change in 1..=50 {
+        server.patch_status::<Website>("shop/a", json!({ "replicas": change })).await;
+        record.reaches(change + 1).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(paced(&metrics.encode(), "websites.web.example.dev"), 0);
+}
+
+// C30
+#[tokio::test(start_paused = true)]
+async fn writes_through_a_client_of_ones_own_are_a_storm_too() {
+    let server = shop().await;
+    server.create(&website("a")).await;
+    let (record, counter, client) = (Record::default(), Arc::new(AtomicUsize::new(0)), server.client());
+    let started = record.clone();
+    let controller = Controller::from_fn(move |site: Arc<Website>, cx: Context<Website>| {
+        started.start(&cx);
+        let sites: Api<Website> = Api::namespaced(client.clone(), "shop");
+        let count = counter.fetch_add(1, Ordering::SeqCst);
+        async move {
+            let patch = json!({ "status": { "replicas": count } });
+            sites.patch_status(&site.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+            // The event comes while it does something else.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            Ok::<_, watchkeeper::Error>(Action::await_change())
+        }
+    });
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!((30..=42).contains(&record.len()), "{} runs in 30 s", record.len());
+    let report = running.why::<Website>(&key()).remove(0);
+    assert!(matches!(report.why, Why::Paced { .. }), "{report:?}");
+    assert_eq!(report.reason.unwrap().to_string(), "changed");
+}
+
+// C30
+#[tokio::test(start_paused = true)]
+async fn the_budget_is_a_setting_and_retries_are_not_charged() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    let metadata = ObjectMeta { name: Some("a".into()), ..ObjectMeta::default() };
+    server.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
+    let (record, client) = (Record::default(), server.client());
+    let started = record.clone();
+    let controller = Controller::from_fn(move |_: Arc<ConfigMap>, cx: Context<ConfigMap>| {
+        started.start(&cx);
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "shop");
+        async move {
+            let patch = json!({ "data": { "run": cx.id().to_string() } });
+            maps.patch("a", &PatchParams::default(), &Patch::Merge(patch)).await?;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            match cx.id() {
+                1..=5 => anyhow::bail!("fails, and writes"),
+                _ => anyhow::Ok(Action::await_change()),
+            }
+        }
+    });
+    let limit = RateLimit::per_period(Duration::from_secs(20)).burst(2);
+    let controller = controller.namespace("shop").storm_limit(limit);
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    record.reaches(9).await;
+    let starts = record.starts();
+    let gap = |run: usize| (starts[run].at - starts[run - 1].at).as_secs();
+    assert!((1..=5).all(|run| gap(run) <= 1), "{starts:?}");
+    assert!((19..=21).contains(&gap(8)), "{starts:?}");
+}

@@ -1,0 +1,260 @@
+//! What wakes a controller beside its own kind: mappings, predicates, sources, several namespaces.
+
+use futures::{SinkExt, StreamExt, channel::mpsc};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
+use kube::core::ObjectMeta;
+use serde_json::json;
+use watchkeeper::prelude::*;
+use watchkeeper::{
+    controller::{
+        Why,
+        predicate::{self, Predicate},
+    },
+    informer::{Dynamic, typed_kind},
+};
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
+use watchkeeper_tests::{Looker, Record, Website, website};
+
+async fn shop() -> ApiServer {
+    ApiServer::in_memory().crd::<Website>().namespace("shop").start().await
+}
+
+fn named(name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() }
+}
+
+fn config_map(name: &str) -> ConfigMap {
+    ConfigMap { metadata: named(name), ..ConfigMap::default() }
+}
+
+fn service_for(name: &str, map: &str) -> Service {
+    let metadata = ObjectMeta { labels: Some([("for".to_owned(), map.to_owned())].into()), ..named(name) };
+    Service { metadata, ..Service::default() }
+}
+
+/// Maps an object to the one that its label names.
+fn for_whom(object: &impl Object) -> Vec<ObjectKey> {
+    let meta = object.meta();
+    let name = meta.labels.as_ref().and_then(|labels| labels.get("for"));
+    let namespace = meta.namespace.clone().unwrap_or_default();
+    name.map(|name| ObjectKey::new(namespace, name)).into_iter().collect()
+}
+
+/// Notes each run, and does nothing else.
+fn noting(record: &Record) -> Controller<ConfigMap, impl Reconciler<ConfigMap> + use<>> {
+    let record = record.clone();
+    Controller::from_fn(move |_: Arc<ConfigMap>, cx: Context<ConfigMap>| {
+        let record = record.clone();
+        async move {
+            record.start(&cx);
+            Ok::<_, watchkeeper::Error>(Action::await_change())
+        }
+    })
+}
+
+async fn follow_a_service(server: &ApiServer, record: &Record) {
+    let seen = record.len();
+    server.create(&service_for("s", "a")).await;
+    record.reaches(seen + 1).await;
+    assert_eq!(record.last_reason(), "services changed");
+    server.patch_merge::<Service>("shop/s", json!({ "metadata": { "labels": { "for": "b" } } })).await;
+    record.reaches(seen + 3).await;
+    server.delete::<Service>("shop/s").await;
+    record.reaches(seen + 4).await;
+    server.create(&service_for("t", "nobody")).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut moved = record.names()[seen + 1..seen + 3].to_vec();
+    moved.sort();
+    assert_eq!(record.names()[seen], "a");
+    assert_eq!(moved, ["a", "b"], "the old and the new one");
+    assert_eq!(record.names()[seen + 3..], ["b"], "what the last state mapped to, and nobody else");
+}
+
+// C16
+#[tokio::test(start_paused = true)]
+async fn a_mapping_wakes_what_the_old_and_the_new_state_map_to_and_a_deletion_the_last() {
+    let server = shop().await;
+    server.create(&config_map("a")).await;
+    server.create(&config_map("b")).await;
+    for form in ["typed", "metadata", "dynamic"] {
+        let record = Record::default();
+        let controller = noting(&record).namespace("shop");
+        let controller = match form {
+            "typed" => controller.watches::<Service>(for_whom),
+            "metadata" => controller.watches_metadata::<Service>(for_whom),
+            _ => controller.watches_for(Dynamic::new(typed_kind::<Service>()), for_whom),
+        };
+        let running = Manager::new(server.client()).controller(controller).spawn();
+        record.reaches(2).await;
+        follow_a_service(&server, &record).await;
+        running.stop().await.unwrap();
+        server.delete::<Service>("shop/t").await;
+    }
+}
+
+// C17
+#[tokio::test(start_paused = true)]
+async fn generation_swallows_status_updates_and_wakes_for_the_specification() {
+    let server = shop().await;
+    server.create(&website("a")).await;
+    let looker = Looker::default();
+    let controller = Controller::new(looker.clone()).predicate(predicate::generation());
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    looker.record.reaches(1).await;
+    server.patch_status::<Website>("shop/a", json!({ "replicas": 1 })).await;
+    server.patch_merge::<Website>("shop/a", json!({ "metadata": { "labels": { "k": "v" } } })).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(looker.record.len(), 1);
+    server.patch_merge::<Website>("shop/a", json!({ "spec": { "replicas": 7 } })).await;
+    looker.record.reaches(2).await;
+    assert_eq!(looker.record.last_reason(), "changed");
+}
+
+/// Releases at once.
+struct Releases(Record);
+
+impl Reconciler<ConfigMap> for Releases {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, _: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+        Ok(Action::await_change())
+    }
+
+    async fn cleanup(&self, _: Arc<ConfigMap>, cx: &Context<ConfigMap>) -> Result<Cleanup, Self::Error> {
+        self.0.start(cx);
+        Ok(Cleanup::Done)
+    }
+}
+
+// C17 C23
+#[tokio::test(start_paused = true)]
+async fn no_predicate_keeps_a_terminating_object_from_its_cleanup() {
+    let server = shop().await;
+    server.create(&config_map("a")).await;
+    let cleaned = Record::default();
+    let only_new = Predicate::new(|seen| matches!(seen, predicate::Seen::Added { .. }));
+    let controller = Controller::new(Releases(cleaned.clone()))
+        .namespace("shop")
+        .finalizer("example.dev/release")
+        .predicate(only_new.and(predicate::labels()));
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    let held = |map: Option<&ConfigMap>| map.is_some_and(|map| !map.finalizers().is_empty());
+    server.eventually::<ConfigMap>("shop/a", held).await;
+    server.delete::<ConfigMap>("shop/a").await;
+    server.eventually::<ConfigMap>("shop/a", |map| map.is_none()).await;
+    assert_eq!(cleaned.len(), 1);
+}
+
+// C17
+#[tokio::test(start_paused = true)]
+async fn predicates_of_what_feeds_a_controller_are_its_own() {
+    let server = shop().await;
+    server.create(&config_map("a")).await;
+    server.create(&service_for("s", "a")).await;
+    let record = Record::default();
+    let annotated = predicate::annotations::<Service>();
+    let controller = noting(&record).namespace("shop").watches_if::<Service>(annotated, for_whom);
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    record.reaches(1).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = record.len();
+    server.patch_merge::<Service>("shop/s", json!({ "metadata": { "labels": { "more": "v" } } })).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(record.len(), before, "a label is not an annotation");
+    server.patch_merge::<Service>("shop/s", json!({ "metadata": { "annotations": { "k": "v" } } })).await;
+    record.reaches(before + 1).await;
+    server.patch_merge::<ConfigMap>("shop/a", json!({ "data": { "k": "v" } })).await;
+    record.reaches(before + 2).await;
+}
+
+// C19
+#[tokio::test(start_paused = true)]
+async fn a_source_is_held_up_while_its_keys_wait_and_loses_none() {
+    const KEYS: usize = 1_000;
+    let server = shop().await;
+    for at in 0..KEYS {
+        server.create(&config_map(&format!("map-{at}"))).await;
+    }
+    let record = Record::default();
+    let (mut sender, receiver) = mpsc::channel(0);
+    let never = Predicate::new(|_| false);
+    let controller = noting(&record)
+        .namespace("shop")
+        .predicate(never)
+        .rate_limit(RateLimit::per_second(10).burst(1))
+        .source(receiver);
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    let sent = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = sent.clone();
+    tokio::spawn(async move {
+        for at in 0..KEYS {
+            sender.send(ObjectKey::new("shop", format!("map-{at}"))).await.unwrap();
+            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+        std::future::pending::<()>().await;
+    });
+    record.reaches(100).await;
+    let (sent_by_now, ran) = (sent.load(std::sync::atomic::Ordering::SeqCst), record.len());
+    assert!(sent_by_now > ran, "the source is ahead");
+    assert!(sent_by_now <= ran + 260, "{sent_by_now} were taken, and {ran} ran");
+    record.reaches(KEYS).await;
+    assert_eq!(record.last_reason(), "external source");
+    let mut names = record.names();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), KEYS);
+}
+
+// C19
+#[tokio::test(start_paused = true)]
+async fn a_source_that_panics_or_ends_takes_nobody_down() {
+    let server = shop().await;
+    server.create(&config_map("a")).await;
+    let record = Record::default();
+    let key = ObjectKey::new("shop", "a");
+    let broken = futures::stream::iter([0, 1]).map(|at| match at {
+        0 => ObjectKey::new("shop", "nobody"),
+        _ => panic!("the source breaks"),
+    });
+    let delayed = futures::stream::once(async move {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        key
+    });
+    let controller = noting(&record).namespace("shop").source(broken).source(delayed);
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    record.reaches(2).await;
+    assert_eq!(record.last_reason(), "external source");
+    server.patch_merge::<ConfigMap>("shop/a", json!({ "data": { "k": "v" } })).await;
+    record.reaches(3).await;
+    running.stop().await.unwrap();
+}
+
+// C33
+#[tokio::test(start_paused = true)]
+async fn with_one_cache_a_namespace_a_key_waits_for_its_own() {
+    let server = ApiServer::in_memory().namespace("closed").namespace("shop").start().await;
+    server.create(&config_map("a")).await;
+    let elsewhere = server.kit().in_namespace("closed");
+    elsewhere.create(&config_map("b")).await;
+    server.faults().on_any("secrets").namespace("closed").always().then(Fault::Status(403));
+    let record = Record::default();
+    let controller = noting(&record)
+        .namespace("shop")
+        .namespace("closed")
+        .watches::<Secret>(|_| Vec::new())
+        .watches::<Namespace>(|_| Vec::new());
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    record.reaches(1).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(record.names(), ["a"]);
+    let report = running.why::<ConfigMap>(&ObjectKey::new("closed", "b")).remove(0);
+    let Why::BlockedOnSync(whom) = report.why else { panic!("{report:?}") };
+    assert_eq!(whom.len(), 1);
+    assert!(whom[0].starts_with("secrets") && whom[0].contains("403"), "{whom:?}");
+    server.faults().clear();
+    record.reaches(2).await;
+    assert_eq!(record.names(), ["a", "b"]);
+    elsewhere.patch_merge::<ConfigMap>("closed/b", json!({ "data": { "k": "v" } })).await;
+    record.reaches(3).await;
+    assert_eq!(server.requests().of(Verb::Watch, "namespaces").len(), 1, "cluster-scoped: one cache");
+}
