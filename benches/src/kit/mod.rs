@@ -7,7 +7,7 @@ mod tally;
 
 pub(crate) use controllers::{Next, Work, controllers, kube_controllers};
 pub(crate) use floor::Floor;
-pub(crate) use peers::{KubeCache, factory, informer};
+pub(crate) use peers::{KubeCache, Peer, factory, informer, informer_of};
 use peers::{api, kube_config};
 pub(crate) use tally::{Last, Tally};
 
