@@ -18,7 +18,8 @@ use crate::{
     measure::{Measures, held_megabytes, measures, peak_megabytes},
     report::{
         Column,
-        Goal::{self, Share, Times},
+        Goal::{Share, Times},
+        Goals,
     },
 };
 
@@ -43,7 +44,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
 
 /// What a controller needs of a first list: each object's key in a queue, and the objects to be read later.
 fn compact(settings: &Settings, objects: usize) -> anyhow::Result<()> {
-    let goals: &[(&'static str, Goal)] = match objects {
+    let goals: &Goals = match objects {
         100_000 => &[("wall", Times(4.0)), ("peak", Share(0.3))],
         _ => &[],
     };
@@ -82,11 +83,11 @@ fn pods(settings: &Settings) -> anyhow::Result<()> {
 }
 
 fn table(settings: &Settings, objects: usize) -> anyhow::Result<()> {
-    let goals: &[(&'static str, Goal)] = match objects {
+    let goals: &Goals = match objects {
         100_000 => &[("wall", Times(2.3)), ("peak", Share(0.65))],
         _ => &[],
     };
-    let go_goals: &[(&'static str, Goal)] = match objects {
+    let go_goals: &Goals = match objects {
         100_000 => &[("wall", Times(5.0))],
         _ => &[],
     };
