@@ -13,7 +13,7 @@ use crate::{
     go,
     job::{Job, Mode, Side},
     measure::Measures,
-    report::{Column, Goal, Row, print},
+    report::{Column, Goal, Goals, Row, print},
     server::Server,
 };
 
@@ -111,18 +111,18 @@ impl Contest {
     }
 
     /// Adds a side as it works unless told otherwise.
-    pub(crate) fn side(self, side: Side, goals: &[(&'static str, Goal)]) -> Self {
+    pub(crate) fn side(self, side: Side, goals: &Goals) -> Self {
         let label = side.to_string();
         self.row(side, Mode::Default, label, goals)
     }
 
     /// Adds a side that is told how to work.
-    pub(crate) fn variant(self, side: Side, mode: Mode, note: &str, goals: &[(&'static str, Goal)]) -> Self {
+    pub(crate) fn variant(self, side: Side, mode: Mode, note: &str, goals: &Goals) -> Self {
         let label = format!("{side}, {note}");
         self.row(side, mode, label, goals)
     }
 
-    fn row(mut self, side: Side, mode: Mode, label: String, goals: &[(&'static str, Goal)]) -> Self {
+    fn row(mut self, side: Side, mode: Mode, label: String, goals: &Goals) -> Self {
         self.rows.push(Contestant { side, mode, label, goals: goals.to_vec() });
         self
     }

@@ -78,6 +78,8 @@ pub(crate) enum Mode {
     Paged,
     /// As one answer at any version.
     AnyVersion,
+    /// With objects kept as bytes.
+    Compact,
     /// As handlers of one informer, without controllers.
     Handlers,
     /// As a work queue alone, without a controller.
@@ -91,6 +93,10 @@ pub(crate) enum Mode {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Question {
     Main,
+    /// Of the first list: every key through a queue as well, as for a controller.
+    Keys,
+    /// Of the first list: the keys of pods.
+    Pods,
     /// Of the queue: adds against a backlog and many workers.
     Contended,
     /// Of the queue: keys that all wait for the same moment.

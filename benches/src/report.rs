@@ -35,6 +35,9 @@ pub(crate) enum Goal {
     AtLeast(f64),
 }
 
+/// What rows must reach, by the key of the column.
+pub(crate) type Goals = [(&'static str, Goal)];
+
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
@@ -29,7 +30,7 @@ var indexers = toolscache.Indexers{
 }
 
 // newInformer makes client-go's informer of gadgets.
-func newInformer(job Job) (toolscache.SharedIndexInformer, error) {
+func newInformer(job Job, resync time.Duration) (toolscache.SharedIndexInformer, error) {
 	config := config(job)
 	config.APIPath = "/apis"
 	config.GroupVersion = &groupVersion
@@ -40,7 +41,7 @@ func newInformer(job Job) (toolscache.SharedIndexInformer, error) {
 	}
 	lists := toolscache.NewListWatchFromClient(client, "gadgets", "", fields.Everything())
 	source := toolscache.ToListWatcherWithWatchListSemantics(lists, client)
-	return toolscache.NewSharedIndexInformer(source, &Gadget{}, 0, toolscache.Indexers{}), nil
+	return toolscache.NewSharedIndexInformer(source, &Gadget{}, resync, toolscache.Indexers{}), nil
 }
 
 // mapper knows gadgets, so that nothing is asked for by discovery.
@@ -66,7 +67,7 @@ func (c cached) len() int { return len(c.informer.GetStore().ListKeys()) }
 // startCache starts either side's cache with one handler, and waits for the first list.
 func startCache(ctx context.Context, job Job, handler toolscache.ResourceEventHandler) (cached, error) {
 	if job.clientGo() {
-		informer, err := newInformer(job)
+		informer, err := newInformer(job, 0)
 		if err != nil {
 			return cached{}, err
 		}
@@ -75,7 +76,7 @@ func startCache(ctx context.Context, job Job, handler toolscache.ResourceEventHa
 			return cached{}, err
 		}
 		go informer.Run(ctx.Done())
-		toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced, registration.HasSynced)
+		waitFor(registration.HasSynced)
 		return cached{informer, nil}, nil
 	}
 	cache, err := newCache(job)
@@ -91,8 +92,15 @@ func startCache(ctx context.Context, job Job, handler toolscache.ResourceEventHa
 	if err != nil {
 		return cached{}, err
 	}
-	toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced, registration.HasSynced)
+	waitFor(registration.HasSynced)
 	return cached{informer.(toolscache.SharedIndexInformer), cache}, nil
+}
+
+// waitFor looks more often than client-go's own way to wait, which would be measured instead.
+func waitFor(come func() bool) {
+	for !come() {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // ask tells the load generator what to do.

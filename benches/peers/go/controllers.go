@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"net/http"
-
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -112,7 +110,7 @@ func fanOut(ctx context.Context, job Job) (Measures, error) {
 		}
 		return paced(job, tally, quiet)
 	}
-	informer, err := newInformer(job)
+	informer, err := newInformer(job, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -219,5 +217,3 @@ func served(runs map[string]int) Measures {
 	}
 	return Measures{"keys": float64(len(counts)), "least": float64(slices.Min(counts)), "most": float64(slices.Max(counts))}
 }
-
-var _ runtime.Object = &Gadget{}

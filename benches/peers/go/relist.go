@@ -48,16 +48,16 @@ func relist(ctx context.Context, job Job) (Measures, error) {
 func resync(
 	ctx context.Context, job Job, tally *tally, handler toolscache.ResourceEventHandler, calls *atomic.Int64,
 ) (Measures, error) {
-	informer, err := newInformer(job)
+	informer, err := newInformer(job, 2*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	registration, err := informer.AddEventHandlerWithResyncPeriod(handler, 2*time.Second)
+	registration, err := informer.AddEventHandler(handler)
 	if err != nil {
 		return nil, err
 	}
 	go informer.Run(ctx.Done())
-	toolscache.WaitForCacheSync(ctx.Done(), registration.HasSynced)
+	waitFor(registration.HasSynced)
 	time.Sleep(time.Second)
 	calls.Store(0)
 	order := fmt.Sprintf("pace?events=%d&rate=%d&watches=1", job.Events, job.Events/job.Seconds)

@@ -6,8 +6,12 @@ use std::{
 };
 
 use anyhow::Context as _;
-use tokio::sync::Notify;
-use watchkeeper::workqueue::{ItemExponentialFailure, WorkQueue};
+use futures::{StreamExt, channel::mpsc};
+use tokio::{sync::Notify, time::Instant};
+use watchkeeper::{
+    kube::runtime::scheduler::{ScheduleRequest, scheduler},
+    workqueue::{ItemExponentialFailure, WorkQueue},
+};
 
 use crate::{
     contest::{Contest, Settings},
@@ -90,6 +94,7 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
             let _running = kit::controllers(job, 1, 1, &runs)?;
             runs.all.notified().await;
         }
+        (Side::KubeRs, Mode::QueueAlone) => scheduler_alone(job, &runs).await?,
         (Side::KubeRs, _) => {
             let _running = kit::kube_controllers(job, 1, 1, &runs)?;
             runs.all.notified().await;
@@ -107,6 +112,21 @@ async fn queue(job: &Job, runs: &Runs) -> anyhow::Result<()> {
         runs.count(item.key());
         queue.add(item.key().clone());
         item.forget();
+    }
+    Ok(())
+}
+
+async fn scheduler_alone(job: &Job, runs: &Runs) -> anyhow::Result<()> {
+    let (requests, incoming) = mpsc::unbounded();
+    let mut scheduled = Box::pin(scheduler(incoming));
+    let request = |message| ScheduleRequest { message, run_at: Instant::now() };
+    for at in 0..job.objects {
+        requests.unbounded_send(request(gadget::name(at)))?;
+    }
+    for _ in 0..job.events {
+        let key = scheduled.next().await.context("it ended")?;
+        runs.count(&key);
+        requests.unbounded_send(request(key))?;
     }
     Ok(())
 }

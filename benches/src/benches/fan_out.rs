@@ -6,11 +6,7 @@ use crate::{
     job::{Bench, Job, Mode, Side},
     kit::{self, Tally},
     measure::Measures,
-    report::{
-        Column,
-        Goal::{self, AtMost},
-        Row,
-    },
+    report::{Column, Goal::AtMost, Goals, Row},
 };
 
 const OBJECTS: usize = 10_000;
@@ -31,7 +27,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
 fn table(settings: &Settings, users: usize) -> anyhow::Result<Vec<Row>> {
     let events = A_SECOND * SECONDS as usize;
     let job = Job::new(Bench::FanOut, OBJECTS).events(events).seconds(SECONDS).users(users);
-    let one: &[(&'static str, Goal)] = &[("requests", AtMost(2.0))];
+    let one: &Goals = &[("requests", AtMost(2.0))];
     Contest::served(format!("fan-out: {users} controllers on 10000 objects, 1000 changes a second"), job)
         .column(Column::cost("requests", "lists and watches (a streaming list is one request)"))
         .column(Column::cost("cpu", "CPU an event, µs"))

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     contest::{Contest, Settings},
+    gadget::Gadget,
     job::{Bench, Job, Side},
     kit::{self, KubeCache, Spent},
     measure::{Measures, measures},
@@ -41,7 +42,7 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
             Ok(rest(job).await)
         }
         Side::KubeRs => {
-            let cache = KubeCache::start(job, |_| {})?;
+            let cache = KubeCache::<Gadget>::start(job, |_| {})?;
             cache.synced().await?;
             Ok(rest(job).await)
         }

@@ -1,20 +1,33 @@
 //! `initial-list`: from nothing to a synced cache; time, CPU, peak and settled memory.
 
-use std::time::Duration;
+use std::{any::Any, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Pod;
+use watchkeeper::{
+    Lister, Object, ObjectKey, Watched,
+    informer::{Change, Observer},
+    workqueue::{ItemExponentialFailure, WorkQueue},
+};
 
 use crate::{
     contest::{Contest, Extent, Settings},
-    job::{Bench, Job, Mode, Side},
-    kit::{self, Floor, KubeCache, Spent},
+    gadget::Gadget,
+    job::{Bench, Job, Mode, Question, Side},
+    kit::{self, Floor, KubeCache, Peer, Spent},
     measure::{Measures, held_megabytes, measures, peak_megabytes},
     report::{
         Column,
-        Goal::{self, Share, Times},
+        Goal::{Share, Times},
+        Goals,
     },
 };
 
 /// How long a side may settle before its memory counts as settled.
 const SETTLE: Duration = Duration::from_secs(1);
+
+/// How long a side may take to sync.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs the bench for 10,000 and 100,000 gadgets, and for a million where all is asked for.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
@@ -22,15 +35,59 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
         Extent::Usual => &[10_000, 100_000],
         Extent::Full => &[10_000, 100_000, 1_000_000],
     };
-    sizes.iter().try_for_each(|objects| table(settings, *objects))
+    sizes.iter().try_for_each(|objects| {
+        table(settings, *objects)?;
+        compact(settings, *objects)
+    })?;
+    pods(settings)
+}
+
+/// What a controller needs of a first list: each object's key in a queue, and the objects to be read later.
+fn compact(settings: &Settings, objects: usize) -> anyhow::Result<()> {
+    let goals: &Goals = match objects {
+        100_000 => &[("wall", Times(4.0)), ("peak", Share(0.3))],
+        _ => &[],
+    };
+    Contest::served(
+        format!("initial-list: {objects} objects kept as bytes, each key through a queue"),
+        Job::new(Bench::InitialList, objects).question(Question::Keys),
+    )
+    .column(Column::cost("wall", "until synced and all keys are handed out, s"))
+    .column(Column::cost("cpu", "CPU, s"))
+    .column(Column::cost("peak", "peak RSS, MB"))
+    .column(Column::cost("settled", "settled RSS, MB"))
+    .column(Column::fact("heap", "live heap of Go after a collection, MB"))
+    .variant(Side::Watchkeeper, Mode::Compact, "compact", &[])
+    .variant(Side::Watchkeeper, Mode::Streaming, "typed", &[])
+    .variant(Side::KubeRs, Mode::Streaming, "streaming, without a queue", goals)
+    .variant(Side::ClientGo, Mode::AnyVersion, "RV=0, without a queue", &[])
+    .run(settings)
+    .map(drop)
+}
+
+/// The same of pods, whose typed form is large.
+fn pods(settings: &Settings) -> anyhow::Result<()> {
+    Contest::served(
+        "initial-list: 50000 pods of 2.6 KB, each key through a queue",
+        Job::new(Bench::InitialList, 50_000).question(Question::Pods),
+    )
+    .column(Column::cost("wall", "until synced and all keys are handed out, s"))
+    .column(Column::cost("cpu", "CPU, s"))
+    .column(Column::cost("peak", "peak RSS, MB"))
+    .column(Column::cost("settled", "settled RSS, MB"))
+    .variant(Side::Watchkeeper, Mode::Compact, "compact", &[])
+    .variant(Side::Watchkeeper, Mode::Streaming, "typed", &[])
+    .variant(Side::KubeRs, Mode::Streaming, "streaming, without a queue", &[("peak", Share(0.12))])
+    .run(settings)
+    .map(drop)
 }
 
 fn table(settings: &Settings, objects: usize) -> anyhow::Result<()> {
-    let goals: &[(&'static str, Goal)] = match objects {
+    let goals: &Goals = match objects {
         100_000 => &[("wall", Times(2.3)), ("peak", Share(0.65))],
         _ => &[],
     };
-    let go_goals: &[(&'static str, Goal)] = match objects {
+    let go_goals: &Goals = match objects {
         100_000 => &[("wall", Times(5.0))],
         _ => &[],
     };
@@ -60,11 +117,13 @@ fn table(settings: &Settings, objects: usize) -> anyhow::Result<()> {
 /// Measures one side.
 pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
     let spent = Spent::from_now();
-    let (held, kept) = match job.side {
-        Side::Watchkeeper => watchkeeper(job).await?,
-        Side::KubeRs => kube_rs(job).await?,
-        Side::Floor => floor(job)?,
-        side => return kit::no_part(side),
+    let (held, kept) = match (job.side, job.question) {
+        (Side::Watchkeeper, Question::Pods) => watchkeeper::<Pod>(job, Lister::len).await?,
+        (Side::Watchkeeper, _) => watchkeeper::<Gadget>(job, |lister| lister.len()).await?,
+        (Side::KubeRs, Question::Pods) => kube_rs::<Pod>(job).await?,
+        (Side::KubeRs, _) => kube_rs::<Gadget>(job).await?,
+        (Side::Floor, _) => floor(job)?,
+        (side, _) => return kit::no_part(side),
     };
     let (wall, cpu) = (spent.wall(), spent.cpu());
     anyhow::ensure!(held == job.objects, "{held} objects instead of {}", job.objects);
@@ -75,19 +134,40 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
 }
 
 /// What is to be kept until memory is measured.
-type Kept = Box<dyn std::any::Any + Send>;
+type Kept = Box<dyn Any + Send>;
 
-async fn watchkeeper(job: &Job) -> anyhow::Result<(usize, Kept)> {
-    let factory = kit::factory(job)?;
-    let informer = kit::informer(job, &factory);
-    factory.start();
-    factory.wait_for_sync(Duration::from_secs(300)).await?;
-    let held = informer.lister().len();
-    Ok((held, Box::new((factory, informer))))
+/// Puts the key of whatever is added into a queue, as a controller does.
+struct Enqueue(WorkQueue<ObjectKey>);
+
+impl<K: Object> Observer<K> for Enqueue {
+    fn changed(&self, change: &Change<K>) {
+        if let Change::Added { object, .. } = change {
+            self.0.add(object.key().clone());
+        }
+    }
 }
 
-async fn kube_rs(job: &Job) -> anyhow::Result<(usize, Kept)> {
-    let cache = KubeCache::start(job, |_| {})?;
+async fn watchkeeper<W: Watched<Question = ()>>(
+    job: &Job,
+    count: impl Fn(&W::Lister) -> usize,
+) -> anyhow::Result<(usize, Kept)> {
+    let factory = kit::factory(job)?;
+    let informer = kit::informer_of::<W>(job, &factory);
+    let queue = WorkQueue::new(ItemExponentialFailure::default());
+    let enqueue = || informer.observe(Arc::new(Enqueue(queue.clone())));
+    let enqueuing = (job.question != Question::Main).then(enqueue);
+    factory.start();
+    if enqueuing.is_some() {
+        for _ in 0..job.objects {
+            queue.get().await.context("the queue was shut down")?.forget();
+        }
+    }
+    factory.wait_for_sync(LIMIT).await?;
+    Ok((count(&informer.lister()), Box::new((factory, informer, enqueuing))))
+}
+
+async fn kube_rs<K: Peer>(job: &Job) -> anyhow::Result<(usize, Kept)> {
+    let cache = KubeCache::<K>::start(job, |_| {})?;
     cache.synced().await?;
     Ok((cache.len(), Box::new(cache)))
 }

@@ -27,6 +27,8 @@ use crate::{
 /// How many different keys and values are asked for, in an order that no cache can foresee.
 const ASKED: usize = 10_000;
 pub(super) const GETS: usize = 1_000_000;
+/// The index that `#[informer(index)]` made.
+const INDEX: &str = "by_place";
 const LOOK_UPS: usize = 200_000;
 
 /// Runs the bench at several sizes.
@@ -89,9 +91,9 @@ fn watchkeeper(job: &Job) -> anyhow::Result<Measures> {
     let places: Vec<_> = scattered(job.objects).map(|at| IndexValue::from(gadget::place(at))).collect();
     let selector: Selector = "shard=s07".parse()?;
     let get = nanos(GETS, &keys, |key| drop(black_box(lister.get(key))));
-    let index = nanos(LOOK_UPS, &places, |place| drop(black_box(lister.by_index("place", place))));
+    let index = nanos(LOOK_UPS, &places, |place| drop(black_box(lister.by_index(INDEX, place))));
     let select = nanos(scans(job.objects), &[()], |()| drop(black_box(lister.list_matching(&selector))));
-    anyhow::ensure!(lister.by_index("place", &places[0]).len() == gadget::A_PLACE, "the index is wrong");
+    anyhow::ensure!(lister.by_index(INDEX, &places[0]).len() == gadget::A_PLACE, "the index is wrong");
     anyhow::ensure!(lister.list_matching(&selector).len() == job.objects / 100, "the scan is wrong");
     Ok(measures([("get", get), ("index", index / 1e3), ("select", select / 1e6)]))
 }

@@ -29,7 +29,7 @@ const BURSTS: usize = 200;
 /// How long a worker works on a key.
 const WORK: Duration = Duration::from_millis(20);
 /// When the delayed keys are all due, counted from the start.
-const DUE: u64 = 8;
+const DUE: u64 = 10;
 
 /// Runs the three parts.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {

@@ -23,7 +23,8 @@ use crate::{
     measure::{Measures, Sorted, measures},
     report::{
         Column,
-        Goal::{self, AtMost, Times},
+        Goal::{AtMost, Times},
+        Goals,
     },
 };
 
@@ -37,7 +38,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
 
 fn table(settings: &Settings, users: usize) -> anyhow::Result<()> {
     let job = Job::new(Bench::ReadersWriter, OBJECTS).users(users).seconds(SECONDS);
-    let (ours, go): (&[(&'static str, Goal)], &[(&'static str, Goal)]) = match users {
+    let (ours, go): (&Goals, &Goals) = match users {
         50 => (&[("p999", AtMost(200.0))], &[("reads", Times(2.0))]),
         _ => (&[], &[]),
     };

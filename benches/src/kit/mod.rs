@@ -7,7 +7,7 @@ mod tally;
 
 pub(crate) use controllers::{Next, Work, controllers, kube_controllers};
 pub(crate) use floor::Floor;
-pub(crate) use peers::{KubeCache, factory, informer};
+pub(crate) use peers::{KubeCache, Peer, factory, informer, informer_of};
 use peers::{api, kube_config};
 pub(crate) use tally::{Last, Tally};
 
@@ -28,19 +28,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs a measurement on a runtime of its own with as many threads as there are cores.
 pub(crate) fn alone(run: impl Future<Output = anyhow::Result<Measures>>) -> anyhow::Result<Measures> {
-    on_threads(None, run)
-}
-
-/// Runs a measurement on so many threads.
-fn on_threads(
-    threads: Option<usize>,
-    run: impl Future<Output = anyhow::Result<Measures>>,
-) -> anyhow::Result<Measures> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if let Some(threads) = threads {
-        builder.worker_threads(threads);
-    }
-    let runtime = builder.enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let measures =
         runtime.block_on(async { tokio::time::timeout(LIMIT, run).await.context("not done in time")? });
     runtime.shutdown_background();

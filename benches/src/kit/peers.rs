@@ -1,10 +1,13 @@
 //! Caches of both Rust sides, under way.
 
+use std::fmt;
+
 use futures::StreamExt;
+use serde::de::DeserializeOwned;
 use watchkeeper::{
-    SharedInformer, SharedInformerFactory,
+    SharedInformer, SharedInformerFactory, Watched,
     kube::{
-        Api,
+        Api, Resource,
         runtime::{WatchStreamExt, reflector, reflector::Store, watcher},
     },
 };
@@ -22,8 +25,17 @@ pub(crate) fn factory(job: &Job) -> anyhow::Result<SharedInformerFactory> {
 
 /// watchkeeper's informer of gadgets, listed as the job says.
 pub(crate) fn informer(job: &Job, factory: &SharedInformerFactory) -> SharedInformer<Gadget> {
-    let builder = factory.informer::<Gadget>();
+    informer_of(job, factory)
+}
+
+/// watchkeeper's informer of a kind, listed and kept as the job says.
+pub(crate) fn informer_of<W: Watched<Question = ()>>(
+    job: &Job,
+    factory: &SharedInformerFactory,
+) -> SharedInformer<W> {
+    let builder = factory.informer::<W>();
     match job.mode {
+        Mode::Compact => builder.compact(),
         Mode::Paged => builder.page_size(500),
         Mode::AnyVersion => builder.any_version(),
         _ => builder,
@@ -31,8 +43,8 @@ pub(crate) fn informer(job: &Job, factory: &SharedInformerFactory) -> SharedInfo
     .build()
 }
 
-/// kube-rs's handle on gadgets.
-pub(super) fn api(job: &Job) -> anyhow::Result<Api<Gadget>> {
+/// kube-rs's handle on a kind.
+pub(super) fn api<K: Peer>(job: &Job) -> anyhow::Result<Api<K>> {
     Ok(Api::all(client(job)?))
 }
 
@@ -46,16 +58,24 @@ pub(super) fn kube_config(job: &Job) -> watcher::Config {
 }
 
 /// kube-rs's reflector with one handler of all changes, in a task of its own.
-pub(crate) struct KubeCache {
-    pub(crate) store: Store<Gadget>,
+pub(crate) struct KubeCache<K: Peer = Gadget> {
+    pub(crate) store: Store<K>,
 }
 
-impl KubeCache {
+/// What kube-rs can watch.
+pub(crate) trait Peer:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static
+{
+}
+
+impl<K> Peer for K where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static
+{
+}
+
+impl<K: Peer> KubeCache<K> {
     /// Starts it.
-    pub(crate) fn start(
-        job: &Job,
-        mut handler: impl FnMut(&Gadget) + Send + 'static,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn start(job: &Job, mut handler: impl FnMut(&K) + Send + 'static) -> anyhow::Result<Self> {
         let (store, writer) = reflector::store();
         let events = watcher(api(job)?, kube_config(job)).default_backoff();
         let mut changes = Box::pin(reflector(writer, events).touched_objects());

@@ -12,7 +12,7 @@ use std::{
     io::{self, BufRead},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -35,6 +35,8 @@ struct Shared {
     gadgets: Prepared,
     pods: Prepared,
     script: Sender<Script>,
+    /// Whether the next watch follows one that expired.
+    expired: AtomicBool,
     lists: AtomicUsize,
     watches: AtomicUsize,
     open_watches: Sender<usize>,
@@ -47,6 +49,7 @@ pub(crate) fn serve(objects: usize) -> anyhow::Result<()> {
         gadgets: Prepared::new(Kind::Gadgets, objects),
         pods: Prepared::new(Kind::Pods, objects),
         script: Sender::new(Script::default()),
+        expired: AtomicBool::new(false),
         lists: AtomicUsize::new(0),
         watches: AtomicUsize::new(0),
         open_watches: Sender::new(0),

@@ -1,6 +1,6 @@
 //! Open watches, and what happens on them.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use tokio::{
     net::TcpStream,
@@ -53,12 +53,12 @@ pub(super) async fn serve(
     shared: &Shared,
 ) -> anyhow::Result<()> {
     let mut script = shared.script.subscribe();
-    let after_expiry = matches!(*script.borrow_and_update(), Script::Expire);
+    script.mark_unchanged();
     http::begin_stream(connection).await?;
     if request.value("sendInitialEvents") == Some("true") {
         write_all(connection, prepared.initial_events()).await?;
     }
-    if after_expiry {
+    if shared.expired.swap(false, Ordering::Relaxed) {
         write_all(connection, prepared.last_change(1, wall_nanos()).as_bytes()).await?;
     }
     let _open = Open::new(&shared.open_watches);
@@ -74,6 +74,7 @@ pub(super) async fn serve(
             Script::Flood { events } => write_all(connection, prepared.flood(events)).await?,
             Script::Pace { events, a_second } => pace(connection, prepared, events, a_second).await?,
             Script::Expire => {
+                shared.expired.store(true, Ordering::Relaxed);
                 write_all(connection, expired().as_bytes()).await?;
                 return Ok(http::end_stream(connection).await?);
             }
