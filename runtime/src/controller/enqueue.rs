@@ -33,7 +33,14 @@ pub(crate) struct Hub {
 /// Otherwise the second telling of a key's own write would be a stranger's.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    by_source: HashMap<SourceId, Mutex<(Option<Version>, Vec<ObjectKey>)>>,
+    by_source: HashMap<SourceId, Mutex<Telling>>,
+}
+
+/// The keys that were told of the event with a version.
+#[derive(Debug, Default)]
+struct Telling {
+    version: Option<Version>,
+    keys: Vec<ObjectKey>,
 }
 
 impl Told {
@@ -46,12 +53,12 @@ impl Told {
     fn is_news(&self, source: SourceId, version: Version, key: &ObjectKey) -> bool {
         let Some(told) = self.by_source.get(&source) else { return true };
         let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.0 != Some(version) {
-            *told = (Some(version), Vec::new());
+        if told.version != Some(version) {
+            *told = Telling { version: Some(version), keys: Vec::new() };
         }
-        let news = !told.1.contains(key);
+        let news = !told.keys.contains(key);
         if news {
-            told.1.push(key.clone());
+            told.keys.push(key.clone());
         }
         news
     }
@@ -61,7 +68,7 @@ impl Told {
         if via != ProgressVia::Watch
             && let Some(told) = self.by_source.get(&source)
         {
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Telling::default();
         }
     }
 }

@@ -105,8 +105,11 @@ pub(crate) struct Waits {
     /// Every key waits for these.
     pub(crate) common: Vec<Arc<dyn Synced>>,
     /// The keys of a namespace wait for its own besides; empty with one cache for all.
-    pub(crate) by_namespace: Vec<(Arc<str>, Vec<Arc<dyn Synced>>)>,
+    pub(crate) by_namespace: Vec<OfNamespace>,
 }
+
+/// A namespace, and whom its keys wait for.
+type OfNamespace = (Arc<str>, Vec<Arc<dyn Synced>>);
 
 impl Waits {
     fn all(&self) -> impl Iterator<Item = &Arc<dyn Synced>> {
