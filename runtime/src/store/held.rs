@@ -70,6 +70,11 @@ impl<K> Held<K> {
         }
     }
 
+    /// Tells whether another says the same, byte for byte; typed objects are not compared.
+    pub(crate) fn same_bytes(&self, other: &Self) -> bool {
+        self.text().zip(other.text()).is_some_and(|(text, other)| text.json() == other.json())
+    }
+
     /// Tells whether it is the compact object of a serial number.
     pub(super) fn is(&self, serial: u64) -> bool {
         matches!(&self.0.form, Form::Compact(compact) if compact.serial == serial)

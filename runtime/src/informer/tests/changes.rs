@@ -174,7 +174,7 @@ async fn the_version_follows_every_event_and_bookmark_and_falls_only_with_a_new_
 async fn a_server_that_lost_its_history_may_mean_another_state_by_the_same_version() {
     let fed = Fed::listed(&["a@5"], "5").await;
     let eyes = Eyes::on(&fed).await;
-    let other = || vec![Item::Object(object("a@5", "other"))];
+    let other = || vec![item_with("a@5", "other")];
     fed.source(0).replace(other(), "5", Epoch::Same);
     settle().await;
     assert!(eyes.handler.take().is_empty(), "the same version is no news");
