@@ -193,8 +193,8 @@ async fn a_restored_state_has_the_definitions_of_its_time() {
     server.restart(Restart::At(with));
     assert_eq!(server.list::<Website>("*").await.len(), 1);
     server.restart(Restart::At(before));
-    let missing = Api::<Website>::namespaced(server.client(), "shop").get("a").await.unwrap_err();
-    assert_eq!(code(&missing), Some(404));
+    let websites = Api::<Website>::namespaced(server.client(), "shop");
+    assert_eq!(code(&websites.list(&ListParams::default()).await.unwrap_err()), Some(404), "no such kind");
 }
 
 #[tokio::test(start_paused = true)]

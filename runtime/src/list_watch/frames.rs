@@ -184,12 +184,15 @@ impl Decoder {
     }
 }
 
+/// Makes an event of an item.
+type Wrap<K> = fn(Item<K>) -> WatchEvent<K>;
+
 /// Splits a line as API servers write them: the type first, then the object, which is the rest of the line.
 ///
 /// Where more follows, what is taken for the object is no JSON, and does not decode.
-fn usual<K>(line: &[u8]) -> Option<(fn(Item<K>) -> WatchEvent<K>, &[u8])> {
+fn usual<K>(line: &[u8]) -> Option<(Wrap<K>, &[u8])> {
     let rest = line.strip_prefix(b"{\"type\":\"")?;
-    let (event, rest): (fn(Item<K>) -> WatchEvent<K>, _) = match rest.first()? {
+    let (event, rest): (Wrap<K>, _) = match rest.first()? {
         b'A' => (WatchEvent::Added, rest.strip_prefix(b"ADDED")?),
         b'M' => (WatchEvent::Modified, rest.strip_prefix(b"MODIFIED")?),
         b'D' => (WatchEvent::Deleted, rest.strip_prefix(b"DELETED")?),

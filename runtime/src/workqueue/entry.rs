@@ -9,7 +9,7 @@ use super::clock::At;
 use super::lines::{ByArrival, InLine};
 use super::list::{Linked, Links};
 use super::priority::Priority;
-use super::slab::{Id, Slab};
+use super::slab::{Id, NONE, Slab};
 
 /// What a key must be: cheap to clone, hashable, free to travel.
 pub trait QueueKey: Clone + Eq + Hash + Send + Sync + 'static {}
@@ -68,9 +68,11 @@ pub(super) struct Entry<K> {
     pub(super) held: At,
     /// Since when it is ready, or in flight; never otherwise, but while a hold interrupts its wait.
     pub(super) since: At,
-    links: Links,
-    arrival: Links,
+    in_line: Links,
+    by_arrival: Links,
     pub(super) failures: u32,
+    /// Its number among those in flight.
+    pub(super) flight: Id,
     /// How many runs in a row ended as retries that count for nothing.
     pub(super) uncounted: u8,
     pub(super) place: Place,
@@ -90,9 +92,10 @@ impl<K> Entry<K> {
             floor: At::START,
             held: At::START,
             since: At::NEVER,
-            links: Links::ALONE,
-            arrival: Links::ALONE,
+            in_line: Links::ALONE,
+            by_arrival: Links::ALONE,
             failures: 0,
+            flight: NONE,
             uncounted: 0,
             place: Place::Idle,
             priority: Priority::Low,
@@ -149,24 +152,24 @@ impl<K> Entry<K> {
 impl<K> Linked<InLine> for Entry<K> {
     #[inline]
     fn links(&self) -> Links {
-        self.links
+        self.in_line
     }
 
     #[inline]
     fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
+        &mut self.in_line
     }
 }
 
 impl<K> Linked<ByArrival> for Entry<K> {
     #[inline]
     fn links(&self) -> Links {
-        self.arrival
+        self.by_arrival
     }
 
     #[inline]
     fn links_mut(&mut self) -> &mut Links {
-        &mut self.arrival
+        &mut self.by_arrival
     }
 }
 

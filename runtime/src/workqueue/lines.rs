@@ -8,7 +8,7 @@ use super::slab::{Id, Slab};
 /// One grant of so many goes to whoever has waited longest.
 const AGED: u8 = 8;
 
-/// Stands for an entry's place in the line of its priority, or of what it waits or flies with.
+/// Stands for an entry's place in the line of its priority, or of those that await what it awaits.
 #[derive(Debug)]
 pub(super) enum InLine {}
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::clock::At;
+use super::clock::{At, Clock};
 use super::config::{ConfigError, WorkQueueConfig};
 use super::entry::{Entry, QueueKey};
 use super::get::{Drain, Drained, Get};
@@ -54,7 +54,9 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Queues a key of which something really changed, at a priority.
     pub fn add_at(&self, key: K, priority: Priority) {
-        self.shared.change(|state, clock| state.add(key, priority, clock));
+        // read before the lock is taken, which is held the shorter for it
+        let now = self.shared.epoch.now();
+        self.shared.change(|state, _| state.add(key, priority, &now));
     }
 
     /// Queues an idle key of which nothing changed, at low priority.

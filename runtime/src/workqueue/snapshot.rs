@@ -8,7 +8,7 @@ use super::key_state::{Depth, KeyState};
 pub struct Snapshot<K> {
     /// How many keys stand where.
     pub depth: Depth,
-    /// Where keys stand: first those in flight, the longest first; then those that are ready, highest priority first,
+    /// Where keys stand: first those in flight; then those that are ready, highest priority first,
     /// each line in its order; retries that await a token; those that wait or are held, roughly the soonest first; those
     /// that ended terminally.
     pub keys: Vec<(K, KeyState)>,

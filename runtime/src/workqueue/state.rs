@@ -18,7 +18,7 @@ use super::outcome::Outcome;
 use super::priority::Priority;
 use super::rate_limit::{Bucket, Taken};
 use super::rate_limiter::RateLimiter;
-use super::slab::Id;
+use super::slab::{Id, Slab};
 use super::tally::Tally;
 
 /// A key that was handed out.
@@ -57,8 +57,8 @@ pub(super) struct State<K> {
     entries: Entries<K>,
     ready: Lines,
     awaiting_token: List<InLine>,
-    /// Those in flight, the longest first.
-    flying: List<InLine>,
+    /// Those in flight.
+    flights: Slab<Id>,
     /// Those that ended terminally.
     terminal: List<InLine>,
     delayed: DelayHeap,
@@ -91,7 +91,7 @@ impl<K: QueueKey> State<K> {
             entries: Entries::new(),
             ready: Lines::new(),
             awaiting_token: List::new(),
-            flying: List::new(),
+            flights: Slab::new(),
             terminal: List::new(),
             delayed: DelayHeap::default(),
             rate: None,
@@ -226,8 +226,9 @@ impl<K: QueueKey> State<K> {
             return Next::Wait;
         }
         let Some(id) = self.ready.pop(&mut self.entries.slab) else { return Next::Wait };
-        self.flying.push_back(&mut self.entries.slab, id);
+        let flight = self.flights.insert(id);
         let entry = &mut self.entries.slab[id];
+        entry.flight = flight;
         let priority = entry.priority;
         entry.clear_schedule();
         entry.place = Place::InFlight;

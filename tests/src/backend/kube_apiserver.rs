@@ -2,7 +2,7 @@
 
 use std::{
     fmt, fs,
-    io::{BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::{Mutex, PoisonError},
@@ -14,6 +14,11 @@ use kube::{Client, Config, config::Kubeconfig};
 
 /// How long a server may take until it is ready.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The folder of etcd's data, in the server's own.
+const DATA: &str = "etcd";
+/// The folder of a copy of it.
+const BACKUP: &str = "etcd-backup";
 
 /// Runs a command, and ends it when the input says `keep`, or ends because the parent did.
 ///
@@ -123,16 +128,50 @@ impl KubeApiserver {
 
     /// Stops the server, and starts it again on its data and its port.
     pub(super) async fn restart(&self) {
-        let server = lock(&self.server).take();
+        self.restart_with(|_| Ok(())).await;
+    }
+
+    /// Keeps a copy of the data, taken while the server is stopped.
+    pub(super) async fn back_up(&self) {
+        self.restart_with(|dir| copy_folder(&dir.join(DATA), &dir.join(BACKUP))).await;
+    }
+
+    /// Stops the server, and starts it again on the copy of its data.
+    pub(super) async fn restore(&self) {
+        self.restart_with(|dir| {
+            fs::remove_dir_all(dir.join(DATA))?;
+            copy_folder(&dir.join(BACKUP), &dir.join(DATA))
+        })
+        .await;
+    }
+
+    /// Stops the server, does something with its folder, and starts it again on its port.
+    async fn restart_with(&self, meanwhile: impl FnOnce(&Path) -> io::Result<()> + Send + 'static) {
+        let (server, dir) = (lock(&self.server).take(), self.dir.clone());
         let stopped = tokio::task::spawn_blocking(move || {
             if let Some(server) = server {
                 server.end(Data::Keep);
             }
+            meanwhile(&dir)
         });
-        stopped.await.expect("waiting does not panic");
+        stopped.await.expect("waiting does not panic").expect("the temporary folder can be written");
         let (server, _) = launch(&self.binaries, &self.dir, port_of(&self.kubeconfig)).await;
         *lock(&self.server) = Some(server);
     }
+}
+
+/// Copies a folder with all it holds.
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let copy = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copy_folder(&entry.path(), &copy)?,
+            false => drop(fs::copy(entry.path(), copy)?),
+        }
+    }
+    Ok(())
 }
 
 impl Drop for KubeApiserver {

@@ -1,5 +1,6 @@
 //! What the end-to-end suite runs on: the embedded server, or a real kube-apiserver.
 
+mod gateway;
 mod kube_apiserver;
 mod stage;
 
@@ -14,6 +15,7 @@ use kube::{
 use watchkeeper_apiserver::{ApiServer, Kit, OverHttp, Restart, Verb};
 use watchkeeper_examples::{CutLayer, Cuts};
 
+pub use gateway::Gateway;
 pub use kube_apiserver::KubeApiserver;
 pub use stage::{Heard, Log, Stage};
 
@@ -86,6 +88,22 @@ impl Server {
     /// # Panics
     /// When the kubeconfig can't be used.
     pub async fn client(&self, user: User, namespace: &str) -> (Client, Cuts) {
+        let config = config_of(self.kubeconfig(user), namespace).await;
+        let cuts = Cuts::default();
+        let builder = ClientBuilder::try_from(config).expect("a client can be built of it");
+        (builder.with_layer(&CutLayer::new(cuts.clone())).build(), cuts)
+    }
+
+    /// Builds a client of the administrator's that reaches the server through a gateway.
+    ///
+    /// # Panics
+    /// When the kubeconfig can't be used.
+    pub async fn client_through(&self, gateway: &Gateway, namespace: &str) -> Client {
+        let config = config_of(self.kubeconfig(User::Admin), namespace).await;
+        ClientBuilder::try_from(config).expect("a client can be built of it").with_layer(gateway).build()
+    }
+
+    fn kubeconfig(&self, user: User) -> Kubeconfig {
         let mut kubeconfig = match self {
             Self::Embedded(server) => server.kubeconfig(),
             Self::KubeApiserver(server) => server.kubeconfig(),
@@ -93,7 +111,7 @@ impl Server {
         for auth in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
             auth.token = Some(user.token().to_owned().into());
         }
-        client_of(kubeconfig, namespace).await
+        kubeconfig
     }
 
     /// Forgets the history up to now.
@@ -114,6 +132,31 @@ impl Server {
         }
     }
 
+    /// Remembers the state as it is now, for [`restore`](Server::restore); only the last such state is kept.
+    ///
+    /// A kube-apiserver restarts for it.
+    pub async fn back_up(&self) -> Backup {
+        match self {
+            Self::Embedded(server) => Backup::Version(server.resource_version()),
+            Self::KubeApiserver(server) => {
+                server.back_up().await;
+                Backup::Copy
+            }
+        }
+    }
+
+    /// Puts an older state back, and returns when the server is ready again.
+    ///
+    /// # Panics
+    /// When the state is another server's.
+    pub async fn restore(&self, backup: Backup) {
+        match (self, backup) {
+            (Self::Embedded(server), Backup::Version(version)) => server.restart(Restart::At(version)),
+            (Self::KubeApiserver(server), Backup::Copy) => server.restore().await,
+            (server, backup) => panic!("{backup:?} is no state of {server:?}"),
+        }
+    }
+
     /// Lets the viewer list and watch a resource of the core group in a namespace.
     ///
     /// The embedded server knows no namespaces here: it allows the resource in all of them.
@@ -127,6 +170,15 @@ impl Server {
             Self::KubeApiserver(_) => bind_viewer(admin, resource).await,
         }
     }
+}
+
+/// A state that a server can be brought back to.
+#[derive(Clone, Copy, Debug)]
+pub enum Backup {
+    /// The embedded server's state at a version.
+    Version(u64),
+    /// A copy of a kube-apiserver's data.
+    Copy,
 }
 
 /// The group of what says who may do what.
@@ -162,13 +214,11 @@ fn named(name: &str) -> kube::core::ObjectMeta {
     kube::core::ObjectMeta { name: Some(name.to_owned()), ..Default::default() }
 }
 
-async fn client_of(kubeconfig: Kubeconfig, namespace: &str) -> (Client, Cuts) {
+async fn config_of(kubeconfig: Kubeconfig, namespace: &str) -> Config {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.expect("a server writes a kubeconfig that can be used");
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     namespace.clone_into(&mut config.default_namespace);
-    let cuts = Cuts::default();
-    let builder = ClientBuilder::try_from(config).expect("a client can be built of it");
-    (builder.with_layer(&CutLayer::new(cuts.clone())).build(), cuts)
+    config
 }

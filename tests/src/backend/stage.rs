@@ -18,7 +18,7 @@ use watchkeeper::{
 use watchkeeper_apiserver::Kit;
 use watchkeeper_examples::Cuts;
 
-use super::{Server, User};
+use super::{Gateway, Server, User};
 
 /// How long anything may take that a test waits for.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -68,6 +68,11 @@ impl Stage {
     pub async fn viewers_factory(&self) -> SharedInformerFactory {
         let (client, _) = self.server.client(User::Viewer, &self.namespace).await;
         SharedInformerFactory::with_config(client, brisk())
+    }
+
+    /// Makes a manager whose requests go through a gateway, and whose informers try again quickly.
+    pub async fn manager_through(&self, gateway: &Gateway) -> Manager {
+        Manager::with_config(self.server.client_through(gateway, &self.namespace).await, brisk())
     }
 
     /// Makes a manager whose informers try again quickly.

@@ -17,6 +17,7 @@ mod informers;
 mod life;
 mod outages;
 mod own_writes;
+mod restored;
 mod rights;
 mod selections;
 
@@ -29,6 +30,7 @@ fn main() -> std::process::ExitCode {
         life::TESTS,
         outages::TESTS,
         own_writes::TESTS,
+        restored::TESTS,
         rights::TESTS,
         selections::TESTS,
     ];

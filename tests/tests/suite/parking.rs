@@ -62,12 +62,16 @@ async fn a_run_starts_once_the_cache_shows_what_the_last_one_applied() {
 async fn a_watch_that_is_open_and_silent_holds_up_a_key_for_five_seconds() {
     let server = server().await;
     let (reconciler, record) = eager();
-    let controller = Controller::new(reconciler).owns::<Deployment>();
-    let _running = Manager::new(server.client()).controller(controller).spawn();
+    let manager = Manager::new(server.client());
+    let metrics = manager.metrics();
+    let _running = manager.controller(Controller::new(reconciler).owns::<Deployment>()).spawn();
     tokio::time::sleep(Duration::from_secs(1)).await;
     server.faults().on(Verb::Watch, "deployments").always().then(Fault::Silence);
     server.create(&website("a")).await;
     record.reaches(3).await;
+    let counted = metrics.encode();
+    let mut lines = counted.lines().filter(|line| line.starts_with("watchkeeper_own_writes_overdue_total{"));
+    assert!(lines.next().is_some_and(|line| line.ends_with(" 2")), "{counted}");
     for run in 0..2 {
         let gap = gap(&record, run);
         assert!(gap >= Duration::from_secs(5) && gap < Duration::from_secs(6), "{gap:?}");

@@ -73,6 +73,29 @@ async fn a_requeue_is_never_early_and_comes_when_promised() {
     }
 }
 
+// Q13
+#[tokio::test(start_paused = true)]
+async fn a_controllers_queue_reports_under_the_controllers_name() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    server.create(&config_map(0)).await;
+    let record = Record::default();
+    let controller = Controller::new(Impatient { record: record.clone() }).namespace("shop").named("maps");
+    let manager = Manager::new(server.client()).controller(controller);
+    let metrics = manager.metrics();
+    let running = manager.spawn();
+    record.reaches(3).await;
+    let page = metrics.encode();
+    for line in [
+        r#"workqueue_adds_total{name="maps"} 3"#,
+        r#"workqueue_queue_duration_seconds_count{name="maps"} 3"#,
+        r#"workqueue_retries_total{name="maps"} 0"#,
+        r#"workqueue_depth{name="maps",priority="normal"} 0"#,
+    ] {
+        assert!(page.lines().any(|known| known == line), "no {line} in {page}");
+    }
+    running.stop().await.unwrap();
+}
+
 /// Is not ready before somebody mends its object, and looks again every half a minute.
 struct Stuck {
     record: Record,

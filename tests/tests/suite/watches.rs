@@ -233,7 +233,7 @@ async fn a_source_that_panics_or_ends_takes_nobody_down() {
 #[tokio::test(start_paused = true)]
 async fn with_one_cache_a_namespace_a_key_waits_for_its_own() {
     let server = ApiServer::in_memory().namespace("closed").namespace("shop").start().await;
-    server.create(&config_map("a")).await;
+    server.kit().in_namespace("shop").create(&config_map("a")).await;
     let elsewhere = server.kit().in_namespace("closed");
     elsewhere.create(&config_map("b")).await;
     server.faults().on_any("secrets").namespace("closed").always().then(Fault::Status(403));

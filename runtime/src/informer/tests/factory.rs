@@ -212,7 +212,7 @@ async fn questions_that_differ_in_anything_are_not_shared() {
     let again = ask().namespace("b").namespace("a").namespace("b").build();
     assert_eq!(of(&again), of(&built[3]));
     let named = ask().named_transform("nothing", unchanged).unwrap().build();
-    assert_eq!(of(&named), of(&built[12]));
+    assert_eq!(of(&named), of(&built[13]));
     let refused = ask().named_transform("nothing", |_: &mut ConfigMap| ()).unwrap_err();
     assert!(refused.to_string().contains("nothing"));
 

@@ -15,8 +15,8 @@ impl<K: QueueKey> State<K> {
         clock: &impl Clock,
     ) {
         self.promote(clock);
-        self.flying.remove(&mut self.entries.slab, id);
         let entry = &mut self.entries.slab[id];
+        self.flights.drop_in_place(entry.flight);
         self.tally.ran(|| clock.now().since(entry.since));
         entry.since = At::NEVER;
         let meanwhile = std::mem::replace(&mut entry.meanwhile, Meanwhile::Nothing);

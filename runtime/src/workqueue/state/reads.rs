@@ -31,7 +31,7 @@ impl<K: QueueKey> State<K> {
 
     /// Whether all that was accepted before the shutdown is done.
     pub(in crate::workqueue) fn drained(&self) -> bool {
-        self.mode != Mode::Open && self.ready.is_empty() && self.flying.is_empty()
+        self.mode != Mode::Open && self.ready.is_empty() && self.flights.len() == 0
     }
 
     pub(in crate::workqueue) fn is_shut_down(&self) -> bool {
@@ -63,20 +63,23 @@ impl<K: QueueKey> State<K> {
     }
 
     pub(in crate::workqueue) fn in_flight(&self) -> usize {
-        self.flying.len()
+        self.flights.len()
     }
 
     pub(in crate::workqueue) fn terminal(&self) -> usize {
         self.terminal.len()
     }
 
+    fn flying(&self) -> impl Iterator<Item = &Entry<K>> {
+        self.flights.ids().map(|flight| &self.entries.slab[self.flights[flight]])
+    }
+
     /// Walks all keys that stand somewhere, in the order in which one wants to see them.
     pub(in crate::workqueue) fn listed(&self) -> impl Iterator<Item = &Entry<K>> {
         let slab = &self.entries.slab;
         let waiting = self.delayed.ids().map(|id| &slab[id]);
-        let (flying, ready) = (self.flying.iter(slab), self.ready.iter(slab));
-        flying
-            .chain(ready)
+        self.flying()
+            .chain(self.ready.iter(slab))
             .chain(self.awaiting_token.iter(slab))
             .chain(waiting)
             .chain(self.terminal.iter(slab))
@@ -93,7 +96,7 @@ impl<K: QueueKey> State<K> {
 
     /// Tells how all stands, for whoever keeps statistics.
     pub(in crate::workqueue) fn report(&self, now: At) -> QueueReport {
-        let runs = || self.flying.iter(&self.entries.slab).map(|entry| now.since(entry.since));
+        let runs = || self.flying().map(|entry| now.since(entry.since));
         let times = self.tally.times();
         QueueReport {
             depth: Priority::ALL.map(|priority| (priority.as_str(), self.ready_at(priority))),
@@ -102,7 +105,7 @@ impl<K: QueueKey> State<K> {
             waits: times.waits,
             runs: times.runs,
             unfinished: runs().fold(Duration::ZERO, Duration::saturating_add),
-            longest: runs().next().unwrap_or_default(),
+            longest: runs().max().unwrap_or_default(),
         }
     }
 

@@ -144,12 +144,20 @@ impl<F: Form> EventHandler<F::Object> for Ear<F> {
 impl<F: Form> Observer<F::Object> for Ear<F> {
     fn changed(&self, change: &Change<F::Object>) {
         let mut view = self.view();
-        let read = |held: &Held<F::Object>| F::state(&held.object().unwrap());
+        let read = |held: &Held<F::Object>| held.object().ok().map(|object| F::state(&object));
         match change {
-            Change::Added { object, .. } => view.add(object.key().clone(), read(object)),
-            Change::Updated { old, new, .. } => view.update(new.key().clone(), &read(old), read(new)),
+            Change::Added { object, .. } => {
+                read(object).into_iter().for_each(|state| view.add(object.key().clone(), state));
+            }
+            Change::Updated { old, new, .. } => {
+                if let Some((old, state)) = read(old).zip(read(new)) {
+                    view.update(new.key().clone(), &old, state);
+                }
+            }
             Change::Unchanged { object } => {
-                view.update(object.key().clone(), &read(object), read(object));
+                if let Some(state) = read(object) {
+                    view.update(object.key().clone(), &state.clone(), state);
+                }
             }
             Change::Deleted { gone, .. } => view.delete(gone.key().clone(), gone.uid()),
             Change::Unreadable { unreadable, .. } => {

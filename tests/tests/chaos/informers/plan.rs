@@ -157,8 +157,10 @@ fn informer(dice: &mut SmallRng) -> Informer {
     };
     let tier = if dice.random_bool(0.3) { "gold" } else { "" };
     let transform = sort != Sort::Metadata && dice.random_bool(0.3);
+    let compact = dice.random_bool(0.4);
+    let label_index = dice.random_bool(0.5);
     let listeners = (0..dice.random_range(0..3)).map(|_| listener(dice)).collect();
-    Informer { sort, selection: Selection { namespaces, tier, transform }, listeners }
+    Informer { sort, selection: Selection { namespaces, tier, transform, compact, label_index }, listeners }
 }
 
 fn listener(dice: &mut SmallRng) -> Listener {

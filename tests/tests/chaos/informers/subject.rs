@@ -26,6 +26,10 @@ pub(crate) struct Selection {
     pub(crate) tier: &'static str,
     /// Whether a transform refuses poisoned objects.
     pub(crate) transform: bool,
+    /// Whether objects are held as bytes.
+    pub(crate) compact: bool,
+    /// Whether selectors are answered by an index.
+    pub(crate) label_index: bool,
 }
 
 /// An informer of any form.
@@ -77,6 +81,12 @@ impl<F: Form<Lister = Lister<<F as watchkeeper::Watched>::Object>>> Watching<F> 
                 true => Err("it is poisoned"),
                 false => Ok(()),
             });
+        }
+        if selection.compact {
+            asked = asked.compact();
+        }
+        if selection.label_index {
+            asked = asked.index_label("tier");
         }
         let informer = asked.build();
         for (name, index) in [("tier", values::<F> as fn(&F::Object) -> Vec<IndexValue>), ("tags", tags::<F>)]
