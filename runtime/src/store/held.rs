@@ -220,3 +220,17 @@ impl<K> fmt::Debug for Held<K> {
         f.debug_struct("Held").field("key", self.key()).field("form", &self.form()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+
+    #[test]
+    fn a_compact_object_takes_little_beside_its_text() {
+        let beside = size_of::<Slot<Pod>>() + size_of::<Compact<Pod>>();
+        assert!(beside <= 160, "{beside} bytes, and an Arc for the name");
+        assert!(size_of::<Held<Pod>>() == size_of::<usize>());
+    }
+}
