@@ -135,12 +135,18 @@ impl<K: Object> Applier<'_, K> {
         }
         let mark = self.batch.clear_unreadable(&key);
         let via = self.via;
+        // What a list repeats is not held twice: whoever holds it decoded, or knows that it does not, goes on.
+        let object = match self.batch.get(&key) {
+            Some(held) if held.same_bytes(&object) => held.clone(),
+            _ => object,
+        };
         match self.batch.put(object.clone()) {
             Some(old) if same_uid(old.uid(), object.uid()) => {
                 // I8: what a list only confirms is no news, or each relist would run every key of a kind.
                 let hearers = if via == Via::Replace { Hearers::Due } else { Hearers::ObserversAndDue };
                 // A server that lost its history may have given the same version to another state.
-                let same = self.epoch == Epoch::Same && same_version(&old, &object);
+                let same =
+                    self.epoch == Epoch::Same && same_version(&old, &object) && !is_mended(&old, &object);
                 match same && mark.is_none() {
                     true => self.tell(key.clone(), Change::Unchanged { object }, hearers),
                     false => self.tell(key.clone(), Change::Updated { old, new: object, via }, Hearers::All),
@@ -324,6 +330,11 @@ fn same_uid(one: Option<&str>, other: Option<&str>) -> bool {
 fn same_version<K: Object>(old: &Held<K>, new: &Held<K>) -> bool {
     let version = old.resource_version().filter(|version| !version.is_empty());
     version.is_some() && version == new.resource_version()
+}
+
+/// Tells whether a state that did not decode is followed by other content, which may.
+fn is_mended<K: Object>(old: &Held<K>, new: &Held<K>) -> bool {
+    old.unreadable().is_some() && !old.is_same(new)
 }
 
 fn same_state(mark: &Unreadable, unreadable: &Unreadable) -> bool {

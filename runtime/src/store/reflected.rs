@@ -11,7 +11,7 @@ use std::{
 
 use super::indexer::{Indexer, WriteBatch};
 use crate::{
-    delta_fifo::{Extent, decoded},
+    delta_fifo::Extent,
     list_watch::{Item, Unreadable},
     object::{Object, ObjectKey, Version},
     reflector::{Epoch, FetchReport, ReflectorStore, StoreChange, WatchError},
@@ -116,11 +116,11 @@ impl<K: Object> ReflectorStore<K> for Reflected<K> {
 
 /// Puts an item in, or marks it; returns its key where that can be read.
 fn put<K: Object>(batch: &mut WriteBatch<K>, item: Item<K>) -> Option<ObjectKey> {
-    match decoded(item) {
+    match batch.hold(item) {
         Ok(object) => {
-            let key = ObjectKey::of(&*object);
+            let key = object.key().clone();
             batch.clear_unreadable(&key);
-            batch.upsert(object);
+            batch.put(object);
             Some(key)
         }
         Err(unreadable) => mark(batch, *unreadable),

@@ -62,6 +62,29 @@ async fn a_handler_hears_of_the_next_state_that_decodes_as_an_add_and_of_the_del
     assert_eq!(registration.panics(), 0);
 }
 
+// I20
+#[tokio::test(start_paused = true)]
+async fn a_list_that_repeats_a_state_keeps_what_is_known_of_it_and_one_that_mends_it_is_news() {
+    let fed = Fed::listed(&["a@1"], "1").await;
+    let lister = fed.informer.lister();
+    fed.upsert_with(undecodable("b@2"));
+    settle().await;
+    let first = lister.get(&key("a")).unwrap();
+    let log = Log::default();
+    let _registration = fed.informer.observe(Arc::new(log.clone()));
+    settle().await;
+    log.take();
+    fed.replace_with(vec![item("a@1"), undecodable("b@2")], "3");
+    settle().await;
+    assert!(Arc::ptr_eq(&first, &lister.get(&key("a")).unwrap()));
+    assert_eq!(lister.unreadable().len(), 1, "nobody had to read it again");
+    assert_eq!(log.take(), ["@Some(3) Replace"]);
+    fed.replace(&["a@1", "b@2"], "4");
+    settle().await;
+    assert_eq!(log.take(), ["~b@2>b@2 Replace", "@Some(4) Replace"]);
+    assert!(lister.get(&key("b")).is_some() && lister.unreadable().is_empty());
+}
+
 // R42
 #[tokio::test(start_paused = true)]
 async fn somebody_hears_once_of_each_state_that_does_not_decode() {
