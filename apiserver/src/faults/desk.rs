@@ -174,8 +174,7 @@ impl Faults {
         let mut desk = self.lock();
         desk.armed += 1;
         let id = desk.armed;
-        let mut rule =
-            ArmedRule { id, matcher, action, count: Count::new(when), healed: Healed::default() };
+        let mut rule = ArmedRule { id, matcher, action, count: Count::new(when), healed: Healed::default() };
         let Desk { streams, rules, log, .. } = &mut *desk;
         for tap in streams.values().filter(|tap| tap.is_watch()) {
             rule.plant_in(tap, log);
