@@ -35,10 +35,13 @@ pub(crate) fn alone(run: impl Future<Output = anyhow::Result<Measures>>) -> anyh
     measures
 }
 
-/// A client of the load generator.
+/// A client of the load generator: each side's own, as it builds it from a configuration.
 pub(crate) fn client(job: &Job) -> anyhow::Result<Client> {
     let config = Config::new(format!("http://127.0.0.1:{}", job.port).parse()?);
-    Ok(Client::try_from(config)?)
+    Ok(match job.side {
+        Side::Watchkeeper => watchkeeper::manager::client(config)?,
+        _ => Client::try_from(config)?,
+    })
 }
 
 /// The load generator, as the measured process talks to it.

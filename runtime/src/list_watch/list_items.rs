@@ -1,7 +1,7 @@
 //! Decodes the items of a list: as they come, or in batches on several threads.
 
 use super::{
-    crew::{Crew, WORTH_A_TASK},
+    crew::{Crew, ROOM_FOR_A_TASK, WORTH_A_TASK},
     decode::Decoder,
     item::Item,
 };
@@ -33,6 +33,9 @@ impl<K: Object> ListItems<K> {
         let Some(crew) = &mut self.crew else {
             return self.items.push(self.decoder.list_item(object));
         };
+        if self.waiting.bytes.is_empty() {
+            self.waiting.bytes.reserve(ROOM_FOR_A_TASK);
+        }
         self.waiting.bytes.extend_from_slice(object);
         self.waiting.ends.push(self.waiting.bytes.len());
         if self.waiting.bytes.len() >= WORTH_A_TASK {

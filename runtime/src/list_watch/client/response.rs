@@ -16,7 +16,7 @@ use super::Deadlines;
 use crate::{
     list_watch::{
         ListWatchError, WatchStream,
-        crew::{Crew, WORTH_A_TASK},
+        crew::{Crew, ROOM_FOR_A_TASK, WORTH_A_TASK},
         frames::{Event, Frames},
         status::status_of_answer,
     },
@@ -107,6 +107,7 @@ pub(super) fn events<K: Object>(
         source: Source { chunks: Chunks::new(body), expires, deadlines },
         frames,
         crew: Crew::gather(),
+        block: Vec::new(),
         events: VecDeque::new(),
         last: None,
         reading: Reading::Open,
@@ -151,6 +152,8 @@ struct Watch<K> {
     frames: Frames,
     /// Decodes what comes in bulk: initial events, and backlogs.
     crew: Option<Crew<Event<K>>>,
+    /// Whole lines that are to be decoded next; empty between two chunks.
+    block: Vec<u8>,
     events: VecDeque<Event<K>>,
     /// What follows all that is still being decoded.
     last: Option<Event<K>>,
@@ -206,20 +209,22 @@ impl<K: Object> Watch<K> {
 
     fn decode(&mut self, chunk: &[u8]) {
         let Some(crew) = &mut self.crew else { return self.frames.feed(chunk, &mut self.events) };
-        let mut block = Vec::new();
-        let mut end = self.frames.gather(chunk, &mut block).err().map(Some);
+        let block = &mut self.block;
+        let mut end = self.frames.gather(chunk, block).err().map(Some);
         while block.len() < WORTH_A_TASK && end.is_none() {
             match self.source.at_once() {
                 None => break,
-                Some(Ok(Some(chunk))) => end = self.frames.gather(&chunk, &mut block).err().map(Some),
+                Some(Ok(Some(chunk))) => end = self.frames.gather(&chunk, block).err().map(Some),
                 Some(ended) => end = Some(ended.err()),
             }
         }
         let decoder = self.frames.decoder();
         if crew.is_idle() && block.len() < WORTH_A_TASK {
-            decoder.lines(&block, &mut self.events);
+            decoder.lines(block, &mut self.events);
+            block.clear();
         } else {
             let decoder = decoder.clone();
+            let block = std::mem::replace(block, Vec::with_capacity(ROOM_FOR_A_TASK));
             crew.begin(move || {
                 let mut events = Vec::new();
                 decoder.lines(&block, &mut events);

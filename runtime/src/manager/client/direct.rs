@@ -21,6 +21,9 @@ use super::driven::Driven;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Most bytes that are read by one call; larger buffers are given back to the system, and zeroed, each time.
+const READ_AT_ONCE: usize = 32 << 10;
+
 /// Sends watches over connections of their own, and all other requests through a pool.
 ///
 /// A pool hands every chunk from the connection's task to the reader's. A watch lives for minutes and brings one
@@ -78,7 +81,8 @@ where
     S: Read + Write + Unpin + Send + 'static,
 {
     let stream = connector.oneshot(request.uri().clone()).await.map_err(Into::into)?;
-    let (mut sender, connection) = http1::handshake(stream).await?;
+    let (mut sender, connection) =
+        http1::Builder::new().read_buf_exact_size(Some(READ_AT_ONCE)).handshake(stream).await?;
     let request = in_origin_form(request)?;
     let mut connection = Some(connection);
     let mut answer = pin!(sender.send_request(request));
