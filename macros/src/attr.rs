@@ -179,8 +179,10 @@ pub(crate) fn on_field(attributes: &[Attribute], mistakes: &mut Mistakes) -> Opt
                 meta.error("`crate` belongs to the struct: write `#[informer(crate = path)]` above it")
             );
         }
-        Err(meta
-            .error(unknown(&meta, "a field takes `index` or `index = \"name\"`, a struct `crate = path`")))
+        Err(meta.error(unknown(
+            &meta,
+            "a field takes `index` or `index = \"name\"`, a struct `compact` or `crate = path`",
+        )))
     });
     index
 }

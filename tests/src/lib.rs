@@ -5,10 +5,12 @@ pub mod behaviours;
 mod counter;
 mod does;
 pub mod gates;
+mod hear;
 mod operator;
 mod record;
 
 pub use counter::{Counter, Gate};
 pub use does::{Does, Done, does};
+pub use hear::{Hearing, hear};
 pub use operator::{Keeper, Looker, Website, WebsiteSpec, WebsiteStatus, deployment_for, owned_by, website};
 pub use record::{Record, Start, assert_rate_holds};

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
 
-use super::watch_error::WatchErrorHandler;
+use super::{history::History, watch_error::WatchErrorHandler};
 use crate::{backoff::BackoffSchedule, clock::WallClock, metrics::Metrics};
 
 /// Configures a reflector; the defaults suit any server.
@@ -28,6 +28,8 @@ pub struct ReflectorConfig {
     pub metrics: Option<Metrics>,
     /// Tells when the machine was suspended: watches are then opened again. The system's clock.
     pub clock: WallClock,
+    /// Who hears of it when the server lost its history, and lists anew too: all that a clone was given to.
+    pub history: History,
 }
 
 /// What is fetched where nobody says what.
@@ -54,6 +56,7 @@ impl Default for ReflectorConfig {
             on_error: WatchErrorHandler::default(),
             metrics: None,
             clock: WallClock::system(),
+            history: History::default(),
         }
     }
 }

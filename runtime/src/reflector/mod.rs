@@ -4,6 +4,7 @@
 //! reports every failure. It knows the source and the store by their traits alone.
 
 mod sink;
+mod history;
 mod config;
 mod fault;
 mod explain;
@@ -18,6 +19,7 @@ mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
 pub use explain::explain;
+pub use history::History;
 pub use sink::{Epoch, FetchReport, ReflectorStore, StoreChange};
 pub use watch_error::{WatchError, WatchErrorHandler};
 

@@ -11,6 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     ReflectorConfig, ReflectorStore, StoreChange,
+    history::Losses,
     reporter::Reporter,
     sink::Epoch,
     snapshot::{PATIENCE, Snapshot},
@@ -38,6 +39,7 @@ pub(super) struct Run<K, L, S> {
     store: Arc<S>,
     reporter: Reporter<S>,
     clock: WallClock,
+    losses: Losses,
     state: State,
     /// The pages of the list under way.
     pages: Vec<Item<K>>,
@@ -53,6 +55,8 @@ enum End {
     Overdue,
     /// The initial events showed the past; this is their version.
     TooOld(String),
+    /// Another reflector found that the server lost its history.
+    HistoryLost,
 }
 
 impl<K, L, S> Run<K, L, S>
@@ -65,13 +69,17 @@ where
         let seed = config.seed.unwrap_or_else(rand::random);
         let state = State::new(config, seed);
         let (reporter, clock) = (Reporter::new(store.clone(), config), config.clock.clone());
-        Self { source, store, reporter, clock, state, pages: Vec::new(), heard: 0 }
+        let losses = config.history.follow();
+        Self { source, store, reporter, clock, losses, state, pages: Vec::new(), heard: 0 }
     }
 
     pub(super) async fn run(mut self) -> Infallible {
         loop {
             // A source that fails at once, on a schedule without delays, must let others run.
             consume_budget().await;
+            if self.losses.take() {
+                self.history_lost();
+            }
             match self.state.next() {
                 Step::Sleep(wait) => sleep(wait).await,
                 Step::Probe => self.probe().await,
@@ -141,8 +149,8 @@ where
             Ok(latest) => {
                 self.state.probed(Instant::now(), latest.as_deref());
                 if self.state.next_epoch() == Epoch::New {
-                    let name = &self.reporter.name;
-                    warn!(kind = %name, "the server lost its history: listing {name} anew");
+                    self.losses.found();
+                    self.warn_of_lost_history();
                 }
             }
             Err(error) => match self.state.probe_failed(Instant::now(), &error) {
@@ -168,7 +176,12 @@ where
                 Some(snapshot) => Some(snapshot.overdue()),
                 None => self.reporter.is_failing().then(|| ending.opened + LIVED),
             };
-            match next_batch(&mut batches, alarm.as_mut()).await {
+            let next = tokio::select! {
+                biased;
+                () = self.losses.news() => break End::HistoryLost,
+                next = next_batch(&mut batches, alarm.as_mut()) => next,
+            };
+            match next {
                 Some(Some(batch)) => {
                     if let Some(end) = self.take(batch, &mut snapshot, &mut ending) {
                         break end;
@@ -275,6 +288,7 @@ where
                 self.failed(ListWatchError::Deadline(PATIENCE));
             }
             End::TooOld(version) => self.refuse(&version),
+            End::HistoryLost => self.history_lost(),
             End::Failed(error) => {
                 self.state.stream_failed(now, &error, StreamPhase::Reading);
                 self.warn_of_falling_back("the server refuses them");
@@ -287,6 +301,7 @@ where
     fn watch_ended(&mut self, end: End, ending: Ending) {
         let now = Instant::now();
         match end {
+            End::HistoryLost => self.history_lost(),
             End::Closed | End::Overdue | End::TooOld(_) => {
                 self.state.watch_closed(now, ending);
                 if !self.state.wait().is_zero() {
@@ -320,6 +335,23 @@ where
             let name = &self.reporter.name;
             warn!(kind = %name, "{name} is listed in pages from now on, streaming lists don't work: {why}");
         }
+    }
+
+    /// Lists anew because another reflector of the server found that it must.
+    fn history_lost(&mut self) {
+        if self.state.version().is_some() && self.state.next_epoch() == Epoch::Same {
+            if !self.pages.is_empty() {
+                self.pages.clear();
+                self.reporter.list_given_up();
+            }
+            self.state.history_lost(Instant::now());
+            self.warn_of_lost_history();
+        }
+    }
+
+    fn warn_of_lost_history(&self) {
+        let name = &self.reporter.name;
+        warn!(kind = %name, "the server lost its history: listing {name} anew");
     }
 
     fn tell_long_outage(&self) {

@@ -19,6 +19,7 @@ use watchkeeper_apiserver::Kit;
 use watchkeeper_examples::Cuts;
 
 use super::{Gateway, Server, User};
+use crate::{Hearing, hear};
 
 /// How long anything may take that a test waits for.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -185,14 +186,14 @@ pub struct Log {
 
 impl Log {
     /// Takes what this thread logs, until the guard goes.
-    pub fn take(&self) -> tracing::subscriber::DefaultGuard {
+    pub fn take(&self) -> Hearing {
         let log = self.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter("watchkeeper=debug")
             .with_ansi(false)
             .with_writer(move || log.clone())
             .finish();
-        tracing::subscriber::set_default(subscriber)
+        hear(subscriber)
     }
 
     /// Returns the lines that hold all of these parts.

@@ -1,7 +1,7 @@
 //! What happens while nobody watches is found out afterwards.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use watchkeeper::prelude::*;
+use watchkeeper::{controller::Why, prelude::*};
 use watchkeeper_tests::{
     Keeper, Website,
     backend::{Heard, Stage},
@@ -38,7 +38,7 @@ async fn a_short_cut_loses_nothing_and_lists_nothing(stage: Stage) {
 async fn a_child_that_vanished_unseen_leaves_a_tombstone_and_is_healed(stage: Stage) {
     let kit = stage.kit();
     let keeper = Keeper::default();
-    let _running = stage.run(Controller::new(keeper.clone()).owns::<Deployment>());
+    let running = stage.run(Controller::new(keeper.clone()).owns::<Deployment>());
     let factory = stage.factory();
     let heard = Heard::by(factory.informer::<Deployment>().namespace(&*stage.namespace));
     factory.start();
@@ -46,6 +46,7 @@ async fn a_child_that_vanished_unseen_leaves_a_tombstone_and_is_healed(stage: St
     kit.create(&website("a")).await;
     let made = kit.eventually::<Deployment>("a", |d| d.is_some()).await.unwrap();
     heard.comes_to(&["+ a (watch)"]).await;
+    at_rest(&running, &ObjectKey::new(&*stage.namespace, "a")).await;
 
     // Sites stay cut throughout: their relist would wake the operator too.
     stage.cuts.cut("websites");
@@ -64,6 +65,20 @@ async fn a_child_that_vanished_unseen_leaves_a_tombstone_and_is_healed(stage: St
     stage.cuts.heal("websites");
     let expired = stage.log.lines_with(&["deployments.apps", "410"]);
     assert!(!expired.is_empty(), "the version was not too old: nothing was tested");
+}
+
+/// Waits until a site's operator has seen what it wrote; cut off before, it would wait for that in an outage.
+async fn at_rest(running: &watchkeeper::Running, site: &ObjectKey) {
+    let rests = async {
+        while running.why::<Website>(site).iter().any(|report| report.why != Why::AwaitsChange) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(
+        tokio::time::timeout(Duration::from_secs(30), rests).await.is_ok(),
+        "{:?}",
+        running.why::<Website>(site)
+    );
 }
 
 // R44

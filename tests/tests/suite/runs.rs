@@ -20,7 +20,7 @@ use tracing::{
 use tracing_subscriber::{Layer, layer::SubscriberExt, registry::LookupSpan};
 use watchkeeper::{controller::Why, prelude::*, reflector::ReflectorConfig};
 use watchkeeper_apiserver::{ApiServer, Fault};
-use watchkeeper_tests::Record;
+use watchkeeper_tests::{Record, hear};
 
 async fn shop() -> ApiServer {
     ApiServer::in_memory().namespace("shop").start().await
@@ -198,7 +198,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 #[tokio::test(start_paused = true)]
 async fn every_run_has_a_span_and_a_context_with_key_attempt_reason_and_id() {
     let spans = Spans::default();
-    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(spans.clone()));
+    let _heard = hear(tracing_subscriber::registry().with(spans.clone()));
     let server = shop().await;
     server.create(&config_map("a")).await;
     let contexts = Arc::new(Mutex::new(Vec::new()));

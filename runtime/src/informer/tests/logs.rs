@@ -8,9 +8,10 @@ use std::{
 
 use k8s_openapi::api::core::v1::Secret;
 use tracing::{
-    Event, Metadata, Subscriber,
+    Dispatch, Event, Metadata, Subscriber,
     field::{Field, Visit},
     span,
+    subscriber::NoSubscriber,
 };
 
 use super::factory::{Answer, served};
@@ -62,6 +63,8 @@ fn secret(name: &str, data: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn no_object_reaches_the_log_however_broken_it_is() {
     let log = Everything::default();
+    // As long as there is one subscriber only, a callsite that a test beside this one meets first is off for all.
+    let _second = Dispatch::new(NoSubscriber::default());
     let _captured = tracing::subscriber::set_default(log.clone());
     let list = format!(
         r#"{{"kind":"SecretList","metadata":{{"resourceVersion":"5"}},"items":[{},{},{}]}}"#,

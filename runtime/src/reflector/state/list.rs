@@ -170,7 +170,7 @@ impl State {
     }
 
     /// Forgets the pages of the list under way; tells whether there were any.
-    fn end_chain(&mut self) -> bool {
+    pub(super) fn end_chain(&mut self) -> bool {
         self.paging.pages = 0;
         self.paging.followed.clear();
         self.paging.next.take().is_some()

@@ -122,13 +122,20 @@ impl State {
     pub(in crate::reflector) fn probed(&mut self, now: Instant, latest: Option<&str>) {
         self.probe = ProbeNeed::NotNeeded;
         if latest.and_then(|latest| self.is_before_last(latest)) == Some(true) {
-            self.epoch = Epoch::New;
-            self.freshness = Freshness::Present;
-            let wait = self.pacing.relist(now, Haste::AtOnceTheFirstTime);
-            self.relist_after(wait);
+            self.history_lost(now);
         } else if self.was_out_of_reach(now) {
             self.relist_spread();
         }
+    }
+
+    /// Starts over: the server's versions begin anew.
+    pub(in crate::reflector) fn history_lost(&mut self, now: Instant) {
+        self.probe = ProbeNeed::NotNeeded;
+        self.epoch = Epoch::New;
+        self.freshness = Freshness::Present;
+        self.end_chain();
+        let wait = self.pacing.relist(now, Haste::AtOnceTheFirstTime);
+        self.relist_after(wait);
     }
 
     /// Goes on where the collection's version could not be asked for.

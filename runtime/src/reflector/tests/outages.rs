@@ -33,6 +33,25 @@ async fn a_server_restored_to_an_older_state_is_noticed_at_the_next_connection()
 
 // R43
 #[tokio::test(start_paused = true)]
+async fn what_one_reflector_finds_of_a_restored_server_all_hear_at_once() {
+    let history = History::default();
+    let shared = |config: &mut ReflectorConfig| config.history = history.clone();
+    // Of these two the server's version is past what they know: they could not tell.
+    let watching_on = watching().configured(shared).lists([page("b@7", "7")]).start();
+    let waiting = watching().configured(shared).watches([opens([wait(30.0), Act::Fail(refused())])]);
+    let waiting = waiting.lists([page("b@7", "7")]).start();
+    let finder = watching().configured(shared).watches([opens([wait(30.0), Act::Close])]);
+    let finder = finder.lists([page("b@2", "3")]).latest([Ok(Some("3".into()))]).start();
+    finder.pass(60).await;
+    assert_eq!(finder.calls()[2..], ["latest", "list limit=500", "watch rv=3"]);
+    for other in [watching_on, waiting] {
+        assert_eq!(other.calls()[2..], ["list limit=500", "watch rv=7"]);
+        assert_eq!(*other.told().last().unwrap(), "replace@7 new epoch [n/b@7]");
+    }
+}
+
+// R43
+#[tokio::test(start_paused = true)]
 async fn a_consistent_list_that_is_behind_is_a_new_epoch() {
     let rig = watching().lists([page("b@2", "3")]).watches([Answer::Refuses(gone())]).run_for(5).await;
     assert_eq!(*rig.told().last().unwrap(), "replace@3 new epoch [n/b@2]");

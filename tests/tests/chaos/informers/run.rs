@@ -78,15 +78,15 @@ fn begin(server: &ApiServer, ledger: &Ledger, seed: u64, at: usize, informer: &I
                 Sort::Compact => asked.compact(),
                 _ => asked,
             };
-            Watching::new(&name, ledger, factory, asked, selection)
+            Watching::boxed(&name, ledger, factory, asked, selection)
         }
         Sort::Metadata => {
             let asked = factory.informer::<Metadata<ConfigMap>>();
-            Watching::new(&name, ledger, factory, asked, selection)
+            Watching::boxed(&name, ledger, factory, asked, selection)
         }
         Sort::Dynamic => {
             let asked = factory.informer_for(Dynamic::new(typed_kind::<ConfigMap>()));
-            Watching::new(&name, ledger, factory, asked, selection)
+            Watching::boxed(&name, ledger, factory, asked, selection)
         }
     }
 }
@@ -96,7 +96,7 @@ impl Run {
         match step {
             Step::Wait(time) => sleep(*time).await,
             Step::Put(object) if self.may_write(1) => self.put(object).await,
-            Step::Delete(place) if self.may_write(1) => drop(self.delete(place).await),
+            Step::Delete(place) if self.may_write(1) => self.delete(place).await,
             Step::Recreate(object) if self.may_write(2) => {
                 self.delete(&object.place).await;
                 self.put(object).await;

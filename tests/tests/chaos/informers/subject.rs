@@ -63,7 +63,7 @@ pub(crate) struct Watching<F: Form> {
 }
 
 impl<F: Form<Lister = Lister<<F as watchkeeper::Watched>::Object>>> Watching<F> {
-    pub(crate) fn new(
+    pub(crate) fn boxed(
         name: &str,
         ledger: &Ledger,
         factory: SharedInformerFactory,

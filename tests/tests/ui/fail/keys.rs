@@ -7,11 +7,11 @@ use watchkeeper::Informer;
 
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "example.dev", version = "v1", kind = "Website", namespaced)]
-#[informer(indexed)] //~ `indexed` `informer` knows no `indexed`: on a struct it takes `crate = path`
+#[informer(indexed)] //~ `indexed` `informer` knows no `indexed`: on a struct it takes `compact` or `crate = path`
 #[informer(index)] //~ `index` an index belongs to a field: write `#[informer(index)]` above the field
 #[informer] //~ `informer` `informer` takes its keys in parentheses
 struct WebsiteSpec {
-    #[informer(idnex)] //~ `idnex` `informer` knows no `idnex`: a field takes `index`
+    #[informer(idnex)] //~ `idnex` `index = "name"`, a struct `compact` or `crate = path`
     domain: String,
     #[informer(crate = watchkeeper)] //~ `crate` `crate` belongs to the struct
     owner: String,
