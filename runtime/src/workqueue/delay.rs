@@ -14,12 +14,12 @@ const KEPT_WHEN_EMPTY: usize = 1024;
 struct Node {
     due: At,
     /// Ties go to whoever was scheduled first.
-    seq: u64,
+    seq: u32,
     id: Id,
 }
 
 impl Node {
-    fn rank(self) -> (At, u64) {
+    fn rank(self) -> (At, u32) {
         (self.due, self.seq)
     }
 }
@@ -30,7 +30,7 @@ pub(super) struct DelayHeap {
     nodes: Vec<Node>,
     /// By id: its place in `nodes`.
     places: Vec<u32>,
-    next_seq: u64,
+    next_seq: u32,
 }
 
 impl DelayHeap {
@@ -65,8 +65,7 @@ impl DelayHeap {
             }
             self.remove_at(place);
         }
-        let node = Node { due, seq: self.next_seq, id };
-        self.next_seq += 1;
+        let node = Node { due, seq: self.number(), id };
         if self.places.len() <= id as usize {
             self.places.resize(id as usize + 1, ABSENT);
         }
@@ -86,6 +85,26 @@ impl DelayHeap {
             self.remove_at(0);
             first.id
         })
+    }
+
+    /// Numbers what is scheduled; the numbers begin anew when nothing is, or when they run out.
+    fn number(&mut self) -> u32 {
+        if self.nodes.is_empty() {
+            self.next_seq = 0;
+        } else if self.next_seq == u32::MAX {
+            self.renumber();
+        }
+        self.next_seq += 1;
+        self.next_seq - 1
+    }
+
+    /// Gives the lowest numbers to what is there, in the same order.
+    fn renumber(&mut self) {
+        self.nodes.sort_unstable_by_key(|node| node.rank());
+        for place in 0..self.nodes.len() {
+            self.put(place, Node { seq: place as u32, ..self.nodes[place] });
+        }
+        self.next_seq = self.nodes.len() as u32;
     }
 
     fn place(&self, id: Id) -> Option<usize> {
@@ -151,7 +170,9 @@ mod tests {
         // Q8
         #[test]
         fn agrees_with_a_sorted_list(steps in prop::collection::vec((0..4u8, 0..40u32, 0..50u64), 0..300)) {
-            let (mut heap, mut model, mut seq) = (DelayHeap::default(), Vec::<(u64, u64, Id)>::new(), 0);
+            // the numbers run out on the way
+            let mut heap = DelayHeap { next_seq: u32::MAX - 9, ..DelayHeap::default() };
+            let (mut model, mut seq) = (Vec::<(u64, u64, Id)>::new(), 0);
             for (step, id, time) in steps {
                 match step {
                     0 | 1 => {

@@ -125,9 +125,9 @@ impl<K: QueueKey> State<K> {
         let entry = &mut entries.slab[id];
         entry.place = Place::Ready;
         // a wait that a hold interrupted goes on, and is counted once
-        if entry.since == At::NEVER {
-            entry.since = clock.now();
-            tally.adds += 1;
+        if !entry.waits {
+            entry.waits = true;
+            entry.since = tally.lined_up(clock);
         }
         ready.push(&mut entries.slab, id);
     }
