@@ -175,7 +175,7 @@ impl<K> Linked<ByArrival> for Entry<K> {
 }
 
 /// As much of a hash as is worth its memory in each entry.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hash32(u32);
 
 impl Hash32 {
@@ -221,7 +221,7 @@ impl<K: QueueKey> Entries<K> {
     pub(super) fn find_or_insert(&mut self, key: K) -> Id {
         let Self { slab, table, hasher } = self;
         let hash = Hash32::of(hasher.hash_one(&key));
-        if let Some(id) = table.find(hash.spread(), |id| slab[*id].key == key) {
+        if let Some(id) = table.find(hash.spread(), |id| slab[*id].hash == hash && slab[*id].key == key) {
             return *id;
         }
         let id = slab.insert(Entry::new(key, hash));
