@@ -68,8 +68,8 @@ pub enum Why {
     },
     /// Runs now.
     InFlight {
-        /// When the run started.
-        since: Instant,
+        /// When the run started; known of every controller's runs.
+        since: Option<Instant>,
         /// Which run in a row this is without a success before it; the first is 1.
         attempt: u32,
     },
@@ -125,9 +125,10 @@ impl fmt::Display for Why {
                 write!(f, "waits for its own writes, for {:?} at most", wait(at_most_until))
             }
             Self::Paced { until } => write!(f, "writes too often: paced for {:?}", wait(until)),
-            Self::InFlight { since, attempt } => {
+            Self::InFlight { since: Some(since), attempt } => {
                 write!(f, "runs since {:?} (attempt {attempt})", since.elapsed())
             }
+            Self::InFlight { since: None, attempt } => write!(f, "runs (attempt {attempt})"),
         }
     }
 }

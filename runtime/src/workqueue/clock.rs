@@ -1,5 +1,6 @@
 //! Time as the pure parts see it: nanoseconds since the queue was made.
 
+use std::cell::Cell;
 use std::ops::Add;
 use std::time::Duration;
 
@@ -89,5 +90,32 @@ impl Clock for Epoch {
     #[inline]
     fn now(&self) -> At {
         At::START.after(Instant::now().duration_since(self.0))
+    }
+}
+
+/// The time of one operation: read when first asked for, and the same from then on.
+///
+/// Reading the clock costs as much as the rest of an operation: most do not ask, and none pays twice.
+#[derive(Debug)]
+pub(super) struct Moment {
+    epoch: Epoch,
+    read: Cell<Option<At>>,
+}
+
+impl Moment {
+    #[inline]
+    pub(super) const fn of(epoch: Epoch) -> Self {
+        Self { epoch, read: Cell::new(None) }
+    }
+}
+
+impl Clock for Moment {
+    #[inline]
+    fn now(&self) -> At {
+        self.read.get().unwrap_or_else(|| {
+            let now = self.epoch.now();
+            self.read.set(Some(now));
+            now
+        })
     }
 }

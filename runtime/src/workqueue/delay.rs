@@ -14,12 +14,12 @@ const KEPT_WHEN_EMPTY: usize = 1024;
 struct Node {
     due: At,
     /// Ties go to whoever was scheduled first.
-    seq: u64,
+    seq: u32,
     id: Id,
 }
 
 impl Node {
-    fn rank(self) -> (At, u64) {
+    fn rank(self) -> (At, u32) {
         (self.due, self.seq)
     }
 }
@@ -30,7 +30,7 @@ pub(super) struct DelayHeap {
     nodes: Vec<Node>,
     /// By id: its place in `nodes`.
     places: Vec<u32>,
-    next_seq: u64,
+    next_seq: u32,
 }
 
 impl DelayHeap {
@@ -65,8 +65,7 @@ impl DelayHeap {
             }
             self.remove_at(place);
         }
-        let node = Node { due, seq: self.next_seq, id };
-        self.next_seq += 1;
+        let node = Node { due, seq: self.number(), id };
         if self.places.len() <= id as usize {
             self.places.resize(id as usize + 1, ABSENT);
         }
@@ -88,6 +87,46 @@ impl DelayHeap {
         })
     }
 
+    /// Takes out all that is due, the earliest first. Looks at all: for when much is due.
+    pub(super) fn take_due(&mut self, now: At) -> impl Iterator<Item = Id> + use<> {
+        let mut due = Vec::new();
+        self.nodes.retain(|node| {
+            if node.due <= now {
+                due.push(*node);
+            }
+            node.due > now
+        });
+        due.sort_unstable_by_key(|node| node.rank());
+        for node in &due {
+            self.places[node.id as usize] = ABSENT;
+        }
+        for place in (0..self.nodes.len()).rev() {
+            self.sink(place, self.nodes[place]);
+        }
+        self.shrink_when_empty();
+        due.into_iter().map(|node| node.id)
+    }
+
+    /// Numbers what is scheduled; the numbers begin anew when nothing is, or when they run out.
+    fn number(&mut self) -> u32 {
+        if self.nodes.is_empty() {
+            self.next_seq = 0;
+        } else if self.next_seq == u32::MAX {
+            self.renumber();
+        }
+        self.next_seq += 1;
+        self.next_seq - 1
+    }
+
+    /// Gives the lowest numbers to what is there, in the same order.
+    fn renumber(&mut self) {
+        self.nodes.sort_unstable_by_key(|node| node.rank());
+        for place in 0..self.nodes.len() {
+            self.put(place, Node { seq: place as u32, ..self.nodes[place] });
+        }
+        self.next_seq = self.nodes.len() as u32;
+    }
+
     fn place(&self, id: Id) -> Option<usize> {
         self.places.get(id as usize).filter(|place| **place != ABSENT).map(|place| *place as usize)
     }
@@ -101,6 +140,10 @@ impl DelayHeap {
                 _ => self.sink(place, last),
             }
         }
+        self.shrink_when_empty();
+    }
+
+    fn shrink_when_empty(&mut self) {
         if self.nodes.is_empty() && self.places.len() > KEPT_WHEN_EMPTY {
             (self.nodes, self.places) = (Vec::new(), Vec::new());
         }
@@ -150,11 +193,13 @@ mod tests {
 
         // Q8
         #[test]
-        fn agrees_with_a_sorted_list(steps in prop::collection::vec((0..4u8, 0..40u32, 0..50u64), 0..300)) {
-            let (mut heap, mut model, mut seq) = (DelayHeap::default(), Vec::<(u64, u64, Id)>::new(), 0);
+        fn agrees_with_a_sorted_list(steps in prop::collection::vec((0..9u8, 0..40u32, 0..50u64), 0..300)) {
+            // the numbers run out on the way
+            let mut heap = DelayHeap { next_seq: u32::MAX - 9, ..DelayHeap::default() };
+            let (mut model, mut seq) = (Vec::<(u64, u64, Id)>::new(), 0);
             for (step, id, time) in steps {
                 match step {
-                    0 | 1 => {
+                    0..=3 => {
                         heap.schedule(id, At::from_nanos(time));
                         if !model.iter().any(|known| known.2 == id && known.0 == time) {
                             model.retain(|known| known.2 != id);
@@ -162,9 +207,15 @@ mod tests {
                             seq += 1;
                         }
                     }
-                    2 => {
+                    4 | 5 => {
                         prop_assert_eq!(heap.remove(id), model.iter().any(|known| known.2 == id));
                         model.retain(|known| known.2 != id);
+                    }
+                    6 => {
+                        model.sort_unstable();
+                        let due = model.partition_point(|known| known.0 <= time);
+                        let expected: Vec<Id> = model.drain(..due).map(|known| known.2).collect();
+                        prop_assert_eq!(heap.take_due(At::from_nanos(time)).collect::<Vec<_>>(), expected);
                     }
                     _ => {
                         model.sort_unstable();

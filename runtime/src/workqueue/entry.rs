@@ -9,7 +9,7 @@ use super::clock::At;
 use super::lines::{ByArrival, InLine};
 use super::list::{Linked, Links};
 use super::priority::Priority;
-use super::slab::{Id, NONE, Slab};
+use super::slab::{Id, Slab};
 
 /// What a key must be: cheap to clone, hashable, free to travel.
 pub trait QueueKey: Clone + Eq + Hash + Send + Sync + 'static {}
@@ -57,7 +57,7 @@ pub(super) enum Meanwhile {
 #[derive(Debug)]
 pub(super) struct Entry<K> {
     pub(super) key: K,
-    hash: u64,
+    hash: Hash32,
     /// Not before this: the merged timer. In flight: a timer asked for meanwhile, or never.
     pub(super) delay: At,
     /// Not before this either: the back-off.
@@ -66,13 +66,12 @@ pub(super) struct Entry<K> {
     pub(super) floor: At,
     /// Not handed out before this, whatever else is said; start unless held.
     pub(super) held: At,
-    /// Since when it is ready, or in flight; never otherwise, but while a hold interrupts its wait.
+    /// Since when it is ready, or in flight; never if no times are kept.
     pub(super) since: At,
     in_line: Links,
+    /// Among all that are ready, or among those in flight.
     by_arrival: Links,
     pub(super) failures: u32,
-    /// Its number among those in flight.
-    pub(super) flight: Id,
     /// How many runs in a row ended as retries that count for nothing.
     pub(super) uncounted: u8,
     pub(super) place: Place,
@@ -80,10 +79,12 @@ pub(super) struct Entry<K> {
     pub(super) priority: Priority,
     pub(super) cause: Cause,
     pub(super) meanwhile: Meanwhile,
+    /// Whether its wait for a worker has begun: a hold interrupts that, and does not end it.
+    pub(super) waits: bool,
 }
 
 impl<K> Entry<K> {
-    fn new(key: K, hash: u64) -> Self {
+    fn new(key: K, hash: Hash32) -> Self {
         Self {
             key,
             hash,
@@ -95,12 +96,12 @@ impl<K> Entry<K> {
             in_line: Links::ALONE,
             by_arrival: Links::ALONE,
             failures: 0,
-            flight: NONE,
             uncounted: 0,
             place: Place::Idle,
             priority: Priority::Low,
             cause: Cause::Plain,
             meanwhile: Meanwhile::Nothing,
+            waits: false,
         }
     }
 
@@ -173,6 +174,23 @@ impl<K> Linked<ByArrival> for Entry<K> {
     }
 }
 
+/// As much of a hash as is worth its memory in each entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hash32(u32);
+
+impl Hash32 {
+    #[inline]
+    const fn of(hash: u64) -> Self {
+        Self((hash ^ (hash >> 32)) as u32)
+    }
+
+    /// The table's hash: it looks at both ends.
+    #[inline]
+    const fn spread(self) -> u64 {
+        (self.0 as u64) << 32 | self.0 as u64
+    }
+}
+
 /// All known keys, each held once: entries in a slab, found through a table of their numbers.
 pub(super) struct Entries<K> {
     pub(super) slab: Slab<Entry<K>>,
@@ -195,25 +213,25 @@ impl<K: QueueKey> Entries<K> {
     }
 
     pub(super) fn find(&self, key: &K) -> Option<Id> {
-        let hash = self.hasher.hash_one(key);
-        self.table.find(hash, |id| self.slab[*id].key == *key).copied()
+        let hash = Hash32::of(self.hasher.hash_one(key));
+        self.table.find(hash.spread(), |id| self.slab[*id].key == *key).copied()
     }
 
     #[inline]
     pub(super) fn find_or_insert(&mut self, key: K) -> Id {
         let Self { slab, table, hasher } = self;
-        let hash = hasher.hash_one(&key);
-        if let Some(id) = table.find(hash, |id| slab[*id].key == key) {
+        let hash = Hash32::of(hasher.hash_one(&key));
+        if let Some(id) = table.find(hash.spread(), |id| slab[*id].hash == hash && slab[*id].key == key) {
             return *id;
         }
         let id = slab.insert(Entry::new(key, hash));
-        table.insert_unique(hash, id, |id| slab[*id].hash);
+        table.insert_unique(hash.spread(), id, |id| slab[*id].hash.spread());
         id
     }
 
     #[inline]
     pub(super) fn remove(&mut self, id: Id) {
-        if let Ok(found) = self.table.find_entry(self.slab[id].hash, |known| *known == id) {
+        if let Ok(found) = self.table.find_entry(self.slab[id].hash.spread(), |known| *known == id) {
             found.remove();
         }
         self.slab.drop_in_place(id);

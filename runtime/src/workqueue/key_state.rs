@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::clock::Epoch;
+use super::clock::{At, Epoch};
 use super::entry::{Entry, Place, QueueKey};
 use super::priority::Priority;
 use super::state::State;
@@ -17,8 +17,8 @@ pub enum KeyState {
     Queued {
         /// In which line.
         priority: Priority,
-        /// Since when.
-        since: Instant,
+        /// Since when, if the queue [keeps times](super::WorkQueue::keep_times).
+        since: Option<Instant>,
     },
     /// Waits for its timer.
     Delayed {
@@ -49,8 +49,8 @@ pub enum KeyState {
     },
     /// With a worker.
     InFlight {
-        /// When the run started.
-        since: Instant,
+        /// When the run started, if the queue [keeps times](super::WorkQueue::keep_times).
+        since: Option<Instant>,
         /// Which run in a row this is without a success before it; the first is 1.
         attempt: u32,
     },
@@ -59,9 +59,10 @@ pub enum KeyState {
 impl KeyState {
     pub(super) fn of<K>(entry: &Entry<K>, epoch: Epoch) -> Self {
         let failures = entry.failures;
+        let since = || (entry.since != At::NEVER).then(|| epoch.instant(entry.since));
         match entry.place {
             Place::Idle => Self::Idle,
-            Place::Ready => Self::Queued { priority: entry.priority, since: epoch.instant(entry.since) },
+            Place::Ready => Self::Queued { priority: entry.priority, since: since() },
             Place::Delayed if failures > 0 && entry.gate >= entry.delay => {
                 Self::BackingOff { until: epoch.instant(entry.gate), failures }
             }
@@ -69,9 +70,7 @@ impl KeyState {
             Place::AwaitsToken => Self::AwaitsRetryToken { failures },
             Place::Terminal => Self::AwaitsChange { failures },
             Place::Held => Self::Held { until: epoch.instant(entry.held) },
-            Place::InFlight => {
-                Self::InFlight { since: epoch.instant(entry.since), attempt: failures.saturating_add(1) }
-            }
+            Place::InFlight => Self::InFlight { since: since(), attempt: failures.saturating_add(1) },
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::clock::{At, Clock};
+use super::clock::At;
 use super::config::{ConfigError, WorkQueueConfig};
 use super::entry::{Entry, QueueKey};
 use super::get::{Drain, Drained, Get};
@@ -54,9 +54,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Queues a key of which something really changed, at a priority.
     pub fn add_at(&self, key: K, priority: Priority) {
-        // read before the lock is taken, which is held the shorter for it
-        let now = self.shared.epoch.now();
-        self.shared.change(|state, _| state.add(key, priority, &now));
+        self.shared.change(|state, clock| state.add(key, priority, clock));
     }
 
     /// Queues an idle key of which nothing changed, at low priority.
@@ -147,12 +145,18 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Reports the queue under a name as long as it lives, in place of another of that name.
     ///
     /// The metrics and the label `name` are client-go's, `priority` on the depth is controller-runtime's. From here on
-    /// the queue also counts how long things take, which costs one more look at the clock for each run; the rest is
-    /// counted in any case, and read when somebody scrapes.
+    /// the queue also [keeps times](Self::keep_times); the rest is counted in any case, and read when somebody scrapes.
     pub fn report_to(&self, metrics: &Metrics, name: impl Into<String>) {
-        self.shared.change(|state, _| state.keep_times());
+        self.keep_times();
         let shared: Arc<dyn QueueSource> = self.shared.clone();
         metrics.queue().report(name.into(), Arc::downgrade(&shared));
+    }
+
+    /// Keeps from now on since when keys are ready or in flight, for metrics and for [`KeyState`].
+    ///
+    /// Costs a look at the clock when a key is lined up, handed out, and done. What stands there already has no time.
+    pub fn keep_times(&self) {
+        self.shared.change(|state, _| state.keep_times());
     }
 
     /// Counts the keys that are ready.

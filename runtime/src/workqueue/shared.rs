@@ -1,6 +1,6 @@
 //! The lock, the clock, and what is done with both.
 
-use super::clock::{Clock, Epoch};
+use super::clock::{Clock, Epoch, Moment};
 use super::entry::QueueKey;
 use super::handout::{Handout, Wakes};
 use super::state::State;
@@ -20,14 +20,14 @@ impl<K: QueueKey> Shared<K> {
 
     /// Changes the state, and wakes whom that concerns.
     #[inline]
-    pub(super) fn change(&self, change: impl FnOnce(&mut State<K>, &Epoch)) {
-        self.with(|handout, epoch| ((), handout.change(|state| change(state, epoch))));
+    pub(super) fn change(&self, change: impl FnOnce(&mut State<K>, &Moment)) {
+        self.with(|handout, moment| ((), handout.change(|state| change(state, moment))));
     }
 
-    /// Does something under the lock, and wakes once it is released.
+    /// Does something under the lock, at one moment, and wakes once it is released.
     #[inline]
-    pub(super) fn with<T>(&self, f: impl FnOnce(&mut Handout<K>, &Epoch) -> (T, Wakes)) -> T {
-        let (answer, wakes) = f(&mut lock(&self.handout), &self.epoch);
+    pub(super) fn with<T>(&self, f: impl FnOnce(&mut Handout<K>, &Moment) -> (T, Wakes)) -> T {
+        let (answer, wakes) = f(&mut lock(&self.handout), &Moment::of(self.epoch));
         wakes.wake();
         answer
     }

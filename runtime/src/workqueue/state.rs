@@ -12,13 +12,13 @@ use super::clock::{At, Clock};
 use super::config::{ConfigError, DEFAULT_FLOOR, WorkQueueConfig};
 use super::delay::DelayHeap;
 use super::entry::{Cause, Entries, Entry, Meanwhile, Place, QueueKey};
-use super::lines::{InLine, Lines};
+use super::lines::{ByArrival, InLine, Lines};
 use super::list::List;
 use super::outcome::Outcome;
 use super::priority::Priority;
 use super::rate_limit::{Bucket, Taken};
 use super::rate_limiter::RateLimiter;
-use super::slab::{Id, Slab};
+use super::slab::Id;
 use super::tally::Tally;
 
 /// A key that was handed out.
@@ -57,8 +57,8 @@ pub(super) struct State<K> {
     entries: Entries<K>,
     ready: Lines,
     awaiting_token: List<InLine>,
-    /// Those in flight.
-    flights: Slab<Id>,
+    /// Those in flight, which stand in no line.
+    flights: List<ByArrival>,
     /// Those that ended terminally.
     terminal: List<InLine>,
     delayed: DelayHeap,
@@ -91,7 +91,7 @@ impl<K: QueueKey> State<K> {
             entries: Entries::new(),
             ready: Lines::new(),
             awaiting_token: List::new(),
-            flights: Slab::new(),
+            flights: List::new(),
             terminal: List::new(),
             delayed: DelayHeap::default(),
             rate: None,
@@ -221,19 +221,17 @@ impl<K: QueueKey> State<K> {
         if self.ready.is_empty() {
             return if self.ended() { Next::Ended } else { Next::Wait };
         }
-        let now = clock.now();
-        if self.rate.as_mut().is_some_and(|rate| rate.take(now) == Taken::No) {
+        if self.rate.as_mut().is_some_and(|rate| rate.take(clock.now()) == Taken::No) {
             return Next::Wait;
         }
         let Some(id) = self.ready.pop(&mut self.entries.slab) else { return Next::Wait };
-        let flight = self.flights.insert(id);
+        self.flights.push_back(&mut self.entries.slab, id);
         let entry = &mut self.entries.slab[id];
-        entry.flight = flight;
         let priority = entry.priority;
         entry.clear_schedule();
         entry.place = Place::InFlight;
-        self.tally.waited(|| now.since(entry.since));
-        entry.since = now;
+        entry.waits = false;
+        entry.since = self.tally.handed_out(entry.since, clock);
         Next::Run(Grant { id, key: entry.key.clone(), attempt: entry.failures.saturating_add(1), priority })
     }
 }

@@ -1,7 +1,6 @@
 //! What the queue counts, as plain numbers under the lock that it holds anyway.
 
-use std::time::Duration;
-
+use super::clock::{At, Clock};
 use crate::metrics::Durations;
 
 /// What happened since the queue was made.
@@ -11,7 +10,7 @@ pub(super) struct Tally {
     pub(super) adds: u64,
     /// Runs asked for by a failure, or instead of one.
     pub(super) retries: u64,
-    /// Counted once somebody reads them: a look at the clock for each run is most of what they cost.
+    /// Counted once somebody reads them: the looks at the clock are most of what they cost.
     times: Option<Box<Times>>,
 }
 
@@ -35,17 +34,35 @@ impl Tally {
         self.times.as_deref().cloned().unwrap_or_default()
     }
 
+    /// Counts a key that begins to wait for a worker. Answers since when it does.
     #[inline]
-    pub(super) fn waited(&mut self, time: impl FnOnce() -> Duration) {
-        if let Some(times) = &mut self.times {
-            times.waits.observe(time());
-        }
+    pub(super) fn lined_up(&mut self, clock: &impl Clock) -> At {
+        self.adds += 1;
+        if self.times.is_some() { clock.now() } else { At::NEVER }
     }
 
+    /// Counts the wait of a key that a worker takes. Answers since when it is in flight.
     #[inline]
-    pub(super) fn ran(&mut self, time: impl FnOnce() -> Duration) {
+    pub(super) fn handed_out(&mut self, since: At, clock: &impl Clock) -> At {
+        let Some(times) = &mut self.times else { return At::NEVER };
+        let now = clock.now();
+        observe(&mut times.waits, since, now);
+        now
+    }
+
+    /// Counts the run that ends. Answers never: the key is neither ready nor in flight.
+    #[inline]
+    pub(super) fn ended(&mut self, since: At, clock: &impl Clock) -> At {
         if let Some(times) = &mut self.times {
-            times.runs.observe(time());
+            observe(&mut times.runs, since, clock.now());
         }
+        At::NEVER
+    }
+}
+
+/// Counts a time that began when times were kept already.
+fn observe(durations: &mut Durations, since: At, now: At) {
+    if since != At::NEVER {
+        durations.observe(now.since(since));
     }
 }

@@ -15,10 +15,9 @@ impl<K: QueueKey> State<K> {
         clock: &impl Clock,
     ) {
         self.promote(clock);
+        self.flights.remove(&mut self.entries.slab, id);
         let entry = &mut self.entries.slab[id];
-        self.flights.drop_in_place(entry.flight);
-        self.tally.ran(|| clock.now().since(entry.since));
-        entry.since = At::NEVER;
+        entry.since = self.tally.ended(entry.since, clock);
         let meanwhile = std::mem::replace(&mut entry.meanwhile, Meanwhile::Nothing);
         entry.place = Place::Idle;
         self.again -= usize::from(meanwhile != Meanwhile::Nothing);

@@ -4,24 +4,42 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 
+/// So many leave the heap one by one, or a sixteenth of it; of more, all at once.
+const FEW: usize = 64;
+
 impl<K: QueueKey> State<K> {
     /// Lines up what has fallen due, in the order in which it did.
     #[inline]
     pub(in crate::workqueue) fn promote(&mut self, clock: &impl Clock) {
-        if self.delayed.is_empty() && self.awaiting_token.is_empty() {
-            return;
+        if !self.delayed.is_empty() || !self.awaiting_token.is_empty() {
+            self.promote_until(clock.now());
         }
-        let now = clock.now();
-        while let Some(id) = self.delayed.pop_due(now) {
-            match std::mem::replace(&mut self.entries.slab[id].place, Place::Idle) {
-                Place::Held => {
-                    self.held -= 1;
-                    self.resume(id, now);
-                }
-                _ => self.line_up_due(id, clock),
+    }
+
+    /// Kept out of line: mostly nothing waits, and what asks stays short.
+    #[inline(never)]
+    fn promote_until(&mut self, now: At) {
+        for _ in 0..FEW.max(self.delayed.len() / 16) {
+            let Some(id) = self.delayed.pop_due(now) else { break };
+            self.fall_due(id, now);
+        }
+        if self.delayed.earliest() <= now {
+            for id in self.delayed.take_due(now) {
+                self.fall_due(id, now);
             }
         }
         self.serve_retries(now);
+    }
+
+    /// Lines up a key that left the heap, or ends its hold.
+    fn fall_due(&mut self, id: Id, now: At) {
+        match std::mem::replace(&mut self.entries.slab[id].place, Place::Idle) {
+            Place::Held => {
+                self.held -= 1;
+                self.resume(id, now);
+            }
+            _ => self.line_up_due(id, &now),
+        }
     }
 
     /// Finds or makes the entry, unless the queue is shut down.
@@ -125,9 +143,9 @@ impl<K: QueueKey> State<K> {
         let entry = &mut entries.slab[id];
         entry.place = Place::Ready;
         // a wait that a hold interrupted goes on, and is counted once
-        if entry.since == At::NEVER {
-            entry.since = clock.now();
-            tally.adds += 1;
+        if !entry.waits {
+            entry.waits = true;
+            entry.since = tally.lined_up(clock);
         }
         ready.push(&mut entries.slab, id);
     }

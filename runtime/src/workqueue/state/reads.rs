@@ -31,7 +31,7 @@ impl<K: QueueKey> State<K> {
 
     /// Whether all that was accepted before the shutdown is done.
     pub(in crate::workqueue) fn drained(&self) -> bool {
-        self.mode != Mode::Open && self.ready.is_empty() && self.flights.len() == 0
+        self.mode != Mode::Open && self.ready.is_empty() && self.flights.is_empty()
     }
 
     pub(in crate::workqueue) fn is_shut_down(&self) -> bool {
@@ -71,7 +71,7 @@ impl<K: QueueKey> State<K> {
     }
 
     fn flying(&self) -> impl Iterator<Item = &Entry<K>> {
-        self.flights.ids().map(|flight| &self.entries.slab[self.flights[flight]])
+        self.flights.iter(&self.entries.slab)
     }
 
     /// Walks all keys that stand somewhere, in the order in which one wants to see them.

@@ -145,3 +145,22 @@ async fn a_touch_in_flight_runs_the_key_again_only_if_it_ends_well_and_without_a
     item.terminal();
     assert_eq!(queue.state_of(&"a"), KeyState::AwaitsChange { failures: 2 });
 }
+
+// Q8
+#[tokio::test(start_paused = true)]
+async fn many_that_fall_due_at_once_come_in_the_order_in_which_they_did() {
+    let queue = queue();
+    // 7 and 1000 have no common factor: each delay once, in no order
+    let delays = (0..1000u64).map(|at| at * 7 % 1000);
+    delays.for_each(|delay| queue.add_after(delay, millis(delay)));
+    queue.hold(&950, millis(3));
+    tokio::time::advance(millis(899)).await;
+    for expected in 0..900 {
+        assert_eq!(*next(&queue).await.key(), expected);
+    }
+    assert_eq!((queue.depth().delayed, queue.depth().held), (100, 0));
+    for expected in 900..1000 {
+        let (item, waited) = timed(&queue).await;
+        assert_eq!((*item.key(), waited), (expected, millis(1)));
+    }
+}

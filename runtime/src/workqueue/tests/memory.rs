@@ -29,5 +29,5 @@ fn a_delayed_key_costs_little_beyond_itself() {
     use crate::workqueue::entry::Entry;
     let entry = size_of::<Entry<u64>>() - size_of::<u64>();
     // the heap's node and place, and the table's number and tag at its emptiest
-    assert!(entry + 24 + 4 + 12 <= 120, "{entry}");
+    assert!(entry + 16 + 4 + 12 <= 104, "{entry}");
 }

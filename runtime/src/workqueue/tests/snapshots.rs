@@ -9,6 +9,7 @@ async fn a_snapshot_tells_where_every_key_stands_and_since_when() {
         retry_rate: Some(RateLimit::per_period(secs(60)).burst(1)),
         ..WorkQueueConfig::default()
     });
+    queue.keep_times();
     let start = Instant::now();
     for key in ["terminal", "runs", "first retry", "second retry", "backs off"] {
         queue.add(key);
@@ -25,9 +26,9 @@ async fn a_snapshot_tells_where_every_key_stands_and_since_when() {
     let at = |seconds| start + secs(seconds);
     let snapshot = queue.snapshot(100);
     let expected = [
-        ("runs", KeyState::InFlight { since: start, attempt: 1 }),
-        ("ready", KeyState::Queued { priority: Priority::High, since: at(1) }),
-        ("first retry", KeyState::Queued { priority: Priority::Normal, since: at(1) }),
+        ("runs", KeyState::InFlight { since: Some(start), attempt: 1 }),
+        ("ready", KeyState::Queued { priority: Priority::High, since: Some(at(1)) }),
+        ("first retry", KeyState::Queued { priority: Priority::Normal, since: Some(at(1)) }),
         ("second retry", KeyState::AwaitsRetryToken { failures: 1 }),
         ("later", KeyState::Delayed { until: at(2) }),
         ("held", KeyState::Held { until: at(5) }),
@@ -56,4 +57,22 @@ fn a_snapshot_shows_no_more_than_asked_for() {
     assert!(snapshot.keys.iter().map(|(key, _)| *key).eq(0..10));
     assert_eq!(snapshot.left_out(), 990);
     assert!(queue.snapshot(0).keys.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_times_kept_a_key_stands_without_since_when() {
+    let queue = queue();
+    queue.add("runs");
+    queue.add("waits");
+    let _runs = next(&queue).await;
+    let since = || match (queue.state_of(&"runs"), queue.state_of(&"waits")) {
+        (KeyState::InFlight { since: runs, .. }, KeyState::Queued { since: waits, .. }) => (runs, waits),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(since(), (None, None));
+    queue.keep_times();
+    assert_eq!(since(), (None, None), "what began before has no time");
+    queue.add("later");
+    let later = queue.state_of(&"later");
+    assert!(matches!(later, KeyState::Queued { since: Some(since), .. } if since == Instant::now()));
 }
