@@ -146,7 +146,7 @@ impl ListBody {
     }
 
     fn step(&mut self, item: &mut impl FnMut(&[u8])) -> Result<Progress, ListWatchError> {
-        if self.scanned == 0 {
+        if self.scanned == 0 && !self.scanner.has_begun() {
             let blanks = self.buffer.iter().take_while(|byte| json::is_blank(**byte)).count();
             self.buffer.advance(blanks);
         }

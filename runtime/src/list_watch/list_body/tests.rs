@@ -105,6 +105,17 @@ proptest! {
     }
 }
 
+// R34
+#[test]
+fn what_is_no_list_is_refused_alike_however_it_is_cut() {
+    let text = r#"{ "items" : numetadata":{"res null , "data":{},  "#.as_bytes();
+    let whole = read(&[text]).unwrap_err().to_string();
+    for size in 1..text.len() {
+        let chunks: Vec<_> = text.chunks(size).collect();
+        assert_eq!(read(&chunks).unwrap_err().to_string(), whole, "in pieces of {size}");
+    }
+}
+
 #[test]
 fn an_item_past_the_bound_is_refused_before_it_is_whole() {
     let item = r#"{"metadata":{"name":"a"},"data":{"k":"0123456789"}}"#;
