@@ -96,7 +96,7 @@ type Judge<K> = dyn Fn(&dyn Sight<K>) -> bool + Send + Sync;
 ///
 /// Runs as each change is applied, so it must return at once; one that panics lets that change pass nowhere, and
 /// is counted by the informer. Of a compact cache, those made here decode the metadata alone, the others the object;
-/// what does not decode passes.
+/// what does not decode passes, and so does not pass the opposite (`!`).
 pub struct Predicate<K>(Arc<Judge<K>>);
 
 impl<K: Object> Predicate<K> {
