@@ -11,6 +11,7 @@
 
 // vocabulary
 pub mod object;
+mod roll;
 pub mod backoff;
 pub mod clock;
 pub mod metrics;

@@ -2,8 +2,9 @@
 //!
 //! Pure: times are passed in. A key that has not run lately has its full budget and holds no state.
 
-use std::{collections::HashMap, hash::Hash, time::Duration};
+use std::{hash::Hash, time::Duration};
 
+use foldhash::HashMap;
 use tokio::time::Instant;
 
 use crate::workqueue::RateLimit;
@@ -53,7 +54,7 @@ pub(crate) enum News {
 impl<Key: Clone + Eq + Hash> Budgets<Key> {
     pub(crate) fn new(limit: RateLimit) -> Self {
         let (period, burst) = limit.parts();
-        Self { period, burst, spent: HashMap::new() }
+        Self { period, burst, spent: HashMap::default() }
     }
 
     /// Charges a run to its key.
@@ -74,6 +75,11 @@ impl<Key: Clone + Eq + Hash> Budgets<Key> {
         };
         spent.storm = Storm::Reported;
         Charged::Paced { wait, news }
+    }
+
+    /// Whether nobody has spent any lately, as far as is known.
+    pub(crate) fn are_full(&self) -> bool {
+        self.spent.is_empty()
     }
 
     /// Tells how long the key's next run has to wait yet; zero: not at all.

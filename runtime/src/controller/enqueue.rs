@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -9,8 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 use super::{Reason, graves::Graves, intake::Intake, predicate::Predicate};
 use crate::{
-    informer::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
+    informer::{AddOrigin, Change, Heard, Listed, Observer, Progress, ProgressVia, Via},
     object::{Kind, Object, ObjectKey, Scope, Version},
+    roll::Roll,
     store::Held,
     writes::{
         Writer,
@@ -164,7 +166,7 @@ impl<K: Object> Observer<K> for Itself<K> {
     fn changed(&self, change: &Change<K>) {
         self.hub.forget_what_is_gone(self.source, change);
         if !self.lets_pass(change) {
-            return;
+            return change.key().into_iter().for_each(|key| self.hub.writer.passed_over(key));
         }
         let (hub, source) = (&self.hub, self.source);
         match change {
@@ -187,12 +189,36 @@ impl<K: Object> Observer<K> for Itself<K> {
             Change::Unreadable { unreadable, via, .. } => {
                 let identity = &unreadable.identity;
                 let key = identity.key.clone().filter(|_| identity.deletion_timestamp.is_some());
+                if key.is_none() {
+                    identity.key.iter().for_each(|key| hub.writer.passed_over(key));
+                }
                 if let Some(key) = key {
                     let version = identity.resource_version.as_deref().and_then(|v| v.parse().ok());
                     hub.take(&News { source, via: *via, version, reason: Reason::Changed }, key);
                 }
             }
         }
+    }
+
+    /// Only what the predicate lets pass; one that panics is asked again, in the way of a single change.
+    fn listed(&self, listed: &Listed<'_, K>) -> Heard {
+        if self.predicate.is_none() {
+            self.hub.intake.add_roll(listed.roll());
+            return Heard::All;
+        }
+        let judged = |change| catch_unwind(AssertUnwindSafe(|| self.lets_pass(change))).ok();
+        let verdicts: Vec<bool> = listed.changes().map_while(judged).collect();
+        let all = verdicts.len() == listed.len();
+        if all && verdicts.iter().all(|passes| *passes) {
+            self.hub.intake.add_roll(listed.roll());
+            return Heard::All;
+        }
+        let passing = listed.changes().zip(&verdicts).filter_map(|(change, passes)| match change {
+            Change::Added { object, .. } if *passes => Some(object.key().clone()),
+            _ => None,
+        });
+        self.hub.intake.add_roll(&Arc::new(Roll::new(passing)));
+        if all { Heard::All } else { Heard::First(verdicts.len()) }
     }
 
     fn progressed(&self, progress: Progress) {

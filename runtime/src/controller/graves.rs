@@ -74,7 +74,11 @@ impl<K> Graves<K> {
 
     /// Shows the oldest deletion of a key.
     pub(crate) fn next(&self, key: &ObjectKey) -> Option<Grave<K>> {
-        self.known().by_key.get(key)?.front().cloned()
+        let known = self.known();
+        if known.by_key.is_empty() {
+            return None;
+        }
+        known.by_key.get(key)?.front().cloned()
     }
 
     /// Ends a deletion, which was told, or is none.

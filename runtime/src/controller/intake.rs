@@ -1,20 +1,24 @@
 //! The door to a controller's queue: why keys were queued, and which must wait for their namespace's caches.
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use foldhash::HashMap;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::Reason;
 use crate::{
     object::ObjectKey,
-    workqueue::{KeyState, Priority, WorkQueue},
+    roll::Roll,
+    workqueue::{Item, KeyState, Priority, WorkQueue},
     writes::Keys,
 };
+
+/// Once empty, a map that grew past this gives its memory back.
+const KEPT_WHEN_EMPTY: usize = 1024;
 
 /// Takes in every key of one controller.
 pub(crate) struct Intake {
@@ -46,22 +50,43 @@ struct Pending {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// A namespace whose caches have not synced, and its keys in order.
+/// A namespace whose caches have not synced, and its keys in order: first those of rolls.
 struct Shut {
     namespace: Arc<str>,
+    rolls: Vec<Arc<Roll<ObjectKey>>>,
     waiting: Vec<ObjectKey>,
 }
 
 impl Intake {
     /// Takes keys for a queue; those of the namespaces wait until these are [opened](Self::open).
     pub(crate) fn new(queue: WorkQueue<ObjectKey>, shut: impl IntoIterator<Item = Arc<str>>) -> Self {
-        let shut = shut.into_iter().map(|namespace| Shut { namespace, waiting: Vec::new() }).collect();
+        let shut = shut
+            .into_iter()
+            .map(|namespace| Shut { namespace, rolls: Vec::new(), waiting: Vec::new() })
+            .collect();
         Self { queue, state: Mutex::new(State { shut, ..State::default() }) }
     }
 
     /// Queues a key of which something changed.
     pub(crate) fn add(&self, key: ObjectKey, reason: Reason) {
         self.take(key, Pending { reason, _permit: None });
+    }
+
+    /// Queues all keys that a first list holds.
+    pub(crate) fn add_roll(&self, roll: &Arc<Roll<ObjectKey>>) {
+        let mut state = self.state();
+        if state.shut.is_empty() {
+            return self.queue.add_roll(roll);
+        }
+        let namespace = roll.keys().first().and_then(ObjectKey::namespace);
+        let of_one = roll.keys().iter().all(|key| key.namespace() == namespace);
+        match state.shut.iter_mut().find(|shut| of_one && Some(&*shut.namespace) == namespace) {
+            Some(shut) => shut.rolls.push(roll.clone()),
+            None => {
+                drop(state);
+                roll.keys().iter().for_each(|key| self.add(key.clone(), Reason::InitialList));
+            }
+        }
     }
 
     /// Queues a key that a source named; the permit is given back when its run starts, or is not needed.
@@ -72,6 +97,10 @@ impl Intake {
     fn take(&self, key: ObjectKey, asked: Pending) {
         let mut state = self.state();
         let priority = asked.reason.priority();
+        // What a roll lists already needs no other reason of that kind.
+        if priority == Priority::Low && self.queue.is_only_listed(&key) {
+            return;
+        }
         let news = match state.pending.get_mut(&key) {
             Some(pending) => {
                 pending.reason.merge(asked.reason);
@@ -108,13 +137,10 @@ impl Intake {
     }
 
     /// Says why the run that starts now was asked for.
-    pub(crate) fn begin(&self, key: &ObjectKey, attempt: u32) -> Reason {
-        let pending = {
-            let mut state = self.state();
-            state.held.remove(key);
-            state.pending.remove(key)
-        };
-        pending.map(|pending| pending.reason).unwrap_or(match attempt {
+    pub(crate) fn begin(&self, item: &Item<ObjectKey>) -> Reason {
+        let pending = self.state().begin(item.key());
+        pending.map(|pending| pending.reason).unwrap_or(match item.attempt() {
+            _ if item.was_only_listed() => Reason::InitialList,
             0 | 1 => Reason::Due,
             _ => Reason::Retry,
         })
@@ -122,7 +148,8 @@ impl Intake {
 
     /// Says why the run that is to come was asked for, where that is known yet.
     pub(crate) fn reason(&self, key: &ObjectKey) -> Option<Reason> {
-        self.state().pending.get(key).map(|pending| pending.reason.clone())
+        let pending = self.state().pending.get(key).map(|pending| pending.reason.clone());
+        pending.or_else(|| self.queue.is_only_listed(key).then_some(Reason::InitialList))
     }
 
     /// Lets in the keys of a namespace, whose caches have synced.
@@ -130,6 +157,7 @@ impl Intake {
         let mut state = self.state();
         let Some(at) = state.shut.iter().position(|shut| &*shut.namespace == namespace) else { return };
         let opened = state.shut.remove(at);
+        opened.rolls.iter().for_each(|roll| self.queue.add_roll(roll));
         for key in opened.waiting {
             let priority = state.pending.get(&key).map_or(Priority::Normal, |of| of.reason.priority());
             self.queue.add_at(key, priority);
@@ -155,9 +183,8 @@ impl Intake {
     pub(crate) fn sweep(&self, now: Instant) {
         let mut state = self.state();
         state.held.retain(|_, held| held.parked || held.paced_until.is_some_and(|until| until > now));
-        if state.held.len() * 4 < state.held.capacity() {
-            state.held.shrink_to_fit();
-        }
+        shrink(&mut state.held);
+        shrink(&mut state.pending);
     }
 
     /// Refuses keys from now on and drops those that wait.
@@ -200,9 +227,31 @@ impl Keys for Arc<Intake> {
 }
 
 impl State {
+    /// Forgets what asked for a run that starts, and what held it back.
+    fn begin(&mut self, key: &ObjectKey) -> Option<Pending> {
+        if !self.held.is_empty() {
+            self.held.remove(key);
+        }
+        if self.pending.is_empty() {
+            return None;
+        }
+        let pending = self.pending.remove(key);
+        if self.pending.is_empty() && self.pending.capacity() > KEPT_WHEN_EMPTY {
+            self.pending = HashMap::default();
+        }
+        pending
+    }
+
     fn shut_for(&mut self, key: &ObjectKey) -> Option<&mut Shut> {
         let namespace = key.namespace();
         self.shut.iter_mut().find(|shut| Some(&*shut.namespace) == namespace)
+    }
+}
+
+/// Gives memory back that a map needed once.
+fn shrink<V>(map: &mut HashMap<ObjectKey, V>) {
+    if map.len() * 4 < map.capacity() {
+        map.shrink_to_fit();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
+use kube::Resource as _;
 use tokio::time::Instant;
 
 use super::{
@@ -10,14 +11,20 @@ use super::{
     context::Ticket,
     worker::Engine,
 };
-use crate::{informer::Watched, object::ObjectKey};
+use crate::{informer::Watched, object::ObjectKey, writes::own_writes::Did};
 
 impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     /// Charges a run that was no retry if it sent a write, or its object's version moved meanwhile.
-    pub(super) fn charge(&self, ticket: &Ticket, before: Option<&str>) {
+    pub(super) fn charge(&self, ticket: &Ticket, began_with: Option<&K::Object>) {
         let key = &ticket.key;
-        let wrote =
-            || self.writer.sent(key) || before.is_some() && self.objects.version(key).as_deref() != before;
+        let moved = |began_with: &K::Object| {
+            self.objects.version(key).as_deref() != began_with.meta().resource_version.as_deref()
+        };
+        let wrote = || match self.writer.did(key) {
+            Did::Nothing => false,
+            Did::Hear => began_with.is_some_and(moved),
+            Did::Write => true,
+        };
         if ticket.reason.is_retry() || !wrote() {
             return;
         }
@@ -33,7 +40,13 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
 
     /// Holds back a key that has used up its budget; retries are slowed by their back-off.
     pub(super) fn pace(&self, key: &ObjectKey) {
-        let wait = self.budgets().wait(key, Instant::now());
+        let wait = {
+            let budgets = self.budgets();
+            if budgets.are_full() {
+                return;
+            }
+            budgets.wait(key, Instant::now())
+        };
         if !wait.is_zero() {
             self.metrics.paced.inc();
             self.intake.pace(key, wait);

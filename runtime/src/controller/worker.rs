@@ -101,25 +101,31 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
 
     fn ticket(&self, item: &Item<ObjectKey>) -> Ticket {
         let (key, attempt) = (item.key().clone(), item.attempt());
-        let reason = self.intake.begin(&key, attempt);
+        let reason = self.intake.begin(item);
         Ticket { key, attempt, reason, id: self.runs.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 
     async fn perform(&self, ticket: &Ticket, run: Run<'_>) {
-        let (started, before) = (Instant::now(), self.objects.version(&ticket.key));
+        let started = Instant::now();
         tracing::debug!("reconcile started");
-        let outcome = self.run(ticket).await;
+        let mut began_with = None;
+        let outcome = self.run(ticket, &mut began_with).await;
         self.metrics.ended(ended(&outcome), started.elapsed());
-        self.charge(ticket, before.as_deref());
+        self.charge(ticket, began_with.as_deref());
         run.finish(|item| self.settle(item, outcome));
     }
 
-    async fn run(&self, ticket: &Ticket) -> Result<Action, Failure> {
+    /// Runs the reconciler, or what is to be done instead; tells with which object it began.
+    async fn run(&self, ticket: &Ticket, began_with: &mut Option<Arc<K::Object>>) -> Result<Action, Failure> {
         let key = &ticket.key;
         while let Some(grave) = self.graves.next(key) {
             self.bury(ticket, grave).await?;
         }
-        match self.objects.lookup(key) {
+        let found = self.objects.lookup(key);
+        if let Lookup::Found(object) = &found {
+            *began_with = Some(object.clone());
+        }
+        match found {
             Lookup::Absent => Ok(Action::await_change()),
             Lookup::Outdated { unreadable, kept } => {
                 tracing::warn!(controller = %self.name, %key, error = %unreadable.error, "not reconciled: outdated");
@@ -298,6 +304,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
                 failures.insert(item.key().clone(), LastError { error, at, attempt });
             }
             Some(_) => {}
+            None if failures.is_empty() => {}
             None => drop(failures.remove(item.key())),
         }
     }

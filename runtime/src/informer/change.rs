@@ -4,6 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
+use super::listed::{Heard, Listed};
 use crate::{
     list_watch::Unreadable,
     object::{Object, ObjectKey, Version},
@@ -245,6 +246,18 @@ pub enum Change<K> {
     },
 }
 
+impl<K> Change<K> {
+    /// Returns whose change it is; `None` where the name could not be read.
+    pub fn key(&self) -> Option<&ObjectKey> {
+        match self {
+            Self::Added { object, .. } | Self::Unchanged { object } => Some(object.key()),
+            Self::Updated { new, .. } => Some(new.key()),
+            Self::Deleted { gone, .. } => Some(gone.key()),
+            Self::Unreadable { unreadable, .. } => unreadable.identity.key.as_ref(),
+        }
+    }
+}
+
 /// Says how far the cache has been brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -273,6 +286,11 @@ pub enum ProgressVia {
 pub trait Observer<K>: Send + Sync + 'static {
     /// Sees one change.
     fn changed(&self, change: &Change<K>);
+
+    /// Sees at once what a first list added; says how far it cared to look, and is shown the rest one by one.
+    fn listed(&self, _listed: &Listed<'_, K>) -> Heard {
+        Heard::First(0)
+    }
 
     /// Hears how far the cache has been brought, after all changes up to there were shown.
     fn progressed(&self, _progress: Progress) {}

@@ -15,6 +15,7 @@ use super::{
     change::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
     engine::{Command, Engine},
     handler::EventHandler,
+    listed::{Heard, Listed, Portion, portions},
     listener::Listener,
     registration::{Slot, Watcher},
 };
@@ -114,11 +115,12 @@ impl<K: Object> Processor<K> {
         let lister = self.engine.indexer.lister();
         for object in lister.list_held() {
             let change = Change::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
-            self.show(&looker, &change);
+            self.show_all(&looker, [&change].into_iter());
         }
         for unreadable in lister.unreadable_or_outdated() {
             let kept = unreadable.identity.key.as_ref().and_then(|key| lister.held(key));
-            self.show(&looker, &Change::Unreadable { unreadable, kept, via: Via::Replay });
+            let change = Change::Unreadable { unreadable, kept, via: Via::Replay };
+            self.show_all(&looker, [&change].into_iter());
         }
         if self.engine.synced.is_set() {
             let progress = Progress { version: lister.resource_version(), via: ProgressVia::Replace };
@@ -161,9 +163,12 @@ impl<K: Object> Processor<K> {
     }
 
     fn tell_observers(&self, applied: &Applied<K>) {
+        if self.lookers.is_empty() {
+            return;
+        }
+        let portions = portions(&applied.effects);
         for looker in &self.lookers {
-            let heard = applied.effects.iter().filter(|effect| effect.hearers != Hearers::Due);
-            heard.for_each(|effect| self.show(looker, &effect.change));
+            portions.iter().for_each(|portion| self.show_portion(looker, portion));
         }
         // Only now: several observers may be one controller's, which judges progress by what all have seen.
         self.lookers.iter().for_each(|looker| self.tell_progress(looker, applied.progress));
@@ -181,15 +186,40 @@ impl<K: Object> Processor<K> {
         }
     }
 
-    fn show(&self, looker: &Looker<K>, change: &Change<K>) {
+    fn show_portion(&self, looker: &Looker<K>, portion: &Portion<'_, K>) {
+        match portion {
+            Portion::InOneGo(listed) => self.show_listed(looker, listed),
+            Portion::OneByOne(effects) => {
+                let heard = effects.iter().filter(|effect| effect.hearers != Hearers::Due);
+                self.show_all(looker, heard.map(|effect| &effect.change));
+            }
+        }
+    }
+
+    /// Shows additions at once, and one by one those that the observer did not care for so.
+    fn show_listed(&self, looker: &Looker<K>, listed: &Listed<'_, K>) {
         if looker.watcher.removed.is_set() {
             return;
         }
-        let started = Instant::now();
-        self.contained(|| looker.observer.changed(change));
-        let taken = started.elapsed();
-        if taken > PATIENCE {
-            tracing::warn!(kind = %self.engine.kind, ?taken, "an observer holds up its informer");
+        match self.contained(|| looker.observer.listed(listed)) {
+            Some(Heard::First(heard)) => self.show_all(looker, listed.changes().skip(heard)),
+            Some(Heard::All) | None => {}
+        }
+    }
+
+    fn show_all<'c>(&self, looker: &Looker<K>, changes: impl Iterator<Item = &'c Change<K>>) {
+        let mut since = Instant::now();
+        for change in changes {
+            if looker.watcher.removed.is_set() {
+                return;
+            }
+            self.contained(|| looker.observer.changed(change));
+            let now = Instant::now();
+            let taken = now - since;
+            if taken > PATIENCE {
+                tracing::warn!(kind = %self.engine.kind, ?taken, "an observer holds up its informer");
+            }
+            since = now;
         }
     }
 
@@ -199,11 +229,14 @@ impl<K: Object> Processor<K> {
         }
     }
 
-    fn contained(&self, call: impl FnOnce()) {
-        if catch_unwind(AssertUnwindSafe(call)).is_err() {
+    /// Calls an observer; `None` if it panicked.
+    fn contained<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
+        let called = catch_unwind(AssertUnwindSafe(call)).ok();
+        if called.is_none() {
             self.engine.health.count_panic();
             tracing::error!(kind = %self.engine.kind, "an observer panicked; the next change comes");
         }
+        called
     }
 
     /// Lets nobody wait for what will not come.

@@ -9,6 +9,7 @@ use super::clock::At;
 use super::lines::{ByArrival, InLine};
 use super::list::{Linked, Links};
 use super::priority::Priority;
+use super::rolls::Arrival;
 use super::slab::{Id, Slab};
 
 /// What a key must be: cheap to clone, hashable, free to travel.
@@ -74,6 +75,8 @@ pub(super) struct Entry<K> {
     pub(super) failures: u32,
     /// How many runs in a row ended as retries that count for nothing.
     pub(super) uncounted: u8,
+    /// When it lined up, as it compares with rolls.
+    pub(super) arrival: Arrival,
     pub(super) place: Place,
     /// The highest that was asked for the next run.
     pub(super) priority: Priority,
@@ -97,6 +100,7 @@ impl<K> Entry<K> {
             by_arrival: Links::ALONE,
             failures: 0,
             uncounted: 0,
+            arrival: Arrival::default(),
             place: Place::Idle,
             priority: Priority::Low,
             cause: Cause::Plain,

@@ -7,7 +7,7 @@ use super::entry::QueueKey;
 use super::outcome::Outcome;
 use super::priority::Priority;
 use super::shared::Shared;
-use super::state::Grant;
+use super::state::{Grant, Stood};
 use super::sync::Arc;
 
 /// A key in flight: nobody else gets it until this ends.
@@ -35,6 +35,11 @@ impl<K: QueueKey> Item<K> {
     /// Counts the runs since the last success; the first is 1.
     pub const fn attempt(&self) -> u32 {
         self.grant.attempt
+    }
+
+    /// Whether nothing was said of the key but that a roll lists it.
+    pub(crate) fn was_only_listed(&self) -> bool {
+        self.grant.stood == Stood::OnRoll
     }
 
     /// Tells the priority at which it was handed out.

@@ -59,7 +59,7 @@ pub enum KeyState {
 impl KeyState {
     pub(super) fn of<K>(entry: &Entry<K>, epoch: Epoch) -> Self {
         let failures = entry.failures;
-        let since = || (entry.since != At::NEVER).then(|| epoch.instant(entry.since));
+        let since = || told(entry.since, epoch);
         match entry.place {
             Place::Idle => Self::Idle,
             Place::Ready => Self::Queued { priority: entry.priority, since: since() },
@@ -73,6 +73,15 @@ impl KeyState {
             Place::InFlight => Self::InFlight { since: since(), attempt: failures.saturating_add(1) },
         }
     }
+
+    /// Where a key stands that a roll lists since then.
+    pub(super) fn listed(since: At, epoch: Epoch) -> Self {
+        Self::Queued { priority: Priority::Low, since: told(since, epoch) }
+    }
+}
+
+fn told(since: At, epoch: Epoch) -> Option<Instant> {
+    (since != At::NEVER).then(|| epoch.instant(since))
 }
 
 /// How many keys stand where.

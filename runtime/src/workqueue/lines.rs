@@ -3,6 +3,7 @@
 use super::entry::Entry;
 use super::list::List;
 use super::priority::Priority;
+use super::rolls::Arrival;
 use super::slab::{Id, Slab};
 
 /// One grant of so many goes to whoever has waited longest.
@@ -16,7 +17,15 @@ pub(super) enum InLine {}
 #[derive(Debug)]
 pub(super) enum ByArrival {}
 
-/// The keys that are ready.
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Of(Id),
+    /// Of the first that a roll lists.
+    OfRoll,
+}
+
+/// The keys that are ready, each with an entry.
 #[derive(Debug)]
 pub(super) struct Lines {
     bands: [List<InLine>; Priority::ALL.len()],
@@ -42,31 +51,46 @@ impl Lines {
         self.bands[priority.rank()].len()
     }
 
-    /// Walks all entries, line by line.
-    pub(super) fn iter<'a, K>(&self, slab: &'a Slab<Entry<K>>) -> impl Iterator<Item = &'a Entry<K>> {
-        self.bands.iter().flat_map(|band| band.iter(slab))
+    /// Walks the line of a priority.
+    pub(super) fn line<'a, K>(
+        &self,
+        priority: Priority,
+        slab: &'a Slab<Entry<K>>,
+    ) -> impl Iterator<Item = &'a Entry<K>> {
+        self.bands[priority.rank()].iter(slab)
     }
 
     /// Lines an entry up at the back of its priority's line.
     #[inline]
-    pub(super) fn push<K>(&mut self, slab: &mut Slab<Entry<K>>, id: Id) {
+    pub(super) fn push<K>(&mut self, slab: &mut Slab<Entry<K>>, id: Id, now: Arrival) {
+        slab[id].arrival = now;
         self.bands[slab[id].priority.rank()].push_back(slab, id);
         self.all.push_back(slab, id);
     }
 
-    /// Takes the one whose turn it is.
+    /// Takes the one whose turn it is, unless that is one of a roll that came then.
     #[inline]
-    pub(super) fn pop<K>(&mut self, slab: &mut Slab<Entry<K>>) -> Option<Id> {
-        let longest = self.all.first()?;
-        self.grants += 1;
-        let id = if self.grants == AGED {
-            self.grants = 0;
-            longest
-        } else {
-            self.bands.iter().find_map(List::first)?
+    pub(super) fn pop<K>(&mut self, slab: &mut Slab<Entry<K>>, roll: Option<Arrival>) -> Option<Turn> {
+        if self.is_empty() {
+            return roll.map(|_| self.grant(Turn::OfRoll));
+        }
+        let by_arrival = self.grants + 1 == AGED;
+        let id = match by_arrival {
+            true => self.all.first()?,
+            false => self.bands.iter().find_map(List::first)?,
         };
+        let entry = &slab[id];
+        let yields = by_arrival || entry.priority == Priority::Low;
+        if roll.is_some_and(|roll| yields && entry.arrival.is_behind(roll)) {
+            return Some(self.grant(Turn::OfRoll));
+        }
         self.remove(slab, id);
-        Some(id)
+        Some(self.grant(Turn::Of(id)))
+    }
+
+    fn grant(&mut self, turn: Turn) -> Turn {
+        self.grants = (self.grants + 1) % AGED;
+        turn
     }
 
     #[inline]

@@ -59,6 +59,7 @@ mod token_bucket;
 mod entry;
 mod lines;
 mod tally;
+mod rolls;
 mod state;
 mod waiters;
 mod handout;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::clock::At;
 use super::config::{ConfigError, WorkQueueConfig};
-use super::entry::{Entry, QueueKey};
+use super::entry::QueueKey;
 use super::get::{Drain, Drained, Get};
 use super::item::Item;
 use super::key_state::{Depth, KeyState};
@@ -18,6 +18,7 @@ use super::snapshot::Snapshot;
 use super::state::State;
 use super::sync::Arc;
 use crate::metrics::{Metrics, QueueSource};
+use crate::roll::Roll;
 
 /// A rate-limited queue of keys that merges what is said of a key and never hands it out twice at once.
 ///
@@ -55,6 +56,13 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Queues a key of which something really changed, at a priority.
     pub fn add_at(&self, key: K, priority: Priority) {
         self.shared.change(|state, clock| state.add(key, priority, clock));
+    }
+
+    /// Queues all keys of a roll, as if each was added at low priority, and shares the roll with other queues.
+    ///
+    /// A key costs this queue a bit until its turn comes or something more is said of it.
+    pub(crate) fn add_roll(&self, roll: &Arc<Roll<K>>) {
+        self.shared.change(|state, clock| state.add_roll(roll, clock));
     }
 
     /// Queues an idle key of which nothing changed, at low priority.
@@ -184,8 +192,7 @@ impl<K: QueueKey> WorkQueue<K> {
         self.shared.with(|handout, clock| {
             let wakes = handout.change(|state| state.promote(clock));
             let state = &handout.state;
-            let told = |entry: &Entry<K>| (entry.key.clone(), KeyState::of(entry, epoch));
-            let keys = state.listed().take(at_most).map(told).collect();
+            let keys = state.standing_somewhere(epoch).take(at_most).collect();
             (Snapshot { depth: Depth::of(state), keys }, wakes)
         })
     }
@@ -199,7 +206,16 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Tells where a key stands.
     pub fn state_of(&self, key: &K) -> KeyState {
         let epoch = self.shared.epoch;
-        self.shared.read(|state| state.entry(key).map_or(KeyState::Idle, |entry| KeyState::of(entry, epoch)))
+        self.shared.read(|state| match (state.entry(key), state.listed_since(key)) {
+            (Some(entry), _) => KeyState::of(entry, epoch),
+            (None, Some(since)) => KeyState::listed(since, epoch),
+            (None, None) => KeyState::Idle,
+        })
+    }
+
+    /// Whether a key waits for its turn, and nothing was said of it but that a roll lists it.
+    pub(crate) fn is_only_listed(&self, key: &K) -> bool {
+        self.shared.read(|state| state.listed_since(key).is_some())
     }
 }
 

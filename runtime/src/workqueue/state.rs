@@ -5,6 +5,7 @@ use std::time::Duration;
 
 mod ending;
 mod hold;
+mod listed;
 mod moves;
 mod reads;
 
@@ -12,12 +13,13 @@ use super::clock::{At, Clock};
 use super::config::{ConfigError, DEFAULT_FLOOR, WorkQueueConfig};
 use super::delay::DelayHeap;
 use super::entry::{Cause, Entries, Entry, Meanwhile, Place, QueueKey};
-use super::lines::{ByArrival, InLine, Lines};
+use super::lines::{ByArrival, InLine, Lines, Turn};
 use super::list::List;
 use super::outcome::Outcome;
 use super::priority::Priority;
 use super::rate_limit::{Bucket, Taken};
 use super::rate_limiter::RateLimiter;
+use super::rolls::Rolls;
 use super::slab::Id;
 use super::tally::Tally;
 
@@ -28,6 +30,15 @@ pub(super) struct Grant<K> {
     pub(super) key: K,
     pub(super) attempt: u32,
     pub(super) priority: Priority,
+    pub(super) stood: Stood,
+}
+
+/// Where a key stood before it was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stood {
+    InLine,
+    /// Nothing was said of it but that a roll lists it.
+    OnRoll,
 }
 
 /// What there is for a worker.
@@ -56,6 +67,8 @@ enum Mode {
 pub(super) struct State<K> {
     entries: Entries<K>,
     ready: Lines,
+    /// What is ready without an entry.
+    rolls: Rolls<K>,
     awaiting_token: List<InLine>,
     /// Those in flight, which stand in no line.
     flights: List<ByArrival>,
@@ -90,6 +103,7 @@ impl<K: QueueKey> State<K> {
         Self {
             entries: Entries::new(),
             ready: Lines::new(),
+            rolls: Rolls::new(),
             awaiting_token: List::new(),
             flights: List::new(),
             terminal: List::new(),
@@ -111,6 +125,9 @@ impl<K: QueueKey> State<K> {
     /// Something really changed.
     #[inline]
     pub(super) fn add(&mut self, key: K, priority: Priority, clock: &impl Clock) {
+        if self.stays_listed(&key, priority, clock) {
+            return;
+        }
         let Some(id) = self.admit(key, clock) else { return };
         self.raise(id, priority);
         let entry = &mut self.entries.slab[id];
@@ -128,6 +145,9 @@ impl<K: QueueKey> State<K> {
 
     /// Nothing changed, but an idle key is to run.
     pub(super) fn touch(&mut self, key: K, priority: Priority, clock: &impl Clock) {
+        if self.stays_listed(&key, priority, clock) {
+            return;
+        }
         let Some(id) = self.admit(key, clock) else { return };
         match self.standing(id, clock) {
             Place::Idle | Place::Ready => self.raise(id, priority),
@@ -147,6 +167,9 @@ impl<K: QueueKey> State<K> {
 
     /// The key is to run after a delay, at the latest.
     pub(super) fn add_after(&mut self, key: K, delay: Duration, priority: Priority, clock: &impl Clock) {
+        if self.stays_listed(&key, priority, clock) {
+            return;
+        }
         let Some(id) = self.admit(key, clock) else { return };
         self.raise(id, priority);
         let standing = self.standing(id, clock);
@@ -202,14 +225,15 @@ impl<K: QueueKey> State<K> {
         if self.mode == Mode::Open {
             self.promote(clock);
             self.mode = Mode::Draining;
-            self.drop_all(|place| matches!(place, Place::Delayed | Place::AwaitsToken | Place::Held));
+            self.drop_entries(|place| matches!(place, Place::Delayed | Place::AwaitsToken | Place::Held));
         }
     }
 
     /// Refuses keys from now on; drops all that is not in flight.
     pub(super) fn discard(&mut self) {
         self.mode = Mode::Discarding;
-        self.drop_all(|place| place != Place::InFlight);
+        self.drop_entries(|place| place != Place::InFlight);
+        self.rolls.clear();
     }
 
     // ---- what workers take and bring back ----
@@ -218,13 +242,19 @@ impl<K: QueueKey> State<K> {
     #[inline]
     pub(super) fn take(&mut self, clock: &impl Clock) -> Next<K> {
         self.promote(clock);
-        if self.ready.is_empty() {
+        if self.ready() == 0 {
             return if self.ended() { Next::Ended } else { Next::Wait };
         }
         if self.rate.as_mut().is_some_and(|rate| rate.take(clock.now()) == Taken::No) {
             return Next::Wait;
         }
-        let Some(id) = self.ready.pop(&mut self.entries.slab) else { return Next::Wait };
+        let turn = self.ready.pop(&mut self.entries.slab, self.rolls.first_arrival());
+        let (id, stood) = match turn {
+            Some(Turn::Of(id)) => (Some(id), Stood::InLine),
+            Some(Turn::OfRoll) => (self.pop_listed(), Stood::OnRoll),
+            None => (None, Stood::InLine),
+        };
+        let Some(id) = id else { return Next::Wait };
         self.flights.push_back(&mut self.entries.slab, id);
         let entry = &mut self.entries.slab[id];
         let priority = entry.priority;
@@ -232,6 +262,12 @@ impl<K: QueueKey> State<K> {
         entry.place = Place::InFlight;
         entry.waits = false;
         entry.since = self.tally.handed_out(entry.since, clock);
-        Next::Run(Grant { id, key: entry.key.clone(), attempt: entry.failures.saturating_add(1), priority })
+        Next::Run(Grant {
+            id,
+            key: entry.key.clone(),
+            attempt: entry.failures.saturating_add(1),
+            priority,
+            stood,
+        })
     }
 }

@@ -34,11 +34,17 @@ impl Tally {
         self.times.as_deref().cloned().unwrap_or_default()
     }
 
+    /// Tells the time, if times are kept; never otherwise.
+    #[inline]
+    pub(super) fn now(&self, clock: &impl Clock) -> At {
+        if self.times.is_some() { clock.now() } else { At::NEVER }
+    }
+
     /// Counts a key that begins to wait for a worker. Answers since when it does.
     #[inline]
     pub(super) fn lined_up(&mut self, clock: &impl Clock) -> At {
         self.adds += 1;
-        if self.times.is_some() { clock.now() } else { At::NEVER }
+        self.now(clock)
     }
 
     /// Counts the wait of a key that a worker takes. Answers since when it is in flight.

@@ -1,6 +1,6 @@
 //! The last answers that a key's writes got, until the caches have caught up with them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
@@ -37,7 +37,6 @@ pub(super) type Place = (String, String, ObjectKey);
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     by_key: HashMap<ObjectKey, HashMap<Place, LastAnswer>>,
-    running: HashSet<ObjectKey>,
 }
 
 pub(super) fn place(kind: &Kind, key: &ObjectKey) -> Place {
@@ -57,22 +56,21 @@ impl Answers {
         self.prune_key(writer, |at, _| *at == place(kind, key));
     }
 
-    pub(crate) fn run_began(&mut self, writer: &ObjectKey) {
-        self.running.insert(writer.clone());
-    }
-
     /// Forgets what the cache shows, and what none ever will: the run that knew it is over.
     pub(crate) fn run_ended(&mut self, writer: &ObjectKey) {
-        self.running.remove(writer);
         self.prune_key(writer, |_, answer| answer.source.is_none() || answer.seen == Seen::InCache);
     }
 
     /// Forgets what a cache has caught up with, but for runs that are under way.
-    pub(crate) fn delivered(&mut self, source: SourceId, version: Option<Version>) {
+    pub(crate) fn delivered(
+        &mut self,
+        source: SourceId,
+        version: Option<Version>,
+        is_running: impl Fn(&ObjectKey) -> bool,
+    ) {
         let Some(version) = version else { return };
-        let Self { by_key, running } = self;
-        by_key.retain(|key, answers| {
-            let keep = running.contains(key);
+        self.by_key.retain(|key, answers| {
+            let keep = is_running(key);
             answers.retain(|_, answer| {
                 if answer.source == Some(source)
                     && answer.resource_version.parse().is_ok_and(|at: Version| at <= version)
@@ -94,6 +92,9 @@ impl Answers {
     }
 
     fn prune_key(&mut self, writer: &ObjectKey, gone: impl Fn(&Place, &LastAnswer) -> bool) {
+        if self.by_key.is_empty() {
+            return;
+        }
         if let Some(answers) = self.by_key.get_mut(writer) {
             answers.retain(|at, answer| !gone(at, answer));
             if answers.is_empty() {

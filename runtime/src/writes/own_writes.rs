@@ -7,10 +7,9 @@
 //!
 //! Versions belong to a source (one informer: a kind and a scope) and are never compared across sources.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    hash::Hash,
-};
+use std::{collections::VecDeque, hash::Hash};
+
+use foldhash::HashMap;
 
 use crate::{
     informer::{Progress, ProgressVia},
@@ -46,10 +45,23 @@ pub(crate) enum RunEnd {
     Changed,
 }
 
+/// What is known of a run that may have written, while it lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Did {
+    /// It sent nothing, and no event of its key came.
+    #[default]
+    Nothing,
+    /// Something of its key changed meanwhile.
+    Hear,
+    /// It sent a write.
+    Write,
+}
+
 #[derive(Debug, Default)]
 struct Run {
     held: Vec<(SourceId, Version)>,
     changed: bool,
+    did: Did,
     /// Sources whose versions started anew meanwhile: an answer may be of either side.
     renewed: Vec<SourceId>,
 }
@@ -87,7 +99,7 @@ pub(crate) struct OwnWrites<Key> {
 
 impl<Key> Default for OwnWrites<Key> {
     fn default() -> Self {
-        Self { runs: HashMap::new(), sources: HashMap::new(), own: HashMap::new() }
+        Self { runs: HashMap::default(), sources: HashMap::default(), own: HashMap::default() }
     }
 }
 
@@ -95,6 +107,23 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
     /// Starts a run of a key: from here on its events are held.
     pub(crate) fn begin(&mut self, key: &Key) {
         self.runs.insert(key.clone(), Run::default());
+    }
+
+    /// Whether a run of the key is under way.
+    pub(crate) fn is_running(&self, key: &Key) -> bool {
+        self.runs.contains_key(key)
+    }
+
+    /// Takes note of what the run of a key did, or what happened meanwhile; the most counts.
+    pub(crate) fn note(&mut self, key: &Key, did: Did) {
+        if let Some(run) = self.runs.get_mut(key) {
+            run.did = run.did.max(did);
+        }
+    }
+
+    /// Tells what the run of a key did so far.
+    pub(crate) fn did(&self, key: &Key) -> Did {
+        self.runs.get(key).map_or(Did::Nothing, |run| run.did)
     }
 
     /// Ends the run, and judges what is still held.
@@ -109,11 +138,13 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
     pub(crate) fn event(&mut self, source: SourceId, version: Option<Version>, key: &Key) -> Verdict {
         let Some(version) = version else { return self.stranger(key) };
         if self.is_own(key, source, version) {
+            self.note(key, Did::Hear);
             return Verdict::Own;
         }
         match self.runs.get_mut(key) {
             Some(run) if run.held.len() < HELD_PER_RUN => {
                 run.held.push((source, version));
+                run.did = run.did.max(Did::Hear);
                 Verdict::Held
             }
             _ => self.stranger(key),
@@ -125,6 +156,7 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
         match self.runs.get_mut(key) {
             Some(run) => {
                 run.changed = true;
+                run.did = run.did.max(Did::Hear);
                 Verdict::Held
             }
             None => Verdict::Wake,
@@ -192,6 +224,9 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
     }
 
     fn is_own(&mut self, key: &Key, source: SourceId, version: Version) -> bool {
+        if self.own.is_empty() {
+            return false;
+        }
         let Some(own) = self.own.get_mut(key) else { return false };
         let Some(found) = own.iter_mut().find(|own| own.source == source && own.version == version) else {
             return false;

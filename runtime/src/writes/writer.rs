@@ -1,7 +1,7 @@
 //! What all writes of one controller share: the client, the caches to compare with, the memory.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -19,7 +19,7 @@ use super::{
     applied::{Applied, AppliedMemory, Digest, Digests},
     attendant::{Lost, Pending},
     caches::{CacheView, Cached, CachedMeta, Shown},
-    own_writes::{OwnWrites, RunEnd, SourceId, Verdict},
+    own_writes::{Did, OwnWrites, RunEnd, SourceId, Verdict},
     parking::{Goal, Parking},
     request::{Answer, Content, Path, Request, Target},
 };
@@ -89,8 +89,6 @@ pub(crate) enum WaitForOwn {
 pub(super) struct Memory {
     own: OwnWrites<ObjectKey>,
     answers: Answers,
-    /// Keys in flight whose run sent a write.
-    sent: HashSet<ObjectKey>,
     pub(super) applied: AppliedMemory,
     pub(super) parking: Parking<ObjectKey>,
     /// When the attendant looks next; `None` while nobody is parked.
@@ -175,21 +173,23 @@ impl Writer {
     // --- what the controller tells the memory
 
     pub(crate) fn begin(&self, key: &ObjectKey) {
-        let mut memory = self.memory();
-        memory.answers.run_began(key);
-        memory.own.begin(key);
+        self.memory().own.begin(key);
     }
 
     pub(crate) fn end(&self, key: &ObjectKey) -> RunEnd {
         let mut memory = self.memory();
         memory.answers.run_ended(key);
-        memory.sent.remove(key);
         memory.own.end(key)
     }
 
-    /// Whether the run of the key that is in flight has sent a write.
-    pub(crate) fn sent(&self, key: &ObjectKey) -> bool {
-        self.memory().sent.contains(key)
+    /// Tells whether the run of the key that is in flight wrote, or may have.
+    pub(crate) fn did(&self, key: &ObjectKey) -> Did {
+        self.memory().own.did(key)
+    }
+
+    /// Takes note of a change that wakes nobody, for a run that may have made it.
+    pub(crate) fn passed_over(&self, key: &ObjectKey) {
+        self.memory().own.note(key, Did::Hear);
     }
 
     pub(crate) fn event(&self, source: SourceId, version: Option<Version>, key: &ObjectKey) -> Verdict {
@@ -219,7 +219,8 @@ impl Writer {
                 memory.parking.new_epoch(source, progress.version)
             }
             _ => {
-                memory.answers.delivered(source, progress.version);
+                let Memory { answers, own, .. } = &mut *memory;
+                answers.delivered(source, progress.version, |key| own.is_running(key));
                 memory.parking.progressed(source, progress.version, &self.caches)
             }
         };
@@ -247,7 +248,7 @@ impl Writer {
             _ => pending.settled(),
         }
         if answer.is_ok() {
-            self.memory().sent.insert(key.clone());
+            self.memory().own.note(key, Did::Write);
         }
         answer
     }

@@ -7,8 +7,8 @@ impl<K: QueueKey> State<K> {
     pub(in crate::workqueue) fn hold(&mut self, key: &K, at_most: Duration, clock: &impl Clock) {
         self.promote(clock);
         let found = match self.mode {
-            Mode::Open => Some(self.entries.find_or_insert(key.clone())),
-            Mode::Draining | Mode::Discarding => self.entries.find(key),
+            Mode::Open => self.admit(key.clone(), clock),
+            Mode::Draining | Mode::Discarding => self.find(key),
         };
         let Some(id) = found else { return };
         let entry = &mut self.entries.slab[id];

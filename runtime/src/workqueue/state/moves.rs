@@ -47,7 +47,10 @@ impl<K: QueueKey> State<K> {
     pub(super) fn admit(&mut self, key: K, clock: &impl Clock) -> Option<Id> {
         (self.mode == Mode::Open).then(|| {
             self.promote(clock);
-            self.entries.find_or_insert(key)
+            match self.rolls.is_empty() {
+                true => self.entries.find_or_insert(key),
+                false => self.find(&key).unwrap_or_else(|| self.entries.find_or_insert(key)),
+            }
         })
     }
 
@@ -139,7 +142,7 @@ impl<K: QueueKey> State<K> {
     }
 
     pub(super) fn line_up(&mut self, id: Id, clock: &impl Clock) {
-        let Self { entries, ready, tally, .. } = self;
+        let Self { entries, ready, rolls, tally, .. } = self;
         let entry = &mut entries.slab[id];
         entry.place = Place::Ready;
         // a wait that a hold interrupted goes on, and is counted once
@@ -147,7 +150,7 @@ impl<K: QueueKey> State<K> {
             entry.waits = true;
             entry.since = tally.lined_up(clock);
         }
-        ready.push(&mut entries.slab, id);
+        ready.push(&mut entries.slab, id, rolls.now());
     }
 
     /// Notes the priority that is asked for the next run.
@@ -171,7 +174,7 @@ impl<K: QueueKey> State<K> {
         }
     }
 
-    pub(super) fn drop_all(&mut self, dropped: impl Fn(Place) -> bool) {
+    pub(super) fn drop_entries(&mut self, dropped: impl Fn(Place) -> bool) {
         let ids: Vec<Id> =
             self.entries.slab.ids().filter(|id| dropped(self.entries.slab[*id].place)).collect();
         for id in ids {

@@ -2,12 +2,14 @@
 
 use super::*;
 use crate::metrics::QueueReport;
+use crate::workqueue::clock::Epoch;
+use crate::workqueue::key_state::KeyState;
 
 impl<K: QueueKey> State<K> {
     /// Tells before when nothing can be handed out: start is now, never is not without a change.
     pub(in crate::workqueue) fn due(&self) -> At {
         let first = match &self.retry_rate {
-            _ if !self.ready.is_empty() => At::START,
+            _ if self.ready() > 0 => At::START,
             Some(retry_rate) if !self.awaiting_token.is_empty() => {
                 self.delayed.earliest().min(retry_rate.opens())
             }
@@ -24,14 +26,14 @@ impl<K: QueueKey> State<K> {
     pub(in crate::workqueue) fn ended(&self) -> bool {
         match self.mode {
             Mode::Open => false,
-            Mode::Draining => self.ready.is_empty() && self.again == 0,
+            Mode::Draining => self.ready() == 0 && self.again == 0,
             Mode::Discarding => true,
         }
     }
 
     /// Whether all that was accepted before the shutdown is done.
     pub(in crate::workqueue) fn drained(&self) -> bool {
-        self.mode != Mode::Open && self.ready.is_empty() && self.flights.is_empty()
+        self.mode != Mode::Open && self.ready() == 0 && self.flights.is_empty()
     }
 
     pub(in crate::workqueue) fn is_shut_down(&self) -> bool {
@@ -43,11 +45,12 @@ impl<K: QueueKey> State<K> {
     }
 
     pub(in crate::workqueue) fn ready(&self) -> usize {
-        self.ready.len()
+        self.ready.len() + self.rolls.len()
     }
 
     pub(in crate::workqueue) fn ready_at(&self, priority: Priority) -> usize {
-        self.ready.len_of(priority)
+        let listed = if priority == Priority::Low { self.rolls.len() } else { 0 };
+        self.ready.len_of(priority) + listed
     }
 
     pub(in crate::workqueue) fn delayed(&self) -> usize {
@@ -75,18 +78,37 @@ impl<K: QueueKey> State<K> {
     }
 
     /// Walks all keys that stand somewhere, in the order in which one wants to see them.
-    pub(in crate::workqueue) fn listed(&self) -> impl Iterator<Item = &Entry<K>> {
+    pub(in crate::workqueue) fn standing_somewhere(
+        &self,
+        epoch: Epoch,
+    ) -> impl Iterator<Item = (K, KeyState)> {
         let slab = &self.entries.slab;
+        let told = move |entry: &Entry<K>| (entry.key.clone(), KeyState::of(entry, epoch));
+        let line = move |priority| self.ready.line(priority, slab);
+        let roll = self.rolls.first_arrival();
+        let is_behind = move |entry: &&Entry<K>| roll.is_some_and(|roll| entry.arrival.is_behind(roll));
+        let low = line(Priority::Low).take_while(move |entry| !is_behind(entry));
+        let listed = self.rolls.iter().map(move |(key, since)| (key.clone(), KeyState::listed(since, epoch)));
+        let low_behind = line(Priority::Low).skip_while(move |entry| !is_behind(entry));
         let waiting = self.delayed.ids().map(|id| &slab[id]);
-        self.flying()
-            .chain(self.ready.iter(slab))
-            .chain(self.awaiting_token.iter(slab))
-            .chain(waiting)
-            .chain(self.terminal.iter(slab))
+        let first = self.flying().chain(line(Priority::High)).chain(line(Priority::Normal)).chain(low);
+        let last =
+            low_behind.chain(self.awaiting_token.iter(slab)).chain(waiting).chain(self.terminal.iter(slab));
+        first.map(told).chain(listed).chain(last.map(told))
+    }
+
+    #[cfg(test)]
+    pub(in crate::workqueue) fn rolls(&self) -> usize {
+        self.rolls.lines()
+    }
+
+    /// Tells since when a key stands on a roll, if it does.
+    pub(in crate::workqueue) fn listed_since(&self, key: &K) -> Option<At> {
+        self.rolls.since(key)
     }
 
     pub(in crate::workqueue) fn known(&self) -> usize {
-        self.entries.len()
+        self.entries.len() + self.rolls.len()
     }
 
     /// Counts from now on how long things take.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::roll::Roll;
 use crate::workqueue::clock::At;
 use crate::workqueue::entry::Place;
+use crate::workqueue::rolls::MOST as ROLLS;
 use crate::workqueue::state::{Next, State};
 use crate::workqueue::{Outcome, RateLimit};
 
@@ -74,6 +76,8 @@ struct Model {
     grants: u64,
     awaiting: Vec<u8>,
     order: u64,
+    /// What stands on a roll, by key.
+    listed: [bool; KEYS as usize],
     rate: Option<NaiveBucket>,
     retry_rate: Option<NaiveBucket>,
     mode: NaiveMode,
@@ -128,13 +132,37 @@ impl Model {
         }
     }
 
+    /// All at once: what is not known stands on the roll.
+    fn add_roll(&mut self, keys: &[u8], rolls: usize) {
+        let rests = |key: &&u8| self.keys[**key as usize] == (Naive::Rest, 0);
+        let (unknown, known): (Vec<&u8>, Vec<&u8>) = keys.iter().partition(rests);
+        if rolls == ROLLS {
+            return keys.iter().for_each(|key| self.add(*key, Priority::Low));
+        }
+        for key in unknown {
+            self.add(*key, Priority::Low);
+            self.listed[*key as usize] = true;
+        }
+        known.into_iter().for_each(|key| self.add(*key, Priority::Low));
+    }
+
+    /// Something more than a roll says of a key moves it to the back.
+    fn unlist(&mut self, key: u8) {
+        if std::mem::take(&mut self.listed[key as usize]) {
+            self.leave_line(key);
+            self.line_up(key);
+        }
+    }
+
     fn leave_line(&mut self, key: u8) {
+        self.listed[key as usize] = false;
         self.ready.retain(|other| *other != key);
         self.line_of(key).retain(|other| *other != key);
     }
 
     fn raise(&mut self, key: u8, priority: Priority) {
         if priority > self.asked[key as usize] {
+            self.unlist(key);
             self.line_of(key).retain(|other| *other != key);
             self.asked[key as usize] = priority;
             if self.keys[key as usize].0 == Naive::Ready {
@@ -172,6 +200,7 @@ impl Model {
 
     fn hold(&mut self, key: u8, at_most: u64) {
         self.promote();
+        self.listed[key as usize] = false;
         let until = self.now + at_most;
         if let Naive::Runs(run) = &mut self.keys[key as usize].0 {
             run.held = until;
@@ -333,6 +362,7 @@ impl Model {
     }
 
     fn add_rate_limited(&mut self, key: u8, priority: Priority) {
+        self.unlist(key);
         self.raise(key, priority);
         self.keys[key as usize].1 += 1;
         let wait = step_of(self.keys[key as usize].1);
@@ -466,7 +496,7 @@ impl Model {
 
     fn discard(&mut self) {
         self.mode = NaiveMode::Discarding;
-        (self.ready, self.awaiting, self.lines) = Default::default();
+        (self.ready, self.awaiting, self.lines, self.listed) = Default::default();
         for key in &mut self.keys {
             if !matches!(key.0, Naive::Runs(_)) {
                 *key = (Naive::Rest, 0);
@@ -495,6 +525,7 @@ enum Step {
     Touch(u8, Priority),
     AddAfter(u8, u64, Priority),
     AddRateLimited(u8, Priority),
+    AddRoll(Vec<u8>),
     Forget(u8),
     Hold(u8, u64),
     Release(u8),
@@ -533,6 +564,7 @@ fn step() -> impl Strategy<Value = Step> {
         20 => (0..KEYS, asked()).prop_map(|(key, at)| Step::Touch(key, at)),
         40 => (0..KEYS, 0..60u64, asked()).prop_map(|(key, delay, at)| Step::AddAfter(key, delay, at)),
         10 => (0..KEYS, asked()).prop_map(|(key, at)| Step::AddRateLimited(key, at)),
+        15 => prop::collection::btree_set(0..KEYS, 1..5).prop_map(|keys| Step::AddRoll(keys.into_iter().rev().collect())),
         5 => (0..KEYS).prop_map(Step::Forget),
         15 => (0..KEYS, 0..80u64).prop_map(|(key, at_most)| Step::Hold(key, at_most)),
         10 => (0..KEYS).prop_map(Step::Release),
@@ -562,6 +594,7 @@ fn both(limited: bool) -> (State<u8>, Model) {
         grants: 0,
         awaiting: Vec::new(),
         order: 0,
+        listed: Default::default(),
         rate: bucket(7, 4),
         retry_rate: bucket(20, 2),
         mode: NaiveMode::Open,
@@ -573,6 +606,11 @@ fn places_agree(state: &State<u8>, model: &Model) -> Result<(), TestCaseError> {
     for key in 0..KEYS {
         let (naive, failures) = &model.keys[key as usize];
         let entry = state.entry(&key);
+        prop_assert_eq!(state.listed_since(&key).is_some(), model.listed[key as usize], "roll of {}", key);
+        if model.listed[key as usize] {
+            prop_assert!(entry.is_none() && *naive == Naive::Ready, "{} has an entry beside its roll", key);
+            continue;
+        }
         prop_assert_eq!(entry.map_or(0, |entry| entry.failures), *failures, "failures of {}", key);
         let place = entry.map_or(Place::Idle, |entry| entry.place);
         let expected = match naive {
@@ -624,6 +662,14 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
             Step::AddRateLimited(key, at) => {
                 state.add_rate_limited(key, at, &now);
                 model.says(key, |model, key| model.add_rate_limited(key, at));
+            }
+            Step::AddRoll(keys) => {
+                let rolls = state.rolls();
+                state.add_roll(&Arc::new(Roll::new(keys.clone())), &now);
+                if model.mode == NaiveMode::Open {
+                    model.promote();
+                    model.add_roll(&keys, rolls);
+                }
             }
             Step::Forget(key) => {
                 state.forget(&key);

@@ -1,0 +1,76 @@
+//! What a list added in one go, for those who look on.
+
+use std::{cell::OnceCell, fmt, sync::Arc};
+
+use super::{
+    apply::Effect,
+    change::{AddOrigin, Change, Via},
+};
+use crate::{object::ObjectKey, roll::Roll};
+
+/// So many additions are shown in one go; fewer come one by one.
+const MANY: usize = 256;
+
+/// Many objects that a first list added, in order.
+pub struct Listed<'a, K> {
+    effects: &'a [Effect<K>],
+    roll: OnceCell<Arc<Roll<ObjectKey>>>,
+}
+
+/// Says how far an observer has taken in a [`Listed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// To its end.
+    All,
+    /// So many of its changes; the others are shown one by one.
+    First(usize),
+}
+
+impl<'a, K> Listed<'a, K> {
+    fn new(effects: &'a [Effect<K>]) -> Self {
+        Self { effects, roll: OnceCell::new() }
+    }
+
+    /// Counts the additions.
+    pub(crate) fn len(&self) -> usize {
+        self.effects.len()
+    }
+
+    /// Shows the additions in order.
+    pub fn changes(&self) -> impl Iterator<Item = &'a Change<K>> + use<'a, K> {
+        self.effects.iter().map(|effect| &effect.change)
+    }
+
+    /// Returns the keys in order, in memory that all observers share.
+    pub(crate) fn roll(&self) -> &Arc<Roll<ObjectKey>> {
+        self.roll.get_or_init(|| Arc::new(Roll::new(self.effects.iter().map(|effect| effect.key.clone()))))
+    }
+}
+
+impl<K> fmt::Debug for Listed<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listed").field("changes", &self.len()).finish()
+    }
+}
+
+/// Effects that observers are shown in one way.
+pub(super) enum Portion<'a, K> {
+    InOneGo(Listed<'a, K>),
+    OneByOne(&'a [Effect<K>]),
+}
+
+/// Parts effects into portions, in order.
+pub(super) fn portions<K>(effects: &[Effect<K>]) -> Vec<Portion<'_, K>> {
+    effects.chunk_by(|one, other| is_listed(one) == is_listed(other)).map(portion).collect()
+}
+
+fn portion<K>(alike: &[Effect<K>]) -> Portion<'_, K> {
+    match alike.first().is_some_and(is_listed) {
+        true if alike.len() >= MANY => Portion::InOneGo(Listed::new(alike)),
+        _ => Portion::OneByOne(alike),
+    }
+}
+
+fn is_listed<K>(effect: &Effect<K>) -> bool {
+    matches!(effect.change, Change::Added { origin: AddOrigin::InitialList, via: Via::Replace, .. })
+}
