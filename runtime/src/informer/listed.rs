@@ -9,7 +9,7 @@ use super::{
 use crate::{object::ObjectKey, roll::Roll};
 
 /// So many additions are shown in one go; fewer come one by one.
-const MANY: usize = 256;
+const MANY: usize = 64;
 
 /// Many objects that a first list added, in order.
 pub struct Listed<'a, K> {

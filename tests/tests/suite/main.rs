@@ -8,6 +8,7 @@ mod compact;
 mod controller;
 mod coverage;
 mod deletion;
+mod first_list;
 mod interleavings;
 mod no_op;
 mod outages;

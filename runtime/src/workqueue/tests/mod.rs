@@ -10,6 +10,7 @@ mod metrics;
 mod outcomes;
 mod priorities;
 mod rates;
+mod rolls;
 pub(super) mod schedules;
 mod shutdown;
 mod snapshots;

@@ -15,6 +15,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
 use super::*;
+use crate::roll::Roll;
 use crate::workqueue::{Drained, KeyState, Outcome, RateLimit};
 
 /// Lets the model checker run somebody else, if it is at work.
@@ -177,10 +178,15 @@ impl Scene {
             for _ in 0..calls {
                 let key = thread_rng().gen_range(0..3);
                 let delay = millis(thread_rng().gen_range(0..4));
-                match thread_rng().gen_range(0..5) {
+                match thread_rng().gen_range(0..6) {
                     0 => scene.queue.touch(key),
                     1 => scene.queue.add_after(key, delay),
                     2 => scene.queue.add_rate_limited(key),
+                    5 => {
+                        let keys = [key, (key + 1) % 3];
+                        keys.iter().for_each(|key| scene.owe(*key));
+                        scene.queue.add_roll(&std::sync::Arc::new(Roll::new(keys)));
+                    }
                     at => {
                         scene.owe(key);
                         scene.queue.add_at(key, if at == 3 { Priority::High } else { Priority::Low });
