@@ -60,7 +60,6 @@ pub(crate) mod compact {
     #[kube(group = "bench.example.dev", version = "v1", kind = "Gadget", namespaced, status = "GadgetStatus")]
     #[serde(rename_all = "camelCase")]
     #[informer(compact)]
-    #[expect(dead_code, reason = "nobody reads what is kept as bytes")]
     pub(crate) struct GadgetSpec {
         #[informer(index)]
         place: String,
