@@ -245,6 +245,18 @@ pub enum Change<K> {
     },
 }
 
+impl<K> Change<K> {
+    /// Returns whose change it is; `None` for what is unreadable to the last.
+    pub(super) fn key(&self) -> Option<&ObjectKey> {
+        match self {
+            Self::Added { object, .. } | Self::Unchanged { object } => Some(object.key()),
+            Self::Updated { new, .. } => Some(new.key()),
+            Self::Deleted { gone, .. } => Some(gone.key()),
+            Self::Unreadable { unreadable, .. } => unreadable.identity.key.as_ref(),
+        }
+    }
+}
+
 /// Says how far the cache has been brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {

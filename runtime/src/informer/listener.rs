@@ -10,16 +10,17 @@ use std::{
 };
 
 use tokio::{sync::Notify, task, time::Instant};
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    backlog::{Backlog, Notification},
+    backlog::Backlog,
     change::AddOrigin,
     handler::EventHandler,
     latch::Latch,
+    notification::Notification,
     registration::{HandlerBacklog, Slot},
+    review::Review,
 };
-use crate::object::{Object, ObjectKey};
+use crate::{object::Object, store::Held};
 
 /// What processor, task and registration of one handler share.
 pub(super) struct Listener<K> {
@@ -64,18 +65,29 @@ impl<K: Object> Listener<K> {
     }
 
     /// Puts notifications into the backlog; never waits for the handler.
-    pub(super) fn notify<'a>(&self, notifications: impl Iterator<Item = (&'a ObjectKey, Notification<K>)>) {
-        let now = Instant::now();
+    pub(super) fn notify(&self, notifications: impl Iterator<Item = Notification<K>>, now: Instant) {
+        self.fill(|backlog| notifications.for_each(|notification| backlog.push(notification, now)));
+    }
+
+    /// Puts many additions into the backlog, which others have in theirs too.
+    pub(super) fn add(&self, objects: &Arc<[Held<K>]>, origin: AddOrigin, now: Instant) {
+        self.fill(|backlog| backlog.push_adds(objects.clone(), origin, now));
+    }
+
+    /// Shows a resync, behind whatever changes.
+    pub(super) fn resync(&self, review: &Arc<Review<K>>, now: Instant) {
+        self.fill(|backlog| backlog.push_resync(review.clone(), now));
+    }
+
+    fn fill(&self, push: impl FnOnce(&mut Backlog<K>)) {
         let mut state = self.lock();
         if state.is_removed() {
             return;
         }
-        for (key, notification) in notifications {
-            state.backlog.push(key, notification, now);
-        }
-        let waiting = state.backlog.len() > 0;
+        push(&mut state.backlog);
+        let wanted = state.call == Call::None && state.backlog.len() > 0;
         drop(state);
-        if waiting {
+        if wanted {
             self.wake.notify_one();
         }
     }
@@ -89,42 +101,47 @@ impl<K: Object> Listener<K> {
         }
     }
 
-    /// Calls the handler until it is removed or the informer stops.
-    pub(super) async fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>, stop: CancellationToken) {
+    /// Calls the handler until it is removed, which the end of the informer does too.
+    pub(super) async fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) {
         self.task.set(task::id()).ok();
-        while !stop.is_cancelled() {
-            match self.begin() {
-                Next::Call(notification) => {
-                    self.call(&*handler, notification);
-                    task::coop::consume_budget().await;
-                }
-                Next::Wait => tokio::select! {
-                    biased;
-                    () = stop.cancelled() => break,
-                    () = self.wake.notified() => {}
-                },
-                Next::End => break,
+        loop {
+            match self.next() {
+                Next::Call(notification) => self.call(&*handler, &notification),
+                Next::Seek => {}
+                Next::Wait => self.wake.notified().await,
+                Next::End => return,
             }
+            task::coop::consume_budget().await;
         }
-        self.remove();
     }
 
-    fn begin(&self) -> Next<K> {
+    /// Ends the call that was under way, and begins the next.
+    fn next(&self) -> Next<K> {
         let mut state = self.lock();
         if state.is_removed() {
+            state.call = Call::Never;
+            drop(state);
+            self.idle.notify_waiters();
             return Next::End;
+        }
+        if state.call == Call::UnderWay {
+            state.call = Call::None;
+            if !self.synced.is_set() && state.backlog.initial_is_out() {
+                self.synced.set();
+            }
         }
         match state.backlog.pop() {
             Some(notification) => {
                 state.call = Call::UnderWay;
                 Next::Call(notification)
             }
+            None if state.backlog.len() > 0 => Next::Seek,
             None => Next::Wait,
         }
     }
 
-    fn call(&self, handler: &dyn EventHandler<K>, notification: Notification<K>) {
-        let called = catch_unwind(AssertUnwindSafe(|| tell(handler, &notification)));
+    fn call(&self, handler: &dyn EventHandler<K>, notification: &Notification<K>) {
+        let called = catch_unwind(AssertUnwindSafe(|| tell(handler, notification)));
         if called.is_err() {
             self.panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!(
@@ -132,13 +149,6 @@ impl<K: Object> Listener<K> {
                 "a handler panicked; the next call comes"
             );
         }
-        let mut state = self.lock();
-        state.call = if state.call == Call::Last { Call::Never } else { Call::None };
-        if state.backlog.initial_is_out() && !state.is_removed() {
-            self.synced.set();
-        }
-        drop(state);
-        self.idle.notify_waiters();
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {
@@ -165,6 +175,8 @@ fn tell<K: Object>(handler: &dyn EventHandler<K>, notification: &Notification<K>
 
 enum Next<K> {
     Call(Notification<K>),
+    /// A resync waits, of which much is no longer to be shown.
+    Seek,
     Wait,
     End,
 }

@@ -1,30 +1,38 @@
 //! The informer's one task: applies batches, then tells observers and handlers.
 
 use std::{
+    collections::{HashSet, VecDeque},
     num::NonZeroUsize,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
 };
 
+use futures::future::ready;
+
 use tokio::{task, time::Instant};
 
 use super::{
-    apply::{Applied, Effect, Hearers, Resynced, apply},
-    backlog::Notification,
+    apply::{Applied, apply},
     change::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
     engine::{Command, Engine},
     handler::EventHandler,
     listener::Listener,
+    notification::Notification,
     registration::{Slot, Watcher},
+    review::{Reading, Review},
 };
 use crate::{
-    delta_fifo::{Audience, Batch},
-    object::Object,
+    delta_fifo::{Audience, Batch, Delta, Entry, Sync},
+    object::{Object, ObjectKey},
+    store::Held,
 };
 
 /// Most deltas applied in one go.
 const BATCH: NonZeroUsize = NonZeroUsize::new(1_000).expect("not zero");
+
+/// How many objects of a resync observers are shown between two batches.
+const SLICE: usize = 500;
 
 /// How long an observer may take over one change without being reported.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -50,15 +58,20 @@ enum Resync {
     Due,
 }
 
-pub(super) struct Processor<K> {
+pub(super) struct Processor<K: Object> {
     engine: Arc<Engine<K>>,
     joined: Vec<Joined<K>>,
     lookers: Vec<Looker<K>>,
+    /// What a list changed that a resync waits behind: it shows the rest.
+    listed: HashSet<ObjectKey>,
+    /// Resyncs that observers are being shown.
+    readings: VecDeque<Reading<K>>,
 }
 
 impl<K: Object> Processor<K> {
     pub(super) fn new(engine: Arc<Engine<K>>) -> Self {
-        Self { engine, joined: Vec::new(), lookers: Vec::new() }
+        let (joined, lookers) = (Vec::new(), Vec::new());
+        Self { engine, joined, lookers, listed: HashSet::new(), readings: VecDeque::new() }
     }
 
     pub(super) async fn run(mut self) {
@@ -74,10 +87,16 @@ impl<K: Object> Processor<K> {
                     Some(batch) => self.process(batch),
                     None => break,
                 },
+                () = ready(()), if !self.readings.is_empty() => {}
             }
-            task::coop::consume_budget().await;
+            match self.readings.is_empty() {
+                true => task::coop::consume_budget().await,
+                false => {
+                    self.show_slice();
+                    task::yield_now().await;
+                }
+            }
         }
-        self.end();
     }
 
     fn heed_commands(&mut self) {
@@ -98,15 +117,12 @@ impl<K: Object> Processor<K> {
             return;
         }
         let cached = self.engine.indexer.lister().list_held();
-        listener.notify(cached.iter().map(|object| {
-            let add = Notification::Add(object.clone(), AddOrigin::InitialList);
-            (object.key(), add)
-        }));
+        listener.add(&cached.into(), AddOrigin::InitialList, Instant::now());
         if self.engine.synced.is_set() {
             listener.mark_initial();
         }
         let next = listener.resync_every.map(|period| Instant::now() + period);
-        self.engine.spawn(listener.clone().serve(handler, self.engine.stop.clone()));
+        self.engine.spawn(listener.clone().serve(handler));
         self.joined.push(Joined { listener, next, resync: Resync::NotDue });
     }
 
@@ -145,12 +161,20 @@ impl<K: Object> Processor<K> {
         let entries = batch.take();
         let engine = &self.engine;
         let origin = if engine.synced.is_set() { AddOrigin::Watch } else { AddOrigin::InitialList };
+        let lists = matches!(entries[..], [Entry { delta: Delta::Replaced(_), .. }]);
+        let resync_waits = lists && engine.fifo.awaits_resync();
         let mut applied = engine.indexer.write(|store| apply(store, entries, &engine.kind, origin));
         if applied.replaced.is_some() || !applied.nameless.is_empty() {
             engine.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
         }
+        if resync_waits {
+            self.listed.extend(applied.changes.iter().filter_map(Change::key).cloned());
+        }
         self.tell_observers(&applied);
         self.tell_handlers(&applied);
+        if let Some(sync) = applied.resync.take() {
+            self.begin_resync(&sync);
+        }
         drop(batch);
         self.engine.measure();
         if !self.engine.synced.is_set() && self.engine.fifo.has_synced() {
@@ -162,21 +186,65 @@ impl<K: Object> Processor<K> {
 
     fn tell_observers(&self, applied: &Applied<K>) {
         for looker in &self.lookers {
-            let heard = applied.effects.iter().filter(|effect| effect.hearers != Hearers::Due);
-            heard.for_each(|effect| self.show(looker, &effect.change));
+            applied.changes.iter().for_each(|change| self.show(looker, change));
         }
         // Only now: several observers may be one controller's, which judges progress by what all have seen.
         self.lookers.iter().for_each(|looker| self.tell_progress(looker, applied.progress));
     }
 
-    fn tell_handlers(&mut self, applied: &Applied<K>) {
+    /// Fills the backlogs; what a list added is shared among them.
+    fn tell_handlers(&self, applied: &Applied<K>) {
+        if applied.changes.is_empty() || self.joined.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let additions: Vec<_> = match applied.replaced {
+            Some(_) => applied.changes.iter().filter_map(added).collect(),
+            None => Vec::new(),
+        };
+        let origin = additions.first().map(|(_, origin)| *origin);
+        let additions: Arc<[Held<K>]> = additions.into_iter().map(|(object, _)| object.clone()).collect();
+        for joined in &self.joined {
+            let apart = applied.changes.iter().filter(|change| origin.is_none() || added(change).is_none());
+            let heard = apart.filter_map(|change| notification(change, joined.resync));
+            joined.listener.notify(heard, now);
+            // Behind the deletions of those that bore the names before.
+            if let Some(origin) = origin {
+                joined.listener.add(&additions, origin, now);
+            }
+        }
+    }
+
+    /// Fixes what a resync shows; each is shown it at its own pace, behind changes.
+    fn begin_resync(&mut self, sync: &Sync) {
+        let lister = self.engine.indexer.lister();
+        let listed = std::mem::take(&mut self.listed);
+        let mut objects = lister.list_held();
+        objects.retain(|object| sync.shows(object.key()) && !listed.contains(object.key()));
+        let (review, now) = (Review::of(objects, lister), Instant::now());
         for joined in &mut self.joined {
-            let due = joined.resync;
-            let heard = applied.effects.iter();
-            let heard = heard.filter_map(|effect| Some((&effect.key, notification(effect, due)?)));
-            joined.listener.notify(heard);
-            if applied.resynced == Resynced::Yes {
-                joined.resync = Resync::NotDue;
+            if sync.audience == Audience::All || joined.resync == Resync::Due {
+                joined.listener.resync(&review, now);
+            }
+            joined.resync = Resync::NotDue;
+        }
+        if sync.audience == Audience::All && !self.lookers.is_empty() {
+            self.readings.pop_back_if(|reading| reading.is_untouched());
+            self.readings.push_back(Reading::of(review, now));
+        }
+    }
+
+    /// Shows observers a part of a resync.
+    fn show_slice(&mut self) {
+        for _ in 0..SLICE {
+            let Some(reading) = self.readings.front_mut() else { return };
+            let object = reading.step();
+            if reading.left() == 0 {
+                self.readings.pop_front();
+            }
+            if let Some(object) = object {
+                let change = Change::Unchanged { object };
+                self.lookers.iter().for_each(|looker| self.show(looker, &change));
             }
         }
     }
@@ -205,9 +273,11 @@ impl<K: Object> Processor<K> {
             tracing::error!(kind = %self.engine.kind, "an observer panicked; the next change comes");
         }
     }
+}
 
-    /// Lets nobody wait for what will not come.
-    fn end(self) {
+/// Lets nobody wait for what will not come.
+impl<K: Object> Drop for Processor<K> {
+    fn drop(&mut self) {
         self.engine.fifo.close();
         self.engine.close_inbox();
         self.joined.iter().for_each(|joined| joined.listener.remove());
@@ -215,16 +285,21 @@ impl<K: Object> Processor<K> {
     }
 }
 
-/// Works out what a handler hears of an effect, if anything.
-fn notification<K: Object>(effect: &Effect<K>, resync: Resync) -> Option<Notification<K>> {
-    match &effect.change {
+/// Finds what a change added.
+fn added<K>(change: &Change<K>) -> Option<(&Held<K>, AddOrigin)> {
+    match change {
+        Change::Added { object, origin, .. } => Some((object, *origin)),
+        _ => None,
+    }
+}
+
+/// Works out what a handler hears of a change, if anything.
+fn notification<K: Object>(change: &Change<K>, resync: Resync) -> Option<Notification<K>> {
+    match change {
         Change::Added { object, origin, .. } => Some(Notification::Add(object.clone(), *origin)),
         Change::Updated { old, new, .. } => Some(Notification::Update { old: old.clone(), new: new.clone() }),
-        Change::Deleted { gone, .. } => Some(Notification::Delete(gone.clone())),
-        Change::Unchanged { object } => {
-            let heard = effect.hearers == Hearers::All || resync == Resync::Due;
-            heard.then(|| Notification::Update { old: object.clone(), new: object.clone() })
-        }
+        Change::Deleted { gone, .. } => Some(Notification::Delete(Box::new(gone.clone()))),
+        Change::Unchanged { object } => (resync == Resync::Due).then(|| Notification::again(object.clone())),
         Change::Unreadable { .. } => None,
     }
 }

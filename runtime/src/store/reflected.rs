@@ -14,7 +14,7 @@ use crate::{
     delta_fifo::Extent,
     list_watch::{Item, Unreadable},
     object::{Object, ObjectKey, Version},
-    reflector::{Epoch, FetchReport, ReflectorStore, StoreChange, WatchError},
+    reflector::{FetchReport, List, ReflectorStore, StoreChange, WatchError},
 };
 
 /// Lets a reflector write an [`Indexer`], where nobody needs to hear of changes.
@@ -65,7 +65,7 @@ impl<K: Object> Reflected<K> {
 }
 
 impl<K: Object> ReflectorStore<K> for Reflected<K> {
-    fn replace(&self, items: Vec<Item<K>>, resource_version: &str, _: Epoch) {
+    fn replace(&self, List { items, resource_version, .. }: List<K>) {
         self.indexer.write(|batch| {
             let count = items.len();
             let listed: HashSet<ObjectKey> = items.into_iter().filter_map(|item| put(batch, item)).collect();
@@ -165,6 +165,7 @@ mod tests {
     use super::*;
     use crate::{
         list_watch::{Identity, ListWatchError},
+        reflector::Epoch,
         store::{Lister, Lookup},
     };
 
@@ -192,10 +193,10 @@ mod tests {
         let lister = indexer.lister();
         let [shop, farm] = ["shop", "farm"]
             .map(|namespace| Reflected::within(indexer.clone(), Extent::Namespace(namespace.into())));
-        shop.replace(vec![item("shop", "a", 1), item("shop", "b", 2)], "5", Epoch::Same);
+        shop.replace(List::new(vec![item("shop", "a", 1), item("shop", "b", 2)], "5", Epoch::Same));
         assert!(shop.has_synced() && !farm.has_synced() && lister.resource_version().is_none());
-        farm.replace(vec![item("farm", "a", 3)], "7", Epoch::Same);
-        shop.replace(vec![item("shop", "b", 2), item("shop", "c", 6)], "6", Epoch::Same);
+        farm.replace(List::new(vec![item("farm", "a", 3)], "7", Epoch::Same));
+        shop.replace(List::new(vec![item("shop", "b", 2), item("shop", "c", 6)], "6", Epoch::Same));
         assert_eq!(shown(&lister), ["farm/a", "shop/b", "shop/c"].map(str::to_owned).into());
         shop.apply(vec![
             StoreChange::Delete(item("shop", "b", 8)),
@@ -214,7 +215,7 @@ mod tests {
         let indexer = Indexer::new();
         let (lister, reflected) = (indexer.lister(), Reflected::new(indexer));
         let key = |name| Some(ObjectKey::new("shop", name));
-        reflected.replace(vec![item("shop", "a", 1), item("shop", "b", 2)], "2", Epoch::Same);
+        reflected.replace(List::new(vec![item("shop", "a", 1), item("shop", "b", 2)], "2", Epoch::Same));
         reflected.apply(vec![
             StoreChange::Upsert(unreadable(key("a"), "u")),
             StoreChange::Upsert(unreadable(key("b"), "another")),
@@ -222,9 +223,9 @@ mod tests {
         assert!(matches!(lister.lookup(&key("a").unwrap()), Lookup::Outdated { .. }));
         assert!(matches!(lister.lookup(&key("b").unwrap()), Lookup::Unreadable(_)));
         // One item without a name: none of the others counts as gone.
-        reflected.replace(vec![unreadable(None, "u")], "3", Epoch::Same);
+        reflected.replace(List::new(vec![unreadable(None, "u")], "3", Epoch::Same));
         assert_eq!(shown(&lister), ["shop/a".to_owned()].into());
-        reflected.replace(vec![item("shop", "a", 4)], "4", Epoch::Same);
+        reflected.replace(List::new(vec![item("shop", "a", 4)], "4", Epoch::Same));
         assert!(matches!(lister.lookup(&key("a").unwrap()), Lookup::Found(_)));
         assert!(matches!(lister.lookup(&key("b").unwrap()), Lookup::Absent));
         assert!(reflected.failure().is_none());
