@@ -85,7 +85,12 @@ pub struct Sync {
 impl Sync {
     /// Tells whether a key had nothing pending, and so is shown.
     pub fn shows(&self, key: &ObjectKey) -> bool {
-        self.pending.is_empty() || !self.pending.contains(key)
+        !self.pending.contains(key)
+    }
+
+    /// Returns the keys that had something pending, and so are not shown.
+    pub fn into_pending(self) -> HashSet<ObjectKey> {
+        self.pending
     }
 }
 

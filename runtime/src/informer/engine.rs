@@ -15,7 +15,6 @@ use super::{
     listener::Listener,
     processor::{Looker, Processor},
     registration::{Keeper, Slot},
-    repeats::repeats,
     sync_state::{Health, SyncPhase, SyncState},
 };
 use crate::{
@@ -67,11 +66,10 @@ impl<K: Object> ReflectorStore<K> for Intake<K> {
     fn holds(&self, item: &Item<K>) -> Option<ObjectKey> {
         // While the reflector lists it queues nothing else, so that what is cached stays until the list replaces it. What
         // a transform hid may come back meanwhile: that is marked until it does.
-        if self.cache.is_empty() || !self.sink.is_settled() {
+        if !self.sink.is_settled() {
             return None;
         }
-        let held = self.cache.current(&item.key()?).ok()??;
-        repeats(&held, item, self.sink.transform()).then(|| held.key().clone())
+        self.cache.repeated(item, self.sink.transform())
     }
 
     fn apply(&self, changes: Vec<StoreChange<K>>) {

@@ -21,7 +21,6 @@ mod handler;
 mod registration;
 mod sync_state;
 mod listener;
-mod repeats;
 mod engine;
 mod processor;
 mod shared;

@@ -173,7 +173,7 @@ impl<K: Object> Processor<K> {
         self.tell_observers(&applied);
         self.tell_handlers(&applied);
         if let Some(sync) = applied.resync.take() {
-            self.begin_resync(&sync);
+            self.begin_resync(sync);
         }
         drop(batch);
         self.engine.measure();
@@ -216,19 +216,17 @@ impl<K: Object> Processor<K> {
     }
 
     /// Fixes what a resync shows; each is shown it at its own pace, behind changes.
-    fn begin_resync(&mut self, sync: &Sync) {
-        let lister = self.engine.indexer.lister();
-        let listed = std::mem::take(&mut self.listed);
-        let mut objects = lister.list_held();
-        objects.retain(|object| sync.shows(object.key()) && !listed.contains(object.key()));
-        let (review, now) = (Review::of(objects, lister), Instant::now());
+    fn begin_resync(&mut self, sync: Sync) {
+        let (audience, mut told) = (sync.audience, sync.into_pending());
+        told.extend(std::mem::take(&mut self.listed));
+        let (review, now) = (Review::of(self.engine.indexer.lister(), told), Instant::now());
         for joined in &mut self.joined {
-            if sync.audience == Audience::All || joined.resync == Resync::Due {
+            if audience == Audience::All || joined.resync == Resync::Due {
                 joined.listener.resync(&review, now);
             }
             joined.resync = Resync::NotDue;
         }
-        if sync.audience == Audience::All && !self.lookers.is_empty() {
+        if audience == Audience::All && !self.lookers.is_empty() {
             self.readings.pop_back_if(|reading| reading.is_untouched());
             self.readings.push_back(Reading::of(review, now));
         }

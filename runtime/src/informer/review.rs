@@ -2,29 +2,29 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use foldhash::fast::FixedState;
 use tokio::time::Instant;
 
 use crate::{
     object::{Object, ObjectKey},
-    store::{Held, Lister},
+    store::{Held, Lister, Moment, Steps},
 };
 
 /// What a resync shows; shared by all who are shown it, each at its own pace.
 pub(super) struct Review<K> {
-    objects: Vec<Held<K>>,
+    moment: Moment<K>,
+    /// What is told otherwise.
+    except: HashSet<ObjectKey>,
     cache: Lister<K>,
 }
 
 impl<K: Object> Review<K> {
-    /// Fixes what is shown.
-    pub(super) fn of(objects: Vec<Held<K>>, cache: Lister<K>) -> Arc<Self> {
-        Arc::new(Self { objects, cache })
+    /// Fixes what is shown: what is cached now, except some.
+    pub(super) fn of(cache: Lister<K>, except: HashSet<ObjectKey>) -> Arc<Self> {
+        Arc::new(Self { moment: cache.moment(), except, cache })
     }
 
     /// Finds an object as it is cached; `None` once it has changed, of which a delta tells, or is gone.
-    fn current(&self, at: usize) -> Option<Held<K>> {
-        let shown = self.objects.get(at)?;
+    fn current(&self, shown: &Held<K>) -> Option<Held<K>> {
         let held = self.cache.held(shown.key())?;
         let version = held.resource_version().filter(|version| !version.is_empty());
         let same = held.uid() == shown.uid() && version.is_some() && version == shown.resource_version();
@@ -35,15 +35,16 @@ impl<K: Object> Review<K> {
 /// How far somebody has been shown a resync.
 pub(super) struct Reading<K> {
     review: Arc<Review<K>>,
-    at: usize,
-    /// What is told otherwise.
-    except: HashSet<ObjectKey, FixedState>,
+    steps: Steps,
+    passed: usize,
+    /// What this one is told otherwise.
+    except: HashSet<ObjectKey>,
     pub(super) since: Instant,
 }
 
 impl<K: Object> Reading<K> {
     pub(super) fn of(review: Arc<Review<K>>, since: Instant) -> Self {
-        Self { review, at: 0, except: HashSet::default(), since }
+        Self { review, steps: Steps::default(), passed: 0, except: HashSet::new(), since }
     }
 
     /// Leaves out what is told otherwise.
@@ -53,19 +54,23 @@ impl<K: Object> Reading<K> {
 
     /// Goes on by one object, which may have nothing to show any more.
     pub(super) fn step(&mut self) -> Option<Held<K>> {
-        self.at += 1;
-        let object = self.review.current(self.at - 1)?;
-        let shown = self.except.is_empty() || !self.except.contains(object.key());
-        shown.then_some(object)
+        self.passed += 1;
+        let review = &*self.review;
+        let shown = review.moment.next(&mut self.steps)?;
+        let excepted = |keys: &HashSet<ObjectKey>| !keys.is_empty() && keys.contains(shown.key());
+        if excepted(&review.except) || excepted(&self.except) {
+            return None;
+        }
+        review.current(shown)
     }
 
     /// Tells whether nothing of it was shown yet.
     pub(super) fn is_untouched(&self) -> bool {
-        self.at == 0
+        self.passed == 0
     }
 
     /// Counts what is left.
     pub(super) fn left(&self) -> usize {
-        self.review.objects.len().saturating_sub(self.at)
+        self.review.moment.len().saturating_sub(self.passed)
     }
 }

@@ -76,7 +76,7 @@ impl<K> Held<K> {
     }
 
     /// Tells whether it is stored as the same bytes; a typed object is stored as none.
-    pub(crate) fn is_text(&self, other: &ObjectText) -> bool {
+    pub(super) fn is_text(&self, other: &ObjectText) -> bool {
         self.text().is_some_and(|text| text.json() == other.json())
     }
 

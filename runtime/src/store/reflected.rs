@@ -65,12 +65,18 @@ impl<K: Object> Reflected<K> {
 }
 
 impl<K: Object> ReflectorStore<K> for Reflected<K> {
-    fn replace(&self, List { items, resource_version, .. }: List<K>) {
+    fn holds(&self, item: &Item<K>) -> Option<ObjectKey> {
+        self.indexer.lister().repeated(item, None)
+    }
+
+    fn replace(&self, List { items, held, resource_version, .. }: List<K>) {
         self.indexer.write(|batch| {
             let count = items.len();
-            let listed: HashSet<ObjectKey> = items.into_iter().filter_map(|item| put(batch, item)).collect();
+            let mut listed: HashSet<ObjectKey> =
+                items.into_iter().filter_map(|item| put(batch, item)).collect();
             // Fewer keys than items: some had no name, and may be any of those that seem to be missing.
             if listed.len() == count {
+                listed.extend(held);
                 let gone = batch.keys(&self.extent).into_iter().filter(|key| !listed.contains(key));
                 gone.for_each(|key| take(batch, &key));
             }
@@ -207,6 +213,21 @@ mod tests {
         assert_eq!(lister.resource_version(), Some(Version(7)), "the lower of the two");
         farm.apply(vec![StoreChange::Bookmark("20".to_owned())]);
         assert_eq!(lister.resource_version(), Some(Version(12)));
+    }
+
+    // R21, S9
+    #[test]
+    fn what_a_list_repeats_stays_as_it_is() {
+        let indexer = Indexer::new();
+        let (lister, reflected) = (indexer.lister(), Reflected::new(indexer));
+        reflected.replace(List::new(vec![item("shop", "a", 1), item("shop", "b", 2)], "2", Epoch::Same));
+        let (key, before) = (ObjectKey::new("shop", "a"), lister.held(&ObjectKey::new("shop", "a")).unwrap());
+        assert_eq!(reflected.holds(&item("shop", "a", 1)), Some(key.clone()));
+        assert_eq!(reflected.holds(&item("shop", "a", 2)), None);
+        let held = vec![key.clone()];
+        reflected.replace(List { held, ..List::new(vec![item("shop", "c", 3)], "3", Epoch::Same) });
+        assert_eq!(shown(&lister), ["shop/a", "shop/c"].map(str::to_owned).into());
+        assert!(lister.held(&key).unwrap().is_same(&before));
     }
 
     // R20 R33

@@ -1,7 +1,7 @@
 //! What waits for a handler, and how it folds.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 
@@ -218,7 +218,7 @@ impl Cached {
 
     fn resync(&mut self) {
         let lister = self.cache.lister();
-        self.case.0.push_resync(Review::of(lister.list_held(), lister), Instant::now());
+        self.case.0.push_resync(Review::of(lister, HashSet::new()), Instant::now());
     }
 }
 

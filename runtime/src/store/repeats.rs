@@ -2,7 +2,8 @@
 
 use std::io::{Error, ErrorKind, Result, Write};
 
-use crate::{delta_fifo::Transform, list_watch::Item, object::Object, store::Held};
+use super::held::Held;
+use crate::{delta_fifo::Transform, list_watch::Item, object::Object};
 
 /// Tells whether an item says, once it is transformed, what is cached already, word for word.
 ///
