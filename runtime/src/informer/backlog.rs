@@ -35,13 +35,27 @@ pub(super) struct Backlog<K> {
     /// How many changes were taken while a resync waited.
     in_a_row: u32,
     full_deletions: usize,
-    /// The first number behind the initial content, once that is in.
-    mark: Option<u64>,
+    initial: Initial,
+}
+
+/// Follows the initial content.
+#[derive(Clone, Copy)]
+enum Initial {
+    Awaited,
+    /// It ends before this number.
+    Before(u64),
+    Out,
 }
 
 impl<K: Object> Backlog<K> {
     pub(super) fn new() -> Self {
-        Self { changes: Line::new(), resyncs: VecDeque::new(), in_a_row: 0, full_deletions: 0, mark: None }
+        Self {
+            changes: Line::new(),
+            resyncs: VecDeque::new(),
+            in_a_row: 0,
+            full_deletions: 0,
+            initial: Initial::Awaited,
+        }
     }
 
     /// Adds a notification, or folds it into what waits.
@@ -106,12 +120,19 @@ impl<K: Object> Backlog<K> {
 
     /// Says that what has been pushed so far is the initial content.
     pub(super) fn mark_initial(&mut self) {
-        self.mark.get_or_insert(self.changes.end());
+        if let Initial::Awaited = self.initial {
+            self.initial = Initial::Before(self.changes.end());
+        }
     }
 
-    /// Tells whether nothing of the initial content waits any more.
-    pub(super) fn initial_is_out(&self) -> bool {
-        self.mark.is_some_and(|mark| self.changes.start() >= mark)
+    /// Tells, once, that nothing of the initial content waits any more.
+    pub(super) fn initial_gets_out(&mut self) -> bool {
+        let Initial::Before(end) = self.initial else { return false };
+        let out = self.changes.start() >= end;
+        if out {
+            self.initial = Initial::Out;
+        }
+        out
     }
 
     pub(super) fn len(&self) -> usize {

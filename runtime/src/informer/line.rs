@@ -12,6 +12,9 @@ use crate::{
     store::Held,
 };
 
+/// How many slots are searched one by one; longer lines have an index.
+const SHORT: usize = 8;
+
 /// How much room an empty line keeps.
 const ROOM: usize = 64;
 
@@ -23,7 +26,8 @@ pub(super) struct Line<K> {
     slots: VecDeque<Slot<K>>,
     /// The number of the first slot.
     first: u64,
-    places: HashTable<Place>,
+    /// Where keys stand, as long as the line is not short.
+    places: Option<HashTable<Place>>,
     /// How many calls are waited for.
     waiting: usize,
     /// The number of the last slot with many additions.
@@ -48,17 +52,36 @@ struct Place {
     number: u64,
 }
 
+impl Place {
+    fn of<K>(notification: &Notification<K>, number: u64) -> Self {
+        Self { hash: hash_of(notification.key()), number }
+    }
+
+    fn put_into(self, places: &mut HashTable<Self>) {
+        places.insert_unique(self.hash, self, |place| place.hash);
+    }
+}
+
 impl<K: Object> Line<K> {
     pub(super) fn new() -> Self {
-        Self { slots: VecDeque::new(), first: 0, places: HashTable::new(), waiting: 0, last_adds: None }
+        Self { slots: VecDeque::new(), first: 0, places: None, waiting: 0, last_adds: None }
     }
 
     /// Puts one at the end.
     pub(super) fn append(&mut self, notification: Notification<K>, now: Instant) {
-        let place = Place { hash: hash_of(notification.key()), number: self.end() };
-        self.places.insert_unique(place.hash, place, |place| place.hash);
+        let number = self.end();
+        if let Some(places) = &mut self.places {
+            Place::of(&notification, number).put_into(places);
+        }
         self.slots.push_back(Slot::One(notification, now));
         self.waiting += 1;
+        if self.places.is_none() && self.slots.len() > SHORT {
+            let mut places = HashTable::new();
+            let waiting =
+                (self.first..self.end()).filter_map(|number| Some(Place::of(self.get(number)?, number)));
+            waiting.for_each(|place| place.put_into(&mut places));
+            self.places = Some(places);
+        }
     }
 
     /// Puts many additions at the end; nothing waits for their keys but deletions of others that bore the names.
@@ -113,8 +136,9 @@ impl<K: Object> Line<K> {
             return None;
         }
         let Slot::One(notification, _) = std::mem::replace(slot, Slot::Hole) else { return None };
-        let found = self.places.find_entry(hash_of(notification.key()), |place| place.number == number);
-        if let Ok(place) = found {
+        if let Some(places) = &mut self.places
+            && let Ok(place) = places.find_entry(hash_of(notification.key()), |place| place.number == number)
+        {
             place.remove();
         }
         self.waiting -= 1;
@@ -123,13 +147,15 @@ impl<K: Object> Line<K> {
 
     /// Finds the numbers of all that waits for a key by itself.
     pub(super) fn numbers(&self, key: &ObjectKey) -> impl Iterator<Item = u64> {
-        let numbers = self.places.iter_hash(hash_of(key)).map(|place| place.number);
+        let found = self.places.as_ref().map(|places| places.iter_hash(hash_of(key)));
+        let all = if found.is_none() { self.first..self.end() } else { 0..0 };
+        let numbers = all.chain(found.into_iter().flatten().map(|place| place.number));
         numbers.filter(move |number| self.get(*number).is_some_and(|notification| notification.key() == key))
     }
 
     /// Shows the keys of all that waits by itself.
     pub(super) fn keys(&self) -> impl Iterator<Item = ObjectKey> {
-        self.places.iter().filter_map(|place| self.get(place.number)).map(Notification::key).cloned()
+        (self.first..self.end()).filter_map(|number| self.get(number)).map(Notification::key).cloned()
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&Notification<K>> {
@@ -159,9 +185,9 @@ impl<K: Object> Line<K> {
             self.slots.pop_front();
             self.first += 1;
         }
+        self.places = None;
         if self.slots.capacity() > ROOM {
             self.slots.shrink_to(ROOM);
-            self.places.shrink_to(ROOM, |place| place.hash);
         }
     }
 

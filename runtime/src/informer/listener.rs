@@ -1,11 +1,13 @@
 //! One handler's task: its backlog, the calls, and how it ends.
 
 use std::{
+    future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -25,8 +27,6 @@ use crate::{object::Object, store::Held};
 /// What processor, task and registration of one handler share.
 pub(super) struct Listener<K> {
     state: Mutex<State<K>>,
-    /// Something waits, or the handler was removed.
-    wake: Notify,
     /// A call has ended.
     idle: Notify,
     synced: Latch,
@@ -39,6 +39,8 @@ pub(super) struct Listener<K> {
 struct State<K> {
     backlog: Backlog<K>,
     call: Call,
+    /// Whom to wake once something waits, or the handler was removed.
+    idler: Option<Waker>,
 }
 
 /// Says what the task is doing; no call starts once it is removed.
@@ -53,8 +55,7 @@ enum Call {
 impl<K: Object> Listener<K> {
     pub(super) fn new(resync_every: Option<Duration>) -> Self {
         Self {
-            state: Mutex::new(State { backlog: Backlog::new(), call: Call::None }),
-            wake: Notify::new(),
+            state: Mutex::new(State { backlog: Backlog::new(), call: Call::None, idler: None }),
             idle: Notify::new(),
             synced: Latch::default(),
             removed: Latch::default(),
@@ -85,18 +86,16 @@ impl<K: Object> Listener<K> {
             return;
         }
         push(&mut state.backlog);
-        let wanted = state.call == Call::None && state.backlog.len() > 0;
+        let idler = if state.backlog.len() > 0 { state.idler.take() } else { None };
         drop(state);
-        if wanted {
-            self.wake.notify_one();
-        }
+        idler.into_iter().for_each(Waker::wake);
     }
 
     /// Says that the initial content is in the backlog.
     pub(super) fn mark_initial(&self) {
         let mut state = self.lock();
         state.backlog.mark_initial();
-        if state.call == Call::None && state.backlog.initial_is_out() {
+        if state.call == Call::None && state.backlog.initial_gets_out() {
             self.synced.set();
         }
     }
@@ -105,38 +104,40 @@ impl<K: Object> Listener<K> {
     pub(super) async fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) {
         self.task.set(task::id()).ok();
         loop {
-            match self.next() {
+            match poll_fn(|cx| self.poll_next(cx)).await {
                 Next::Call(notification) => self.call(&*handler, &notification),
                 Next::Seek => {}
-                Next::Wait => self.wake.notified().await,
                 Next::End => return,
             }
             task::coop::consume_budget().await;
         }
     }
 
-    /// Ends the call that was under way, and begins the next.
-    fn next(&self) -> Next<K> {
+    /// Ends the call that was under way, and begins the next, once there is one.
+    fn poll_next(&self, cx: &Context<'_>) -> Poll<Next<K>> {
         let mut state = self.lock();
         if state.is_removed() {
             state.call = Call::Never;
             drop(state);
             self.idle.notify_waiters();
-            return Next::End;
+            return Poll::Ready(Next::End);
         }
         if state.call == Call::UnderWay {
             state.call = Call::None;
-            if !self.synced.is_set() && state.backlog.initial_is_out() {
+            if state.backlog.initial_gets_out() {
                 self.synced.set();
             }
         }
         match state.backlog.pop() {
             Some(notification) => {
                 state.call = Call::UnderWay;
-                Next::Call(notification)
+                Poll::Ready(Next::Call(notification))
             }
-            None if state.backlog.len() > 0 => Next::Seek,
-            None => Next::Wait,
+            None if state.backlog.len() > 0 => Poll::Ready(Next::Seek),
+            None => {
+                state.idler = Some(cx.waker().clone());
+                Poll::Pending
+            }
         }
     }
 
@@ -177,7 +178,6 @@ enum Next<K> {
     Call(Notification<K>),
     /// A resync waits, of which much is no longer to be shown.
     Seek,
-    Wait,
     End,
 }
 
@@ -189,17 +189,17 @@ impl<K> State<K> {
 
 impl<K: Object> Slot for Listener<K> {
     fn remove(&self) {
-        let dropped = {
+        let (dropped, idler) = {
             let mut state = self.lock();
             state.call = match state.call {
                 Call::None | Call::Never => Call::Never,
                 Call::UnderWay | Call::Last => Call::Last,
             };
-            std::mem::replace(&mut state.backlog, Backlog::new())
+            (std::mem::replace(&mut state.backlog, Backlog::new()), state.idler.take())
         };
         drop(dropped);
         self.removed.set();
-        self.wake.notify_one();
+        idler.into_iter().for_each(Waker::wake);
     }
 
     fn is_calling(&self) -> bool {

@@ -122,14 +122,14 @@ fn past_ten_thousand_deletions_only_names_are_kept() {
 #[test]
 fn the_initial_content_is_out_once_nothing_of_it_waits() {
     let mut case = Case::new();
-    assert!(!case.0.initial_is_out(), "nothing was marked");
+    assert!(!case.0.initial_gets_out(), "nothing was marked");
     case.add("a@1");
     case.0.mark_initial();
     case.add("b@2");
-    assert!(!case.0.initial_is_out());
+    assert!(!case.0.initial_gets_out());
     case.update("a@1", "a@3");
     case.0.pop();
-    assert!(case.0.initial_is_out());
+    assert!(case.0.initial_gets_out());
 }
 
 fn adds(texts: &[&str]) -> Arc<[Held<ConfigMap>]> {
@@ -183,9 +183,9 @@ fn listed_content_is_out_once_the_last_of_it_was_taken() {
     case.0.mark_initial();
     case.add("c@2");
     case.0.pop();
-    assert!(!case.0.initial_is_out());
+    assert!(!case.0.initial_gets_out());
     case.0.pop();
-    assert!(case.0.initial_is_out());
+    assert!(case.0.initial_gets_out());
 }
 
 /// A cache, and the backlog of a handler of it.
