@@ -29,6 +29,10 @@ impl<K: Object> Hidden<K> {
         Self { transform, originals: Mutex::default() }
     }
 
+    pub(super) fn transform(&self) -> &Transform<K> {
+        &self.transform
+    }
+
     pub(super) fn lock(&self) -> Originals<'_, K> {
         self.originals.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -24,7 +24,7 @@ use std::{collections::HashSet, fmt, sync::Arc};
 use crate::{
     list_watch::Item,
     object::{Object, ObjectKey},
-    reflector::Epoch,
+    reflector::List,
 };
 
 /// Says which part of a cache a reflector fills.
@@ -65,17 +65,12 @@ pub enum Delta<K> {
     /// Deleted; the item is the last state.
     Deleted(Item<K>),
     /// A whole list: what it does not hold is gone.
-    Replaced {
-        /// All there is within the extent.
-        items: Vec<Item<K>>,
-        /// The list's version.
-        resource_version: String,
-        /// Whether versions go on from those seen before.
-        epoch: Epoch,
-    },
+    Replaced(List<K>),
     /// Nothing changed up to this version.
     Reached(String),
     /// Every known object is to be shown again, except those that had a delta pending when that was asked for.
+    ///
+    /// The last of its batch. What a list changes that was pending then is left out too: the consumer knows.
     Sync(Sync),
 }
 
@@ -85,13 +80,17 @@ pub struct Sync {
     /// Who asked.
     pub audience: Audience,
     pub(super) pending: HashSet<ObjectKey>,
-    pub(super) replaced: Vec<Extent>,
 }
 
 impl Sync {
     /// Tells whether a key had nothing pending, and so is shown.
     pub fn shows(&self, key: &ObjectKey) -> bool {
-        !self.pending.contains(key) && !self.replaced.iter().any(|extent| extent.holds(key))
+        !self.pending.contains(key)
+    }
+
+    /// Returns the keys that had something pending, and so are not shown.
+    pub fn into_pending(self) -> HashSet<ObjectKey> {
+        self.pending
     }
 }
 
@@ -117,7 +116,7 @@ impl<K: Object> Entry<K> {
     fn key(&self) -> Option<ObjectKey> {
         match &self.delta {
             Delta::Upserted(item) | Delta::Deleted(item) => item.key(),
-            Delta::Replaced { .. } | Delta::Reached(_) | Delta::Sync(_) => None,
+            Delta::Replaced(_) | Delta::Reached(_) | Delta::Sync(_) => None,
         }
     }
 }

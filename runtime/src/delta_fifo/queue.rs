@@ -44,6 +44,8 @@ struct State<K> {
     /// Only a deletion can fold what comes after it, so that other deltas need no key here.
     deletions: HashMap<ObjectKey, u64, foldhash::fast::FixedState>,
     extents: Vec<(Extent, Replace)>,
+    /// How many batches are being handled.
+    under_way: usize,
     closing: Closing,
 }
 
@@ -68,6 +70,7 @@ impl<K: Object> DeltaFifo<K> {
             first: 0,
             deletions: HashMap::default(),
             extents: Vec::new(),
+            under_way: 0,
             closing: Closing::Open,
         };
         Self {
@@ -100,6 +103,7 @@ impl<K: Object> DeltaFifo<K> {
             {
                 let mut state = self.shared.lock();
                 if !state.entries.is_empty() {
+                    state.under_way += 1;
                     return Some(Batch::of(state.take(limit.get()), &self.shared));
                 }
                 if state.closing == Closing::Closed {
@@ -120,6 +124,17 @@ impl<K: Object> DeltaFifo<K> {
     pub fn has_synced(&self) -> bool {
         let state = self.shared.lock();
         !state.extents.is_empty() && state.extents.iter().all(|(_, replace)| *replace == Replace::Handled)
+    }
+
+    /// Tells whether nothing waits and all that was popped has been handled.
+    pub fn is_settled(&self) -> bool {
+        let state = self.shared.lock();
+        state.entries.is_empty() && state.under_way == 0
+    }
+
+    /// Tells whether a resync waits.
+    pub fn awaits_resync(&self) -> bool {
+        self.shared.lock().entries.iter().any(|entry| matches!(entry.delta, Delta::Sync(_)))
     }
 
     /// Counts the deltas that wait.
@@ -179,6 +194,8 @@ impl<K: Object> State<K> {
             Delta::Upserted(item) if !self.deletions.is_empty() => {
                 item.key().and_then(|key| self.deletions.remove(&key));
             }
+            // It may hold what was deleted before: a restored server's does.
+            Delta::Replaced(_) => self.deletions.clear(),
             _ => {}
         }
         self.entries.push_back(entry);
@@ -235,19 +252,21 @@ impl<K: Object> State<K> {
                 return;
             }
         }
-        let replaced = self.entries.iter().filter(|entry| matches!(entry.delta, Delta::Replaced { .. }));
-        let replaced = replaced.map(|entry| entry.extent.clone()).collect();
         let pending = self.entries.iter().filter_map(Entry::key).collect();
-        let delta = Delta::Sync(Sync { audience, pending, replaced });
+        let delta = Delta::Sync(Sync { audience, pending });
         self.entries.push_back(Entry { extent: Extent::All, delta });
     }
 
-    /// Takes entries up to the limit; a replace only as the first and last.
+    /// Takes entries up to the limit; a replace only as the first and last, a resync only as the last.
     fn take(&mut self, limit: usize) -> Vec<Entry<K>> {
-        let replaces = |entry: &Entry<K>| matches!(entry.delta, Delta::Replaced { .. });
+        let replaces = |entry: &Entry<K>| matches!(entry.delta, Delta::Replaced(_));
         let count = match self.entries.front() {
             Some(first) if replaces(first) => 1,
-            _ => self.entries.iter().take(limit).take_while(|entry| !replaces(entry)).count(),
+            _ => {
+                let changes = self.entries.iter().take(limit).take_while(|entry| !replaces(entry)).count();
+                let syncs = |entry: &Entry<K>| matches!(entry.delta, Delta::Sync(_));
+                self.entries.iter().take(changes).position(syncs).map_or(changes, |at| at + 1)
+            }
         };
         let taken: Vec<Entry<K>> = self.entries.drain(..count).collect();
         self.first += count as u64;
@@ -270,7 +289,7 @@ pub struct Batch<K> {
 
 impl<K> Batch<K> {
     fn of(entries: Vec<Entry<K>>, shared: &Arc<Shared<K>>) -> Self {
-        let replaces = |entry: &&Entry<K>| matches!(entry.delta, Delta::Replaced { .. });
+        let replaces = |entry: &&Entry<K>| matches!(entry.delta, Delta::Replaced(_));
         let replaced = entries.iter().find(replaces).map(|entry| entry.extent.clone());
         Self { entries, replaced, shared: shared.clone() }
     }
@@ -283,8 +302,10 @@ impl<K> Batch<K> {
 
 impl<K> Drop for Batch<K> {
     fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.under_way -= 1;
         let Some(replaced) = &self.replaced else { return };
-        for (extent, replace) in &mut self.shared.lock().extents {
+        for (extent, replace) in &mut state.extents {
             if extent == replaced {
                 *replace = Replace::Handled;
             }

@@ -3,13 +3,12 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    Audience, Delta, DeltaFifo, Extent,
+    Audience, Delta, DeltaFifo, Extent, Transform,
     hidden::{Hidden, Originals},
 };
 use crate::{
-    list_watch::Item,
     object::Object,
-    reflector::{Epoch, FetchReport, ReflectorStore, StoreChange},
+    reflector::{FetchReport, List, ReflectorStore, StoreChange},
 };
 
 /// Feeds one extent of a [`DeltaFifo`].
@@ -37,6 +36,16 @@ impl<K: Object> FifoSink<K> {
         self.fifo.len()
     }
 
+    /// Tells whether all that was written here, or into other extents, has been handled.
+    pub fn is_settled(&self) -> bool {
+        self.fifo.is_settled()
+    }
+
+    /// Returns the transform that objects pass on their way in.
+    pub fn transform(&self) -> Option<&Transform<K>> {
+        self.hidden.as_ref().map(|hidden| hidden.transform())
+    }
+
     fn delta(&self, change: StoreChange<K>, originals: &mut Option<Originals<'_, K>>) -> Delta<K> {
         match (change, self.hidden.as_ref().zip(originals.as_mut())) {
             (StoreChange::Upsert(item), None) => Delta::Upserted(item),
@@ -53,17 +62,14 @@ impl<K: Object> FifoSink<K> {
 }
 
 impl<K: Object> ReflectorStore<K> for FifoSink<K> {
-    fn replace(&self, items: Vec<Item<K>>, resource_version: &str, epoch: Epoch) {
+    fn replace(&self, mut list: List<K>) {
         let mut originals = self.hidden.as_ref().map(|hidden| hidden.lock());
-        let items = match self.hidden.as_ref().zip(originals.as_mut()) {
-            None => items,
-            Some((hidden, originals)) => {
-                originals.clear();
-                items.into_iter().map(|item| hidden.transformed(originals, item)).collect()
-            }
-        };
-        let resource_version = resource_version.to_owned();
-        self.fifo.push(&self.extent, [Delta::Replaced { items, resource_version, epoch }]);
+        if let Some((hidden, originals)) = self.hidden.as_ref().zip(originals.as_mut()) {
+            originals.clear();
+            let items = list.items.into_iter();
+            list.items = items.map(|item| hidden.transformed(originals, item)).collect();
+        }
+        self.fifo.push(&self.extent, [Delta::Replaced(list)]);
     }
 
     fn apply(&self, changes: Vec<StoreChange<K>>) {

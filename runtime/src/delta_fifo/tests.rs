@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use super::*;
 use crate::{
     list_watch::{Identity, RawObject, Unreadable},
-    reflector::{ReflectorStore, StoreChange},
+    reflector::{Epoch, List, ReflectorStore, StoreChange},
 };
 
 fn object(name: &str, uid: &str, version: u64) -> Item<ConfigMap> {
@@ -46,7 +46,7 @@ fn told(entry: &Entry<ConfigMap>) -> String {
     match &entry.delta {
         Delta::Upserted(item) => format!("~{}", named(item)),
         Delta::Deleted(item) => format!("-{}", named(item)),
-        Delta::Replaced { items, resource_version, .. } => {
+        Delta::Replaced(List { items, resource_version, .. }) => {
             format!("={} @{resource_version}", items.iter().map(named).collect::<Vec<_>>().join("+"))
         }
         Delta::Reached(version) => format!("@{version}"),
@@ -63,7 +63,7 @@ async fn popped(fifo: &DeltaFifo<ConfigMap>, most: usize) -> Vec<String> {
 async fn deltas_leave_in_order_in_batches_up_to_the_limit_and_a_replace_alone() {
     let (fifo, sink) = queue();
     sink.apply(vec![upsert("a", 1), upsert("b", 2), upsert("a", 3), delete("b", 4), upsert("c", 5)]);
-    sink.replace(vec![object("a", "a", 6)], "7", Epoch::Same);
+    sink.replace(List::new(vec![object("a", "a", 6)], "7", Epoch::Same));
     sink.apply(vec![StoreChange::Bookmark("8".into()), StoreChange::Bookmark("9".into()), upsert("d", 10)]);
     assert_eq!(popped(&fifo, 3).await, ["~a@1", "~b@2", "~a@3"]);
     assert_eq!(popped(&fifo, 3).await, ["-b@4", "~c@5"]);
@@ -108,15 +108,32 @@ async fn a_resync_leaves_out_what_had_a_delta_pending_and_waits_only_once() {
 
 // D6
 #[tokio::test(start_paused = true)]
-async fn a_resync_leaves_out_an_extent_whose_list_is_pending() {
+async fn a_resync_stays_behind_a_list_that_is_pending_and_ends_its_batch() {
     let fifo = DeltaFifo::<ConfigMap>::new();
     let shop = fifo.sink(Extent::Namespace("shop".into()), None);
-    shop.replace(vec![], "1", Epoch::Same);
+    shop.replace(List::new(vec![], "1", Epoch::Same));
+    assert!(!fifo.awaits_resync());
     fifo.resync(Audience::All);
-    drop(fifo.pop(limit(9)).await);
+    shop.apply(vec![upsert("later", 2)]);
+    assert!(fifo.awaits_resync());
+    assert_eq!(popped(&fifo, 9).await.len(), 1);
     let mut batch = fifo.pop(limit(9)).await.unwrap();
     let [Entry { delta: Delta::Sync(sync), .. }] = &batch.take()[..] else { panic!("a resync was due") };
-    assert!(!sync.shows(&ObjectKey::new("shop", "a")) && sync.shows(&ObjectKey::new("farm", "a")));
+    assert!(sync.shows(&ObjectKey::new("shop", "a")) && !fifo.awaits_resync());
+    assert_eq!(popped(&fifo, 9).await, ["~later@2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_settled_once_nothing_waits_and_all_that_was_popped_is_handled() {
+    let (fifo, sink) = queue();
+    assert!(fifo.is_settled());
+    sink.apply(vec![upsert("a", 1), upsert("b", 2)]);
+    assert!(!sink.is_settled());
+    let (first, second) = (fifo.pop(limit(1)).await, fifo.pop(limit(1)).await);
+    drop(first);
+    assert!(!sink.is_settled(), "one is being handled");
+    drop(second);
+    assert!(sink.is_settled());
 }
 
 // D8
@@ -130,8 +147,8 @@ async fn it_has_synced_once_the_first_replace_of_every_extent_is_handled() {
     drop(fifo.pop(limit(9)).await);
     assert!(!fifo.has_synced(), "changes are no list");
 
-    shop.replace(vec![], "2", Epoch::Same);
-    farm.replace(vec![], "3", Epoch::Same);
+    shop.replace(List::new(vec![], "2", Epoch::Same));
+    farm.replace(List::new(vec![], "3", Epoch::Same));
     drop(fifo.pop(limit(9)).await);
     assert!(!fifo.has_synced(), "one of two");
     let batch = fifo.pop(limit(9)).await;
@@ -139,7 +156,7 @@ async fn it_has_synced_once_the_first_replace_of_every_extent_is_handled() {
     drop(batch);
     assert!(fifo.has_synced());
 
-    shop.replace(vec![], "4", Epoch::Same);
+    shop.replace(List::new(vec![], "4", Epoch::Same));
     assert!(fifo.has_synced(), "a relist takes nothing back");
 }
 
@@ -155,13 +172,12 @@ async fn in_any_order_of_steps_it_has_synced_once_a_replace_was_handled_and_not_
             match *step {
                 "add" => sink.apply(vec![upsert("a", 1)]),
                 "delete" => sink.apply(vec![delete("a", 2)]),
-                "replace" => sink.replace(vec![object("a", "a", 3)], "3", Epoch::Same),
+                "replace" => sink.replace(List::new(vec![object("a", "a", 3)], "3", Epoch::Same)),
                 "resync" => sink.resync(),
                 _ if fifo.is_empty() => {}
                 _ => {
                     let mut batch = fifo.pop(limit(2)).await.unwrap();
-                    let holds =
-                        batch.take().iter().any(|entry| matches!(entry.delta, Delta::Replaced { .. }));
+                    let holds = batch.take().iter().any(|entry| matches!(entry.delta, Delta::Replaced(_)));
                     assert_eq!(fifo.has_synced(), replaced, "{steps:?}: a replace counts once it is handled");
                     replaced |= holds;
                 }
@@ -208,7 +224,7 @@ async fn a_transform_runs_once_for_each_object_and_changes_it_in_place() {
     let Item::Object(held) = &item else { panic!("an object") };
     let address = Arc::as_ptr(held);
     sink.apply(vec![StoreChange::Upsert(item)]);
-    sink.replace(vec![object("b", "b", 2), object("c", "c", 2)], "2", Epoch::Same);
+    sink.replace(List::new(vec![object("b", "b", 2), object("c", "c", 2)], "2", Epoch::Same));
     sink.resync();
     let entries = fifo.pop(limit(9)).await.unwrap().take();
     let [Entry { delta: Delta::Upserted(Item::Object(changed)), .. }] = &entries[..] else {
@@ -255,6 +271,16 @@ async fn an_item_that_a_transform_breaks_leaves_as_unreadable_and_the_rest_goes_
             "fine@4",
         ]
     );
+}
+
+// D5, D13
+#[tokio::test(start_paused = true)]
+async fn a_delete_does_not_collapse_across_a_list() {
+    let (fifo, sink) = queue();
+    sink.apply(vec![StoreChange::Delete(object("a", "a", 1))]);
+    sink.replace(List::new(vec![object("a", "a", 1)], "1", Epoch::New));
+    sink.apply(vec![StoreChange::Delete(object("a", "a", 2))]);
+    assert_eq!(fifo.len(), 3);
 }
 
 // D14

@@ -16,7 +16,8 @@ type Change<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
 /// Typically drops what nobody reads, to save memory. Must leave the name, namespace, UID and resource version
 /// alone. A failure or a panic makes the object unreadable; an earlier state that is cached then stays, marked.
 /// It is tried again when the object comes again, by event or list; one that may fail is also tried again, on
-/// the object as it came, at every resync (up to 10,000 objects at a time), and costs a copy of each object.
+/// the object as it came, at every resync (up to 10,000 objects at a time), and costs a copy of each object. What a
+/// list repeats is transformed on a copy, and compared with what is cached.
 pub struct Transform<K> {
     change: Arc<Change<K>>,
     outcome: Outcome,
@@ -69,6 +70,16 @@ impl<K: Object> Transform<K> {
             Ok(object) => self.change(object, form),
             Err(unreadable) => Item::Unreadable(unreadable),
         }
+    }
+
+    /// Shows what an item would become, and leaves it as it is.
+    pub(crate) fn applied_to(&self, item: &Item<K>) -> Option<Item<K>> {
+        let copy = match item {
+            Item::Object(object) => Item::Object(object.clone()),
+            Item::Raw(raw) => Item::Raw(raw.clone()),
+            Item::Unreadable(_) => return None,
+        };
+        Some(self.apply(copy))
     }
 
     /// Changes what an item holds; where that fails, the item comes back as it was, to be tried again.

@@ -2,50 +2,27 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use foldhash::fast::FixedState;
+
 use super::change::{AddOrigin, Change, Gone, Progress, ProgressVia, Via};
 use crate::{
-    delta_fifo::{Audience, Delta, Entry, Extent, Sync},
+    delta_fifo::{Delta, Entry, Extent, Sync},
     list_watch::{Identity, Item, Unreadable},
     object::{Kind, Object, ObjectKey, Version},
-    reflector::Epoch,
+    reflector::{Epoch, List},
     store::{Held, WriteBatch},
 };
 
-/// A change, whose it is, and who hears of it.
-pub(super) struct Effect<K> {
-    pub(super) key: ObjectKey,
-    pub(super) change: Change<K>,
-    pub(super) hearers: Hearers,
-}
-
-/// Says who hears of an effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hearers {
-    /// Every observer and every handler.
-    All,
-    /// Every observer, and handlers whose resync is due: nothing really changed.
-    ObserversAndDue,
-    /// Only handlers whose resync is due.
-    Due,
-}
-
 /// What a batch of deltas did.
 pub(super) struct Applied<K> {
-    pub(super) effects: Vec<Effect<K>>,
+    pub(super) changes: Vec<Change<K>>,
     pub(super) progress: Progress,
     /// Items that could not even be named.
     pub(super) nameless: Vec<(Extent, Arc<Unreadable>)>,
     /// The extent that was replaced as a whole, if the batch was a replace.
     pub(super) replaced: Option<Extent>,
-    /// Whether a resync was among them.
-    pub(super) resynced: Resynced,
-}
-
-/// Says whether a batch held a resync.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resynced {
-    No,
-    Yes,
+    /// The resync that was the last of them, if there was one.
+    pub(super) resync: Option<Sync>,
 }
 
 /// Applies deltas in order.
@@ -59,13 +36,8 @@ pub(super) fn apply<K: Object>(
     origin: AddOrigin,
 ) -> Applied<K> {
     let progress = Progress { version: None, via: ProgressVia::Watch };
-    let applied = Applied {
-        effects: Vec::new(),
-        progress,
-        nameless: Vec::new(),
-        replaced: None,
-        resynced: Resynced::No,
-    };
+    let applied =
+        Applied { changes: Vec::new(), progress, nameless: Vec::new(), replaced: None, resync: None };
     let mut applier = Applier { batch, kind, origin, via: Via::Watch, epoch: Epoch::Same, applied };
     entries.into_iter().for_each(|entry| applier.entry(entry));
     let Applier { batch, mut applied, .. } = applier;
@@ -96,9 +68,9 @@ impl<K: Object> Applier<'_, K> {
                 self.delete(&extent, item, version);
                 self.reach(&extent, version);
             }
-            Delta::Replaced { items, resource_version, epoch } => {
+            Delta::Replaced(List { items, held, resource_version, epoch }) => {
                 (self.via, self.epoch) = (Via::Replace, epoch);
-                self.replace(&extent, items);
+                self.replace(&extent, items, held);
                 self.batch.set_version(&extent, resource_version.parse().ok());
                 self.applied.progress.via = match epoch {
                     Epoch::Same => ProgressVia::Replace,
@@ -108,7 +80,7 @@ impl<K: Object> Applier<'_, K> {
                 (self.via, self.epoch) = (Via::Watch, Epoch::Same);
             }
             Delta::Reached(resource_version) => self.reach(&extent, resource_version.parse().ok()),
-            Delta::Sync(sync) => self.sync(&sync),
+            Delta::Sync(sync) => self.applied.resync = Some(sync),
         }
     }
 
@@ -142,20 +114,20 @@ impl<K: Object> Applier<'_, K> {
         };
         match self.batch.put(object.clone()) {
             Some(old) if same_uid(old.uid(), object.uid()) => {
-                // I8: what a list only confirms is no news, or each relist would run every key of a kind.
-                let hearers = if via == Via::Replace { Hearers::Due } else { Hearers::ObserversAndDue };
                 // A server that lost its history may have given the same version to another state.
                 let same =
                     self.epoch == Epoch::Same && same_version(&old, &object) && !is_mended(&old, &object);
-                match same && mark.is_none() {
-                    true => self.tell(key.clone(), Change::Unchanged { object }, hearers),
-                    false => self.tell(key.clone(), Change::Updated { old, new: object, via }, Hearers::All),
+                match (same && mark.is_none(), via) {
+                    // I8: what a list only confirms is no news, or each relist would run every key of a kind.
+                    (true, Via::Replace) => {}
+                    (true, _) => self.tell(Change::Unchanged { object }),
+                    (false, _) => self.tell(Change::Updated { old, new: object, via }),
                 }
             }
             old => {
                 self.succeed(&key, old, mark, object.uid());
                 let origin = self.origin;
-                self.tell(key.clone(), Change::Added { object, origin, via }, Hearers::All);
+                self.tell(Change::Added { object, origin, via });
             }
         }
         key
@@ -188,7 +160,7 @@ impl<K: Object> Applier<'_, K> {
         let unreadable: Arc<Unreadable> = Arc::from(unreadable);
         self.batch.mark_unreadable(&key, unreadable.clone());
         let via = self.via;
-        self.tell(key.clone(), Change::Unreadable { unreadable, kept, via }, Hearers::All);
+        self.tell(Change::Unreadable { unreadable, kept, via });
         Some(key)
     }
 
@@ -208,7 +180,7 @@ impl<K: Object> Applier<'_, K> {
             (None, _) => return,
         };
         let via = self.via;
-        self.tell(key.clone(), Change::Deleted { gone, version: None, via }, Hearers::All);
+        self.tell(Change::Deleted { gone, version: None, via });
     }
 
     fn delete(&mut self, extent: &Extent, item: Item<K>, version: Option<Version>) {
@@ -243,13 +215,16 @@ impl<K: Object> Applier<'_, K> {
             (Err(_), Some(cached)) => Gone::Inferred(cached),
             (Err(unreadable), None) => undecoded(&key, &unreadable.identity),
         };
-        self.tell(key, Change::Deleted { gone, version, via: Via::Watch }, Hearers::All);
+        self.tell(Change::Deleted { gone, version, via: Via::Watch });
     }
 
     /// Follows a list: shows what it holds, and infers that the rest of the extent is gone.
-    fn replace(&mut self, extent: &Extent, items: Vec<Item<K>>) {
-        let mut listed = HashSet::with_capacity(items.len());
+    fn replace(&mut self, extent: &Extent, items: Vec<Item<K>>, held: Vec<ObjectKey>) {
+        let mut listed: HashSet<ObjectKey, FixedState> =
+            HashSet::with_capacity_and_hasher(items.len() + held.len(), FixedState::default());
         let mut named = true;
+        held.iter().for_each(|key| self.confirm(key));
+        listed.extend(held);
         for item in items {
             match self.upsert(extent, item) {
                 Some(key) => drop(listed.insert(key)),
@@ -265,6 +240,15 @@ impl<K: Object> Applier<'_, K> {
         }
     }
 
+    /// Follows a list that showed an object as it is cached.
+    fn confirm(&mut self, key: &ObjectKey) {
+        let Some(object) = self.batch.get(key).cloned() else { return };
+        if self.epoch == Epoch::New || !same_version(&object, &object) {
+            let (old, via) = (object.clone(), self.via);
+            self.tell(Change::Updated { old, new: object, via });
+        }
+    }
+
     /// Takes out what is cached under a key, and tells that it must be gone.
     fn forget(&mut self, key: &ObjectKey, via: Via) {
         let (cached, mark) = (self.batch.delete(key), self.batch.clear_unreadable(key));
@@ -273,20 +257,7 @@ impl<K: Object> Applier<'_, K> {
             (None, Some(mark)) => undecoded(key, &mark.identity),
             (None, None) => return,
         };
-        self.tell(key.clone(), Change::Deleted { gone, version: None, via }, Hearers::All);
-    }
-
-    fn sync(&mut self, sync: &Sync) {
-        self.applied.resynced = Resynced::Yes;
-        let hearers = match sync.audience {
-            Audience::Due => Hearers::Due,
-            Audience::All => Hearers::All,
-        };
-        for key in self.batch.keys(&Extent::All).into_iter().filter(|key| sync.shows(key)) {
-            if let Some(object) = self.batch.get(&key).cloned() {
-                self.tell(key, Change::Unchanged { object }, hearers);
-            }
-        }
+        self.tell(Change::Deleted { gone, version: None, via });
     }
 
     /// Tells whether a watch event is behind what is known of the same object or of its successor.
@@ -305,8 +276,8 @@ impl<K: Object> Applier<'_, K> {
         self.batch.unreadable(key).map(of_mark).or_else(|| self.batch.get(key).map(of_object))
     }
 
-    fn tell(&mut self, key: ObjectKey, change: Change<K>, hearers: Hearers) {
-        self.applied.effects.push(Effect { key, change, hearers });
+    fn tell(&mut self, change: Change<K>) {
+        self.applied.changes.push(change);
     }
 }
 

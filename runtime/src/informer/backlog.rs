@@ -1,170 +1,182 @@
 //! What one handler has yet to hear, folded per object.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{collections::VecDeque, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::change::{AddOrigin, Gone};
-use crate::{
-    object::{Object, ObjectKey},
-    store::Held,
+use super::{
+    change::{AddOrigin, Gone},
+    line::Line,
+    notification::Notification,
+    review::{Reading, Review},
 };
+use crate::{object::Object, store::Held};
 
 /// Most deletions that wait with their object's last state; later ones keep key, UID and owners.
 const FULL_DELETIONS: usize = 10_000;
 
-/// One call of a handler.
-#[derive(Debug)]
-pub(super) enum Notification<K> {
-    Add(Held<K>, AddOrigin),
-    Update { old: Held<K>, new: Held<K> },
-    Delete(Gone<K>),
-}
+/// How many changes in a row may come before a resync that waits.
+const IN_A_ROW: u32 = 8;
+
+/// How many objects of a resync are passed over in one go.
+const PASSED_OVER: usize = 64;
 
 /// Holds at most one notification a live object, and one a deleted one, in the order of their first.
 ///
 /// Add and update fold to an add, updates to one with the oldest old state, anything and a delete to the delete.
 /// A delete is never swallowed, and the add of a successor stays apart from it.
+///
+/// Resyncs wait in a line of their own, behind changes: of nine calls one is theirs while both wait. What changes
+/// before its turn there is told as a change alone. Content that was listed at once comes before any resync.
 pub(super) struct Backlog<K> {
-    entries: BTreeMap<u64, Waiting<K>>,
-    places: HashMap<ObjectKey, Places, foldhash::fast::FixedState>,
-    next: u64,
+    changes: Line<K>,
+    /// One that is under way, and one that follows it.
+    resyncs: VecDeque<Reading<K>>,
+    /// How many changes were taken while a resync waited.
+    in_a_row: u32,
     full_deletions: usize,
-    /// The first number behind the initial content, once that is in.
-    mark: Option<u64>,
+    initial: Initial,
 }
 
-struct Waiting<K> {
-    key: ObjectKey,
-    notification: Notification<K>,
-    since: Instant,
-}
-
-/// Where a key's notifications stand.
-#[derive(Default)]
-struct Places {
-    live: Option<u64>,
-    deletes: Vec<u64>,
+/// Follows the initial content.
+#[derive(Clone, Copy)]
+enum Initial {
+    Awaited,
+    /// It ends before this number.
+    Before(u64),
+    Out,
 }
 
 impl<K: Object> Backlog<K> {
     pub(super) fn new() -> Self {
-        Self { entries: BTreeMap::new(), places: HashMap::default(), next: 0, full_deletions: 0, mark: None }
+        Self {
+            changes: Line::new(),
+            resyncs: VecDeque::new(),
+            in_a_row: 0,
+            full_deletions: 0,
+            initial: Initial::Awaited,
+        }
     }
 
     /// Adds a notification, or folds it into what waits.
-    pub(super) fn push(&mut self, key: &ObjectKey, notification: Notification<K>, now: Instant) {
+    pub(super) fn push(&mut self, notification: Notification<K>, now: Instant) {
         match notification {
-            Notification::Delete(gone) => self.push_delete(key, gone, now),
-            Notification::Add(object, origin) => match self.live(key) {
-                Some(live) => live.renew(object),
-                None => self.append_live(key, Notification::Add(object, origin), now),
-            },
-            Notification::Update { old, new } => match self.live(key) {
-                Some(live) => live.renew(new),
-                None => self.append_live(key, Notification::Update { old, new }, now),
-            },
+            Notification::Delete(gone) => self.push_delete(*gone, now),
+            Notification::Add(ref object, _) | Notification::Update { new: ref object, .. } => {
+                let live = self
+                    .changes
+                    .numbers(object.key())
+                    .find(|number| self.changes.get(*number).is_some_and(|waits| !waits.is_deletion()));
+                match live.and_then(|number| self.changes.get_mut(number)) {
+                    Some(live) => live.renew(object.clone()),
+                    None => self.changes.append(notification, now),
+                }
+            }
         }
     }
 
-    /// Takes what has waited longest.
+    /// Adds objects that the handler has not heard of, or not since their deletion.
+    pub(super) fn push_adds(&mut self, objects: Arc<[Held<K>]>, origin: AddOrigin, now: Instant) {
+        self.changes.append_adds(objects, origin, now);
+    }
+
+    /// Adds a resync of what does not wait as a change; it stands in for one that has not begun.
+    pub(super) fn push_resync(&mut self, review: Arc<Review<K>>, now: Instant) {
+        let mut since = now;
+        if let Some(waits) = self.resyncs.pop_back_if(|reading| reading.is_untouched()) {
+            since = waits.since;
+        }
+        self.resyncs.push_back(Reading::of(review, since).except(self.changes.keys()));
+    }
+
+    /// Takes what is to be told next; `None` also where a resync has yet to find something to show.
     pub(super) fn pop(&mut self) -> Option<Notification<K>> {
-        let (number, Waiting { key, notification, .. }) = self.entries.pop_first()?;
-        if let Some(places) = self.places.get_mut(&key) {
-            places.live = places.live.filter(|live| *live != number);
-            places.deletes.retain(|delete| *delete != number);
-            if places.live.is_none() && places.deletes.is_empty() {
-                self.places.remove(&key);
+        if self.resyncs.is_empty() || self.in_a_row < IN_A_ROW || self.changes.last_adds().is_some() {
+            if let Some(notification) = self.changes.pop() {
+                self.in_a_row = if self.resyncs.is_empty() { 0 } else { self.in_a_row.saturating_add(1) };
+                self.full_deletions -= usize::from(notification.is_full_deletion());
+                return Some(notification);
             }
         }
-        self.full_deletions -= usize::from(is_full_deletion(&notification));
-        Some(notification)
+        self.in_a_row = 0;
+        self.reshown()
+    }
+
+    /// Goes on with the resyncs; what waits as a change is told by that.
+    fn reshown(&mut self) -> Option<Notification<K>> {
+        for _ in 0..PASSED_OVER {
+            let reading = self.resyncs.front_mut()?;
+            let object = reading.step();
+            if reading.left() == 0 {
+                self.resyncs.pop_front();
+            }
+            let Some(object) = object else { continue };
+            if self.changes.numbers(object.key()).next().is_none() {
+                return Some(Notification::again(object));
+            }
+        }
+        None
     }
 
     /// Says that what has been pushed so far is the initial content.
     pub(super) fn mark_initial(&mut self) {
-        self.mark.get_or_insert(self.next);
+        if let Initial::Awaited = self.initial {
+            self.initial = Initial::Before(self.changes.end());
+        }
     }
 
-    /// Tells whether nothing of the initial content waits any more.
-    pub(super) fn initial_is_out(&self) -> bool {
-        let first = self.entries.first_key_value().map(|(number, _)| *number);
-        self.mark.is_some_and(|mark| first.is_none_or(|first| first >= mark))
+    /// Tells, once, that nothing of the initial content waits any more.
+    pub(super) fn initial_gets_out(&mut self) -> bool {
+        let Initial::Before(end) = self.initial else { return false };
+        let out = self.changes.start() >= end;
+        if out {
+            self.initial = Initial::Out;
+        }
+        out
     }
 
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.changes.len() + self.resyncs.iter().map(Reading::left).sum::<usize>()
     }
 
     /// Tells since when the oldest has waited.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        self.entries.first_key_value().map(|(_, waiting)| waiting.since)
+        let resync = self.resyncs.front().map(|reading| reading.since);
+        self.changes.oldest().into_iter().chain(resync).min()
     }
 
-    fn live(&mut self, key: &ObjectKey) -> Option<&mut Notification<K>> {
-        let number = self.places.get(key)?.live?;
-        self.entries.get_mut(&number).map(|waiting| &mut waiting.notification)
-    }
-
-    fn append_live(&mut self, key: &ObjectKey, notification: Notification<K>, now: Instant) {
-        let number = self.append(key, notification, now);
-        self.places.entry(key.clone()).or_default().live = Some(number);
-    }
-
-    fn append(&mut self, key: &ObjectKey, notification: Notification<K>, now: Instant) -> u64 {
-        let number = self.next;
-        self.next += 1;
-        self.entries.insert(number, Waiting { key: key.clone(), notification, since: now });
-        number
-    }
-
-    fn push_delete(&mut self, key: &ObjectKey, gone: Gone<K>, now: Instant) {
-        let places = self.places.entry(key.clone()).or_default();
-        let live = places.live.take();
-        let told = |number: &&u64| match self.entries.get(number).map(|waiting| &waiting.notification) {
-            Some(Notification::Delete(held)) => held.uid() == gone.uid(),
-            _ => false,
-        };
-        let told = places.deletes.iter().find(told).copied();
+    fn push_delete(&mut self, gone: Gone<K>, now: Instant) {
+        let (mut live, mut told) = (None, None);
+        for number in self.changes.numbers(gone.key()) {
+            match self.changes.get(number) {
+                Some(Notification::Delete(held)) if held.uid() == gone.uid() => told = Some(number),
+                Some(Notification::Delete(_)) | None => {}
+                Some(_) => live = Some(number),
+            }
+        }
+        // The object may have come back among many additions: then this ends what they tell.
+        let told = told.filter(|number| self.changes.last_adds().is_none_or(|adds| *number > adds));
         // Where the object's own notification stands, else where its earlier deletion does.
         let Some(number) = live.or(told) else {
             let notification = self.slimmed(gone);
-            let number = self.append(key, notification, now);
-            self.places.entry(key.clone()).or_default().deletes.push(number);
-            return;
+            return self.changes.append(notification, now);
         };
-        places.deletes.retain(|held| Some(*held) != told);
-        places.deletes.push(number);
-        if let Some(old) = told.filter(|told| *told != number).and_then(|told| self.entries.remove(&told)) {
-            self.full_deletions -= usize::from(is_full_deletion(&old.notification));
+        if let Some(old) = told.filter(|told| *told != number).and_then(|told| self.changes.take(told)) {
+            self.full_deletions -= usize::from(old.is_full_deletion());
         }
-        let before = self.entries.get(&number).is_some_and(|waiting| is_full_deletion(&waiting.notification));
-        self.full_deletions -= usize::from(before);
+        self.full_deletions -=
+            usize::from(self.changes.get(number).is_some_and(Notification::is_full_deletion));
         let notification = self.slimmed(gone);
-        if let Some(waiting) = self.entries.get_mut(&number) {
-            waiting.notification = notification;
+        if let Some(place) = self.changes.get_mut(number) {
+            *place = notification;
         }
     }
 
     /// Counts a deletion in; past the limit it keeps no more than names.
     fn slimmed(&mut self, gone: Gone<K>) -> Notification<K> {
         let gone = if self.full_deletions < FULL_DELETIONS { gone } else { gone.slim() };
-        let notification = Notification::Delete(gone);
-        self.full_deletions += usize::from(is_full_deletion(&notification));
+        let notification = Notification::Delete(Box::new(gone));
+        self.full_deletions += usize::from(notification.is_full_deletion());
         notification
     }
-}
-
-impl<K> Notification<K> {
-    /// Brings a live object's notification up to date.
-    fn renew(&mut self, object: Held<K>) {
-        match self {
-            Self::Add(held, _) | Self::Update { new: held, .. } => *held = object,
-            Self::Delete(_) => {}
-        }
-    }
-}
-
-fn is_full_deletion<K>(notification: &Notification<K>) -> bool {
-    matches!(notification, Notification::Delete(Gone::Final(_) | Gone::Inferred(_)))
 }

@@ -21,9 +21,9 @@ use crate::{
     delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
     list_watch::{Item, ListerWatcher},
     metrics::{CacheMeter, Metrics},
-    object::{Kind, Object},
-    reflector::{Epoch, FetchReport, Reflector, ReflectorConfig, ReflectorStore, StoreChange},
-    store::{IndexDefinition, Indexer},
+    object::{Kind, Object, ObjectKey},
+    reflector::{FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, StoreChange},
+    store::{IndexDefinition, Indexer, Lister},
 };
 
 type Run<K> = dyn FnOnce(Arc<Intake<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
@@ -51,14 +51,25 @@ impl<K: Object> Feed<K> {
 /// Takes what a reflector reads: objects go to the queue, reports to the informer's health.
 pub(super) struct Intake<K> {
     sink: FifoSink<K>,
+    cache: Lister<K>,
     health: Arc<Health>,
     meter: CacheMeter,
 }
 
 impl<K: Object> ReflectorStore<K> for Intake<K> {
-    fn replace(&self, items: Vec<Item<K>>, resource_version: &str, epoch: Epoch) {
-        self.sink.replace(items, resource_version, epoch);
+    fn replace(&self, list: List<K>) {
+        self.sink.replace(list);
         self.meter.queued(self.sink.waiting());
+    }
+
+    /// Compares with the cache, once that has taken all that was queued.
+    fn holds(&self, item: &Item<K>) -> Option<ObjectKey> {
+        // While the reflector lists it queues nothing else, so that what is cached stays until the list replaces it. What
+        // a transform hid may come back meanwhile: that is marked until it does.
+        if !self.sink.is_settled() {
+            return None;
+        }
+        self.cache.repeated(item, self.sink.transform())
     }
 
     fn apply(&self, changes: Vec<StoreChange<K>>) {
@@ -176,7 +187,12 @@ impl<K: Object> Engine<K> {
         };
         self.spawn(Processor::new(self.clone()).run());
         for (feed, sink) in feeds {
-            let intake = Arc::new(Intake { sink, health: self.health.clone(), meter: self.meter.clone() });
+            let intake = Arc::new(Intake {
+                sink,
+                cache: self.indexer.lister(),
+                health: self.health.clone(),
+                meter: self.meter.clone(),
+            });
             self.spawn((feed.run)(intake, self.stop.clone()));
         }
         self.wake.notify_one();

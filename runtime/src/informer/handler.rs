@@ -11,6 +11,9 @@ use super::change::{AddOrigin, Deleted};
 /// anything and a delete to the delete). A panic is contained and counted, and the next call comes. The cache
 /// shows at least the state that a call tells of.
 ///
+/// A resync waits behind changes and is shown object by object: of nine calls one is its own while both wait, and what
+/// changes before its turn is told as a change alone.
+///
 /// A compact cache decodes each object just before the call. A state that does not decode is left out; the next one
 /// that does comes as an add, since no earlier state was kept.
 ///

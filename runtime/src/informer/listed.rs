@@ -2,10 +2,7 @@
 
 use std::{cell::OnceCell, fmt, sync::Arc};
 
-use super::{
-    apply::Effect,
-    change::{AddOrigin, Change, Via},
-};
+use super::change::{AddOrigin, Change, Via};
 use crate::{object::ObjectKey, roll::Roll};
 
 /// So many additions are shown in one go; fewer come one by one.
@@ -13,7 +10,7 @@ const MANY: usize = 64;
 
 /// Many objects that a first list added, in order.
 pub struct Listed<'a, K> {
-    effects: &'a [Effect<K>],
+    changes: &'a [Change<K>],
     roll: OnceCell<Arc<Roll<ObjectKey>>>,
 }
 
@@ -27,23 +24,23 @@ pub enum Heard {
 }
 
 impl<'a, K> Listed<'a, K> {
-    fn new(effects: &'a [Effect<K>]) -> Self {
-        Self { effects, roll: OnceCell::new() }
+    fn new(changes: &'a [Change<K>]) -> Self {
+        Self { changes, roll: OnceCell::new() }
     }
 
     /// Counts the additions.
     pub(crate) fn len(&self) -> usize {
-        self.effects.len()
+        self.changes.len()
     }
 
     /// Shows the additions in order.
     pub fn changes(&self) -> impl Iterator<Item = &'a Change<K>> + use<'a, K> {
-        self.effects.iter().map(|effect| &effect.change)
+        self.changes.iter()
     }
 
     /// Returns the keys in order, in memory that all observers share.
     pub(crate) fn roll(&self) -> &Arc<Roll<ObjectKey>> {
-        self.roll.get_or_init(|| Arc::new(Roll::new(self.effects.iter().map(|effect| effect.key.clone()))))
+        self.roll.get_or_init(|| Arc::new(Roll::new(self.changes.iter().filter_map(Change::key).cloned())))
     }
 }
 
@@ -53,24 +50,24 @@ impl<K> fmt::Debug for Listed<'_, K> {
     }
 }
 
-/// Effects that observers are shown in one way.
+/// Changes that observers are shown in one way.
 pub(super) enum Portion<'a, K> {
     InOneGo(Listed<'a, K>),
-    OneByOne(&'a [Effect<K>]),
+    OneByOne(&'a [Change<K>]),
 }
 
-/// Parts effects into portions, in order.
-pub(super) fn portions<K>(effects: &[Effect<K>]) -> Vec<Portion<'_, K>> {
-    effects.chunk_by(|one, other| is_listed(one) == is_listed(other)).map(portion).collect()
+/// Parts changes into portions, in order.
+pub(super) fn portions<K>(changes: &[Change<K>]) -> Vec<Portion<'_, K>> {
+    changes.chunk_by(|one, other| is_listed(one) == is_listed(other)).map(portion).collect()
 }
 
-fn portion<K>(alike: &[Effect<K>]) -> Portion<'_, K> {
+fn portion<K>(alike: &[Change<K>]) -> Portion<'_, K> {
     match alike.first().is_some_and(is_listed) {
         true if alike.len() >= MANY => Portion::InOneGo(Listed::new(alike)),
         _ => Portion::OneByOne(alike),
     }
 }
 
-fn is_listed<K>(effect: &Effect<K>) -> bool {
-    matches!(effect.change, Change::Added { origin: AddOrigin::InitialList, via: Via::Replace, .. })
+fn is_listed<K>(change: &Change<K>) -> bool {
+    matches!(change, Change::Added { origin: AddOrigin::InitialList, via: Via::Replace, .. })
 }

@@ -1,31 +1,32 @@
 //! One handler's task: its backlog, the calls, and how it ends.
 
 use std::{
+    future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use tokio::{sync::Notify, task, time::Instant};
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    backlog::{Backlog, Notification},
+    backlog::Backlog,
     change::AddOrigin,
     handler::EventHandler,
     latch::Latch,
+    notification::Notification,
     registration::{HandlerBacklog, Slot},
+    review::Review,
 };
-use crate::object::{Object, ObjectKey};
+use crate::{object::Object, store::Held};
 
 /// What processor, task and registration of one handler share.
 pub(super) struct Listener<K> {
     state: Mutex<State<K>>,
-    /// Something waits, or the handler was removed.
-    wake: Notify,
     /// A call has ended.
     idle: Notify,
     synced: Latch,
@@ -38,6 +39,8 @@ pub(super) struct Listener<K> {
 struct State<K> {
     backlog: Backlog<K>,
     call: Call,
+    /// Whom to wake once something waits, or the handler was removed.
+    idler: Option<Waker>,
 }
 
 /// Says what the task is doing; no call starts once it is removed.
@@ -52,8 +55,7 @@ enum Call {
 impl<K: Object> Listener<K> {
     pub(super) fn new(resync_every: Option<Duration>) -> Self {
         Self {
-            state: Mutex::new(State { backlog: Backlog::new(), call: Call::None }),
-            wake: Notify::new(),
+            state: Mutex::new(State { backlog: Backlog::new(), call: Call::None, idler: None }),
             idle: Notify::new(),
             synced: Latch::default(),
             removed: Latch::default(),
@@ -64,67 +66,83 @@ impl<K: Object> Listener<K> {
     }
 
     /// Puts notifications into the backlog; never waits for the handler.
-    pub(super) fn notify<'a>(&self, notifications: impl Iterator<Item = (&'a ObjectKey, Notification<K>)>) {
-        let now = Instant::now();
+    pub(super) fn notify(&self, notifications: impl Iterator<Item = Notification<K>>, now: Instant) {
+        self.fill(|backlog| notifications.for_each(|notification| backlog.push(notification, now)));
+    }
+
+    /// Puts many additions into the backlog, which others have in theirs too.
+    pub(super) fn add(&self, objects: &Arc<[Held<K>]>, origin: AddOrigin, now: Instant) {
+        self.fill(|backlog| backlog.push_adds(objects.clone(), origin, now));
+    }
+
+    /// Shows a resync, behind whatever changes.
+    pub(super) fn resync(&self, review: &Arc<Review<K>>, now: Instant) {
+        self.fill(|backlog| backlog.push_resync(review.clone(), now));
+    }
+
+    fn fill(&self, push: impl FnOnce(&mut Backlog<K>)) {
         let mut state = self.lock();
         if state.is_removed() {
             return;
         }
-        for (key, notification) in notifications {
-            state.backlog.push(key, notification, now);
-        }
-        let waiting = state.backlog.len() > 0;
+        push(&mut state.backlog);
+        let idler = if state.backlog.len() > 0 { state.idler.take() } else { None };
         drop(state);
-        if waiting {
-            self.wake.notify_one();
-        }
+        idler.into_iter().for_each(Waker::wake);
     }
 
     /// Says that the initial content is in the backlog.
     pub(super) fn mark_initial(&self) {
         let mut state = self.lock();
         state.backlog.mark_initial();
-        if state.call == Call::None && state.backlog.initial_is_out() {
+        if state.call == Call::None && state.backlog.initial_gets_out() {
             self.synced.set();
         }
     }
 
-    /// Calls the handler until it is removed or the informer stops.
-    pub(super) async fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>, stop: CancellationToken) {
+    /// Calls the handler until it is removed, which the end of the informer does too.
+    pub(super) async fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) {
         self.task.set(task::id()).ok();
-        while !stop.is_cancelled() {
-            match self.begin() {
-                Next::Call(notification) => {
-                    self.call(&*handler, notification);
-                    task::coop::consume_budget().await;
-                }
-                Next::Wait => tokio::select! {
-                    biased;
-                    () = stop.cancelled() => break,
-                    () = self.wake.notified() => {}
-                },
-                Next::End => break,
+        loop {
+            match poll_fn(|cx| self.poll_next(cx)).await {
+                Next::Call(notification) => self.call(&*handler, &notification),
+                Next::Seek => {}
+                Next::End => return,
             }
+            task::coop::consume_budget().await;
         }
-        self.remove();
     }
 
-    fn begin(&self) -> Next<K> {
+    /// Ends the call that was under way, and begins the next, once there is one.
+    fn poll_next(&self, cx: &Context<'_>) -> Poll<Next<K>> {
         let mut state = self.lock();
         if state.is_removed() {
-            return Next::End;
+            state.call = Call::Never;
+            drop(state);
+            self.idle.notify_waiters();
+            return Poll::Ready(Next::End);
+        }
+        if state.call == Call::UnderWay {
+            state.call = Call::None;
+            if state.backlog.initial_gets_out() {
+                self.synced.set();
+            }
         }
         match state.backlog.pop() {
             Some(notification) => {
                 state.call = Call::UnderWay;
-                Next::Call(notification)
+                Poll::Ready(Next::Call(notification))
             }
-            None => Next::Wait,
+            None if state.backlog.len() > 0 => Poll::Ready(Next::Seek),
+            None => {
+                state.idler = Some(cx.waker().clone());
+                Poll::Pending
+            }
         }
     }
 
-    fn call(&self, handler: &dyn EventHandler<K>, notification: Notification<K>) {
-        let called = catch_unwind(AssertUnwindSafe(|| tell(handler, &notification)));
+    fn call(&self, handler: &dyn EventHandler<K>, notification: &Notification<K>) {
+        let called = catch_unwind(AssertUnwindSafe(|| tell(handler, notification)));
         if called.is_err() {
             self.panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!(
@@ -132,13 +150,6 @@ impl<K: Object> Listener<K> {
                 "a handler panicked; the next call comes"
             );
         }
-        let mut state = self.lock();
-        state.call = if state.call == Call::Last { Call::Never } else { Call::None };
-        if state.backlog.initial_is_out() && !state.is_removed() {
-            self.synced.set();
-        }
-        drop(state);
-        self.idle.notify_waiters();
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {
@@ -165,7 +176,8 @@ fn tell<K: Object>(handler: &dyn EventHandler<K>, notification: &Notification<K>
 
 enum Next<K> {
     Call(Notification<K>),
-    Wait,
+    /// A resync waits, of which much is no longer to be shown.
+    Seek,
     End,
 }
 
@@ -177,17 +189,17 @@ impl<K> State<K> {
 
 impl<K: Object> Slot for Listener<K> {
     fn remove(&self) {
-        let dropped = {
+        let (dropped, idler) = {
             let mut state = self.lock();
             state.call = match state.call {
                 Call::None | Call::Never => Call::Never,
                 Call::UnderWay | Call::Last => Call::Last,
             };
-            std::mem::replace(&mut state.backlog, Backlog::new())
+            (std::mem::replace(&mut state.backlog, Backlog::new()), state.idler.take())
         };
         drop(dropped);
         self.removed.set();
-        self.wake.notify_one();
+        idler.into_iter().for_each(Waker::wake);
     }
 
     fn is_calling(&self) -> bool {

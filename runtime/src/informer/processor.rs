@@ -1,31 +1,39 @@
 //! The informer's one task: applies batches, then tells observers and handlers.
 
 use std::{
+    collections::{HashSet, VecDeque},
     num::NonZeroUsize,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
 };
 
+use futures::future::ready;
+
 use tokio::{task, time::Instant};
 
 use super::{
-    apply::{Applied, Effect, Hearers, Resynced, apply},
-    backlog::Notification,
+    apply::{Applied, apply},
     change::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
     engine::{Command, Engine},
     handler::EventHandler,
     listed::{Heard, Listed, Portion, portions},
     listener::Listener,
+    notification::Notification,
     registration::{Slot, Watcher},
+    review::{Reading, Review},
 };
 use crate::{
-    delta_fifo::{Audience, Batch},
-    object::Object,
+    delta_fifo::{Audience, Batch, Delta, Entry, Sync},
+    object::{Object, ObjectKey},
+    store::Held,
 };
 
 /// Most deltas applied in one go.
 const BATCH: NonZeroUsize = NonZeroUsize::new(1_000).expect("not zero");
+
+/// How many objects of a resync observers are shown between two batches.
+const SLICE: usize = 500;
 
 /// How long an observer may take over one change without being reported.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -51,15 +59,20 @@ enum Resync {
     Due,
 }
 
-pub(super) struct Processor<K> {
+pub(super) struct Processor<K: Object> {
     engine: Arc<Engine<K>>,
     joined: Vec<Joined<K>>,
     lookers: Vec<Looker<K>>,
+    /// What a list changed that a resync waits behind: it shows the rest.
+    listed: HashSet<ObjectKey>,
+    /// Resyncs that observers are being shown.
+    readings: VecDeque<Reading<K>>,
 }
 
 impl<K: Object> Processor<K> {
     pub(super) fn new(engine: Arc<Engine<K>>) -> Self {
-        Self { engine, joined: Vec::new(), lookers: Vec::new() }
+        let (joined, lookers) = (Vec::new(), Vec::new());
+        Self { engine, joined, lookers, listed: HashSet::new(), readings: VecDeque::new() }
     }
 
     pub(super) async fn run(mut self) {
@@ -75,10 +88,16 @@ impl<K: Object> Processor<K> {
                     Some(batch) => self.process(batch),
                     None => break,
                 },
+                () = ready(()), if !self.readings.is_empty() => {}
             }
-            task::coop::consume_budget().await;
+            match self.readings.is_empty() {
+                true => task::coop::consume_budget().await,
+                false => {
+                    self.show_slice();
+                    task::yield_now().await;
+                }
+            }
         }
-        self.end();
     }
 
     fn heed_commands(&mut self) {
@@ -99,15 +118,12 @@ impl<K: Object> Processor<K> {
             return;
         }
         let cached = self.engine.indexer.lister().list_held();
-        listener.notify(cached.iter().map(|object| {
-            let add = Notification::Add(object.clone(), AddOrigin::InitialList);
-            (object.key(), add)
-        }));
+        listener.add(&cached.into(), AddOrigin::InitialList, Instant::now());
         if self.engine.synced.is_set() {
             listener.mark_initial();
         }
         let next = listener.resync_every.map(|period| Instant::now() + period);
-        self.engine.spawn(listener.clone().serve(handler, self.engine.stop.clone()));
+        self.engine.spawn(listener.clone().serve(handler));
         self.joined.push(Joined { listener, next, resync: Resync::NotDue });
     }
 
@@ -115,12 +131,12 @@ impl<K: Object> Processor<K> {
         let lister = self.engine.indexer.lister();
         for object in lister.list_held() {
             let change = Change::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
-            self.show_all(&looker, [&change].into_iter());
+            self.show(&looker, &change);
         }
         for unreadable in lister.unreadable_or_outdated() {
             let kept = unreadable.identity.key.as_ref().and_then(|key| lister.held(key));
             let change = Change::Unreadable { unreadable, kept, via: Via::Replay };
-            self.show_all(&looker, [&change].into_iter());
+            self.show(&looker, &change);
         }
         if self.engine.synced.is_set() {
             let progress = Progress { version: lister.resource_version(), via: ProgressVia::Replace };
@@ -147,12 +163,20 @@ impl<K: Object> Processor<K> {
         let entries = batch.take();
         let engine = &self.engine;
         let origin = if engine.synced.is_set() { AddOrigin::Watch } else { AddOrigin::InitialList };
+        let lists = matches!(entries[..], [Entry { delta: Delta::Replaced(_), .. }]);
+        let resync_waits = lists && engine.fifo.awaits_resync();
         let mut applied = engine.indexer.write(|store| apply(store, entries, &engine.kind, origin));
         if applied.replaced.is_some() || !applied.nameless.is_empty() {
             engine.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
         }
+        if resync_waits {
+            self.listed.extend(applied.changes.iter().filter_map(Change::key).cloned());
+        }
         self.tell_observers(&applied);
         self.tell_handlers(&applied);
+        if let Some(sync) = applied.resync.take() {
+            self.begin_resync(sync);
+        }
         drop(batch);
         self.engine.measure();
         if !self.engine.synced.is_set() && self.engine.fifo.has_synced() {
@@ -166,7 +190,7 @@ impl<K: Object> Processor<K> {
         if self.lookers.is_empty() {
             return;
         }
-        let portions = portions(&applied.effects);
+        let portions = portions(&applied.changes);
         for looker in &self.lookers {
             portions.iter().for_each(|portion| self.show_portion(looker, portion));
         }
@@ -174,14 +198,57 @@ impl<K: Object> Processor<K> {
         self.lookers.iter().for_each(|looker| self.tell_progress(looker, applied.progress));
     }
 
-    fn tell_handlers(&mut self, applied: &Applied<K>) {
+    /// Fills the backlogs; what a list added is shared among them.
+    fn tell_handlers(&self, applied: &Applied<K>) {
+        if applied.changes.is_empty() || self.joined.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let additions: Vec<_> = match applied.replaced {
+            Some(_) => applied.changes.iter().filter_map(added).collect(),
+            None => Vec::new(),
+        };
+        let origin = additions.first().map(|(_, origin)| *origin);
+        let additions: Arc<[Held<K>]> = additions.into_iter().map(|(object, _)| object.clone()).collect();
+        for joined in &self.joined {
+            let apart = applied.changes.iter().filter(|change| origin.is_none() || added(change).is_none());
+            let heard = apart.filter_map(|change| notification(change, joined.resync));
+            joined.listener.notify(heard, now);
+            // Behind the deletions of those that bore the names before.
+            if let Some(origin) = origin {
+                joined.listener.add(&additions, origin, now);
+            }
+        }
+    }
+
+    /// Fixes what a resync shows; each is shown it at its own pace, behind changes.
+    fn begin_resync(&mut self, sync: Sync) {
+        let (audience, mut told) = (sync.audience, sync.into_pending());
+        told.extend(std::mem::take(&mut self.listed));
+        let (review, now) = (Review::of(self.engine.indexer.lister(), told), Instant::now());
         for joined in &mut self.joined {
-            let due = joined.resync;
-            let heard = applied.effects.iter();
-            let heard = heard.filter_map(|effect| Some((&effect.key, notification(effect, due)?)));
-            joined.listener.notify(heard);
-            if applied.resynced == Resynced::Yes {
-                joined.resync = Resync::NotDue;
+            if audience == Audience::All || joined.resync == Resync::Due {
+                joined.listener.resync(&review, now);
+            }
+            joined.resync = Resync::NotDue;
+        }
+        if audience == Audience::All && !self.lookers.is_empty() {
+            self.readings.pop_back_if(|reading| reading.is_untouched());
+            self.readings.push_back(Reading::of(review, now));
+        }
+    }
+
+    /// Shows observers a part of a resync.
+    fn show_slice(&mut self) {
+        for _ in 0..SLICE {
+            let Some(reading) = self.readings.front_mut() else { return };
+            let object = reading.step();
+            if reading.left() == 0 {
+                self.readings.pop_front();
+            }
+            if let Some(object) = object {
+                let change = Change::Unchanged { object };
+                self.lookers.iter().for_each(|looker| self.show(looker, &change));
             }
         }
     }
@@ -189,10 +256,7 @@ impl<K: Object> Processor<K> {
     fn show_portion(&self, looker: &Looker<K>, portion: &Portion<'_, K>) {
         match portion {
             Portion::InOneGo(listed) => self.show_listed(looker, listed),
-            Portion::OneByOne(effects) => {
-                let heard = effects.iter().filter(|effect| effect.hearers != Hearers::Due);
-                self.show_all(looker, heard.map(|effect| &effect.change));
-            }
+            Portion::OneByOne(changes) => self.show_all(looker, changes.iter()),
         }
     }
 
@@ -205,6 +269,10 @@ impl<K: Object> Processor<K> {
             Some(Heard::First(heard)) => self.show_all(looker, listed.changes().skip(heard)),
             Some(Heard::All) | None => {}
         }
+    }
+
+    fn show(&self, looker: &Looker<K>, change: &Change<K>) {
+        self.show_all(looker, std::iter::once(change));
     }
 
     fn show_all<'c>(&self, looker: &Looker<K>, changes: impl Iterator<Item = &'c Change<K>>) {
@@ -238,9 +306,11 @@ impl<K: Object> Processor<K> {
         }
         called
     }
+}
 
-    /// Lets nobody wait for what will not come.
-    fn end(self) {
+/// Lets nobody wait for what will not come.
+impl<K: Object> Drop for Processor<K> {
+    fn drop(&mut self) {
         self.engine.fifo.close();
         self.engine.close_inbox();
         self.joined.iter().for_each(|joined| joined.listener.remove());
@@ -248,16 +318,21 @@ impl<K: Object> Processor<K> {
     }
 }
 
-/// Works out what a handler hears of an effect, if anything.
-fn notification<K: Object>(effect: &Effect<K>, resync: Resync) -> Option<Notification<K>> {
-    match &effect.change {
+/// Finds what a change added.
+fn added<K>(change: &Change<K>) -> Option<(&Held<K>, AddOrigin)> {
+    match change {
+        Change::Added { object, origin, .. } => Some((object, *origin)),
+        _ => None,
+    }
+}
+
+/// Works out what a handler hears of a change, if anything.
+fn notification<K: Object>(change: &Change<K>, resync: Resync) -> Option<Notification<K>> {
+    match change {
         Change::Added { object, origin, .. } => Some(Notification::Add(object.clone(), *origin)),
         Change::Updated { old, new, .. } => Some(Notification::Update { old: old.clone(), new: new.clone() }),
-        Change::Deleted { gone, .. } => Some(Notification::Delete(gone.clone())),
-        Change::Unchanged { object } => {
-            let heard = effect.hearers == Hearers::All || resync == Resync::Due;
-            heard.then(|| Notification::Update { old: object.clone(), new: object.clone() })
-        }
+        Change::Deleted { gone, .. } => Some(Notification::Delete(Box::new(gone.clone()))),
+        Change::Unchanged { object } => (resync == Resync::Due).then(|| Notification::again(object.clone())),
         Change::Unreadable { .. } => None,
     }
 }

@@ -31,7 +31,9 @@ pub struct HandlerRemoved;
 /// What a handler has yet to hear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandlerBacklog {
-    /// How many notifications wait.
+    /// How many notifications wait, a resync's included.
+    ///
+    /// Of content that was listed at once, what has changed before it is told counts as two until then.
     pub depth: usize,
     /// How long the oldest has waited, by tokio's clock.
     pub oldest: Option<Duration>,

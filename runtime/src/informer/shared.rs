@@ -220,6 +220,9 @@ impl<W: Watched> HandlerBuilder<W> {
     }
 
     /// Shows every cached object again, as an update, once in each period; zero means never.
+    ///
+    /// It costs a call an object, and holds up changes by one call at most. A handler that is not through with one when
+    /// the next is due is shown the next after it.
     pub fn resync_every(mut self, period: Duration) -> Self {
         self.resync_every = Some(period).filter(|period| !period.is_zero());
         self

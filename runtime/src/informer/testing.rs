@@ -21,7 +21,7 @@ use crate::{
     },
     list_watch::{Identity, Item, ItemForm, RawObject, Unreadable},
     object::{Object, ObjectKey},
-    reflector::{Epoch, ReflectorStore, StoreChange},
+    reflector::{Epoch, List, ReflectorStore, StoreChange},
     store::{Held, IndexDefinition, Indexer},
 };
 
@@ -147,7 +147,7 @@ impl Fed {
     }
 
     pub(super) fn replace_with(&self, items: Vec<Item1>, version: &str) {
-        self.source(0).replace(items, version, Epoch::Same);
+        self.source(0).replace(List::new(items, version, Epoch::Same));
     }
 
     pub(super) fn upsert(&self, text: &str) {

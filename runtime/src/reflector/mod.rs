@@ -10,6 +10,7 @@ mod fault;
 mod explain;
 mod watch_error;
 mod pacing;
+mod pages;
 mod snapshot;
 mod state;
 mod reporter;
@@ -20,7 +21,7 @@ mod tests;
 pub use config::{FirstList, ReflectorConfig};
 pub use explain::explain;
 pub use history::History;
-pub use sink::{Epoch, FetchReport, ReflectorStore, StoreChange};
+pub use sink::{Epoch, FetchReport, List, ReflectorStore, StoreChange};
 pub use watch_error::{WatchError, WatchErrorHandler};
 
 use std::{fmt, marker::PhantomData, sync::Arc};

@@ -12,15 +12,16 @@ use tracing::{debug, info, warn};
 use super::{
     ReflectorConfig, ReflectorStore, StoreChange,
     history::Losses,
+    pages::Pages,
     reporter::Reporter,
-    sink::Epoch,
+    sink::{Epoch, List},
     snapshot::{PATIENCE, Snapshot},
     state::{Brought, Ending, LIVED, Listed, Opened, ProbeFailure, State, Step, StreamPhase},
     watch_error::rounded,
 };
 use crate::{
     clock::{Lead, WallClock},
-    list_watch::{Item, ListOptions, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
+    list_watch::{ListOptions, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     object::Object,
 };
 
@@ -42,7 +43,7 @@ pub(super) struct Run<K, L, S> {
     losses: Losses,
     state: State,
     /// The pages of the list under way.
-    pages: Vec<Item<K>>,
+    pages: Pages<K>,
     /// How many events the stream under way has brought.
     heard: usize,
 }
@@ -70,7 +71,7 @@ where
         let state = State::new(config, seed);
         let (reporter, clock) = (Reporter::new(store.clone(), config), config.clock.clone());
         let losses = config.history.follow();
-        Self { source, store, reporter, clock, losses, state, pages: Vec::new(), heard: 0 }
+        Self { source, store, reporter, clock, losses, state, pages: Pages::new(), heard: 0 }
     }
 
     pub(super) async fn run(mut self) -> Infallible {
@@ -96,15 +97,15 @@ where
             Ok(page) => page,
             Err(error) => return self.list_failed(error),
         };
-        self.pages.extend(page.items);
+        self.pages.add(page.items, &*self.store).await;
         match self.state.page_read(&page.resource_version, page.continue_token) {
             Listed::More => {}
             Listed::Whole(epoch) => {
-                let items = std::mem::take(&mut self.pages);
-                self.replace(items, &page.resource_version, epoch);
+                let list = self.pages.take(&page.resource_version, epoch);
+                self.replace(list);
             }
             Listed::TooOld => {
-                self.pages.clear();
+                self.pages = Pages::new();
                 self.refuse(&page.resource_version);
             }
             Listed::Endless(pages) => self.list_failed(ListWatchError::Endless { pages }),
@@ -112,7 +113,7 @@ where
     }
 
     fn list_failed(&mut self, error: ListWatchError) {
-        self.pages.clear();
+        self.pages = Pages::new();
         self.reporter.list_given_up();
         self.state.list_failed(Instant::now(), &error);
         self.failed(error);
@@ -232,10 +233,14 @@ where
                 (Ok(WatchEvent::Unexpected(what)), _) => self.reporter.skipped(what),
                 (Ok(event), None) => changes.extend(change(event)),
                 (Ok(event), Some(collected)) => {
-                    let Some(version) = collected.take(event, now) else { continue };
-                    let items = snapshot.take().map(Snapshot::into_items).unwrap_or_default();
+                    let Some(version) = collected.take(event, now, &*self.store) else { continue };
+                    let collected = snapshot.take();
                     match self.state.judged(&version) {
-                        Listed::Whole(epoch) => self.replace(items, &version, epoch),
+                        Listed::Whole(epoch) => {
+                            collected
+                                .into_iter()
+                                .for_each(|list| self.replace(list.into_list(&version, epoch)));
+                        }
                         Listed::More | Listed::TooOld | Listed::Endless(_) => {
                             // Still a list that failed, not a watch.
                             *snapshot = Some(Snapshot::new(now));
@@ -264,11 +269,13 @@ where
         self.reporter.reached(self.state.version());
     }
 
-    fn replace(&mut self, items: Vec<Item<K>>, version: &str, epoch: Epoch) {
-        debug!(kind = %self.reporter.name, items = items.len(), version, ?epoch, "listed");
-        self.reporter.listed(items.len());
-        self.store.replace(items, version, epoch);
-        self.state.replaced(Instant::now(), version);
+    fn replace(&mut self, list: List<K>) {
+        let (count, version, epoch) =
+            (list.items.len() + list.held.len(), list.resource_version.clone(), list.epoch);
+        debug!(kind = %self.reporter.name, items = count, held = list.held.len(), version, ?epoch, "listed");
+        self.reporter.listed(count);
+        self.store.replace(list);
+        self.state.replaced(Instant::now(), &version);
         self.reporter.reached(self.state.version());
         self.reporter.healthy();
     }
@@ -341,7 +348,7 @@ where
     fn history_lost(&mut self) {
         if self.state.version().is_some() && self.state.next_epoch() == Epoch::Same {
             if !self.pages.is_empty() {
-                self.pages.clear();
+                self.pages = Pages::new();
                 self.reporter.list_given_up();
             }
             self.state.history_lost(Instant::now());

@@ -1,7 +1,7 @@
 //! The trait a reflector writes to; the reflector knows nothing else of what lies below it.
 
 use super::watch_error::WatchError;
-use crate::list_watch::Item;
+use crate::{list_watch::Item, object::ObjectKey};
 
 /// Takes what a reflector reads.
 ///
@@ -9,9 +9,17 @@ use crate::list_watch::Item;
 /// does the reflector advance its version.
 pub trait ReflectorStore<K>: Send + Sync + 'static {
     /// Takes a whole list: what it does not hold is gone.
+    fn replace(&self, list: List<K>);
+
+    /// Tells under which key it holds exactly what an item of a list says.
     ///
-    /// `Epoch::New` says that the server lost its history: versions start anew and may be lower than before.
-    fn replace(&self, items: Vec<Item<K>>, resource_version: &str, epoch: Epoch);
+    /// Asked of each object as it comes, before the list is whole: what is held already is dropped at once, and the
+    /// list names its key among [`List::held`]. A store answers with a key only where it shows the same content, of
+    /// the same UID and version, and nothing that was handed to it before can change that any more. The default
+    /// recognises nothing: then lists come whole.
+    fn holds(&self, _item: &Item<K>) -> Option<ObjectKey> {
+        None
+    }
 
     /// Takes changes in the order in which the source sent them.
     fn apply(&self, changes: Vec<StoreChange<K>>);
@@ -21,6 +29,26 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
 
     /// Hears how fetching goes, failures of lists, openings and streams alike.
     fn report(&self, report: FetchReport);
+}
+
+/// All there was at one version.
+#[derive(Debug)]
+pub struct List<K> {
+    /// What the list brought.
+    pub items: Vec<Item<K>>,
+    /// What the list showed as the store [held](ReflectorStore::holds) it, by key.
+    pub held: Vec<ObjectKey>,
+    /// The list's version.
+    pub resource_version: String,
+    /// Whether versions go on from those seen before; where they don't, they may be lower.
+    pub epoch: Epoch,
+}
+
+impl<K> List<K> {
+    /// Makes a list that brings all that it shows.
+    pub fn new(items: Vec<Item<K>>, resource_version: impl Into<String>, epoch: Epoch) -> Self {
+        Self { items, held: Vec::new(), resource_version: resource_version.into(), epoch }
+    }
 }
 
 /// One change, as a watch told it.

@@ -2,9 +2,10 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
 use tokio::time::Instant;
 
+use super::sink::{Epoch, List, ReflectorStore};
 use crate::{
     list_watch::{InitialEventsMark, Item, WatchEvent},
     object::{Object, ObjectKey},
@@ -13,16 +14,25 @@ use crate::{
 /// How long a streaming list may bring nothing new before its end is taken for lost.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a streaming list has brought so far.
+/// What a streaming list has brought so far, without what the store holds already.
 #[derive(Debug)]
 pub(super) struct Snapshot<K> {
     /// In the order of arrival; deletions leave holes.
     items: Vec<Option<Item<K>>>,
-    places: HashMap<ObjectKey, usize, RandomState>,
+    places: HashMap<ObjectKey, Place, FixedState>,
     /// When the last object that was new to this stream came, or the stream was opened.
     grown: Instant,
     /// When the first event came that belongs to no list.
     disturbed: Option<Instant>,
+}
+
+/// Where the state of a key is.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Among the items.
+    At(usize),
+    /// In the store.
+    Held,
 }
 
 impl<K: Object> Snapshot<K> {
@@ -33,22 +43,27 @@ impl<K: Object> Snapshot<K> {
     /// Takes an event; returns the version of the list if it is the one that ends it.
     ///
     /// An object without a readable key is kept beside the others.
-    pub(super) fn take(&mut self, event: WatchEvent<K>, now: Instant) -> Option<String> {
+    pub(super) fn take(
+        &mut self,
+        event: WatchEvent<K>,
+        now: Instant,
+        store: &impl ReflectorStore<K>,
+    ) -> Option<String> {
         match event {
             WatchEvent::Bookmark { resource_version, initial_events: InitialEventsMark::End } => {
                 return Some(resource_version);
             }
-            WatchEvent::Added(item) => match self.put(item) {
+            WatchEvent::Added(item) => match self.put(item, store) {
                 Novelty::New => self.grown = now,
                 Novelty::Known => self.disturb(now),
             },
             WatchEvent::Modified(item) => {
-                self.put(item);
+                self.put(item, store);
                 self.disturb(now);
             }
             WatchEvent::Deleted(item) => {
-                if let Some(place) = item.key().and_then(|key| self.places.remove(&key)) {
-                    self.items[place] = None;
+                if let Some(Place::At(at)) = item.key().and_then(|key| self.places.remove(&key)) {
+                    self.items[at] = None;
                 }
                 self.disturb(now);
             }
@@ -69,26 +84,39 @@ impl<K: Object> Snapshot<K> {
     }
 
     /// Returns what a list would have held.
-    pub(super) fn into_items(self) -> Vec<Item<K>> {
-        self.items.into_iter().flatten().collect()
+    pub(super) fn into_list(self, version: &str, epoch: Epoch) -> List<K> {
+        let held = self.places.into_iter().filter(|(_, place)| matches!(place, Place::Held));
+        List {
+            held: held.map(|(key, _)| key).collect(),
+            items: self.items.into_iter().flatten().collect(),
+            resource_version: version.to_owned(),
+            epoch,
+        }
     }
 
-    fn put(&mut self, item: Item<K>) -> Novelty {
+    fn put(&mut self, item: Item<K>, store: &impl ReflectorStore<K>) -> Novelty {
+        if let Some(key) = store.holds(&item) {
+            return match self.places.insert(key, Place::Held) {
+                Some(Place::At(at)) => {
+                    self.items[at] = None;
+                    Novelty::Known
+                }
+                Some(Place::Held) => Novelty::Known,
+                None => Novelty::New,
+            };
+        }
         let Some(key) = item.key() else {
             self.items.push(Some(item));
             return Novelty::New;
         };
-        match self.places.get(&key) {
-            Some(place) => {
-                self.items[*place] = Some(item);
-                Novelty::Known
-            }
-            None => {
-                self.places.insert(key, self.items.len());
-                self.items.push(Some(item));
-                Novelty::New
-            }
+        let before = self.places.get(&key).copied();
+        if let Some(Place::At(at)) = before {
+            self.items[at] = Some(item);
+            return Novelty::Known;
         }
+        self.places.insert(key, Place::At(self.items.len()));
+        self.items.push(Some(item));
+        if before.is_some() { Novelty::Known } else { Novelty::New }
     }
 }
 

@@ -26,6 +26,13 @@ enum Table<T> {
     Wide { bits: u32, branches: Arc<[Branch<T>]> },
 }
 
+/// How far a walk through a table has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Walk {
+    leaf: usize,
+    entry: usize,
+}
+
 /// Hashes the same way in every process: the order of a list depends on its keys alone.
 pub(super) fn hash_of(key: &(impl Hash + ?Sized)) -> u64 {
     foldhash::quality::FixedState::default().hash_one(key)
@@ -60,6 +67,23 @@ impl<T> CowMap<T> {
         };
         let leaves = wide.into_iter().flat_map(|branches| branches.iter().flat_map(|branch| branch.iter()));
         flat.into_iter().chain(leaves).flat_map(|leaf| leaf.iter().map(|(_, entry)| entry))
+    }
+
+    /// Goes on to the next entry, in the order of [`iter`](Self::iter).
+    pub(super) fn walk(&self, walk: &mut Walk) -> Option<&T> {
+        loop {
+            let leaf = match &self.table {
+                Table::Flat(leaf) => Some(leaf).filter(|_| walk.leaf == 0)?,
+                Table::Wide { bits, branches } => {
+                    &branches.get(walk.leaf >> bits)?[walk.leaf & ((1 << bits) - 1)]
+                }
+            };
+            if let Some((_, entry)) = leaf.get(walk.entry) {
+                walk.entry += 1;
+                return Some(entry);
+            }
+            *walk = Walk { leaf: walk.leaf + 1, entry: 0 };
+        }
     }
 
     fn leaf(&self, hash: u64) -> &Leaf<T> {
@@ -206,6 +230,19 @@ mod tests {
         assert_eq!(left, (0..10).collect::<Vec<_>>());
         (0..10).for_each(|n| assert_eq!(take(&mut map, n), Some(n)));
         assert!(map.is_empty() && map.bits() == 0);
+    }
+
+    #[test]
+    fn a_walk_meets_every_entry_once() {
+        let mut map = CowMap::new();
+        for n in 0..5_000 {
+            if [0, 1, 16, 17, 300, 4_999].contains(&n) {
+                let mut walk = Walk::default();
+                let walked: Vec<_> = std::iter::from_fn(|| map.walk(&mut walk)).collect();
+                assert!(map.iter().eq(walked));
+            }
+            put(&mut map, n);
+        }
     }
 
     // S7

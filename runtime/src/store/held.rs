@@ -75,6 +75,11 @@ impl<K> Held<K> {
         self.text().zip(other.text()).is_some_and(|(text, other)| text.json() == other.json())
     }
 
+    /// Tells whether it is stored as the same bytes; a typed object is stored as none.
+    pub(super) fn is_text(&self, other: &ObjectText) -> bool {
+        self.text().is_some_and(|text| text.json() == other.json())
+    }
+
     /// Tells whether it is the compact object of a serial number.
     pub(super) fn is(&self, serial: u64) -> bool {
         matches!(&self.0.form, Form::Compact(compact) if compact.serial == serial)

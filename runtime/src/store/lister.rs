@@ -6,11 +6,14 @@ use super::{
     held::Held,
     index::IndexValue,
     indexer::Shared,
+    moment::Moment,
+    repeats::repeats,
     selector::Selector,
     snapshot::{Bucket, Snapshot, total},
 };
 use crate::{
-    list_watch::Unreadable,
+    delta_fifo::Transform,
+    list_watch::{Item, Unreadable},
     object::{Object, ObjectKey, Version},
 };
 
@@ -84,6 +87,20 @@ impl<K: Object> Lister<K> {
             Some(unreadable) => Err(unreadable.clone()),
             None => Ok(held.cloned()),
         }
+    }
+
+    /// Finds the key of what an item says, transformed, as it is cached: readable, and word for word.
+    pub(crate) fn repeated(&self, item: &Item<K>, transform: Option<&Transform<K>>) -> Option<ObjectKey> {
+        if self.is_empty() {
+            return None;
+        }
+        let held = self.current(&item.key()?).ok()??;
+        repeats(&held, item, transform).then(|| held.key().clone())
+    }
+
+    /// Keeps what is cached now, to be walked through later.
+    pub(crate) fn moment(&self) -> Moment<K> {
+        Moment::of(self.snapshot())
     }
 
     /// Lists all objects.

@@ -10,7 +10,9 @@ mod living;
 mod held;
 mod index;
 mod snapshot;
+mod moment;
 mod indexer;
+mod repeats;
 mod lister;
 mod reflected;
 
@@ -21,5 +23,6 @@ pub use held::Held;
 pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
 pub use indexer::{Indexer, WriteBatch};
 pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};
+pub(crate) use moment::{Moment, Steps};
 pub use reflected::Reflected;
 pub use selector::{FieldSelector, InvalidSelector, Selector};

@@ -14,7 +14,7 @@ use crate::{
     delta_fifo::Extent,
     list_watch::{Item, Unreadable},
     object::{Object, ObjectKey, Version},
-    reflector::{Epoch, FetchReport, ReflectorStore, StoreChange, WatchError},
+    reflector::{FetchReport, List, ReflectorStore, StoreChange, WatchError},
 };
 
 /// Lets a reflector write an [`Indexer`], where nobody needs to hear of changes.
@@ -65,12 +65,18 @@ impl<K: Object> Reflected<K> {
 }
 
 impl<K: Object> ReflectorStore<K> for Reflected<K> {
-    fn replace(&self, items: Vec<Item<K>>, resource_version: &str, _: Epoch) {
+    fn holds(&self, item: &Item<K>) -> Option<ObjectKey> {
+        self.indexer.lister().repeated(item, None)
+    }
+
+    fn replace(&self, List { items, held, resource_version, .. }: List<K>) {
         self.indexer.write(|batch| {
             let count = items.len();
-            let listed: HashSet<ObjectKey> = items.into_iter().filter_map(|item| put(batch, item)).collect();
+            let mut listed: HashSet<ObjectKey> =
+                items.into_iter().filter_map(|item| put(batch, item)).collect();
             // Fewer keys than items: some had no name, and may be any of those that seem to be missing.
             if listed.len() == count {
+                listed.extend(held);
                 let gone = batch.keys(&self.extent).into_iter().filter(|key| !listed.contains(key));
                 gone.for_each(|key| take(batch, &key));
             }
@@ -165,6 +171,7 @@ mod tests {
     use super::*;
     use crate::{
         list_watch::{Identity, ListWatchError},
+        reflector::Epoch,
         store::{Lister, Lookup},
     };
 
@@ -192,10 +199,10 @@ mod tests {
         let lister = indexer.lister();
         let [shop, farm] = ["shop", "farm"]
             .map(|namespace| Reflected::within(indexer.clone(), Extent::Namespace(namespace.into())));
-        shop.replace(vec![item("shop", "a", 1), item("shop", "b", 2)], "5", Epoch::Same);
+        shop.replace(List::new(vec![item("shop", "a", 1), item("shop", "b", 2)], "5", Epoch::Same));
         assert!(shop.has_synced() && !farm.has_synced() && lister.resource_version().is_none());
-        farm.replace(vec![item("farm", "a", 3)], "7", Epoch::Same);
-        shop.replace(vec![item("shop", "b", 2), item("shop", "c", 6)], "6", Epoch::Same);
+        farm.replace(List::new(vec![item("farm", "a", 3)], "7", Epoch::Same));
+        shop.replace(List::new(vec![item("shop", "b", 2), item("shop", "c", 6)], "6", Epoch::Same));
         assert_eq!(shown(&lister), ["farm/a", "shop/b", "shop/c"].map(str::to_owned).into());
         shop.apply(vec![
             StoreChange::Delete(item("shop", "b", 8)),
@@ -208,13 +215,28 @@ mod tests {
         assert_eq!(lister.resource_version(), Some(Version(12)));
     }
 
+    // R21, S9
+    #[test]
+    fn what_a_list_repeats_stays_as_it_is() {
+        let indexer = Indexer::new();
+        let (lister, reflected) = (indexer.lister(), Reflected::new(indexer));
+        reflected.replace(List::new(vec![item("shop", "a", 1), item("shop", "b", 2)], "2", Epoch::Same));
+        let (key, before) = (ObjectKey::new("shop", "a"), lister.held(&ObjectKey::new("shop", "a")).unwrap());
+        assert_eq!(reflected.holds(&item("shop", "a", 1)), Some(key.clone()));
+        assert_eq!(reflected.holds(&item("shop", "a", 2)), None);
+        let held = vec![key.clone()];
+        reflected.replace(List { held, ..List::new(vec![item("shop", "c", 3)], "3", Epoch::Same) });
+        assert_eq!(shown(&lister), ["shop/a", "shop/c"].map(str::to_owned).into());
+        assert!(lister.held(&key).unwrap().is_same(&before));
+    }
+
     // R20 R33
     #[test]
     fn what_cannot_be_read_is_marked_and_hides_no_earlier_state_of_its_own() {
         let indexer = Indexer::new();
         let (lister, reflected) = (indexer.lister(), Reflected::new(indexer));
         let key = |name| Some(ObjectKey::new("shop", name));
-        reflected.replace(vec![item("shop", "a", 1), item("shop", "b", 2)], "2", Epoch::Same);
+        reflected.replace(List::new(vec![item("shop", "a", 1), item("shop", "b", 2)], "2", Epoch::Same));
         reflected.apply(vec![
             StoreChange::Upsert(unreadable(key("a"), "u")),
             StoreChange::Upsert(unreadable(key("b"), "another")),
@@ -222,9 +244,9 @@ mod tests {
         assert!(matches!(lister.lookup(&key("a").unwrap()), Lookup::Outdated { .. }));
         assert!(matches!(lister.lookup(&key("b").unwrap()), Lookup::Unreadable(_)));
         // One item without a name: none of the others counts as gone.
-        reflected.replace(vec![unreadable(None, "u")], "3", Epoch::Same);
+        reflected.replace(List::new(vec![unreadable(None, "u")], "3", Epoch::Same));
         assert_eq!(shown(&lister), ["shop/a".to_owned()].into());
-        reflected.replace(vec![item("shop", "a", 4)], "4", Epoch::Same);
+        reflected.replace(List::new(vec![item("shop", "a", 4)], "4", Epoch::Same));
         assert!(matches!(lister.lookup(&key("a").unwrap()), Lookup::Found(_)));
         assert!(matches!(lister.lookup(&key("b").unwrap()), Lookup::Absent));
         assert!(reflected.failure().is_none());

@@ -1,12 +1,23 @@
 //! What waits for a handler, and how it folds.
 
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
+
 use k8s_openapi::api::core::v1::ConfigMap;
+use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::time::Instant;
 
-use super::testing::{held, key, show_held};
-use crate::informer::{
-    backlog::{Backlog, Notification},
-    change::{AddOrigin, Gone},
+use super::testing::{held, item, key, show_held};
+use crate::{
+    informer::{
+        backlog::Backlog,
+        change::{AddOrigin, Gone},
+        notification::Notification,
+        review::Review,
+    },
+    store::{Held, Indexer},
 };
 
 struct Case(Backlog<ConfigMap>);
@@ -17,20 +28,19 @@ impl Case {
     }
 
     fn add(&mut self, text: &str) {
-        self.push(text, Notification::Add(held(text), AddOrigin::Watch));
+        self.push(Notification::Add(held(text), AddOrigin::Watch));
     }
 
     fn update(&mut self, old: &str, new: &str) {
-        self.push(old, Notification::Update { old: held(old), new: held(new) });
+        self.push(Notification::Update { old: held(old), new: held(new) });
     }
 
     fn delete(&mut self, text: &str) {
-        self.push(text, Notification::Delete(Gone::Final(held(text))));
+        self.push(Notification::Delete(Box::new(Gone::Final(held(text)))));
     }
 
-    fn push(&mut self, text: &str, notification: Notification<ConfigMap>) {
-        let name = text.split(['@', ':']).next().unwrap();
-        self.0.push(&key(name), notification, Instant::now());
+    fn push(&mut self, notification: Notification<ConfigMap>) {
+        self.0.push(notification, Instant::now());
     }
 
     fn drained(&mut self) -> Vec<String> {
@@ -38,10 +48,10 @@ impl Case {
             .map(|notification| match notification {
                 Notification::Add(object, _) => format!("+{}", show_held(&object)),
                 Notification::Update { old, new } => format!("~{}>{}", show_held(&old), show_held(&new)),
-                Notification::Delete(Gone::Undecoded { key, uid, .. }) => {
-                    format!("-{key}:{}", uid.unwrap())
-                }
-                Notification::Delete(gone) => format!("-{}", show_held(gone.held().unwrap())),
+                Notification::Delete(gone) => match *gone {
+                    Gone::Undecoded { key, uid, .. } => format!("-{key}:{}", uid.unwrap()),
+                    Gone::Final(held) | Gone::Inferred(held) => format!("-{}", show_held(&held)),
+                },
             })
             .collect()
     }
@@ -112,12 +122,236 @@ fn past_ten_thousand_deletions_only_names_are_kept() {
 #[test]
 fn the_initial_content_is_out_once_nothing_of_it_waits() {
     let mut case = Case::new();
-    assert!(!case.0.initial_is_out(), "nothing was marked");
+    assert!(!case.0.initial_gets_out(), "nothing was marked");
     case.add("a@1");
     case.0.mark_initial();
     case.add("b@2");
-    assert!(!case.0.initial_is_out());
+    assert!(!case.0.initial_gets_out());
     case.update("a@1", "a@3");
     case.0.pop();
-    assert!(case.0.initial_is_out());
+    assert!(case.0.initial_gets_out());
+}
+
+fn adds(texts: &[&str]) -> Arc<[Held<ConfigMap>]> {
+    texts.iter().map(|text| held(text)).collect()
+}
+
+// I11, I21
+#[test]
+fn what_was_listed_at_once_takes_in_what_came_for_it_later() {
+    let mut case = Case::new();
+    case.delete("back:one@1");
+    let listed = adds(&["same@1", "changed@2", "gone@3", "back:two@4", "twice@5"]);
+    case.0.push_adds(listed, AddOrigin::InitialList, Instant::now());
+    case.add("later@6");
+    case.update("changed@2", "changed@7");
+    case.update("changed@7", "changed@8");
+    case.update("gone@3", "gone@9");
+    case.delete("gone@10");
+    case.delete("twice@11");
+    case.add("twice:next@12");
+    assert_eq!(
+        case.drained(),
+        [
+            "-back:one@1",
+            "+same@1",
+            "+changed@8",
+            "+back:two@4",
+            "+later@6",
+            "-gone@10",
+            "-twice@11",
+            "+twice:next@12"
+        ]
+    );
+    assert_eq!(case.0.len(), 0);
+}
+
+// I21
+#[test]
+fn the_second_deletion_of_what_was_listed_again_is_not_folded_into_the_first() {
+    let mut case = Case::new();
+    case.delete("a@1");
+    case.0.push_adds(adds(&["a@2"]), AddOrigin::Watch, Instant::now());
+    case.delete("a@3");
+    assert_eq!(case.drained().last().unwrap(), "-a@3", "else the addition would be told last");
+}
+
+#[test]
+fn listed_content_is_out_once_the_last_of_it_was_taken() {
+    let mut case = Case::new();
+    case.0.push_adds(adds(&["a@1", "b@1"]), AddOrigin::InitialList, Instant::now());
+    case.0.mark_initial();
+    case.add("c@2");
+    case.0.pop();
+    assert!(!case.0.initial_gets_out());
+    case.0.pop();
+    assert!(case.0.initial_gets_out());
+}
+
+/// A cache, and the backlog of a handler of it.
+struct Cached {
+    cache: Indexer<ConfigMap>,
+    case: Case,
+}
+
+impl Cached {
+    fn new(texts: &[&str]) -> Self {
+        let cached = Self { cache: Indexer::new(), case: Case::new() };
+        texts.iter().for_each(|text| drop(cached.put(text)));
+        cached
+    }
+
+    fn put(&self, text: &str) -> (Option<Held<ConfigMap>>, Held<ConfigMap>) {
+        self.cache.write(|batch| {
+            let held = batch.hold(item(text)).unwrap();
+            (batch.put(held.clone()), held)
+        })
+    }
+
+    fn change(&mut self, text: &str) {
+        let notification = match self.put(text) {
+            (None, object) => Notification::Add(object, AddOrigin::Watch),
+            (Some(old), new) => Notification::Update { old, new },
+        };
+        self.case.push(notification);
+    }
+
+    fn resync(&mut self) {
+        let lister = self.cache.lister();
+        self.case.0.push_resync(Review::of(lister, HashSet::new()), Instant::now());
+    }
+}
+
+// D6, D7
+#[test]
+fn a_resync_comes_behind_changes_and_leaves_out_what_changed() {
+    let mut cached = Cached::new(&["same@1", "waits@1", "changes@1", "goes@1"]);
+    cached.change("waits@2");
+    cached.resync();
+    assert_eq!(cached.case.0.len(), 5);
+    cached.change("changes@3");
+    let gone = cached.cache.delete(&key("goes")).unwrap();
+    cached.case.push(Notification::Delete(Box::new(Gone::Final(gone))));
+    assert_eq!(
+        cached.case.drained(),
+        ["~waits@1>waits@2", "~changes@1>changes@3", "-goes@1", "~same@1>same@1"]
+    );
+}
+
+// I9, I11
+#[test]
+fn a_resync_is_not_starved_and_a_change_waits_for_one_call_of_it() {
+    let names: Vec<String> = (0..20).map(|n| format!("o{n}@1")).collect();
+    let mut cached = Cached::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    cached.resync();
+    let mut reshown = 0;
+    for version in 2.. {
+        cached.change(&format!("busy{}@{version}", version % 16));
+        let Notification::Update { old, new } = cached.case.0.pop().unwrap() else { continue };
+        reshown += usize::from(old.is_same(&new));
+        if reshown == 20 {
+            assert_eq!(version, 1 + 9 * 20, "one call of nine");
+            break;
+        }
+    }
+    assert!(cached.case.0.len() <= 20 + 16);
+    cached.resync();
+    cached.case.drained();
+    cached.resync();
+    cached.case.0.pop();
+    cached.change("late@999");
+    let told = (0..2).filter_map(|_| cached.case.0.pop()).any(|told| told.key() == &key("late"));
+    assert!(told, "behind one call at most");
+}
+
+// I9
+#[test]
+fn a_resync_that_has_not_begun_is_one_with_the_next() {
+    let mut cached = Cached::new(&["a@1"]);
+    (0..3).for_each(|_| cached.resync());
+    assert_eq!(cached.case.0.len(), 1);
+    assert_eq!(cached.case.drained(), ["~a@1>a@1"]);
+}
+
+/// What a handler makes of what it is told; it refuses what contradicts that.
+#[derive(Default)]
+struct Folded {
+    view: BTreeMap<String, String>,
+    told: BTreeSet<String>,
+}
+
+impl Folded {
+    fn take(&mut self, notification: Notification<ConfigMap>) {
+        let name = notification.key().name().to_owned();
+        self.told.insert(name.clone());
+        match notification {
+            Notification::Add(object, _) => {
+                assert_eq!(self.view.insert(name, show_held(&object)), None, "added twice");
+            }
+            Notification::Update { old, new } => {
+                assert_eq!(old.uid(), new.uid());
+                assert_eq!(
+                    self.view.insert(name, show_held(&new)),
+                    Some(show_held(&old)),
+                    "another old state"
+                );
+            }
+            Notification::Delete(gone) => {
+                let uid = |shown: &String| shown.contains(&format!(":{}@", gone.uid().unwrap()));
+                assert!(self.view.remove(&name).is_none_or(|shown| uid(&shown)), "of another object");
+            }
+        }
+    }
+}
+
+// I2, I11, I21, D6
+#[test]
+fn whatever_waits_folds_to_what_is_cached_and_a_resync_misses_nothing() {
+    for seed in 0..300 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let (mut cached, mut folded) = (Cached::new(&[]), Folded::default());
+        let mut due = BTreeMap::new();
+        for version in 1..200 {
+            let name = format!("o{}", rng.random_range(0..6));
+            let lister = cached.cache.lister();
+            let uid = lister.held(&key(&name)).map_or(version.to_string(), |held| held.uid().unwrap().into());
+            match rng.random_range(0..16) {
+                0..6 => cached.change(&format!("{name}:{uid}@{version}")),
+                6..9 => {
+                    if let Some(gone) = cached.cache.delete(&key(&name)) {
+                        cached.case.push(Notification::Delete(Box::new(Gone::Inferred(gone))));
+                    }
+                }
+                9 => {
+                    let absent = (0..6).map(|n| format!("o{n}"));
+                    let absent = absent.filter(|name| lister.held(&key(name)).is_none());
+                    let added = absent.map(|name| cached.put(&format!("{name}:{version}@{version}")).1);
+                    let added: Arc<[_]> = added.collect();
+                    cached.case.0.push_adds(added, AddOrigin::Watch, Instant::now());
+                }
+                10 => {
+                    cached.resync();
+                    folded.told.clear();
+                    due =
+                        lister.list_held().iter().map(|held| (held.key().clone(), show_held(held))).collect();
+                }
+                _ => {
+                    for _ in 0..rng.random_range(0..4) {
+                        cached.case.0.pop().into_iter().for_each(|told| folded.take(told));
+                    }
+                }
+            }
+        }
+        while cached.case.0.len() > 0 {
+            cached.case.0.pop().into_iter().for_each(|told| folded.take(told));
+        }
+        let lister = cached.cache.lister();
+        let truth: BTreeMap<_, _> =
+            lister.list_held().iter().map(|held| (held.key().name().to_owned(), show_held(held))).collect();
+        assert_eq!(folded.view, truth, "seed {seed}");
+        for (key, shown) in due {
+            let same = lister.held(&key).is_some_and(|held| show_held(&held) == shown);
+            assert!(!same || folded.told.contains(key.name()), "seed {seed}: {key} was not shown again");
+        }
+    }
 }

@@ -13,6 +13,8 @@ mod hammer;
 mod handlers;
 #[path = "hidden.rs"]
 mod hidden;
+#[path = "relists.rs"]
+mod relists;
 #[path = "unreadable.rs"]
 mod unreadable;
 

@@ -252,7 +252,8 @@ async fn a_slow_handler_delays_no_other_and_its_backlog_folds() {
     while !quick_log.take().iter().any(|line| line.starts_with("+last")) {
         tokio::task::yield_now().await;
     }
-    assert!(slow.backlog().depth <= 4 && slow.backlog().oldest.is_some());
+    // Two that are live, two that are gone; what was listed counts beside what came for it since.
+    assert!(slow.backlog().depth <= 5 && slow.backlog().oldest.is_some());
     // One for each add: the one under way, and at most two more that were not folded away.
     (0..3).for_each(|_| release.send(()).unwrap());
     while !slow_log.has("+last") {

@@ -19,6 +19,8 @@ mod handlers;
 mod hidden;
 #[path = "logs.rs"]
 mod logs;
+#[path = "relists.rs"]
+mod relists;
 
 use crate::list_watch::ItemForm;
 

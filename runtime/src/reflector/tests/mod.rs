@@ -155,8 +155,9 @@ impl Recorder {
 }
 
 impl ReflectorStore<ConfigMap> for Recorder {
-    fn replace(&self, items: Vec<Item<ConfigMap>>, resource_version: &str, epoch: Epoch) {
-        let items: Vec<_> = items.iter().map(spelled_item).collect();
+    fn replace(&self, List { items, held, resource_version, epoch }: List<ConfigMap>) {
+        let held = held.iter().map(|key| format!("{key} held"));
+        let items: Vec<_> = items.iter().map(spelled_item).chain(held).collect();
         let epoch = if epoch == Epoch::New { " new epoch" } else { "" };
         self.note(format!("replace@{resource_version}{epoch} [{}]", items.join(" ")));
     }

@@ -1,0 +1,225 @@
+//! What waits for a handler in the order in which it is told, and where each key stands in it.
+
+use std::{collections::VecDeque, hash::BuildHasher, sync::Arc};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use tokio::time::Instant;
+
+use super::{change::AddOrigin, notification::Notification};
+use crate::{
+    object::{Object, ObjectKey},
+    store::Held,
+};
+
+/// How many slots are searched one by one; longer lines have an index.
+const SHORT: usize = 8;
+
+/// How much room an empty line keeps.
+const ROOM: usize = 64;
+
+/// Numbers what waits; what is taken out of turn leaves a hole.
+///
+/// Many additions may stand in it as one, shared with other handlers. They are in no index: when it is an object's
+/// turn, what came for it meanwhile is folded in. So they come before all that was appended later.
+pub(super) struct Line<K> {
+    slots: VecDeque<Slot<K>>,
+    /// The number of the first slot.
+    first: u64,
+    /// Where keys stand, as long as the line is not short.
+    places: Option<HashTable<Place>>,
+    /// How many calls are waited for.
+    waiting: usize,
+    /// The number of the last slot with many additions.
+    last_adds: Option<u64>,
+}
+
+enum Slot<K> {
+    One(Notification<K>, Instant),
+    Adds(Box<Adds<K>>),
+    Hole,
+}
+
+struct Adds<K> {
+    objects: Arc<[Held<K>]>,
+    told: usize,
+    origin: AddOrigin,
+    since: Instant,
+}
+
+struct Place {
+    hash: u64,
+    number: u64,
+}
+
+impl Place {
+    fn of<K>(notification: &Notification<K>, number: u64) -> Self {
+        Self { hash: hash_of(notification.key()), number }
+    }
+
+    fn put_into(self, places: &mut HashTable<Self>) {
+        places.insert_unique(self.hash, self, |place| place.hash);
+    }
+}
+
+impl<K: Object> Line<K> {
+    pub(super) fn new() -> Self {
+        Self { slots: VecDeque::new(), first: 0, places: None, waiting: 0, last_adds: None }
+    }
+
+    /// Puts one at the end.
+    pub(super) fn append(&mut self, notification: Notification<K>, now: Instant) {
+        let number = self.end();
+        if let Some(places) = &mut self.places {
+            Place::of(&notification, number).put_into(places);
+        }
+        self.slots.push_back(Slot::One(notification, now));
+        self.waiting += 1;
+        if self.places.is_none() && self.slots.len() > SHORT {
+            let mut places = HashTable::new();
+            let waiting =
+                (self.first..self.end()).filter_map(|number| Some(Place::of(self.get(number)?, number)));
+            waiting.for_each(|place| place.put_into(&mut places));
+            self.places = Some(places);
+        }
+    }
+
+    /// Puts many additions at the end; nothing waits for their keys but deletions of others that bore the names.
+    pub(super) fn append_adds(&mut self, objects: Arc<[Held<K>]>, origin: AddOrigin, now: Instant) {
+        if objects.is_empty() {
+            return;
+        }
+        self.waiting += objects.len();
+        self.last_adds = Some(self.end());
+        self.slots.push_back(Slot::Adds(Box::new(Adds { objects, told: 0, origin, since: now })));
+    }
+
+    /// Takes the first.
+    pub(super) fn pop(&mut self) -> Option<Notification<K>> {
+        let next = loop {
+            match self.slots.front_mut()? {
+                Slot::One(..) => break self.take(self.first),
+                Slot::Adds(adds) => {
+                    let (object, origin) = (adds.objects.get(adds.told).cloned(), adds.origin);
+                    adds.told += 1;
+                    self.waiting -= 1;
+                    if let Some(add) = object.and_then(|object| self.folded(object, origin)) {
+                        break Some(add);
+                    }
+                }
+                Slot::Hole => {}
+            }
+            self.trim();
+        };
+        self.trim();
+        next
+    }
+
+    /// Says what an addition has become by what came later.
+    fn folded(&mut self, object: Held<K>, origin: AddOrigin) -> Option<Notification<K>> {
+        let later: Vec<u64> = self.numbers(object.key()).collect();
+        if later.iter().filter_map(|number| self.get(*number)).any(Notification::is_deletion) {
+            return None;
+        }
+        let newer = later.first().and_then(|number| self.take(*number));
+        let object = match newer {
+            Some(Notification::Add(newer, _) | Notification::Update { new: newer, .. }) => newer,
+            Some(Notification::Delete(_)) | None => object,
+        };
+        Some(Notification::Add(object, origin))
+    }
+
+    /// Takes one out of turn.
+    pub(super) fn take(&mut self, number: u64) -> Option<Notification<K>> {
+        let slot = self.slots.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)?;
+        if !matches!(slot, Slot::One(..)) {
+            return None;
+        }
+        let Slot::One(notification, _) = std::mem::replace(slot, Slot::Hole) else { return None };
+        if let Some(places) = &mut self.places
+            && let Ok(place) = places.find_entry(hash_of(notification.key()), |place| place.number == number)
+        {
+            place.remove();
+        }
+        self.waiting -= 1;
+        Some(notification)
+    }
+
+    /// Finds the numbers of all that waits for a key by itself.
+    pub(super) fn numbers(&self, key: &ObjectKey) -> impl Iterator<Item = u64> {
+        let found = self.places.as_ref().map(|places| places.iter_hash(hash_of(key)));
+        let all = if found.is_none() { self.first..self.end() } else { 0..0 };
+        let numbers = all.chain(found.into_iter().flatten().map(|place| place.number));
+        numbers.filter(move |number| self.get(*number).is_some_and(|notification| notification.key() == key))
+    }
+
+    /// Shows the keys of all that waits by itself.
+    pub(super) fn keys(&self) -> impl Iterator<Item = ObjectKey> {
+        (self.first..self.end()).filter_map(|number| self.get(number)).map(Notification::key).cloned()
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Notification<K>> {
+        match self.slots.get(usize::try_from(number.checked_sub(self.first)?).ok()?)? {
+            Slot::One(notification, _) => Some(notification),
+            Slot::Adds(_) | Slot::Hole => None,
+        }
+    }
+
+    /// Finds one to change what it says about its key.
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Notification<K>> {
+        match self.slots.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)? {
+            Slot::One(notification, _) => Some(notification),
+            Slot::Adds(_) | Slot::Hole => None,
+        }
+    }
+
+    /// Lets go of what was told, and of room that is no longer needed.
+    fn trim(&mut self) {
+        loop {
+            match self.slots.front() {
+                Some(Slot::Hole) => {}
+                Some(Slot::Adds(adds)) if adds.told == adds.objects.len() => {}
+                Some(Slot::One(..) | Slot::Adds(_)) => return,
+                None => break,
+            }
+            self.slots.pop_front();
+            self.first += 1;
+        }
+        self.places = None;
+        if self.slots.capacity() > ROOM {
+            self.slots.shrink_to(ROOM);
+        }
+    }
+
+    /// Returns the number of the first that waits; of what comes next, if nothing does.
+    pub(super) fn start(&self) -> u64 {
+        self.first
+    }
+
+    /// Returns the number of what comes next.
+    pub(super) fn end(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
+    /// Returns the number of the last slot with many additions, if any of them waits.
+    pub(super) fn last_adds(&self) -> Option<u64> {
+        self.last_adds.filter(|number| *number >= self.first)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// Tells since when the first has waited.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.slots.iter().find_map(|slot| match slot {
+            Slot::One(_, since) => Some(*since),
+            Slot::Adds(adds) => Some(adds.since),
+            Slot::Hole => None,
+        })
+    }
+}
+
+fn hash_of(key: &ObjectKey) -> u64 {
+    FixedState::default().hash_one(key)
+}

@@ -1,0 +1,49 @@
+//! One call of a handler.
+
+use super::change::{AddOrigin, Gone};
+use crate::{
+    object::{Object, ObjectKey},
+    store::Held,
+};
+
+/// Tells a handler of one object; old and new are the same in a resync.
+#[derive(Debug)]
+pub(super) enum Notification<K> {
+    Add(Held<K>, AddOrigin),
+    Update { old: Held<K>, new: Held<K> },
+    Delete(Box<Gone<K>>),
+}
+
+impl<K> Notification<K> {
+    /// Returns whose it is.
+    pub(super) fn key(&self) -> &ObjectKey {
+        match self {
+            Self::Add(held, _) | Self::Update { new: held, .. } => held.key(),
+            Self::Delete(gone) => gone.key(),
+        }
+    }
+
+    pub(super) fn is_deletion(&self) -> bool {
+        matches!(self, Self::Delete(_))
+    }
+
+    /// Tells whether it is a deletion that keeps the last state.
+    pub(super) fn is_full_deletion(&self) -> bool {
+        matches!(self, Self::Delete(gone) if gone.held().is_some())
+    }
+
+    /// Brings a live object's notification up to date.
+    pub(super) fn renew(&mut self, object: Held<K>) {
+        match self {
+            Self::Add(held, _) | Self::Update { new: held, .. } => *held = object,
+            Self::Delete(_) => {}
+        }
+    }
+}
+
+impl<K: Object> Notification<K> {
+    /// Shows an object again.
+    pub(super) fn again(object: Held<K>) -> Self {
+        Self::Update { old: object.clone(), new: object }
+    }
+}
