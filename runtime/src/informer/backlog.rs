@@ -82,21 +82,17 @@ impl<K: Object> Backlog<K> {
 
     /// Adds a resync of what does not wait as a change; it stands in for one that has not begun.
     pub(super) fn push_resync(&mut self, review: Arc<Review<K>>, now: Instant) {
-        let mut since = now;
-        if let Some(waits) = self.resyncs.pop_back_if(|reading| reading.is_untouched()) {
-            since = waits.since;
-        }
-        self.resyncs.push_back(Reading::of(review, since).except(self.changes.keys()));
+        Reading::of(review, now).except(self.changes.keys()).line_up(&mut self.resyncs);
     }
 
     /// Takes what is to be told next; `None` also where a resync has yet to find something to show.
     pub(super) fn pop(&mut self) -> Option<Notification<K>> {
-        if self.resyncs.is_empty() || self.in_a_row < IN_A_ROW || self.changes.last_adds().is_some() {
-            if let Some(notification) = self.changes.pop() {
-                self.in_a_row = if self.resyncs.is_empty() { 0 } else { self.in_a_row.saturating_add(1) };
-                self.full_deletions -= usize::from(notification.is_full_deletion());
-                return Some(notification);
-            }
+        let resyncs_wait = !self.resyncs.is_empty();
+        let changes_turn = !resyncs_wait || self.in_a_row < IN_A_ROW || self.changes.last_adds().is_some();
+        if let Some(notification) = changes_turn.then(|| self.changes.pop()).flatten() {
+            self.in_a_row = if resyncs_wait { self.in_a_row.saturating_add(1) } else { 0 };
+            self.full_deletions -= usize::from(notification.is_full_deletion());
+            return Some(notification);
         }
         self.in_a_row = 0;
         self.reshown()

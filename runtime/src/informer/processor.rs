@@ -233,8 +233,7 @@ impl<K: Object> Processor<K> {
             joined.resync = Resync::NotDue;
         }
         if audience == Audience::All && !self.lookers.is_empty() {
-            self.readings.pop_back_if(|reading| reading.is_untouched());
-            self.readings.push_back(Reading::of(review, now));
+            Reading::of(review, now).line_up(&mut self.readings);
         }
     }
 

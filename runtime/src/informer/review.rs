@@ -1,6 +1,9 @@
 //! A resync under way: what was cached when it began, shown again unless it has changed since.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
 
 use tokio::time::Instant;
 
@@ -64,9 +67,12 @@ impl<K: Object> Reading<K> {
         review.current(shown)
     }
 
-    /// Tells whether nothing of it was shown yet.
-    pub(super) fn is_untouched(&self) -> bool {
-        self.passed == 0
+    /// Lines up behind others, in the place of the last if that has not begun.
+    pub(super) fn line_up(self, readings: &mut VecDeque<Self>) {
+        match readings.back_mut().filter(|last| last.passed == 0) {
+            Some(last) => *last = Self { since: last.since, ..self },
+            None => readings.push_back(self),
+        }
     }
 
     /// Counts what is left.
