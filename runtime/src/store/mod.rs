@@ -6,10 +6,12 @@
 
 mod cow_map;
 mod selector;
+mod sieve;
 mod living;
 mod held;
 mod index;
 mod snapshot;
+mod objects;
 mod indexer;
 mod lister;
 mod reflected;
@@ -21,5 +23,6 @@ pub use held::Held;
 pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
 pub use indexer::{Indexer, WriteBatch};
 pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};
+pub use objects::{Iter, Objects};
 pub use reflected::Reflected;
 pub use selector::{FieldSelector, InvalidSelector, Selector};
