@@ -14,7 +14,7 @@ use crate::route::Query;
 use crate::selector::{FieldSelector, LabelSelector, Selector};
 use crate::state::State;
 use crate::status::{Cause, Status};
-use crate::store::{Forgotten, Scope, Stored, View};
+use crate::store::{Scope, Stored, View};
 
 /// An answer, or the version that must be reached first.
 #[derive(Debug)]
@@ -321,52 +321,68 @@ pub(crate) fn list(
         start = token.start;
     }
     let shown = at.unwrap_or(now);
-    let all = match past(state, resource, &prefix, Some(shown)) {
-        Ok(all) => all,
-        Err(_) if options.go_on.is_empty() => {
-            return Err(Status::expired("The resourceVersion for the provided list is too old."));
-        }
-        Err(_) => return Err(expired_token(&start)),
-    };
     let from = format!("{prefix}{start}");
-    let wanted = all.iter().filter(|stored| start.is_empty() || stored.key.as_ref() >= from.as_str());
-    let wanted: Vec<&Arc<Stored>> = wanted.filter(|stored| scope.holds(&stored.key)).collect();
-    let mut items = Vec::new();
-    let mut last = None;
-    for (position, stored) in wanted.iter().enumerate() {
-        if limit > 0 && items.len() == limit {
-            break;
-        }
-        last = Some(position);
-        if selects(&options.selector, served, &stored.value) {
-            items.push((*stored).clone());
-        }
-    }
-    let after = wanted.len() - last.map_or(0, |position| position + 1);
+    let (taken, after) = if shown < state.store.version() {
+        let then = match state.store.scan_at(&resource.storage, &prefix, shown) {
+            Ok(then) => then,
+            Err(_) if options.go_on.is_empty() => {
+                return Err(Status::expired("The resourceVersion for the provided list is too old."));
+            }
+            Err(_) => return Err(expired_token(&start)),
+        };
+        let wanted = then.iter().filter(|stored| stored.key.as_ref() >= from.as_str());
+        let mut wanted = wanted.filter(|stored| scope.holds(&stored.key));
+        let taken = take(&mut wanted, limit, &options.selector, served);
+        (taken, wanted.count())
+    } else {
+        let current = state.store.scan_from(&resource.storage, &prefix, &from);
+        let mut wanted = current.filter(|stored| scope.holds(&stored.key));
+        let taken = take(&mut wanted, limit, &options.selector, served);
+        let after = match taken.last {
+            None => 0,
+            // The first page of everything is asked for often, and need not be counted.
+            Some(_) if from.is_empty() && scope == Scope::default() => {
+                state.store.count(&resource.storage) - taken.seen
+            }
+            Some(_) => wanted.count(),
+        };
+        (taken, after)
+    };
     let go_on = (after > 0).then(|| {
-        let key = last.map_or("", |position| &wanted[position].key);
-        Token {
-            version: i64::try_from(shown).unwrap_or(i64::MAX),
-            start: format!("{}\0", &key[prefix.len()..]),
-        }
-        .encode()
+        let key = taken.last.as_deref().unwrap_or(&prefix);
+        let version = i64::try_from(shown).unwrap_or(i64::MAX);
+        Token { version, start: format!("{}\0", &key[prefix.len()..]) }.encode()
     });
     let remaining = (after > 0 && options.selector.is_empty()).then_some(after);
-    Ok(Reached::Now(Page { items, version: shown, go_on, remaining }))
+    Ok(Reached::Now(Page { items: taken.items, version: shown, go_on, remaining }))
 }
 
-fn past(
-    state: &State,
-    resource: &Resource,
-    prefix: &str,
-    at: Option<u64>,
-) -> Result<Vec<Arc<Stored>>, Forgotten> {
-    match at {
-        Some(version) if version < state.store.version() => {
-            state.store.scan_at(&resource.storage, prefix, version)
+/// What a page took.
+struct Taken {
+    items: Vec<Arc<Stored>>,
+    /// How many objects were looked at.
+    seen: usize,
+    /// The key of the last that was looked at.
+    last: Option<Arc<str>>,
+}
+
+/// Takes what is selected, up to the limit; the rest stays in the iterator.
+fn take<'a>(
+    wanted: &mut impl Iterator<Item = &'a Arc<Stored>>,
+    limit: usize,
+    selector: &Selector,
+    served: &Served,
+) -> Taken {
+    let mut taken = Taken { items: Vec::new(), seen: 0, last: None };
+    while limit == 0 || taken.items.len() < limit {
+        let Some(stored) = wanted.next() else { break };
+        taken.seen += 1;
+        taken.last = Some(stored.key.clone());
+        if selects(selector, served, &stored.value) {
+            taken.items.push(stored.clone());
         }
-        _ => Ok(state.store.scan(&resource.storage, prefix).cloned().collect()),
     }
+    taken
 }
 
 /// 410 for the page a token asks for, with a token that goes on at the newest state.

@@ -51,6 +51,30 @@ pub(crate) struct GadgetStatus {
     pub(crate) message: String,
 }
 
+/// The same as it is declared where it is to be kept as bytes.
+pub(crate) mod compact {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use watchkeeper::{Informer, kube::CustomResource};
+
+    use super::{GadgetStatus, Setting};
+
+    /// What a gadget is to be.
+    #[derive(CustomResource, Informer, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    #[kube(group = "bench.example.dev", version = "v1", kind = "Gadget", namespaced, status = "GadgetStatus")]
+    #[serde(rename_all = "camelCase")]
+    #[informer(compact)]
+    pub(crate) struct GadgetSpec {
+        #[informer(index)]
+        place: String,
+        image: String,
+        replicas: i64,
+        command: Vec<String>,
+        settings: Vec<Setting>,
+        sent: u64,
+    }
+}
+
 /// Names the namespace of a gadget.
 pub(crate) fn namespace(at: usize) -> String {
     format!("team-{:04}", at / A_NAMESPACE)

@@ -198,7 +198,17 @@ impl Store {
         id: &ResourceId,
         prefix: &'a str,
     ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
-        let from = (Bound::Included(prefix), Bound::Unbounded);
+        self.scan_from(id, prefix, prefix)
+    }
+
+    /// Reads the present objects with a prefix in key order, from a key on.
+    pub(crate) fn scan_from<'a>(
+        &'a self,
+        id: &ResourceId,
+        prefix: &'a str,
+        from: &str,
+    ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+        let from = (Bound::Included(from), Bound::Unbounded);
         let current = self.shelves.get(id).map(|shelf| shelf.current.range::<str, _>(from));
         current
             .into_iter()

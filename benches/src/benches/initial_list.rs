@@ -12,7 +12,7 @@ use watchkeeper::{
 
 use crate::{
     contest::{Contest, Extent, Settings},
-    gadget::Gadget,
+    gadget::{self, Gadget},
     job::{Bench, Job, Mode, Question, Side},
     kit::{self, Floor, KubeCache, Peer, Spent},
     measure::{Measures, held_megabytes, measures, peak_megabytes},
@@ -119,6 +119,9 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
     let spent = Spent::from_now();
     let (held, kept) = match (job.side, job.question) {
         (Side::Watchkeeper, Question::Pods) => watchkeeper::<Pod>(job, Lister::len).await?,
+        (Side::Watchkeeper, _) if job.mode == Mode::Compact => {
+            watchkeeper::<gadget::compact::Gadget>(job, |lister| lister.len()).await?
+        }
         (Side::Watchkeeper, _) => watchkeeper::<Gadget>(job, |lister| lister.len()).await?,
         (Side::KubeRs, Question::Pods) => kube_rs::<Pod>(job).await?,
         (Side::KubeRs, _) => kube_rs::<Gadget>(job).await?,

@@ -39,15 +39,12 @@ struct State<K> {
     entries: VecDeque<Entry<K>>,
     /// The sequence number of the first entry.
     first: u64,
-    /// Per key: how many deltas wait, and the number of the last.
-    pending: HashMap<ObjectKey, Pending, foldhash::fast::FixedState>,
+    /// The deletions that wait, with their numbers, as long as nothing else of their key follows.
+    ///
+    /// Only a deletion can fold what comes after it, so that other deltas need no key here.
+    deletions: HashMap<ObjectKey, u64, foldhash::fast::FixedState>,
     extents: Vec<(Extent, Replace)>,
     closing: Closing,
-}
-
-struct Pending {
-    count: usize,
-    last: u64,
 }
 
 /// Follows the first replace of an extent.
@@ -69,7 +66,7 @@ impl<K: Object> DeltaFifo<K> {
         let state = State {
             entries: VecDeque::new(),
             first: 0,
-            pending: HashMap::default(),
+            deletions: HashMap::default(),
             extents: Vec::new(),
             closing: Closing::Open,
         };
@@ -174,10 +171,15 @@ impl<K: Object> State<K> {
         if self.closing == Closing::Closed || self.folds(&entry) {
             return;
         }
-        if let Some(key) = entry.key() {
-            let last = self.first + self.entries.len() as u64;
-            let pending = self.pending.entry(key).or_insert(Pending { count: 0, last });
-            *pending = Pending { count: pending.count + 1, last };
+        match &entry.delta {
+            Delta::Deleted(item) => {
+                let number = self.first + self.entries.len() as u64;
+                self.deletions.extend(item.key().map(|key| (key, number)));
+            }
+            Delta::Upserted(item) if !self.deletions.is_empty() => {
+                item.key().and_then(|key| self.deletions.remove(&key));
+            }
+            _ => {}
         }
         self.entries.push_back(entry);
     }
@@ -211,7 +213,10 @@ impl<K: Object> State<K> {
 
     /// Tells whether the last that waits for the key is the deletion of the same object, readable.
     fn deletes_already(&self, item: &Item<K>) -> bool {
-        let last = item.key().and_then(|key| self.pending.get(&key)).map(|pending| pending.last - self.first);
+        if self.deletions.is_empty() {
+            return false;
+        }
+        let last = item.key().and_then(|key| self.deletions.get(&key)).map(|number| number - self.first);
         match last.and_then(|at| self.entries.get(at as usize)).map(|entry| &entry.delta) {
             Some(Delta::Deleted(held @ (Item::Object(_) | Item::Raw(_)))) => {
                 held.uid() == item.uid() || item.uid().is_none()
@@ -232,7 +237,7 @@ impl<K: Object> State<K> {
         }
         let replaced = self.entries.iter().filter(|entry| matches!(entry.delta, Delta::Replaced { .. }));
         let replaced = replaced.map(|entry| entry.extent.clone()).collect();
-        let pending = self.pending.keys().cloned().collect();
+        let pending = self.entries.iter().filter_map(Entry::key).collect();
         let delta = Delta::Sync(Sync { audience, pending, replaced });
         self.entries.push_back(Entry { extent: Extent::All, delta });
     }
@@ -246,20 +251,13 @@ impl<K: Object> State<K> {
         };
         let taken: Vec<Entry<K>> = self.entries.drain(..count).collect();
         self.first += count as u64;
-        for key in taken.iter().filter_map(Entry::key) {
-            self.settle(key);
-        }
-        taken
-    }
-
-    fn settle(&mut self, key: ObjectKey) {
-        use std::collections::hash_map::Entry::Occupied;
-        if let Occupied(mut pending) = self.pending.entry(key) {
-            pending.get_mut().count -= 1;
-            if pending.get().count == 0 {
-                pending.remove();
+        let deleted = taken.iter().filter(|entry| matches!(entry.delta, Delta::Deleted(_)));
+        for key in deleted.filter_map(Entry::key) {
+            if self.deletions.get(&key).is_some_and(|number| *number < self.first) {
+                self.deletions.remove(&key);
             }
         }
+        taken
     }
 }
 

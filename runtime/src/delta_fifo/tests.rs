@@ -238,7 +238,8 @@ async fn an_item_that_a_transform_breaks_leaves_as_unreadable_and_the_rest_goes_
     let mut errors = Vec::new();
     for Entry { delta, .. } in fifo.pop(limit(9)).await.unwrap().take() {
         match delta {
-            Delta::Upserted(Item::Unreadable(Unreadable { identity: Identity { key, .. }, error })) => {
+            Delta::Upserted(Item::Unreadable(unreadable)) => {
+                let Unreadable { identity: Identity { key, .. }, error } = *unreadable;
                 errors.push(format!("{}: {error}", key.unwrap()));
             }
             Delta::Upserted(item) => errors.push(named(&item)),
@@ -267,7 +268,7 @@ async fn producers_never_wait_for_the_consumer() {
 
 #[test]
 fn bytes_that_travel_are_decoded_and_a_failure_shows_no_content() {
-    let raw = |json: &'static str| Item::<ConfigMap>::Raw(RawObject::new(json).unwrap());
+    let raw = |json: &'static str| Item::<ConfigMap>::Raw(RawObject::new(json).unwrap().into());
     let good = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#;
     assert_eq!(decoded(raw(good)).unwrap().metadata.name.as_deref(), Some("a"));
     let bad = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":"hunter2"}"#;
@@ -281,7 +282,7 @@ fn bytes_that_travel_are_decoded_and_a_failure_shows_no_content() {
 fn a_transform_of_bytes_gives_bytes() {
     let transform = Transform::new(|object: &mut ConfigMap| object.data = None);
     let json = r#"{"metadata":{"name":"a"},"data":{"k":"v"}}"#;
-    let Item::Raw(raw) = transform.apply(Item::Raw(RawObject::new(json).unwrap())) else {
+    let Item::Raw(raw) = transform.apply(Item::Raw(RawObject::new(json).unwrap().into())) else {
         panic!("it came as bytes")
     };
     assert_eq!((raw.key.name(), raw.decode::<ConfigMap>().unwrap().data), ("a", None));

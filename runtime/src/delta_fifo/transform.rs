@@ -67,7 +67,7 @@ impl<K: Object> Transform<K> {
         let form = form_of(&item);
         match decoded(item) {
             Ok(object) => self.change(object, form),
-            Err(unreadable) => Item::Unreadable(*unreadable),
+            Err(unreadable) => Item::Unreadable(unreadable),
         }
     }
 
@@ -76,7 +76,7 @@ impl<K: Object> Transform<K> {
         let (form, original) = (form_of(&item), self.original(&item));
         let object = match decoded(item) {
             Ok(object) => object,
-            Err(unreadable) => return (Item::Unreadable(*unreadable), None),
+            Err(unreadable) => return (Item::Unreadable(unreadable), None),
         };
         let item = self.change(object, form);
         let original = original.filter(|_| matches!(item, Item::Unreadable(_)));
@@ -119,13 +119,13 @@ fn formed<K: Object>(object: Arc<K>, form: ItemForm) -> Item<K> {
     match form {
         ItemForm::Typed => Item::Object(object),
         ItemForm::Bytes => {
-            RawObject::of(&*object).map_or_else(|unreadable| Item::Unreadable(*unreadable), Item::Raw)
+            RawObject::of(&*object).map_or_else(Item::Unreadable, |raw| Item::Raw(Box::new(raw)))
         }
     }
 }
 
 fn unreadable<K>(identity: Identity, error: String) -> Item<K> {
-    Item::Unreadable(Unreadable { identity, error })
+    Item::Unreadable(Box::new(Unreadable { identity, error }))
 }
 
 /// Reads an item as an object, whatever form it travels in.
@@ -135,7 +135,7 @@ pub(crate) fn decoded<K: Object>(item: Item<K>) -> Result<Arc<K>, Box<Unreadable
         Item::Object(object) if ObjectKey::of_meta(object.meta()).is_some() => Ok(object),
         Item::Object(object) => refused(identity_of(object.meta()), "the object has no name".to_owned()),
         Item::Raw(raw) => raw.decode().map(Arc::new),
-        Item::Unreadable(unreadable) => Err(Box::new(unreadable)),
+        Item::Unreadable(unreadable) => Err(unreadable),
     }
 }
 

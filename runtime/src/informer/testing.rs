@@ -50,7 +50,7 @@ pub(super) fn item_with(text: &str, content: &str) -> Item1 {
     let object = object(text, content);
     match FORM {
         ItemForm::Typed => Item::Object(object),
-        ItemForm::Bytes => Item::Raw(RawObject::of(&*object).unwrap()),
+        ItemForm::Bytes => Item::Raw(RawObject::of(&*object).unwrap().into()),
     }
 }
 
@@ -68,12 +68,12 @@ pub(super) fn broken(text: &str) -> Item1 {
         resource_version: object.metadata.resource_version.clone(),
         ..Identity::default()
     };
-    Item::Unreadable(Unreadable { identity, error: "data: not a map".to_owned() })
+    Item::Unreadable(Unreadable { identity, error: "data: not a map".to_owned() }.into())
 }
 
 /// An item of which nothing can be read.
 pub(super) fn nameless() -> Item1 {
-    Item::Unreadable(Unreadable { identity: Identity::default(), error: "no JSON".to_owned() })
+    Item::Unreadable(Unreadable { identity: Identity::default(), error: "no JSON".to_owned() }.into())
 }
 
 pub(super) fn key(name: &str) -> ObjectKey {

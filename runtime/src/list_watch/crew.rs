@@ -18,12 +18,12 @@ pub(super) const ROOM_FOR_A_TASK: usize = 48 << 10;
 /// On a current-thread runtime there is none: work is done where it stands, so that paused time is not fooled by
 /// threads. What is under way is bounded, and dropped with the crew.
 #[derive(Debug)]
-pub(super) struct Crew<T> {
-    running: VecDeque<AbortOnDropHandle<Vec<T>>>,
+pub(super) struct Crew<R> {
+    running: VecDeque<AbortOnDropHandle<R>>,
     most: usize,
 }
 
-impl<T: Send + 'static> Crew<T> {
+impl<R: Send + 'static> Crew<R> {
     /// Gathers a crew, where the runtime has threads for one.
     pub(super) fn gather() -> Option<Self> {
         let runtime = Handle::try_current().ok()?;
@@ -33,7 +33,7 @@ impl<T: Send + 'static> Crew<T> {
     }
 
     /// Begins a piece of work.
-    pub(super) fn begin(&mut self, work: impl FnOnce() -> Vec<T> + Send + 'static) {
+    pub(super) fn begin(&mut self, work: impl FnOnce() -> R + Send + 'static) {
         self.running.push_back(AbortOnDropHandle::new(tokio::spawn(async { work() })));
     }
 
@@ -49,11 +49,11 @@ impl<T: Send + 'static> Crew<T> {
     ///
     /// # Panics
     /// As the work did.
-    pub(super) async fn next(&mut self) -> Option<Vec<T>> {
+    pub(super) async fn next(&mut self) -> Option<R> {
         let done = self.running.front_mut()?.await;
         self.running.pop_front();
         match done {
-            Ok(results) => Some(results),
+            Ok(result) => Some(result),
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 // The runtime is shutting down: nobody reads on.

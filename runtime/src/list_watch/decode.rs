@@ -68,10 +68,10 @@ impl Decoder {
     pub(super) fn list_item<K: Object>(&self, object: &[u8]) -> Item<K> {
         match self.decode(object) {
             Decoded::Item(item) => item,
-            Decoded::OfAnotherKind(found) => Item::Unreadable(Unreadable {
+            Decoded::OfAnotherKind(found) => Item::Unreadable(Box::new(Unreadable {
                 identity: identity(object),
                 error: format!("it is a {found}, not a {} of {}", self.kind, self.api_version),
-            }),
+            })),
         }
     }
 
@@ -89,7 +89,7 @@ impl Decoder {
             return Decoded::OfAnotherKind(spelled(lean.api_version, lean.kind));
         }
         match lean.into_raw() {
-            Some(raw) => Decoded::Item(Item::Raw(raw)),
+            Some(raw) => Decoded::Item(Item::Raw(Box::new(raw))),
             None => unreadable(object, NO_NAME.to_owned()),
         }
     }
@@ -181,7 +181,7 @@ fn spelled(api_version: Option<String>, kind: Option<String>) -> String {
 }
 
 fn unreadable<K>(object: &[u8], error: String) -> Decoded<K> {
-    Decoded::Item(Item::Unreadable(Unreadable { identity: identity(object), error }))
+    Decoded::Item(Item::Unreadable(Box::new(Unreadable { identity: identity(object), error })))
 }
 
 /// Reads who an object is, each member for itself: one that can't be read hides no other.

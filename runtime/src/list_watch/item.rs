@@ -7,15 +7,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use super::raw::RawObject;
 use crate::object::{Object, ObjectKey};
 
-/// One object on its way to the cache.
+/// One object on its way to the cache; two words, since it is handed on several times.
 #[derive(Debug)]
 pub enum Item<K> {
     /// Decoded; unshared until it is queued, so that a transform may change it in place.
     Object(Arc<K>),
     /// Kept as bytes, decoded when somebody reads it (compact informers).
-    Raw(RawObject),
+    Raw(Box<RawObject>),
     /// There, but could not be read.
-    Unreadable(Unreadable),
+    Unreadable(Box<Unreadable>),
 }
 
 /// Who an object is, as far as that could be read.

@@ -39,7 +39,23 @@ impl ValueScanner {
         let mut at = 0;
         while at < bytes.len() {
             match self.state {
-                Within::Text => match bytes[at..].iter().position(|byte| matches!(byte, b'"' | b'\\')) {
+                Within::Brackets => {
+                    let Some(ahead) = bytes[at..].iter().position(|byte| MATTERS[usize::from(*byte)]) else {
+                        return Scan::GoesOn;
+                    };
+                    at += ahead + 1;
+                    match bytes[at - 1] {
+                        b'"' => self.state = Within::Text,
+                        b'{' | b'[' => self.depth += 1,
+                        _ => {
+                            self.depth -= 1;
+                            if self.depth == 0 {
+                                return self.end(at);
+                            }
+                        }
+                    }
+                }
+                Within::Text => match end_of_text(&bytes[at..]) {
                     None => return Scan::GoesOn,
                     Some(ahead) => {
                         at += ahead + 1;
@@ -59,27 +75,17 @@ impl ValueScanner {
                     _ => at += 1,
                 },
                 Within::Before if is_blank(bytes[at]) => at += 1,
-                Within::Before | Within::Brackets => {
-                    let byte = bytes[at];
-                    if self.depth == 0 && matches!(byte, b',' | b'}' | b']' | b':') {
-                        return self.end(at);
-                    }
-                    at += 1;
-                    match byte {
-                        b'"' => self.state = Within::Text,
+                Within::Before => {
+                    self.state = match bytes[at] {
+                        b',' | b'}' | b']' | b':' => return self.end(at),
+                        b'"' => Within::Text,
                         b'{' | b'[' => {
-                            self.depth += 1;
-                            self.state = Within::Brackets;
+                            self.depth = 1;
+                            Within::Brackets
                         }
-                        b'}' | b']' => {
-                            self.depth -= 1;
-                            if self.depth == 0 {
-                                return self.end(at);
-                            }
-                        }
-                        _ if self.depth == 0 => self.state = Within::Scalar,
-                        _ => {}
-                    }
+                        _ => Within::Scalar,
+                    };
+                    at += 1;
                 }
             }
         }
@@ -95,6 +101,24 @@ impl ValueScanner {
         *self = Self::default();
         Scan::Ends(at)
     }
+}
+
+/// Which bytes matter between the brackets of a value, outside of strings.
+const MATTERS: [bool; 256] = {
+    let mut matters = [false; 256];
+    (matters[b'"' as usize], matters[b'{' as usize], matters[b'[' as usize]) = (true, true, true);
+    (matters[b'}' as usize], matters[b']' as usize]) = (true, true);
+    matters
+};
+
+/// How far a string is looked at byte by byte; most end before a faster search would have begun.
+const SHORT: usize = 16;
+
+/// Finds the first quote or backslash.
+fn end_of_text(bytes: &[u8]) -> Option<usize> {
+    let (head, rest) = bytes.split_at(bytes.len().min(SHORT));
+    let short = head.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+    short.or_else(|| Some(SHORT + memchr::memchr2(b'"', b'\\', rest)?))
 }
 
 /// Tells whether a byte is blank between JSON tokens.

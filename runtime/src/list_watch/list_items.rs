@@ -12,8 +12,10 @@ use crate::object::Object;
 pub(super) struct ListItems<K> {
     decoder: Decoder,
     items: Vec<Item<K>>,
-    crew: Option<Crew<Item<K>>>,
+    crew: Option<Crew<(Batch, Vec<Item<K>>)>>,
     waiting: Batch,
+    /// Batches that are done, to be used again.
+    spare: Vec<(Batch, Vec<Item<K>>)>,
 }
 
 /// Objects that wait to be decoded, one behind the other.
@@ -25,7 +27,13 @@ struct Batch {
 
 impl<K: Object> ListItems<K> {
     pub(super) fn new(decoder: Decoder) -> Self {
-        Self { decoder, items: Vec::new(), crew: Crew::gather(), waiting: Batch::default() }
+        Self {
+            decoder,
+            items: Vec::new(),
+            crew: Crew::gather(),
+            waiting: Batch::default(),
+            spare: Vec::new(),
+        }
     }
 
     /// Takes one object; [`settle`](Self::settle) is to follow before more are read.
@@ -39,8 +47,12 @@ impl<K: Object> ListItems<K> {
         self.waiting.bytes.extend_from_slice(object);
         self.waiting.ends.push(self.waiting.bytes.len());
         if self.waiting.bytes.len() >= WORTH_A_TASK {
-            let (decoder, batch) = (self.decoder.clone(), std::mem::take(&mut self.waiting));
-            crew.begin(move || batch.decode(&decoder));
+            let (empty, mut items) = self.spare.pop().unwrap_or_default();
+            let (decoder, batch) = (self.decoder.clone(), std::mem::replace(&mut self.waiting, empty));
+            crew.begin(move || {
+                batch.decode(&decoder, &mut items);
+                (batch, items)
+            });
         }
     }
 
@@ -48,7 +60,10 @@ impl<K: Object> ListItems<K> {
     pub(super) async fn settle(&mut self) {
         let Some(crew) = &mut self.crew else { return };
         while crew.is_busy() {
-            self.items.extend(crew.next().await.unwrap_or_default());
+            let Some((mut batch, mut items)) = crew.next().await else { return };
+            self.items.append(&mut items);
+            batch.clear();
+            self.spare.push((batch, items));
         }
     }
 
@@ -56,8 +71,9 @@ impl<K: Object> ListItems<K> {
     pub(super) async fn finish(mut self) -> Vec<Item<K>> {
         if let Some(crew) = &mut self.crew {
             // The last batch is decoded here, beside the others.
-            let last = self.waiting.decode(&self.decoder);
-            while let Some(items) = crew.next().await {
+            let mut last = Vec::new();
+            self.waiting.decode(&self.decoder, &mut last);
+            while let Some((_, items)) = crew.next().await {
                 self.items.extend(items);
             }
             self.items.extend(last);
@@ -67,9 +83,14 @@ impl<K: Object> ListItems<K> {
 }
 
 impl Batch {
-    fn decode<K: Object>(&self, decoder: &Decoder) -> Vec<Item<K>> {
+    fn decode<K: Object>(&self, decoder: &Decoder, items: &mut Vec<Item<K>>) {
         let mut start = 0;
         let object = |end: &usize| decoder.list_item(&self.bytes[std::mem::replace(&mut start, *end)..*end]);
-        self.ends.iter().map(object).collect()
+        items.extend(self.ends.iter().map(object));
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
     }
 }

@@ -1,6 +1,6 @@
 //! Does what the state decides: asks the source, fills the store, reports failures.
 
-use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use futures::{Stream, StreamExt};
 use tokio::{
@@ -164,7 +164,7 @@ where
 
     /// Reads a stream to its end: first what belongs to the list, if it starts with one, then changes.
     async fn follow(&mut self, stream: WatchStream<K>, mut snapshot: Option<Snapshot<K>>) {
-        let mut batches = stream.ready_chunks(BATCH);
+        let (mut stream, mut batch) = (stream.fuse(), Vec::new());
         let mut ending = Ending { opened: Instant::now(), brought: Brought::Nothing };
         let opened = ending.opened;
         let mut lead = Lead::start(self.clock.clone());
@@ -179,15 +179,15 @@ where
             let next = tokio::select! {
                 biased;
                 () = self.losses.news() => break End::HistoryLost,
-                next = next_batch(&mut batches, alarm.as_mut()) => next,
+                next = next_batch(&mut stream, &mut batch, alarm.as_mut()) => next,
             };
             match next {
-                Some(Some(batch)) => {
-                    if let Some(end) = self.take(batch, &mut snapshot, &mut ending) {
+                Some(Flow::GoesOn) => {
+                    if let Some(end) = self.take(&mut batch, &mut snapshot, &mut ending) {
                         break end;
                     }
                 }
-                Some(None) => break End::Closed,
+                Some(Flow::Ended) => break End::Closed,
                 None if lead.measure() >= SUSPENDED => {
                     break End::Failed(ListWatchError::Suspended(rounded(lead.measure())));
                 }
@@ -201,7 +201,7 @@ where
             set_alarm(alarm.as_mut(), until);
         };
         self.reporter.watch_ended(opened, self.heard);
-        drop(batches);
+        drop(stream);
         match snapshot {
             Some(_) => self.list_ended(end),
             None => self.watch_ended(end, ending),
@@ -211,7 +211,7 @@ where
     /// Takes the events of a batch; returns how the stream ended, if it did.
     fn take(
         &mut self,
-        batch: Vec<Result<WatchEvent<K>, ListWatchError>>,
+        batch: &mut Vec<Result<WatchEvent<K>, ListWatchError>>,
         snapshot: &mut Option<Snapshot<K>>,
         ending: &mut Ending,
     ) -> Option<End> {
@@ -219,7 +219,7 @@ where
         self.heard += batch.len();
         let mut changes = Vec::with_capacity(batch.len());
         let mut end = None;
-        for event in batch {
+        for event in batch.drain(..) {
             match (event, snapshot.as_mut()) {
                 (Err(error), _) => {
                     end = Some(End::Failed(error));
@@ -360,18 +360,37 @@ where
     }
 }
 
-/// Waits for a batch, or for the alarm: then it is `None`.
+/// Says whether a stream may bring more.
+enum Flow {
+    GoesOn,
+    Ended,
+}
+
+/// Waits for events, or for the alarm: then it is `None`. What has come already is taken at once, up to a batch.
 async fn next_batch<T>(
-    batches: &mut (impl Stream<Item = Vec<T>> + Unpin),
+    stream: &mut (impl Stream<Item = T> + Unpin),
+    batch: &mut Vec<T>,
     alarm: Pin<&mut Sleep>,
-) -> Option<Option<Vec<T>>> {
+) -> Option<Flow> {
     // A stream that is always ready must let others run, and cancellation be seen.
     consume_budget().await;
+    let events = poll_fn(|cx| {
+        while batch.len() < BATCH {
+            match stream.poll_next_unpin(cx) {
+                Poll::Ready(Some(event)) => batch.push(event),
+                // What came before the end is taken first; the end will be there to be seen again.
+                Poll::Ready(None) if batch.is_empty() => return Poll::Ready(Flow::Ended),
+                Poll::Pending if batch.is_empty() => return Poll::Pending,
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Flow::GoesOn)
+    });
     // The alarm first: a stream that always has something must not put it off.
     tokio::select! {
         biased;
         () = alarm => None,
-        batch = batches.next() => Some(batch),
+        flow = events => Some(flow),
     }
 }
 

@@ -160,7 +160,7 @@ impl<K: Object> WriteBatch<K> {
     /// Takes an item in the form in which this store would hold it, without putting it in.
     pub(crate) fn hold(&self, item: Item<K>) -> Result<Held<K>, Box<Unreadable>> {
         match item {
-            Item::Raw(raw) => Ok(self.hold_raw(raw)),
+            Item::Raw(raw) => Ok(self.hold_raw(*raw)),
             item => decoded(item).map(|object| self.hold_object(object)),
         }
     }

@@ -179,7 +179,7 @@ mod tests {
 
     fn unreadable(key: Option<ObjectKey>, uid: &str) -> Item<ConfigMap> {
         let identity = Identity { key, uid: Some(uid.to_owned()), ..Identity::default() };
-        Item::Unreadable(Unreadable { identity, error: "data: no".to_owned() })
+        Item::Unreadable(Unreadable { identity, error: "data: no".to_owned() }.into())
     }
 
     fn shown(lister: &Lister<ConfigMap>) -> BTreeSet<String> {

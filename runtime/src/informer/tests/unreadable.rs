@@ -17,7 +17,7 @@ use crate::{
 fn undecodable(text: &str) -> Item1 {
     let raw = RawObject::of(&*object(text, "hunter2")).unwrap();
     let json = raw.text.json().replace(r#"{"content":"hunter2"}"#, r#""hunter2""#);
-    Item::Raw(RawObject::new(json).unwrap())
+    Item::Raw(RawObject::new(json).unwrap().into())
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +97,7 @@ async fn somebody_hears_once_of_each_state_that_does_not_decode() {
     });
     let put = |item| {
         let Item::Raw(raw) = item else { panic!("bytes are tested") };
-        drop(indexer.upsert_raw(raw));
+        drop(indexer.upsert_raw(*raw));
     };
     put(undecodable("a@1"));
     assert_eq!(told.load(Ordering::Relaxed), 0, "nobody has read it");

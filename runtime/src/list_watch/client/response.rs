@@ -108,6 +108,7 @@ pub(super) fn events<K: Object>(
         frames,
         crew: Crew::gather(),
         block: Vec::new(),
+        spare: Vec::new(),
         events: VecDeque::new(),
         last: None,
         reading: Reading::Open,
@@ -151,13 +152,22 @@ struct Watch<K> {
     source: Source,
     frames: Frames,
     /// Decodes what comes in bulk: initial events, and backlogs.
-    crew: Option<Crew<Event<K>>>,
+    crew: Option<Crew<Piece<K>>>,
     /// Whole lines that are to be decoded next; empty between two chunks.
     block: Vec<u8>,
+    /// Pieces of work that are done, to be used again while there is more: memory that goes back and forth between
+    /// threads is what allocators are slowest at.
+    spare: Vec<Piece<K>>,
     events: VecDeque<Event<K>>,
     /// What follows all that is still being decoded.
     last: Option<Event<K>>,
     reading: Reading,
+}
+
+/// Lines, and what they came to.
+struct Piece<K> {
+    block: Vec<u8>,
+    events: Vec<Event<K>>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -168,7 +178,7 @@ enum Reading {
 
 enum Came<K> {
     Chunk(Result<Option<Bytes>, ListWatchError>),
-    Decoded(Option<Vec<Event<K>>>),
+    Decoded(Option<Piece<K>>),
 }
 
 impl<K: Object> Watch<K> {
@@ -196,21 +206,37 @@ impl<K: Object> Watch<K> {
                 chunk = self.source.next() => Came::Chunk(chunk),
             },
             (Some(crew), _) => Came::Decoded(crew.next().await),
-            (None, Reading::Open) => Came::Chunk(self.source.next().await),
-            (None, Reading::Ended) => Came::Decoded(Some(vec![self.last.take()?])),
+            (None, Reading::Open) => Came::Chunk(match self.source.at_once() {
+                Some(chunk) => chunk,
+                None => {
+                    self.spare.clear();
+                    self.source.next().await
+                }
+            }),
+            (None, Reading::Ended) => {
+                self.events.push_back(self.last.take()?);
+                return Some(());
+            }
         };
         match came {
-            Came::Chunk(Ok(Some(chunk))) => self.decode(&chunk),
+            Came::Chunk(Ok(Some(chunk))) => self.decode(chunk),
             Came::Chunk(end) => self.end(end.err()),
-            Came::Decoded(events) => self.events.extend(events.unwrap_or_default()),
+            Came::Decoded(Some(mut piece)) => {
+                self.events.extend(piece.events.drain(..));
+                piece.block.clear();
+                self.spare.push(piece);
+            }
+            Came::Decoded(None) => {}
         }
         Some(())
     }
 
-    fn decode(&mut self, chunk: &[u8]) {
-        let Some(crew) = &mut self.crew else { return self.frames.feed(chunk, &mut self.events) };
+    fn decode(&mut self, chunk: Bytes) {
+        let Some(crew) = &mut self.crew else { return self.frames.feed(&chunk, &mut self.events) };
         let block = &mut self.block;
-        let mut end = self.frames.gather(chunk, block).err().map(Some);
+        let mut end = self.frames.gather(&chunk, block).err().map(Some);
+        // As long as somebody holds a chunk, the connection reads into a new buffer.
+        drop(chunk);
         while block.len() < WORTH_A_TASK && end.is_none() {
             match self.source.at_once() {
                 None => break,
@@ -224,11 +250,13 @@ impl<K: Object> Watch<K> {
             block.clear();
         } else {
             let decoder = decoder.clone();
-            let block = std::mem::replace(block, Vec::with_capacity(ROOM_FOR_A_TASK));
+            let spare = self.spare.pop();
+            let Piece { block: empty, mut events } = spare
+                .unwrap_or_else(|| Piece { block: Vec::with_capacity(ROOM_FOR_A_TASK), events: Vec::new() });
+            let block = std::mem::replace(block, empty);
             crew.begin(move || {
-                let mut events = Vec::new();
                 decoder.lines(&block, &mut events);
-                events
+                Piece { block, events }
             });
         }
         if let Some(error) = end {

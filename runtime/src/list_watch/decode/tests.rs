@@ -29,7 +29,7 @@ fn object<K: Object>(decoder: &Decoder, json: &str) -> Arc<K> {
 
 fn unreadable<K: Object>(decoder: &Decoder, json: &str) -> Unreadable {
     match decoder.decode::<K>(json.as_bytes()) {
-        Decoded::Item(Item::Unreadable(unreadable)) => unreadable,
+        Decoded::Item(Item::Unreadable(unreadable)) => *unreadable,
         other => panic!("{other:?}"),
     }
 }

@@ -339,11 +339,11 @@ pub(super) fn unreadable(name: &str, version: &str) -> Item<ConfigMap> {
         resource_version: Some(version.to_owned()),
         ..Identity::default()
     };
-    Item::Unreadable(Unreadable { identity, error: "data: no".to_owned() })
+    Item::Unreadable(Unreadable { identity, error: "data: no".to_owned() }.into())
 }
 
 pub(super) fn without_key() -> Item<ConfigMap> {
-    Item::Unreadable(Unreadable { identity: Identity::default(), error: "metadata: no".to_owned() })
+    Item::Unreadable(Unreadable { identity: Identity::default(), error: "metadata: no".to_owned() }.into())
 }
 
 /// `a@1 b@2` as items.
