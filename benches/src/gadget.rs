@@ -1,5 +1,7 @@
 //! The custom object that is listed and watched: 1.7 KB as a server sends it, a third of it managedFields.
 
+use std::borrow::Borrow;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,8 @@ pub(crate) const PATH: &str = "/apis/bench.example.dev/v1/gadgets";
 pub(crate) const A_NAMESPACE: usize = 1_000;
 /// How many gadgets share a place.
 pub(crate) const A_PLACE: usize = 10;
+/// How many replicas a small gadget has.
+pub(crate) const REPLICAS: usize = 3;
 /// The version of the first list; events follow it.
 pub(crate) const LISTED: u64 = 1_000_000_000;
 
@@ -99,12 +103,17 @@ pub(crate) fn small(at: usize) -> Gadget {
     let spec = GadgetSpec {
         place: place(at),
         image: String::new(),
-        replicas: 3,
+        replicas: REPLICAS as i64,
         command: Vec::new(),
         settings: Vec::new(),
         sent: 0,
     };
     Gadget { metadata, spec, status: None }
+}
+
+/// Adds up what each of some gadgets says: whoever knows the sum has looked at all of them.
+pub(crate) fn replicas<G: Borrow<Gadget>>(gadgets: impl IntoIterator<Item = G>) -> usize {
+    gadgets.into_iter().map(|gadget| gadget.borrow().spec.replicas as usize).sum()
 }
 
 /// Writes a gadget as the server does.

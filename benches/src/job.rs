@@ -105,6 +105,8 @@ pub(crate) enum Question {
     Resync,
     /// Of the controller: many reconciles in flight at once.
     Storm,
+    /// Of readers: each object that a list returns is read.
+    Walk,
 }
 
 /// What a measured process is told: one flat record, which Go's peers read as well.

@@ -20,7 +20,7 @@ pub use crate::{
     informer::{SharedInformer, Watched},
     list_watch::ItemForm,
     object::Kind,
-    store::{IndexDefinition, IndexValue, Lister, NamespaceLister},
+    store::{IndexDefinition, IndexValue, Lister, NamespaceLister, Objects},
 };
 
 /// Bounds what the derive can take as a root type.
@@ -101,7 +101,7 @@ pub fn by_index<W: Watched>(
     lister: &Lister<W::Object>,
     index: &str,
     value: &IndexValue,
-) -> Vec<Arc<W::Object>> {
+) -> Objects<W::Object> {
     lister.by_index(index, value)
 }
 
@@ -110,7 +110,7 @@ pub fn by_index_within<W: Watched>(
     lister: &NamespaceLister<W::Object>,
     index: &str,
     value: &IndexValue,
-) -> Vec<Arc<W::Object>> {
+) -> Objects<W::Object> {
     lister.by_index(index, value)
 }
 

@@ -14,7 +14,9 @@ import (
 const (
 	listed     = 1_000_000_000
 	aNamespace = 1_000
-	aPlace     = 10
+	// How many replicas a small gadget has.
+	replicasOfSmall = 3
+	aPlace          = 10
 )
 
 var groupVersion = schema.GroupVersion{Group: "bench.example.dev", Version: "v1"}
@@ -87,7 +89,7 @@ func small(at int) *Gadget {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name(at), Namespace: namespace(at), ResourceVersion: strconv.Itoa(at + 1), Labels: maps.Clone(labels),
 		},
-		Spec: GadgetSpec{Place: place(at), Replicas: 3},
+		Spec: GadgetSpec{Place: place(at), Replicas: replicasOfSmall},
 	}
 }
 

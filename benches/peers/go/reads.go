@@ -51,13 +51,13 @@ func filled(objects int) toolscache.Indexer {
 
 func listerGet(ctx context.Context, job Job) (Measures, error) {
 	numbers := scattered(job.Objects)
-	var get, index, choose func(int)
+	var get, index, walk, choose func(int)
 	var names, places []string
 	for _, at := range numbers {
 		names = append(names, name(at))
 		places = append(places, place(at))
 	}
-	found := 0
+	found, walked := 0, 0
 	if job.clientGo() {
 		indexer := filled(job.Objects)
 		selector, err := labels.Parse("shard=s07")
@@ -70,6 +70,14 @@ func listerGet(ctx context.Context, job Job) (Measures, error) {
 		}
 		get = func(at int) { _, _, _ = indexer.GetByKey(keys[at]) }
 		index = func(at int) { _, _ = indexer.ByIndex("place", places[at]) }
+		walk = func(at int) {
+			sum := 0
+			objects, _ := indexer.ByIndex("place", places[at])
+			for _, object := range objects {
+				sum += int(object.(*Gadget).Spec.Replicas)
+			}
+			walked = sum
+		}
 		choose = func(int) {
 			found = 0
 			_ = toolscache.ListAll(indexer, selector, func(any) { found++ })
@@ -85,6 +93,11 @@ func listerGet(ctx context.Context, job Job) (Measures, error) {
 		}
 		get = func(at int) { _ = cache.Get(ctx, keys[at], &Gadget{}) }
 		index = func(at int) { _ = cache.List(ctx, &GadgetList{}, client.MatchingFields{"place": places[at]}) }
+		walk = func(at int) {
+			var list GadgetList
+			_ = cache.List(ctx, &list, client.MatchingFields{"place": places[at]})
+			walked = replicas(list.Items)
+		}
 		choose = func(int) {
 			var list GadgetList
 			_ = cache.List(ctx, &list, client.MatchingLabels{"shard": "s07"})
@@ -103,12 +116,25 @@ func listerGet(ctx context.Context, job Job) (Measures, error) {
 	measures := Measures{
 		"get":    nanos(gets, positions, get),
 		"index":  nanos(lookUps, positions, index) / 1e3,
+		"walk":   nanos(lookUps, positions, walk) / 1e3,
 		"select": nanos(scans(job.Objects), positions, choose) / 1e6,
+	}
+	if walked == 0 {
+		return nil, fmt.Errorf("nothing was read")
 	}
 	if found != job.Objects/100 {
 		return nil, fmt.Errorf("the scan found %d", found)
 	}
 	return measures, nil
+}
+
+// replicas adds up what each gadget says: it looks at all of them.
+func replicas(gadgets []Gadget) int {
+	sum := 0
+	for at := range gadgets {
+		sum += int(gadgets[at].Spec.Replicas)
+	}
+	return sum
 }
 
 // readyCache is controller-runtime's cache, indexed and synced from the load generator.
@@ -128,15 +154,20 @@ func readyCache(ctx context.Context, job Job) (cache.Cache, error) {
 
 // readersWriter has one writer at full speed beside readers of whole namespaces.
 func readersWriter(ctx context.Context, job Job) (Measures, error) {
+	walks := job.Question == "walk"
 	var store toolscache.Store
 	var list func(string) int
 	if job.clientGo() {
 		indexer := filled(job.Objects)
 		store = indexer
 		list = func(namespace string) int {
-			found := 0
-			_ = toolscache.ListAllByNamespace(indexer, namespace, labels.Everything(), func(any) { found++ })
-			return found
+			found, sum := 0, 0
+			count := func(any) { found++ }
+			if walks {
+				count = func(object any) { sum += int(object.(*Gadget).Spec.Replicas) }
+			}
+			_ = toolscache.ListAllByNamespace(indexer, namespace, labels.Everything(), count)
+			return found + sum/replicasOfSmall
 		}
 	} else {
 		cache, err := readyCache(ctx, job)
@@ -151,6 +182,9 @@ func readersWriter(ctx context.Context, job Job) (Measures, error) {
 		list = func(namespace string) int {
 			var list GadgetList
 			_ = cache.List(ctx, &list, client.InNamespace(namespace))
+			if walks {
+				return replicas(list.Items) / replicasOfSmall
+			}
 			return len(list.Items)
 		}
 	}

@@ -48,6 +48,7 @@ fn table(settings: &Settings, objects: usize) -> anyhow::Result<()> {
     )
     .column(Column::cost("get", "get by key, ns"))
     .column(Column::cost("index", "index look-up of 10, µs"))
+    .column(Column::cost("walk", "the ten looked up and read, µs"))
     .column(Column::cost("select", "selector scan, ms"))
     .side(Side::Watchkeeper, &[("get", AtMost(most)), ("index", AtMost(0.6))])
     .side(Side::KubeRs, &[])
@@ -93,9 +94,12 @@ fn watchkeeper(job: &Job) -> anyhow::Result<Measures> {
     let get = nanos(GETS, &keys, |key| drop(black_box(lister.get(key))));
     let index = nanos(LOOK_UPS, &places, |place| drop(black_box(lister.by_index(INDEX, place))));
     let select = nanos(scans(job.objects), &[()], |()| drop(black_box(lister.list_matching(&selector))));
+    let walk = nanos(LOOK_UPS, &places, |place| {
+        black_box(gadget::replicas(lister.by_index(INDEX, place).iter().map(|object| &**object)));
+    });
     anyhow::ensure!(lister.by_index(INDEX, &places[0]).len() == gadget::A_PLACE, "the index is wrong");
     anyhow::ensure!(lister.list_matching(&selector).len() == job.objects / 100, "the scan is wrong");
-    Ok(measures([("get", get), ("index", index / 1e3), ("select", select / 1e6)]))
+    Ok(measures([("get", get), ("index", index / 1e3), ("walk", walk / 1e3), ("select", select / 1e6)]))
 }
 
 fn kube_rs(job: &Job) -> anyhow::Result<Measures> {
@@ -113,7 +117,11 @@ fn kube_rs(job: &Job) -> anyhow::Result<Measures> {
     let index = nanos(scans, &places, |place| {
         drop(black_box(reader.state_filter(|object| object.spec.place == *place)))
     });
+    let walk = nanos(scans, &places, |place| {
+        let listed = reader.state_filter(|object| object.spec.place == *place);
+        black_box(gadget::replicas(listed.iter().map(|object| &**object)));
+    });
     let select = nanos(scans, &[()], |()| drop(black_box(reader.state_filter_selector(&selector))));
     anyhow::ensure!(reader.state_filter_selector(&selector).len() == job.objects / 100, "the scan is wrong");
-    Ok(measures([("get", get), ("index", index / 1e3), ("select", select / 1e6)]))
+    Ok(measures([("get", get), ("index", index / 1e3), ("walk", walk / 1e3), ("select", select / 1e6)]))
 }

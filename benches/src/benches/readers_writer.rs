@@ -17,8 +17,8 @@ use watchkeeper::{
 
 use crate::{
     contest::{Contest, Settings},
-    gadget::{self, A_NAMESPACE, Gadget},
-    job::{Bench, Job, Side},
+    gadget::{self, A_NAMESPACE, Gadget, REPLICAS},
+    job::{Bench, Job, Question, Side},
     kit,
     measure::{Measures, Sorted, measures},
     report::{
@@ -31,18 +31,20 @@ use crate::{
 const OBJECTS: usize = 100_000;
 const SECONDS: u64 = 3;
 
-/// Runs the bench with 0, 10 and 50 readers.
+/// Runs the bench with 0, 10 and 50 readers that count, and with 50 that read each object of each list.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
-    [0, 10, 50].into_iter().try_for_each(|users| table(settings, users))
+    [0, 10, 50].into_iter().try_for_each(|users| table(settings, users, Question::Main))?;
+    table(settings, 50, Question::Walk)
 }
 
-fn table(settings: &Settings, users: usize) -> anyhow::Result<()> {
-    let job = Job::new(Bench::ReadersWriter, OBJECTS).users(users).seconds(SECONDS);
+fn table(settings: &Settings, users: usize, question: Question) -> anyhow::Result<()> {
+    let job = Job::new(Bench::ReadersWriter, OBJECTS).users(users).seconds(SECONDS).question(question);
+    let what = if question == Question::Walk { "read each object of a list" } else { "count a list" };
     let (ours, go): (&Goals, &Goals) = match users {
         50 => (&[("p999", AtMost(200.0))], &[("reads", Times(2.0))]),
         _ => (&[], &[]),
     };
-    Contest::served(format!("readers-writer: 100000 objects, one writer, {users} readers"), job)
+    Contest::served(format!("readers-writer: 100000 objects, one writer, {users} readers that {what}"), job)
         .column(Column::cost("p50", "a write, median, µs"))
         .column(Column::cost("p999", "a write, p99.9, µs"))
         .column(Column::rate("writes", "writes/s"))
@@ -62,7 +64,15 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<Measures> {
             let indexer = Indexer::with_indexes(Gadget::indexes())?;
             indexer.replace((0..job.objects).map(|at| Arc::new(gadget::small(at))));
             let lister = indexer.lister();
-            let list = move |namespace: &str| lister.namespace(namespace).list().len();
+            let walks = job.question == Question::Walk;
+            let list = move |namespace: &str| {
+                let listed = lister.namespace(namespace).list();
+                if walks {
+                    gadget::replicas(listed.iter().map(|object| &**object)) / REPLICAS
+                } else {
+                    listed.len()
+                }
+            };
             duel(job, list, |gadget| drop(indexer.upsert(Arc::new(gadget))))
         }
         Side::KubeRs => {
@@ -70,8 +80,15 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<Measures> {
             writer.apply_watcher_event(&Event::Init);
             (0..job.objects).for_each(|at| writer.apply_watcher_event(&Event::InitApply(gadget::small(at))));
             writer.apply_watcher_event(&Event::InitDone);
+            let walks = job.question == Question::Walk;
             let list = move |namespace: &str| {
-                reader.state_filter(|object| object.metadata.namespace.as_deref() == Some(namespace)).len()
+                let listed =
+                    reader.state_filter(|object| object.metadata.namespace.as_deref() == Some(namespace));
+                if walks {
+                    gadget::replicas(listed.iter().map(|object| &**object)) / REPLICAS
+                } else {
+                    listed.len()
+                }
             };
             duel(job, list, |gadget| writer.apply_watcher_event(&Event::Apply(gadget)))
         }

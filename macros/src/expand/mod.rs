@@ -321,12 +321,12 @@ fn look_up(Names { model, private, .. }: &Names<'_>, find: Find, index: &Index) 
     };
     let relation = if layers.contains(&Layer::Each) { "holds" } else { "is" };
     let doc = docs(&format!("Looks up the objects whose `{path}` {relation} this."), &index.docs);
-    let objects = quote! { #private::Vec<#private::Arc<#root>> };
+    let objects = quote! { #private::Objects<#root> };
     let Some(argument) = argument_type(leaf) else {
         return quote! {
             #doc
             #vis fn #method<Q>(&self, _: Q) -> #objects {
-                #private::Vec::new()
+                #private::Objects::default()
             }
         };
     };

@@ -1,19 +1,22 @@
 //! A hash table copied on write: clones share everything, a write copies one path.
 //!
-//! Two levels of pointers lead to small leaves; both levels widen with the size, so that a leaf holds four to
-//! sixteen entries and a write copies little more than the square root of the whole. Up to sixteen entries there
-//! is one leaf and no level. Like a raw table it knows no keys: callers bring the hash and say what is equal.
+//! Three levels of branches lead to small leaves, each of them one allocation. All levels widen with the size, so that a
+//! leaf holds four to eight entries on average, and a write copies little more than the cube root of the whole. Up to
+//! sixteen entries there is one leaf and no level. Like a raw table it knows no keys: callers bring the hash and say
+//! what is equal.
 
 use std::{
     hash::{BuildHasher, Hash},
+    iter, slice,
     sync::Arc,
 };
 
-/// Most entries an average leaf holds before the table widens.
-const LEAF: usize = 16;
-
-type Leaf<T> = Vec<(u64, T)>;
-type Branch<T> = Arc<[Arc<Leaf<T>>]>;
+/// Most entries of a table that is one leaf.
+const ALONE: usize = 16;
+/// Most entries that an average leaf holds before the table widens.
+const MOST: usize = 8;
+/// Fewest entries that an average leaf holds before the table narrows.
+const LEAST: usize = 2;
 
 /// Maps hashes to entries; a clone costs one reference.
 pub(super) struct CowMap<T> {
@@ -22,8 +25,8 @@ pub(super) struct CowMap<T> {
 }
 
 enum Table<T> {
-    Flat(Arc<Leaf<T>>),
-    Wide { bits: u32, branches: Arc<[Branch<T>]> },
+    Flat(Leaf<T>),
+    Wide { bits: u32, root: Branch<Branch<Branch<Leaf<T>>>> },
 }
 
 /// How far a walk through a table has come.
@@ -33,6 +36,10 @@ pub(super) struct Walk {
     entry: usize,
 }
 
+type Branch<B> = Arc<[B]>;
+/// Holds no `None` between two calls; one stands where an entry was moved away.
+type Leaf<T> = Arc<[Option<(u64, T)>]>;
+
 /// Hashes the same way in every process: the order of a list depends on its keys alone.
 pub(super) fn hash_of(key: &(impl Hash + ?Sized)) -> u64 {
     foldhash::quality::FixedState::default().hash_one(key)
@@ -41,7 +48,12 @@ pub(super) fn hash_of(key: &(impl Hash + ?Sized)) -> u64 {
 impl<T> CowMap<T> {
     /// Starts with one empty leaf.
     pub(super) fn new() -> Self {
-        Self { len: 0, table: Table::Flat(Arc::default()) }
+        Self { len: 0, table: Table::Flat(Arc::new([])) }
+    }
+
+    /// Starts with one entry.
+    pub(super) fn of(hash: u64, entry: T) -> Self {
+        Self { len: 1, table: Table::Flat(Arc::new([Some((hash, entry))])) }
     }
 
     /// Counts the entries.
@@ -56,43 +68,42 @@ impl<T> CowMap<T> {
 
     /// Finds the entry with this hash that `same` recognises.
     pub(super) fn find(&self, hash: u64, same: impl Fn(&T) -> bool) -> Option<&T> {
-        self.leaf(hash).iter().find(|(held, entry)| *held == hash && same(entry)).map(|(_, entry)| entry)
-    }
-
-    /// Shows all entries, in the order of their hashes' leaves.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        let (flat, wide) = match &self.table {
-            Table::Flat(leaf) => (Some(leaf), None),
-            Table::Wide { branches, .. } => (None, Some(branches)),
+        let leaf = match &self.table {
+            Table::Flat(leaf) => leaf,
+            Table::Wide { bits, root } => {
+                let [first, second, third] = path(hash, *bits);
+                &root[first][second][third]
+            }
         };
-        let leaves = wide.into_iter().flat_map(|branches| branches.iter().flat_map(|branch| branch.iter()));
-        flat.into_iter().chain(leaves).flat_map(|leaf| leaf.iter().map(|(_, entry)| entry))
+        leaf.iter().flatten().find(|(held, entry)| *held == hash && same(entry)).map(|(_, entry)| entry)
     }
 
+    /// Shows all entries, in an order that follows their hashes.
+    pub(super) fn iter(&self) -> Iter<'_, T> {
+        match &self.table {
+            Table::Flat(leaf) => Iter { leaf: leaf.iter(), ..Iter::over_nothing() },
+            Table::Wide { root, .. } => Iter { firsts: root.iter(), ..Iter::over_nothing() },
+        }
+    }
+}
+
+impl<T> CowMap<T> {
     /// Goes on to the next entry, in the order of [`iter`](Self::iter).
     pub(super) fn walk(&self, walk: &mut Walk) -> Option<&T> {
         loop {
             let leaf = match &self.table {
                 Table::Flat(leaf) => Some(leaf).filter(|_| walk.leaf == 0)?,
-                Table::Wide { bits, branches } => {
-                    &branches.get(walk.leaf >> bits)?[walk.leaf & ((1 << bits) - 1)]
+                Table::Wide { bits, .. } if walk.leaf >> bits != 0 => return None,
+                Table::Wide { bits, root } => {
+                    let [first, second, third] = path((walk.leaf as u64) << (u64::BITS - bits), *bits);
+                    &root[first][second][third]
                 }
             };
-            if let Some((_, entry)) = leaf.get(walk.entry) {
+            if let Some((_, entry)) = leaf.iter().flatten().nth(walk.entry) {
                 walk.entry += 1;
                 return Some(entry);
             }
             *walk = Walk { leaf: walk.leaf + 1, entry: 0 };
-        }
-    }
-
-    fn leaf(&self, hash: u64) -> &Leaf<T> {
-        match &self.table {
-            Table::Flat(leaf) => leaf,
-            Table::Wide { bits, branches } => {
-                let (branch, leaf) = place(hash, *bits);
-                &branches[branch][leaf]
-            }
         }
     }
 }
@@ -101,97 +112,159 @@ impl<T: Clone> CowMap<T> {
     /// Puts an entry in, in the place of one that `same` recognises, which is returned.
     pub(super) fn insert(&mut self, hash: u64, same: impl Fn(&T) -> bool, entry: T) -> Option<T> {
         let leaf = self.leaf_mut(hash);
-        if let Some((_, held)) = leaf.iter_mut().find(|(held, entry)| *held == hash && same(entry)) {
+        if let Some(at) = position(leaf, hash, same) {
+            let (_, held) = Arc::make_mut(leaf)[at].as_mut()?;
             return Some(std::mem::replace(held, entry));
         }
-        leaf.push((hash, entry));
+        let new = iter::once(Some((hash, entry)));
+        *leaf = match Arc::get_mut(leaf) {
+            Some(own) => own.iter_mut().map(Option::take).chain(new).collect(),
+            None => leaf.iter().cloned().chain(new).collect(),
+        };
         self.len += 1;
-        let bits = self.bits();
-        if self.len > LEAF << (2 * bits) {
-            self.rebuild(bits + 1);
+        let (bits, most) = match self.table {
+            Table::Flat(_) => (0, ALONE),
+            Table::Wide { bits, .. } => (bits, MOST << bits),
+        };
+        if self.len > most {
+            self.rebuild(if bits == 0 { 3 } else { bits + 1 });
         }
         None
     }
 
     /// Takes out the entry that `same` recognises.
     pub(super) fn remove(&mut self, hash: u64, same: impl Fn(&T) -> bool) -> Option<T> {
-        let at = self.leaf(hash).iter().position(|(held, entry)| *held == hash && same(entry))?;
-        let (_, entry) = self.leaf_mut(hash).swap_remove(at);
+        self.find(hash, &same)?;
+        let leaf = self.leaf_mut(hash);
+        let at = position(leaf, hash, same)?;
+        let old = leaf[at].clone();
+        *leaf = leaf[..at].iter().chain(&leaf[at + 1..]).cloned().collect();
         self.len -= 1;
-        let bits = self.bits();
-        if bits > 0 && self.len < 1 << (2 * bits) {
-            self.rebuild(bits - 1);
+        match self.table {
+            Table::Wide { .. } if self.len <= ALONE / 2 => self.rebuild(0),
+            Table::Wide { bits, .. } if bits > 3 && self.len < LEAST << bits => self.rebuild(bits - 1),
+            _ => {}
         }
-        Some(entry)
+        old.map(|(_, entry)| entry)
     }
 
     /// Finds an entry to change in place.
     pub(super) fn find_mut(&mut self, hash: u64, same: impl Fn(&T) -> bool) -> Option<&mut T> {
-        let at = self.leaf(hash).iter().position(|(held, entry)| *held == hash && same(entry))?;
-        Some(&mut self.leaf_mut(hash)[at].1)
-    }
-
-    fn bits(&self) -> u32 {
-        match self.table {
-            Table::Flat(_) => 0,
-            Table::Wide { bits, .. } => bits,
-        }
+        let leaf = self.leaf_mut(hash);
+        let at = position(leaf, hash, same)?;
+        Arc::make_mut(leaf)[at].as_mut().map(|(_, entry)| entry)
     }
 
     fn leaf_mut(&mut self, hash: u64) -> &mut Leaf<T> {
         match &mut self.table {
-            Table::Flat(leaf) => Arc::make_mut(leaf),
-            Table::Wide { bits, branches } => {
-                let (branch, leaf) = place(hash, *bits);
-                let branch = Arc::make_mut(&mut Arc::make_mut(branches)[branch]);
-                Arc::make_mut(&mut branch[leaf])
+            Table::Flat(leaf) => leaf,
+            Table::Wide { bits, root } => {
+                let [first, second, third] = path(hash, *bits);
+                let branch = Arc::make_mut(&mut Arc::make_mut(root)[first]);
+                &mut Arc::make_mut(&mut branch[second])[third]
             }
         }
     }
 
+    /// Spreads the entries anew; what is read together then stands together in memory.
     fn rebuild(&mut self, bits: u32) {
-        let width = 1 << bits;
-        let mut leaves: Vec<Vec<Leaf<T>>> = vec![vec![Vec::new(); width]; width];
-        for (hash, entry) in self.hashed() {
-            let (branch, leaf) = place(*hash, bits);
-            leaves[branch][leaf].push((*hash, entry.clone()));
+        let [first, second, third] = widths(bits);
+        let mut leaves = vec![Vec::new(); 1 << bits];
+        for (hash, entry) in self.iter().hashed() {
+            let at = if bits == 0 { 0 } else { (hash >> (u64::BITS - bits)) as usize };
+            leaves[at].push(Some((*hash, entry.clone())));
         }
+        let mut leaves = leaves.into_iter().map(Leaf::from);
         self.table = match bits {
-            0 => Table::Flat(Arc::new(leaves.pop().and_then(|mut branch| branch.pop()).unwrap_or_default())),
-            _ => Table::Wide {
-                bits,
-                branches: leaves
-                    .into_iter()
-                    .map(|branch| branch.into_iter().map(Arc::new).collect())
-                    .collect(),
-            },
-        };
-    }
-
-    fn hashed(&self) -> Vec<&(u64, T)> {
-        match &self.table {
-            Table::Flat(leaf) => leaf.iter().collect(),
-            Table::Wide { branches, .. } => {
-                branches.iter().flat_map(|branch| branch.iter()).flat_map(|leaf| leaf.iter()).collect()
+            0 => Table::Flat(leaves.next().unwrap_or_default()),
+            _ => {
+                let mut third = || leaves.by_ref().take(1 << third).collect::<Branch<_>>();
+                let mut second = || (0..1 << second).map(|_| third()).collect::<Branch<_>>();
+                Table::Wide { bits, root: (0..1 << first).map(|_| second()).collect() }
             }
-        }
+        };
     }
 }
 
-/// Reads the first bits of a hash as the branch, the next as the leaf.
-fn place(hash: u64, bits: u32) -> (usize, usize) {
-    if bits == 0 {
-        return (0, 0);
+/// Shares the bits of a hash that count among the levels.
+fn widths(bits: u32) -> [u32; 3] {
+    [bits.div_ceil(3), (bits + 1) / 3, bits / 3]
+}
+
+/// Reads the first bits of a hash as a way through the levels.
+fn path(hash: u64, bits: u32) -> [usize; 3] {
+    let [first, second, third] = widths(bits);
+    let digits = |skip: u32, width: u32| ((hash << skip) >> (u64::BITS - width)) as usize;
+    [digits(0, first), digits(first, second), digits(first + second, third)]
+}
+
+fn position<T>(leaf: &Leaf<T>, hash: u64, same: impl Fn(&T) -> bool) -> Option<usize> {
+    let found =
+        |slot: &Option<(u64, T)>| slot.as_ref().is_some_and(|(held, entry)| *held == hash && same(entry));
+    leaf.iter().position(found)
+}
+
+/// Walks a table.
+pub(super) struct Iter<'m, T> {
+    firsts: slice::Iter<'m, Branch<Branch<Leaf<T>>>>,
+    seconds: slice::Iter<'m, Branch<Leaf<T>>>,
+    thirds: slice::Iter<'m, Leaf<T>>,
+    leaf: slice::Iter<'m, Option<(u64, T)>>,
+}
+
+impl<'m, T> Iter<'m, T> {
+    /// Walks nothing.
+    pub(super) fn over_nothing() -> Self {
+        Self { firsts: [].iter(), seconds: [].iter(), thirds: [].iter(), leaf: [].iter() }
     }
-    let mask = (1 << bits) - 1;
-    ((hash >> (64 - bits)) as usize, ((hash >> (64 - 2 * bits)) & mask) as usize)
+
+    fn next_hashed(&mut self) -> Option<&'m (u64, T)> {
+        loop {
+            if let Some(slot) = self.leaf.next() {
+                return slot.as_ref();
+            }
+            self.leaf = self.next_leaf()?.iter();
+        }
+    }
+
+    fn next_leaf(&mut self) -> Option<&'m Leaf<T>> {
+        loop {
+            if let Some(leaf) = self.thirds.next() {
+                return Some(leaf);
+            }
+            match self.seconds.next() {
+                Some(branch) => self.thirds = branch.iter(),
+                None => self.seconds = self.firsts.next()?.iter(),
+            }
+        }
+    }
+
+    fn hashed(mut self) -> impl Iterator<Item = &'m (u64, T)> {
+        iter::from_fn(move || self.next_hashed())
+    }
+}
+
+impl<'m, T> Iterator for Iter<'m, T> {
+    type Item = &'m T;
+
+    fn next(&mut self) -> Option<&'m T> {
+        self.next_hashed().map(|(_, entry)| entry)
+    }
+
+    /// Walks in plain loops, which touch the memory of many entries at once.
+    fn fold<B, F: FnMut(B, &'m T) -> B>(self, init: B, mut f: F) -> B {
+        let seconds = self.seconds.chain(self.firsts.flat_map(|branch| branch.iter()));
+        let leaves = self.thirds.chain(seconds.flat_map(|branch| branch.iter()));
+        let slots = self.leaf.chain(leaves.flat_map(|leaf| leaf.iter()));
+        slots.flatten().fold(init, |folded, (_, entry)| f(folded, entry))
+    }
 }
 
 impl<T> Clone for CowMap<T> {
     fn clone(&self) -> Self {
         let table = match &self.table {
             Table::Flat(leaf) => Table::Flat(leaf.clone()),
-            Table::Wide { bits, branches } => Table::Wide { bits: *bits, branches: branches.clone() },
+            Table::Wide { bits, root } => Table::Wide { bits: *bits, root: root.clone() },
         };
         Self { len: self.len, table }
     }
@@ -209,14 +282,18 @@ mod tests {
         map.remove(hash_of(&n), |held| *held == n)
     }
 
+    fn is_one_leaf(map: &CowMap<u64>) -> bool {
+        matches!(map.table, Table::Flat(_))
+    }
+
     #[test]
-    fn widens_and_narrows_without_losing_an_entry() {
+    fn grows_and_shrinks_without_losing_an_entry() {
         let mut map = CowMap::new();
         for n in 0..5_000 {
             assert_eq!(put(&mut map, n), None);
             assert_eq!(put(&mut map, n), Some(n));
         }
-        assert_eq!(map.bits(), 5);
+        assert_eq!(map.iter().count(), 5_000);
         for n in 0..5_000 {
             assert_eq!(map.find(hash_of(&n), |held| *held == n), Some(&n));
         }
@@ -224,12 +301,27 @@ mod tests {
             assert_eq!(take(&mut map, n), Some(n));
             assert_eq!(take(&mut map, n), None);
         }
-        assert_eq!((map.bits(), map.len()), (1, 10));
+        assert_eq!(map.len(), 10);
         let mut left: Vec<_> = map.iter().copied().collect();
         left.sort_unstable();
         assert_eq!(left, (0..10).collect::<Vec<_>>());
         (0..10).for_each(|n| assert_eq!(take(&mut map, n), Some(n)));
-        assert!(map.is_empty() && map.bits() == 0);
+        assert!(map.is_empty() && is_one_leaf(&map));
+    }
+
+    #[test]
+    fn an_entry_is_changed_in_its_place() {
+        let mut map = CowMap::new();
+        for n in 0..1_000_u64 {
+            map.insert(hash_of(&n), |(held, _)| *held == n, (n, 0));
+        }
+        let before = map.clone();
+        for n in 0..1_000 {
+            map.find_mut(hash_of(&n), |(held, _)| *held == n).unwrap().1 = n;
+        }
+        assert!(map.find_mut(hash_of(&1_000_u64), |(held, _)| *held == 1_000).is_none());
+        assert!(map.iter().all(|(n, changed)| n == changed));
+        assert!(before.iter().all(|(_, changed)| *changed == 0));
     }
 
     #[test]
@@ -270,5 +362,7 @@ mod tests {
         }
         assert_eq!(map.len(), 40);
         assert!((0..40).all(|n| map.find(7, |held| *held == n) == Some(&n)));
+        assert!((0..40).all(|n| map.remove(7, |held| *held == n) == Some(n)));
+        assert!(map.is_empty() && is_one_leaf(&map));
     }
 }

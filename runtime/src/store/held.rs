@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 
-use super::{living::Living, selector::Selector};
+use super::{cow_map::hash_of, living::Living, selector::Selector, sieve::Sieve};
 use crate::{
     list_watch::{Identity, ItemForm, ObjectText, Unreadable},
     object::{Object, ObjectKey, Version},
@@ -22,6 +22,7 @@ use crate::{
 pub struct Held<K>(Arc<Slot<K>>);
 
 struct Slot<K> {
+    hash: u64,
     key: ObjectKey,
     form: Form<K>,
 }
@@ -41,12 +42,29 @@ struct Compact<K> {
 
 impl<K> Held<K> {
     pub(super) fn typed(key: ObjectKey, object: Arc<K>) -> Self {
-        Self(Arc::new(Slot { key, form: Form::Typed(object) }))
+        Self::new(key, Form::Typed(object))
     }
 
     pub(super) fn compact(key: ObjectKey, text: ObjectText, living: &Arc<Living<K>>) -> Self {
         let (serial, living, refused) = (living.serial(), living.clone(), OnceLock::new());
-        Self(Arc::new(Slot { key, form: Form::Compact(Box::new(Compact { text, serial, living, refused })) }))
+        Self::new(key, Form::Compact(Box::new(Compact { text, serial, living, refused })))
+    }
+
+    fn new(key: ObjectKey, form: Form<K>) -> Self {
+        Self(Arc::new(Slot { hash: hash_of(&key), key, form }))
+    }
+
+    /// Returns the hash of the key.
+    pub(super) fn hash(&self) -> u64 {
+        self.0.hash
+    }
+
+    /// Returns the object of a typed cache, as it is stored.
+    pub(super) fn typed_object(&self) -> Option<&Arc<K>> {
+        match &self.0.form {
+            Form::Typed(object) => Some(object),
+            Form::Compact(_) => None,
+        }
     }
 
     /// Returns the key.
@@ -139,6 +157,14 @@ impl<K: Object> Held<K> {
                 object.meta().labels.as_ref()?.get(key).map(|value| Cow::Borrowed(value.as_str()))
             }
             Form::Compact(compact) => compact.text.label(key),
+        }
+    }
+
+    /// Sums up its labels; those of a compact object are not looked through, and may be any.
+    pub(super) fn labels(&self) -> Sieve {
+        match &self.0.form {
+            Form::Typed(object) => object.meta().labels.iter().flatten().collect(),
+            Form::Compact(_) => Sieve::ANY,
         }
     }
 

@@ -13,7 +13,7 @@ use super::{
     index::{DuplicateIndex, IndexDefinition},
     lister::Lister,
     living::Living,
-    snapshot::Snapshot,
+    snapshot::{Bucket, Snapshot},
 };
 use crate::{
     delta_fifo::{Extent, decoded},
@@ -142,8 +142,8 @@ impl<K: Object> WriteBatch<K> {
 
     /// Adds or replaces an object; returns the one it replaces.
     pub fn upsert(&mut self, object: Arc<K>) -> Option<Held<K>> {
-        let key = self.next.interned(ObjectKey::of(&*object));
-        self.next.upsert(Held::typed(key, object))
+        let held = self.hold_object(object);
+        self.next.upsert(held)
     }
 
     /// Adds or replaces an object that is kept as bytes; returns the one it replaces.
@@ -161,14 +161,19 @@ impl<K: Object> WriteBatch<K> {
     pub(crate) fn hold(&self, item: Item<K>) -> Result<Held<K>, Box<Unreadable>> {
         match item {
             Item::Raw(raw) => Ok(self.hold_raw(*raw)),
-            item => {
-                decoded(item).map(|object| Held::typed(self.next.interned(ObjectKey::of(&*object)), object))
-            }
+            item => decoded(item).map(|object| self.hold_object(object)),
         }
     }
 
+    /// Names an object without a name by the empty one.
+    fn hold_object(&self, object: Arc<K>) -> Held<K> {
+        let meta = object.meta();
+        let key = self.next.key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
+        Held::typed(key, object)
+    }
+
     fn hold_raw(&self, RawObject { key, text }: RawObject) -> Held<K> {
-        Held::compact(self.next.interned(key), text, &self.living)
+        Held::compact(self.next.key(key.namespace(), key.shared_name().clone()), text, &self.living)
     }
 
     /// Puts in what [`hold`](Self::hold) took.
@@ -199,7 +204,7 @@ impl<K: Object> WriteBatch<K> {
             Extent::All => Some(&self.next.objects),
             Extent::Namespace(namespace) => self.next.namespace(namespace),
         };
-        let objects = objects.into_iter().flat_map(|bucket| bucket.iter().map(Held::key));
+        let objects = objects.into_iter().flat_map(Bucket::iter).map(|stored| stored.held.key());
         objects.chain(only_marked).cloned().collect()
     }
 

@@ -2,14 +2,17 @@
 
 use std::{any::Any, fmt, sync::Arc, time::Duration};
 
+use arc_swap::Guard;
+
 use super::{
     held::Held,
     index::IndexValue,
     indexer::Shared,
     moment::Moment,
+    objects::Objects,
     repeats::repeats,
     selector::Selector,
-    snapshot::{Bucket, Snapshot, total},
+    snapshot::{Bucket, Snapshot, matching, readable, total},
 };
 use crate::{
     delta_fifo::Transform,
@@ -100,25 +103,23 @@ impl<K: Object> Lister<K> {
 
     /// Keeps what is cached now, to be walked through later.
     pub(crate) fn moment(&self) -> Moment<K> {
-        Moment::of(self.snapshot())
+        Moment::of(self.shared.published.load_full())
     }
 
     /// Lists all objects.
-    pub fn list(&self) -> Vec<Arc<K>> {
-        collect(&self.snapshot().objects)
+    pub fn list(&self) -> Objects<K> {
+        let snapshot = self.snapshot();
+        snapshot.list(&snapshot.objects)
     }
 
     /// Lists the objects whose labels match.
     ///
     /// Looks at every object, unless a [label index](super::IndexDefinition::label) narrows down what can match.
-    pub fn list_matching(&self, selector: &Selector) -> Vec<Arc<K>> {
+    pub fn list_matching(&self, selector: &Selector) -> Objects<K> {
         let snapshot = self.snapshot();
         match snapshot.narrowed(selector) {
-            Some(buckets) => {
-                let candidates = buckets.into_iter().flat_map(Bucket::iter);
-                objects(candidates.filter(|held| held.matches(selector)))
-            }
-            None => objects(snapshot.objects.iter().filter(|held| held.matches(selector))),
+            Some(buckets) => matching(selector, buckets.into_iter().flat_map(Bucket::iter)),
+            None => matching(selector, snapshot.objects.iter()),
         }
     }
 
@@ -130,12 +131,10 @@ impl<K: Object> Lister<K> {
     /// Lists the objects that an index holds under a value.
     ///
     /// An index that nobody defined holds nothing, and the log says so.
-    pub fn by_index(&self, index: &str, value: &IndexValue) -> Vec<Arc<K>> {
-        self.snapshot()
-            .indexed(index, value)
-            .unwrap_or_else(|| unknown(index))
-            .map(collect)
-            .unwrap_or_default()
+    pub fn by_index(&self, index: &str, value: &IndexValue) -> Objects<K> {
+        let snapshot = self.snapshot();
+        let bucket = snapshot.indexed(index, value).unwrap_or_else(|| unknown(index));
+        bucket.map(|bucket| snapshot.list(bucket)).unwrap_or_default()
     }
 
     /// Tells whether an index of that name is defined.
@@ -205,7 +204,7 @@ impl<K: Object> Lister<K> {
 
     /// Lists all objects without decoding them, those included that can't be read.
     pub fn list_held(&self) -> Vec<Held<K>> {
-        self.snapshot().objects.iter().cloned().collect()
+        self.snapshot().objects.iter().map(|stored| stored.held.clone()).collect()
     }
 
     /// Counts the objects; in a compact cache, those included that do not decode.
@@ -218,8 +217,8 @@ impl<K: Object> Lister<K> {
         self.len() == 0
     }
 
-    fn snapshot(&self) -> Arc<Snapshot<K>> {
-        self.shared.published.load_full()
+    fn snapshot(&self) -> Guard<Arc<Snapshot<K>>> {
+        self.shared.published.load()
     }
 }
 
@@ -253,30 +252,32 @@ impl<K: Object> NamespaceLister<K> {
     }
 
     /// Lists the namespace's objects.
-    pub fn list(&self) -> Vec<Arc<K>> {
-        self.lister.snapshot().namespace(&self.namespace).map(collect).unwrap_or_default()
+    pub fn list(&self) -> Objects<K> {
+        let snapshot = self.lister.snapshot();
+        snapshot.namespace(&self.namespace).map(|bucket| snapshot.list(bucket)).unwrap_or_default()
     }
 
     /// Lists the namespace's objects whose labels match.
     ///
     /// Looks at every object of the namespace, unless a [label index](super::IndexDefinition::label) leaves fewer.
-    pub fn list_matching(&self, selector: &Selector) -> Vec<Arc<K>> {
+    pub fn list_matching(&self, selector: &Selector) -> Objects<K> {
         let snapshot = self.lister.snapshot();
-        let Some(all) = snapshot.namespace(&self.namespace) else { return Vec::new() };
+        let Some(all) = snapshot.namespace(&self.namespace) else { return Objects::default() };
         match snapshot.narrowed(selector).filter(|buckets| total(buckets) < all.len()) {
             Some(buckets) => {
                 let candidates = buckets.into_iter().flat_map(Bucket::iter);
-                objects(candidates.filter(|held| self.holds(held) && held.matches(selector)))
+                matching(selector, candidates.filter(|stored| self.holds(&stored.held)))
             }
-            None => objects(all.iter().filter(|held| held.matches(selector))),
+            None => matching(selector, all.iter()),
         }
     }
 
     /// Lists the namespace's objects that an index holds under a value.
-    pub fn by_index(&self, index: &str, value: &IndexValue) -> Vec<Arc<K>> {
+    pub fn by_index(&self, index: &str, value: &IndexValue) -> Objects<K> {
         let snapshot = self.lister.snapshot();
         let bucket = snapshot.indexed(index, value).unwrap_or_else(|| unknown(index));
-        objects(bucket.into_iter().flat_map(Bucket::iter).filter(|held| self.holds(held)))
+        let held = bucket.into_iter().flat_map(Bucket::iter).map(|stored| &stored.held);
+        readable(held.filter(|held| self.holds(held)))
     }
 
     fn holds(&self, held: &Held<K>) -> bool {
@@ -291,16 +292,6 @@ impl<K: Object> NamespaceLister<K> {
 
 fn find<K: Object>(snapshot: &Snapshot<K>, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
     snapshot.get(namespace, name)?.object().ok()
-}
-
-fn collect<K: Object>(bucket: &Bucket<K>) -> Vec<Arc<K>> {
-    let mut objects = Vec::with_capacity(bucket.len());
-    objects.extend(bucket.iter().filter_map(|held| held.object().ok()));
-    objects
-}
-
-fn objects<'h, K: Object>(held: impl Iterator<Item = &'h Held<K>>) -> Vec<Arc<K>> {
-    held.filter_map(|held| held.object().ok()).collect()
 }
 
 fn unknown<K>(index: &str) -> Option<&'static Bucket<K>> {

@@ -6,11 +6,13 @@
 
 mod cow_map;
 mod selector;
+mod sieve;
 mod living;
 mod held;
 mod index;
 mod snapshot;
 mod moment;
+mod objects;
 mod indexer;
 mod repeats;
 mod lister;
@@ -24,5 +26,6 @@ pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
 pub use indexer::{Indexer, WriteBatch};
 pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};
 pub(crate) use moment::{Moment, Steps};
+pub use objects::{Iter, Objects};
 pub use reflected::Reflected;
 pub use selector::{FieldSelector, InvalidSelector, Selector};

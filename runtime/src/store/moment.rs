@@ -23,6 +23,6 @@ impl<K> Moment<K> {
 
     /// Goes on to the next object.
     pub(crate) fn next(&self, steps: &mut Steps) -> Option<&Held<K>> {
-        self.0.objects.walk(&mut steps.0)
+        self.0.objects.walk(&mut steps.0).map(|stored| &stored.held)
     }
 }

@@ -1,12 +1,14 @@
 //! One moment of the store: objects, namespaces, indexes, marks and versions.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
 use super::{
     cow_map::{CowMap, hash_of},
     held::Held,
     index::{IndexDefinition, IndexValue},
+    objects::Objects,
     selector::{Needed, Selector},
+    sieve::{Mesh, Sieve},
 };
 use crate::{
     delta_fifo::Extent,
@@ -15,20 +17,28 @@ use crate::{
 };
 
 /// Objects by key; all tables of a snapshot, and all snapshots, share what is held.
-pub(super) type Bucket<K> = CowMap<Held<K>>;
+pub(super) type Bucket<K> = CowMap<Stored<K>>;
 type Buckets<V, K> = CowMap<(V, Bucket<K>)>;
+
+/// An object in a table, and what a scan needs to know of it.
+pub(super) struct Stored<K> {
+    pub(super) held: Held<K>,
+    pub(super) labels: Sieve,
+}
 
 /// Shows the store at one moment; a clone costs a handful of references.
 pub(super) struct Snapshot<K> {
     pub(super) objects: Bucket<K>,
     namespaces: Buckets<Arc<str>, K>,
+    /// Whether a compact object was ever stored.
+    compact: bool,
     indexes: Vec<Index<K>>,
     pub(super) unreadable: CowMap<(ObjectKey, Arc<Unreadable>)>,
     versions: Vec<(Extent, Option<Version>)>,
 }
 
 struct Index<K> {
-    definition: IndexDefinition<K>,
+    definition: Arc<IndexDefinition<K>>,
     buckets: Buckets<IndexValue, K>,
 }
 
@@ -37,6 +47,7 @@ impl<K> Snapshot<K> {
         Self {
             objects: CowMap::new(),
             namespaces: CowMap::new(),
+            compact: false,
             indexes: Vec::new(),
             unreadable: CowMap::new(),
             versions: Vec::new(),
@@ -45,8 +56,11 @@ impl<K> Snapshot<K> {
 
     /// Finds an object by the parts of its key, without building one.
     pub(super) fn get(&self, namespace: Option<&str>, name: &str) -> Option<&Held<K>> {
-        let same = |held: &Held<K>| held.key().name() == name && held.key().namespace() == namespace;
-        self.objects.find(hash_of(&(namespace, name)), same)
+        let same = |stored: &Stored<K>| {
+            let key = stored.held.key();
+            key.name() == name && key.namespace() == namespace
+        };
+        self.objects.find(hash_of(&(namespace, name)), same).map(|stored| &stored.held)
     }
 
     pub(super) fn mark(&self, key: &ObjectKey) -> Option<&Arc<Unreadable>> {
@@ -56,14 +70,19 @@ impl<K> Snapshot<K> {
         self.unreadable.find(hash_of(key), |(held, _)| held == key).map(|(_, unreadable)| unreadable)
     }
 
+    /// Finds the objects of a namespace.
     pub(super) fn namespace(&self, namespace: &str) -> Option<&Bucket<K>> {
-        self.namespaces.find(hash_of(namespace), |(held, _)| **held == *namespace).map(|(_, bucket)| bucket)
+        self.shared_namespace(namespace).map(|(_, bucket)| bucket)
+    }
+
+    fn shared_namespace(&self, namespace: &str) -> Option<&(Arc<str>, Bucket<K>)> {
+        self.namespaces.find(hash_of(namespace), |(held, _)| **held == *namespace)
     }
 
     /// Finds what an index holds under a value; the outer `None` means that there is no such index.
     pub(super) fn indexed(&self, index: &str, value: &IndexValue) -> Option<Option<&Bucket<K>>> {
         let index = self.indexes.iter().find(|held| held.definition.name() == index)?;
-        Some(index.buckets.find(hash_of(value), |(held, _)| held == value).map(|(_, bucket)| bucket))
+        Some(index.bucket(value))
     }
 
     /// Returns the version that every extent has reached.
@@ -82,32 +101,6 @@ impl<K> Snapshot<K> {
             None => self.versions.push((extent.clone(), version)),
         }
     }
-}
-
-impl<K: Object> Snapshot<K> {
-    /// Puts an object in, everywhere at once; returns the one it replaces.
-    pub(super) fn upsert(&mut self, held: Held<K>) -> Option<Held<K>> {
-        let old = put(&mut self.objects, &held);
-        if let Some(namespace) = held.key().shared_namespace() {
-            put_under(&mut self.namespaces, namespace, &held);
-        }
-        for index in &mut self.indexes {
-            index.replace(old.as_ref(), Some(&held));
-        }
-        old
-    }
-
-    /// Takes an object out, everywhere at once.
-    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Held<K>> {
-        let held = self.objects.remove(hash_of(key), |held| held.key() == key)?;
-        if let Some(namespace) = held.key().shared_namespace() {
-            take_from(&mut self.namespaces, namespace, held.key());
-        }
-        for index in &mut self.indexes {
-            index.replace(Some(&held), None);
-        }
-        Some(held)
-    }
 
     pub(super) fn set_mark(&mut self, key: &ObjectKey, unreadable: Arc<Unreadable>) {
         self.unreadable.insert(hash_of(key), |(held, _)| held == key, (key.clone(), unreadable));
@@ -124,13 +117,16 @@ impl<K: Object> Snapshot<K> {
         self.indexes.iter().any(|index| index.definition.name() == name)
     }
 
-    /// Adds an index and fills it with what is there.
-    pub(super) fn add_index(&mut self, definition: IndexDefinition<K>) {
-        let mut index = Index { definition, buckets: CowMap::new() };
-        for held in self.objects.iter() {
-            index.replace(None, Some(held));
+    /// Names an object as the store does already, or else with the namespace that others of it share.
+    pub(super) fn key(&self, namespace: Option<&str>, name: impl AsRef<str> + Into<Arc<str>>) -> ObjectKey {
+        if let Some(held) = self.get(namespace.filter(|namespace| !namespace.is_empty()), name.as_ref()) {
+            return held.key().clone();
         }
-        self.indexes.push(index);
+        let namespace = namespace.filter(|namespace| !namespace.is_empty()).map(|namespace| {
+            let shared = self.shared_namespace(namespace);
+            shared.map_or_else(|| namespace.into(), |(shared, _)| shared.clone())
+        });
+        ObjectKey::from_parts(namespace, name.into())
     }
 
     #[cfg(test)]
@@ -140,18 +136,67 @@ impl<K: Object> Snapshot<K> {
     }
 }
 
-impl<K> Snapshot<K> {
-    /// Shares the namespace's text among all keys of the namespace.
-    pub(super) fn interned(&self, key: ObjectKey) -> ObjectKey {
-        let held = key.namespace().and_then(|namespace| {
-            self.namespaces.find(hash_of(namespace), |(held, _)| **held == *namespace).map(|(held, _)| held)
-        });
-        match held {
-            Some(namespace) => ObjectKey::from_parts(Some(namespace.clone()), key.shared_name().clone()),
-            None => key,
+impl<K: Object> Snapshot<K> {
+    /// Puts an object in, everywhere at once; returns the one it replaces.
+    pub(super) fn upsert(&mut self, held: Held<K>) -> Option<Held<K>> {
+        self.compact |= held.typed_object().is_none();
+        let stored = Stored { labels: held.labels(), held };
+        let old = put(&mut self.objects, &stored);
+        if let Some(namespace) = stored.held.key().shared_namespace() {
+            put_under(&mut self.namespaces, namespace, &stored);
         }
+        for index in &mut self.indexes {
+            index.replace(old.as_ref(), Some(&stored));
+        }
+        old
     }
 
+    /// Takes an object out, everywhere at once.
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Held<K>> {
+        let held = self.objects.remove(hash_of(key), |stored| stored.held.key() == key)?.held;
+        if let Some(namespace) = held.key().shared_namespace() {
+            take_from(&mut self.namespaces, namespace, &held);
+        }
+        for index in &mut self.indexes {
+            index.replace(Some(&held), None);
+        }
+        Some(held)
+    }
+
+    /// Adds an index and fills it with what is there.
+    pub(super) fn add_index(&mut self, definition: IndexDefinition<K>) {
+        let mut index = Index { definition: Arc::new(definition), buckets: CowMap::new() };
+        for stored in self.objects.iter() {
+            index.replace(None, Some(stored));
+        }
+        self.indexes.push(index);
+    }
+
+    /// Lists the objects of a bucket.
+    pub(super) fn list(&self, bucket: &Bucket<K>) -> Objects<K> {
+        match self.compact {
+            true => readable(bucket.iter().map(|stored| &stored.held)),
+            false => Objects::of(bucket),
+        }
+    }
+}
+
+/// Lists those objects whose labels match.
+pub(super) fn matching<'s, K: Object>(
+    selector: &Selector,
+    stored: impl Iterator<Item = &'s Stored<K>>,
+) -> Objects<K> {
+    let mesh = Mesh::of(selector);
+    let candidates = stored.filter(|stored| mesh.passes(stored.labels)).map(|stored| &stored.held);
+    readable(candidates.filter(|held| held.matches(selector)))
+}
+
+/// Lists those objects that can be read.
+pub(super) fn readable<'h, K: Object>(held: impl Iterator<Item = &'h Held<K>>) -> Objects<K> {
+    held.filter_map(|held| held.object().ok()).collect()
+}
+
+impl<K> Snapshot<K> {
     /// Finds, by a label index, sets that hold all that a selector can match; `None` where no index helps.
     ///
     /// Of several indexes it takes the one that leaves least; one that only tells who has the label comes last.
@@ -171,29 +216,27 @@ impl<K> Snapshot<K> {
 }
 
 impl<K> Index<K> {
+    fn bucket(&self, value: &IndexValue) -> Option<&Bucket<K>> {
+        self.buckets.find(hash_of(value), |(held, _)| held == value).map(|(_, bucket)| bucket)
+    }
+
     fn under(&self, values: &BTreeSet<String>) -> Vec<&Bucket<K>> {
-        let bucket = |value: &String| {
-            let value = IndexValue::from(value);
-            self.buckets.find(hash_of(&value), |(held, _)| *held == value).map(|(_, bucket)| bucket)
-        };
-        values.iter().filter_map(bucket).collect()
+        values.iter().filter_map(|value| self.bucket(&IndexValue::from(value))).collect()
     }
 }
 
 impl<K: Object> Index<K> {
     /// Moves an object from where its old state stood to where the new one belongs.
-    fn replace(&mut self, old: Option<&Held<K>>, new: Option<&Held<K>>) {
-        let before = old.and_then(|held| self.definition.values(held).ok()).unwrap_or_default();
-        let after = new.map(|held| self.values(held)).unwrap_or_default();
-        for value in before.iter().filter(|value| !after.contains(value)) {
-            if let Some(held) = old {
-                take_from(&mut self.buckets, value, held.key());
+    fn replace(&mut self, old: Option<&Held<K>>, new: Option<&Stored<K>>) {
+        let after = new.map(|stored| self.values(&stored.held)).unwrap_or_default();
+        if let Some(held) = old {
+            let before = self.definition.values(held).unwrap_or_default();
+            for value in before.iter().filter(|value| !after.contains(value)) {
+                take_from(&mut self.buckets, value, held);
             }
         }
-        for value in &after {
-            if let Some(held) = new {
-                put_under(&mut self.buckets, value, held);
-            }
+        if let Some(stored) = new {
+            after.iter().for_each(|value| put_under(&mut self.buckets, value, stored));
         }
     }
 
@@ -211,33 +254,27 @@ pub(super) fn total<K>(buckets: &[&Bucket<K>]) -> usize {
     buckets.iter().map(|bucket| bucket.len()).sum()
 }
 
-fn put<K>(bucket: &mut Bucket<K>, held: &Held<K>) -> Option<Held<K>> {
-    bucket.insert(hash_of(held.key()), |other| other.key() == held.key(), held.clone())
+fn put<K>(bucket: &mut Bucket<K>, stored: &Stored<K>) -> Option<Held<K>> {
+    let same = |other: &Stored<K>| other.held.key() == stored.held.key();
+    bucket.insert(stored.held.hash(), same, stored.clone()).map(|old| old.held)
 }
 
-fn put_under<V, K>(buckets: &mut Buckets<V, K>, value: &V, object: &Held<K>)
-where
-    V: Clone + Eq + std::hash::Hash,
-{
+fn put_under<V: Clone + Eq + Hash, K>(buckets: &mut Buckets<V, K>, value: &V, stored: &Stored<K>) {
     let hash = hash_of(value);
     match buckets.find_mut(hash, |(held, _)| held == value) {
-        Some((_, bucket)) => drop(put(bucket, object)),
+        Some((_, bucket)) => drop(put(bucket, stored)),
         None => {
-            let mut bucket = CowMap::new();
-            put(&mut bucket, object);
-            buckets.insert(hash, |(held, _)| held == value, (value.clone(), bucket));
+            let bucket = CowMap::of(stored.held.hash(), stored.clone());
+            buckets.insert(hash, |_| false, (value.clone(), bucket));
         }
     }
 }
 
-/// Takes a key out of a value's bucket, and the bucket out once it is empty.
-fn take_from<V, K>(buckets: &mut Buckets<V, K>, value: &V, key: &ObjectKey)
-where
-    V: Clone + Eq + std::hash::Hash,
-{
+/// Takes an object out of a value's bucket, and the bucket out once it is empty.
+fn take_from<V: Clone + Eq + Hash, K>(buckets: &mut Buckets<V, K>, value: &V, held: &Held<K>) {
     let hash = hash_of(value);
     let Some((_, bucket)) = buckets.find_mut(hash, |(held, _)| held == value) else { return };
-    bucket.remove(hash_of(key), |held| held.key() == key);
+    bucket.remove(held.hash(), |stored| stored.held.key() == held.key());
     if bucket.is_empty() {
         buckets.remove(hash, |(held, _)| held == value);
     }
@@ -248,6 +285,7 @@ impl<K> Clone for Snapshot<K> {
         Self {
             objects: self.objects.clone(),
             namespaces: self.namespaces.clone(),
+            compact: self.compact,
             indexes: self.indexes.clone(),
             unreadable: self.unreadable.clone(),
             versions: self.versions.clone(),
@@ -258,5 +296,11 @@ impl<K> Clone for Snapshot<K> {
 impl<K> Clone for Index<K> {
     fn clone(&self) -> Self {
         Self { definition: self.definition.clone(), buckets: self.buckets.clone() }
+    }
+}
+
+impl<K> Clone for Stored<K> {
+    fn clone(&self) -> Self {
+        Self { held: self.held.clone(), labels: self.labels }
     }
 }

@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 };
 use kube::core::ObjectMeta;
 use serde_json::json;
-use watchkeeper::prelude::*;
+use watchkeeper::{prelude::*, store::Objects};
 use watchkeeper_apiserver::{ApiServer, Fault};
 use watchkeeper_tests::{Keeper, Record, Website, website};
 
@@ -302,7 +302,7 @@ async fn derived_listers_look_up_by_typed_indexes() {
     let keeper = Keeper::default();
     let _running = manager.controller(Controller::new(keeper.clone())).spawn();
     keeper.record.reaches(2).await;
-    let names = |found: Vec<Arc<Website>>| {
+    let names = |found: Objects<Website>| {
         let mut names: Vec<_> = found.iter().map(|site| site.name_any()).collect();
         names.sort();
         names

@@ -253,6 +253,47 @@ fn what_was_read_does_not_change_with_later_writes() {
 
 // S7
 #[test]
+fn a_list_reads_the_same_in_every_way_and_for_good() {
+    let indexer = indexed();
+    (0..300).for_each(|n| put(&indexer, object(NAMESPACES[n % 3], &n.to_string(), "gold", "x")));
+    let lister = indexer.lister();
+    let shop = lister.namespace("shop");
+    let lists = [
+        (lister.list(), 300),
+        (shop.list(), 100),
+        (lister.by_index("tag", &"x".into()), 300),
+        (shop.by_index("tag", &"x".into()), 100),
+        (lister.list_matching(&"tier=gold".parse().unwrap()), 300),
+        (lister.namespace("nobody's").list(), 0),
+    ];
+    indexer.replace([]);
+    for (list, len) in lists {
+        assert_eq!((list.len(), list.is_empty()), (len, len == 0));
+        assert_eq!((list.iter().len(), (&list).into_iter().count()), (len, len));
+        assert_eq!(list.as_slice().len(), len);
+        let walked = list.iter().zip(list.as_slice());
+        assert!(walked.into_iter().all(|(walked, listed)| Arc::ptr_eq(walked, listed)));
+        let (named, copy) = (names(&list), list.clone());
+        assert_eq!(named.len(), len);
+        assert_eq!(names(&copy.clone().into_vec()), named);
+        assert_eq!(names(&list.into_vec()), named);
+        assert_eq!(names(&copy.into_iter().collect::<Vec<_>>()), named);
+    }
+}
+
+#[test]
+fn a_list_shows_objects_of_both_forms() {
+    let indexer = indexed();
+    indexer.upsert(object("shop", "typed", "gold", "x"));
+    indexer.upsert_raw(RawObject::of(&*object("shop", "compact", "gold", "x")).unwrap());
+    let lister = indexer.lister();
+    for list in [lister.list(), lister.namespace("shop").list(), lister.by_index("tag", &"x".into())] {
+        assert_eq!(names(&list), set(&["shop/compact", "shop/typed"]));
+    }
+}
+
+// S7
+#[test]
 fn a_write_that_panics_publishes_nothing_and_the_store_goes_on() {
     let indexer = indexed();
     let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

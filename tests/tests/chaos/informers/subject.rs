@@ -7,7 +7,7 @@ use kube::Resource as _;
 use watchkeeper::{
     Lister, ObjectKey, SharedInformer, SharedInformerFactory,
     informer::{EventHandler as _, InformerBuilder},
-    store::{IndexDefinition, IndexValue, Lookup, Selector},
+    store::{IndexDefinition, IndexValue, Lookup, Objects, Selector},
 };
 
 use super::{
@@ -104,7 +104,7 @@ impl<F: Form<Lister = Lister<<F as watchkeeper::Watched>::Object>>> Watching<F> 
         here && (tier.is_empty() || state.label("tier") == tier)
     }
 
-    fn shown(&self, objects: Vec<Arc<F::Object>>) -> Content {
+    fn shown(&self, objects: Objects<F::Object>) -> Content {
         objects.iter().map(|object| (ObjectKey::of(&**object), F::state(object))).collect()
     }
 
@@ -120,7 +120,7 @@ impl<F: Form<Lister = Lister<<F as watchkeeper::Watched>::Object>>> Watching<F> 
                 .collect()
         };
         let mut wrongs = Vec::new();
-        let mut compare = |what: String, wanted: &Content, objects: Vec<Arc<F::Object>>| {
+        let mut compare = |what: String, wanted: &Content, objects: Objects<F::Object>| {
             wrongs.extend(differences(&format!("{} {what}", self.name), wanted, &self.shown(objects)));
         };
         for value in TIERS.iter().filter(|tier| !tier.is_empty()) {

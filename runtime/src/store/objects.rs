@@ -1,0 +1,191 @@
+//! What a list returns: the objects of one moment, untouched until somebody looks.
+
+use std::{
+    fmt,
+    ops::Deref,
+    slice,
+    sync::{Arc, OnceLock},
+    vec,
+};
+
+use super::{
+    cow_map,
+    snapshot::{Bucket, Stored},
+};
+
+/// Holds the objects of a list, as one moment showed them; reads like a `Vec<Arc<K>>`.
+///
+/// A whole cache, a namespace or the look-up of an index takes one reference, however many objects there are: to count
+/// them costs nothing, and to walk them by reference only what is looked at. Walking by value costs a reference an
+/// object. What only slices can do (an index, `first`, `to_vec`) collects all of them when it is first done. A
+/// selector's list, and any list of a compact cache, is collected from the start.
+pub struct Objects<K> {
+    source: Source<K>,
+    slice: OnceLock<Box<[Arc<K>]>>,
+}
+
+/// Where the objects are.
+enum Source<K> {
+    /// In a table of a snapshot; each is typed.
+    Stored(Bucket<K>),
+    Listed(Vec<Arc<K>>),
+}
+
+impl<K> Objects<K> {
+    /// Takes the objects of a table; each must be typed.
+    pub(super) fn of(bucket: &Bucket<K>) -> Self {
+        Self::new(Source::Stored(bucket.clone()))
+    }
+
+    fn new(source: Source<K>) -> Self {
+        Self { source, slice: OnceLock::new() }
+    }
+
+    /// Counts the objects.
+    pub fn len(&self) -> usize {
+        match &self.source {
+            Source::Stored(bucket) => bucket.len(),
+            Source::Listed(objects) => objects.len(),
+        }
+    }
+
+    /// Tells whether there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Walks the objects, without taking a reference of any.
+    pub fn iter(&self) -> Iter<'_, K> {
+        let steps = match &self.source {
+            Source::Stored(bucket) => Steps::Stored(bucket.iter()),
+            Source::Listed(objects) => Steps::Listed(objects.iter()),
+        };
+        Iter { steps, left: self.len() }
+    }
+
+    /// Returns the objects as a slice, which is made when it is first asked for.
+    pub fn as_slice(&self) -> &[Arc<K>] {
+        match &self.source {
+            Source::Listed(objects) => objects,
+            _ => self.slice.get_or_init(|| self.iter().cloned().collect()),
+        }
+    }
+
+    /// Returns the objects as a `Vec`.
+    pub fn into_vec(self) -> Vec<Arc<K>> {
+        match (self.source, self.slice.into_inner()) {
+            (Source::Listed(objects), _) => objects,
+            (_, Some(objects)) => objects.into_vec(),
+            (source, None) => Self::new(source).iter().cloned().collect(),
+        }
+    }
+}
+
+/// Walks the objects of a list by reference.
+pub struct Iter<'o, K> {
+    steps: Steps<'o, K>,
+    left: usize,
+}
+
+enum Steps<'o, K> {
+    Stored(cow_map::Iter<'o, Stored<K>>),
+    Listed(slice::Iter<'o, Arc<K>>),
+}
+
+impl<'o, K> Iterator for Iter<'o, K> {
+    type Item = &'o Arc<K>;
+
+    fn next(&mut self) -> Option<&'o Arc<K>> {
+        self.left = self.left.saturating_sub(1);
+        match &mut self.steps {
+            Steps::Stored(stored) => stored.next()?.held.typed_object(),
+            Steps::Listed(objects) => objects.next(),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+
+    fn fold<B, F: FnMut(B, &'o Arc<K>) -> B>(self, init: B, f: F) -> B {
+        match self.steps {
+            Steps::Stored(stored) => stored.filter_map(|stored| stored.held.typed_object()).fold(init, f),
+            Steps::Listed(objects) => objects.fold(init, f),
+        }
+    }
+}
+
+impl<K> ExactSizeIterator for Iter<'_, K> {}
+
+impl<'o, K> IntoIterator for &'o Objects<K> {
+    type Item = &'o Arc<K>;
+    type IntoIter = Iter<'o, K>;
+
+    fn into_iter(self) -> Iter<'o, K> {
+        self.iter()
+    }
+}
+
+impl<K> IntoIterator for Objects<K> {
+    type Item = Arc<K>;
+    type IntoIter = vec::IntoIter<Arc<K>>;
+
+    fn into_iter(self) -> vec::IntoIter<Arc<K>> {
+        self.into_vec().into_iter()
+    }
+}
+
+impl<K> Deref for Objects<K> {
+    type Target = [Arc<K>];
+
+    fn deref(&self) -> &[Arc<K>] {
+        self.as_slice()
+    }
+}
+
+impl<K> From<Vec<Arc<K>>> for Objects<K> {
+    fn from(objects: Vec<Arc<K>>) -> Self {
+        Self::new(Source::Listed(objects))
+    }
+}
+
+impl<K> From<Objects<K>> for Vec<Arc<K>> {
+    fn from(objects: Objects<K>) -> Self {
+        objects.into_vec()
+    }
+}
+
+impl<K> FromIterator<Arc<K>> for Objects<K> {
+    fn from_iter<I: IntoIterator<Item = Arc<K>>>(objects: I) -> Self {
+        Vec::from_iter(objects).into()
+    }
+}
+
+/// Holds nothing.
+impl<K> Default for Objects<K> {
+    fn default() -> Self {
+        Vec::new().into()
+    }
+}
+
+impl<K> Clone for Objects<K> {
+    fn clone(&self) -> Self {
+        let source = match &self.source {
+            Source::Stored(bucket) => Source::Stored(bucket.clone()),
+            Source::Listed(objects) => Source::Listed(objects.clone()),
+        };
+        Self::new(source)
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for Objects<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+impl<K> fmt::Debug for Iter<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter").field("left", &self.left).finish()
+    }
+}
