@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use super::change::{AddOrigin, Change, Gone, Progress, ProgressVia, Via};
 use crate::{
     delta_fifo::{Delta, Entry, Extent, Sync},
-    list_watch::{Identity, Item, Unreadable},
+    list_watch::{Identity, Item, ItemForm, Unreadable},
     object::{Kind, Object, ObjectKey, Version},
     reflector::{Epoch, List},
     store::{Held, WriteBatch},
@@ -36,8 +36,13 @@ pub(super) fn apply<K: Object>(
     origin: AddOrigin,
 ) -> Applied<K> {
     let progress = Progress { version: None, via: ProgressVia::Watch };
-    let applied =
-        Applied { changes: Vec::new(), progress, nameless: Vec::new(), replaced: None, resync: None };
+    let applied = Applied {
+        changes: Vec::with_capacity(entries.len()),
+        progress,
+        nameless: Vec::new(),
+        replaced: None,
+        resync: None,
+    };
     let mut applier = Applier { batch, kind, origin, via: Via::Watch, epoch: Epoch::Same, applied };
     entries.into_iter().for_each(|entry| applier.entry(entry));
     let Applier { batch, mut applied, .. } = applier;
@@ -108,9 +113,12 @@ impl<K: Object> Applier<'_, K> {
         let mark = self.batch.clear_unreadable(&key);
         let via = self.via;
         // What a list repeats is not held twice: whoever holds it decoded, or knows that it does not, goes on.
-        let object = match self.batch.get(&key) {
-            Some(held) if held.same_bytes(&object) => held.clone(),
-            _ => object,
+        let object = match object.form() {
+            ItemForm::Typed => object,
+            ItemForm::Bytes => match self.batch.get(&key) {
+                Some(held) if held.same_bytes(&object) => held.clone(),
+                _ => object,
+            },
         };
         match self.batch.put(object.clone()) {
             Some(old) if same_uid(old.uid(), object.uid()) => {
@@ -262,8 +270,14 @@ impl<K: Object> Applier<'_, K> {
 
     /// Tells whether a watch event is behind what is known of the same object or of its successor.
     fn is_stale(&self, key: &ObjectKey, version: Option<Version>) -> bool {
-        let held = self.cached_identity(key).and_then(|(_, version)| version);
-        self.via == Via::Watch && version.is_some() && version < held
+        if self.via != Via::Watch || version.is_none() {
+            return false;
+        }
+        let held = match self.batch.unreadable(key) {
+            Some(mark) => mark.identity.resource_version.as_deref().and_then(|version| version.parse().ok()),
+            None => self.batch.get(key).and_then(Held::version),
+        };
+        version < held
     }
 
     /// Reads UID and version of what is cached under a key; of the mark, where there is one.

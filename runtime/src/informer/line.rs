@@ -16,7 +16,7 @@ use crate::{
 const SHORT: usize = 8;
 
 /// How much room an empty line keeps.
-const ROOM: usize = 64;
+const ROOM: usize = 256;
 
 /// Numbers what waits; what is taken out of turn leaves a hole.
 ///

@@ -6,12 +6,12 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::task::AbortOnDropHandle;
 
 /// How many bytes are worth a task of their own: some tens of objects, a fraction of a millisecond.
-pub(super) const WORTH_A_TASK: usize = 32 << 10;
+pub(super) const WORTH_A_TASK: usize = 64 << 10;
 
 /// Room for such a piece of work and one more object of the usual size.
 ///
 /// Below the sizes from which allocators give memory back at once, and have to ask for it anew each time.
-pub(super) const ROOM_FOR_A_TASK: usize = 48 << 10;
+pub(super) const ROOM_FOR_A_TASK: usize = 80 << 10;
 
 /// Pieces of work that run side by side, and whose results come in the order in which they were begun.
 ///

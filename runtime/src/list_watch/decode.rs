@@ -10,6 +10,7 @@ use super::{
     item::{Identity, Item, Unreadable},
     json,
     lean::{Context, Lean, ManagedFields, TypeNames},
+    one_pass::cut,
     raw::{ItemForm, LeanBytes},
     scrub,
 };
@@ -84,6 +85,14 @@ impl Decoder {
     }
 
     fn take_bytes<K>(&self, object: &[u8]) -> Decoded<K> {
+        if let Some(cut) = cut(object, self.type_names(), self.managed_fields) {
+            return match self.accepts(cut.api_version, cut.kind) {
+                true => Decoded::Item(Item::Raw(Box::new(cut.object))),
+                false => {
+                    Decoded::OfAnotherKind(spelled(cut.api_version.map(Into::into), cut.kind.map(Into::into)))
+                }
+            };
+        }
         let lean = LeanBytes::of(object, self.type_names(), self.managed_fields);
         if !self.accepts(lean.api_version.as_deref(), lean.kind.as_deref()) {
             return Decoded::OfAnotherKind(spelled(lean.api_version, lean.kind));

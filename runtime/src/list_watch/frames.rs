@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use bytes::BytesMut;
 use kube::core::Status;
 
 use super::{
@@ -17,6 +16,9 @@ use crate::object::Object;
 /// The annotation of the bookmark that closes the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
+/// How long a line may be for its memory to be used again.
+const LONG_LINE: usize = 64 << 10;
+
 /// What a frame comes to: an event, or the error that ends the stream.
 pub(super) type Event<K> = Result<WatchEvent<K>, ListWatchError>;
 
@@ -27,12 +29,12 @@ pub(super) struct Frames {
     /// Most bytes of a line.
     largest: usize,
     /// The line that has not ended yet.
-    rest: BytesMut,
+    rest: Vec<u8>,
 }
 
 impl Frames {
     pub(super) fn new(decoder: Decoder, largest: usize) -> Self {
-        Self { decoder, largest, rest: BytesMut::new() }
+        Self { decoder, largest, rest: Vec::new() }
     }
 
     /// Takes a chunk, and appends what the lines that are complete now come to.
@@ -44,7 +46,7 @@ impl Frames {
         if let Some(error) = too_large
             && !matches!(events.back(), Some(Err(_)))
         {
-            self.rest = BytesMut::new();
+            self.rest = Vec::new();
             events.push_back(Err(error));
         }
     }
@@ -56,8 +58,8 @@ impl Frames {
             self.decoder.lines(lines, events);
         } else {
             self.rest.extend_from_slice(lines);
-            let lines = std::mem::take(&mut self.rest);
-            self.decoder.lines(&lines, events);
+            self.decoder.lines(&self.rest, events);
+            self.forget_rest();
         }
         if !matches!(events.back(), Some(Err(_))) {
             self.rest.extend_from_slice(rest);
@@ -74,12 +76,20 @@ impl Frames {
             None => self.rest.extend_from_slice(chunk),
             Some(last) => {
                 block.extend_from_slice(&self.rest);
-                self.rest.clear();
+                self.forget_rest();
                 block.extend_from_slice(&chunk[..=last]);
                 self.rest.extend_from_slice(&chunk[last + 1..]);
             }
         }
         too_large.map_or(Ok(()), Err)
+    }
+
+    /// Lets go of a line that has been dealt with; of its memory only where it was unusually long.
+    fn forget_rest(&mut self) {
+        match self.rest.capacity() > LONG_LINE {
+            true => self.rest = Vec::new(),
+            false => self.rest.clear(),
+        }
     }
 
     /// Cuts a chunk before the first line that is too large.

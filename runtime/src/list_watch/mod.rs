@@ -13,6 +13,7 @@ mod lean;
 mod status;
 mod text;
 mod raw;
+mod one_pass;
 mod decode;
 mod list_body;
 mod crew;

@@ -34,6 +34,16 @@ struct Places {
     owners: Span,
 }
 
+/// Where in an object's text its metadata stand, and some of their members.
+#[derive(Debug)]
+pub(super) struct Metadata {
+    pub(super) whole: Range<usize>,
+    pub(super) uid: Option<Range<usize>>,
+    pub(super) version: Option<Range<usize>>,
+    pub(super) labels: Option<Range<usize>>,
+    pub(super) owners: Option<Range<usize>>,
+}
+
 /// A part of the text; an empty one stands for what is not there.
 #[derive(Clone, Copy, Default)]
 struct Span {
@@ -59,6 +69,12 @@ impl Span {
 
     fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
+    }
+}
+
+impl From<&Range<usize>> for Span {
+    fn from(range: &Range<usize>) -> Self {
+        Self { start: short(range.start), end: short(range.end) }
     }
 }
 
@@ -103,6 +119,19 @@ impl ObjectText {
             Some((key, places)) => Ok((key, Self { json, places })),
             None => Err(json),
         }
+    }
+
+    /// Takes a text whose places have been found, less than 4 GiB of it.
+    pub(super) fn found(json: Box<str>, at: &Metadata) -> Self {
+        let span = |range: &Option<Range<usize>>| range.as_ref().map(Span::from).unwrap_or_default();
+        let places = Places {
+            metadata: Span::from(&at.whole),
+            uid: span(&at.uid).unquoted(&json),
+            version: span(&at.version).unquoted(&json),
+            labels: span(&at.labels),
+            owners: span(&at.owners),
+        };
+        Self { json, places }
     }
 
     /// Returns the object as JSON.

@@ -129,6 +129,14 @@ impl<K: Object> Held<K> {
         }
     }
 
+    /// Shows the object to a function; one that is decoded for that alone is not kept.
+    pub(super) fn with_object<R>(&self, look: impl FnOnce(&K) -> R) -> Result<R, Arc<Unreadable>> {
+        match &self.0.form {
+            Form::Typed(object) => Ok(look(object)),
+            Form::Compact(compact) => compact.with_object(look),
+        }
+    }
+
     /// Returns the UID, where there is one.
     pub fn uid(&self) -> Option<&str> {
         match &self.0.form {
@@ -217,6 +225,16 @@ impl<K: Object> Compact<K> {
         match self.text.decode::<K>() {
             Ok(object) => Ok(self.living.keep(self.serial, Arc::new(object))),
             Err(unreadable) => Err(self.refuse(unreadable)),
+        }
+    }
+
+    fn with_object<R>(&self, look: impl FnOnce(&K) -> R) -> Result<R, Arc<Unreadable>> {
+        if let Some(refused) = self.refused.get() {
+            return Err(refused.clone());
+        }
+        match self.living.find(self.serial) {
+            Some(object) => Ok(look(&object)),
+            None => self.text.decode().map(|object| look(&object)).map_err(|refused| self.refuse(refused)),
         }
     }
 

@@ -204,7 +204,7 @@ impl<K: Object> IndexDefinition<K> {
     /// Works out an object's values; a panic becomes an error.
     pub(super) fn values(&self, held: &Held<K>) -> Values {
         let of_whole =
-            |values: &OfObject<K>| values(&*held.object().map_err(|unreadable| unreadable.error.clone())?);
+            |values: &OfObject<K>| held.with_object(values).map_err(|unreadable| unreadable.error.clone())?;
         let values = || match (&self.source, held.text()) {
             (Source::Part(_, values), Some(text)) => values(text),
             (Source::Object(values) | Source::Part(values, _), _) => of_whole(&**values),

@@ -181,6 +181,6 @@ fn a_line_past_the_bound_ends_the_stream_and_is_not_held() {
             format!("an event is larger than {largest} bytes")
         };
         assert_eq!(told, [expected], "{largest} {chunk}");
-        assert_eq!(frames.rest.capacity(), 0);
+        assert!(frames.rest.is_empty() && (largest == fits || frames.rest.capacity() == 0));
     }
 }
