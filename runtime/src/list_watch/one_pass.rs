@@ -37,7 +37,9 @@ pub(super) fn cut<'a>(
             b"metadata" => set(&mut found, metadata(&mut cursor, managed_fields)?)?,
             b"apiVersion" => set(&mut api_version, cursor.value()?)?,
             b"kind" => set(&mut kind, cursor.value()?)?,
-            _ => drop(cursor.value()?),
+            _ => {
+                cursor.value()?;
+            }
         }
         match cursor.next()? {
             b',' => {}
