@@ -77,7 +77,7 @@ impl Backoff {
         match &self.schedule {
             BackoffSchedule::Exponential { initial, factor, cap } => {
                 let delay = grown(*initial, *factor, failures).min(*cap);
-                delay.mul_f64(self.rng.random_range(1.0..2.0))
+                seconds(delay.as_secs_f64() * self.rng.random_range(1.0..2.0))
             }
             BackoffSchedule::Custom(schedule) => schedule(failures),
         }
@@ -95,7 +95,11 @@ impl Backoff {
 }
 
 fn grown(initial: Duration, factor: f64, times: u32) -> Duration {
-    let seconds = initial.as_secs_f64() * factor.powi(times.min(1_000) as i32);
+    seconds(initial.as_secs_f64() * factor.powi(times.min(1_000) as i32))
+}
+
+/// Makes a duration of any number: what is too long for one, or is no length, is the longest.
+fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
@@ -133,6 +137,17 @@ mod tests {
         let delays: Vec<_> = (0..3).map(|_| backoff.next_delay().as_secs()).collect();
         assert_eq!(delays, [0, 10, 20]);
         assert_eq!(backoff.failures(), 3);
+    }
+
+    #[test]
+    fn delays_without_end_are_taken_as_never() {
+        for schedule in [
+            BackoffSchedule::doubling(Duration::MAX, Duration::MAX),
+            BackoffSchedule::Exponential { initial: Duration::MAX, factor: f64::NAN, cap: Duration::MAX },
+        ] {
+            let mut backoff = Backoff::new(schedule, 0);
+            assert_eq!([backoff.next_delay(), backoff.next_delay()], [Duration::MAX; 2]);
+        }
     }
 
     #[test]

@@ -52,6 +52,12 @@ fn system_now() -> SystemTime {
     }
 }
 
+/// Returns the time after a wait; one that leads beyond the end of time is thirty years long.
+pub(crate) fn after(from: Instant, wait: Duration) -> Instant {
+    const LONG: Duration = Duration::from_secs(30 * 365 * 86_400);
+    from.checked_add(wait).or_else(|| from.checked_add(LONG)).unwrap_or(from)
+}
+
 impl fmt::Debug for WallClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.reading.is_some() { "WallClock::custom" } else { "WallClock::system" })

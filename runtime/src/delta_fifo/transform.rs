@@ -130,7 +130,12 @@ fn formed<K: Object>(object: Arc<K>, form: ItemForm) -> Item<K> {
     match form {
         ItemForm::Typed => Item::Object(object),
         ItemForm::Bytes => {
-            RawObject::of(&*object).map_or_else(Item::Unreadable, |raw| Item::Raw(Box::new(raw)))
+            let encode = panic::AssertUnwindSafe(|| RawObject::of(&*object));
+            let encoded = panic::catch_unwind(encode).unwrap_or_else(|_| {
+                let error = "it can't be encoded: its Serialize panicked".to_owned();
+                Err(Box::new(Unreadable { identity: identity_of(object.meta()), error }))
+            });
+            encoded.map_or_else(Item::Unreadable, |raw| Item::Raw(Box::new(raw)))
         }
     }
 }

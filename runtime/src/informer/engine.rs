@@ -2,10 +2,11 @@
 
 use std::{
     fmt,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -185,7 +186,7 @@ impl<K: Object> Engine<K> {
             inbox.life = Life::Running;
             std::mem::take(&mut inbox.feeds)
         };
-        self.spawn(Processor::new(self.clone()).run());
+        self.spawn_vital("the task that applies changes", Processor::new(self.clone()).run());
         for (feed, sink) in feeds {
             let intake = Arc::new(Intake {
                 sink,
@@ -193,7 +194,7 @@ impl<K: Object> Engine<K> {
                 health: self.health.clone(),
                 meter: self.meter.clone(),
             });
-            self.spawn((feed.run)(intake, self.stop.clone()));
+            self.spawn_vital("the task that fetches", (feed.run)(intake, self.stop.clone()));
         }
         self.wake.notify_one();
     }
@@ -201,6 +202,25 @@ impl<K: Object> Engine<K> {
     /// Runs a task that a shutdown waits for.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(self.fleet.track_future(task));
+    }
+
+    /// Runs a task without which the cache goes stale: once it has ended, the informer is over, and says so.
+    fn spawn_vital(self: &Arc<Self>, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let engine = self.clone();
+        self.spawn(async move {
+            let ended = AssertUnwindSafe(task).catch_unwind().await;
+            if ended.is_err() || !engine.stop.is_cancelled() {
+                let kind = &engine.kind;
+                tracing::error!(%kind, "the informer of {kind} is over: {what} panicked, which is a defect");
+                engine.health.lose(what);
+                engine.stop();
+            }
+        });
+    }
+
+    /// Tells whether the cache holds at least what the first list held, and is kept up to date.
+    pub(super) fn has_synced(&self) -> bool {
+        self.synced.is_set() && !self.health.is_lost()
     }
 
     /// Stops the tasks, or sees to it that they never start.
@@ -248,8 +268,8 @@ impl<K: Object> Engine<K> {
     /// Counts what the cache holds.
     pub(super) fn measure(&self) {
         let lister = self.indexer.lister();
-        let (unreadable, version) = (lister.unreadable_or_outdated().len(), lister.resource_version());
-        self.meter.holds(lister.len(), unreadable, version.map(|version| version.0));
+        let version = lister.resource_version().map(|version| version.0);
+        self.meter.holds(lister.len(), lister.count_unreadable(), version);
         self.meter.queued(self.fifo.len());
     }
 

@@ -103,6 +103,7 @@ impl<K: Object> Listener<K> {
     /// Calls the handler until it is removed, which the end of the informer does too.
     pub(super) async fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) {
         self.task.set(task::id()).ok();
+        let _ends = Ends(&self);
         loop {
             match poll_fn(|cx| self.poll_next(cx)).await {
                 Next::Call(notification) => self.call(&*handler, &notification),
@@ -152,8 +153,33 @@ impl<K: Object> Listener<K> {
         }
     }
 
+    /// Sees to it that nobody waits for a task that is gone.
+    fn end(&self) {
+        let dropped = {
+            let mut state = self.lock();
+            state.call = Call::Never;
+            std::mem::replace(&mut state.backlog, Backlog::new())
+        };
+        self.removed.set();
+        self.idle.notify_waiters();
+        drop(dropped);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends a handler with its task, however that ends.
+struct Ends<'a, K: Object>(&'a Listener<K>);
+
+impl<K: Object> Drop for Ends<'_, K> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let handler_of = std::any::type_name::<K>();
+            tracing::error!(handler_of, "the task of a handler panicked: the handler is removed");
+        }
+        self.0.end();
     }
 }
 

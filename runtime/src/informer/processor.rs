@@ -103,26 +103,32 @@ impl<K: Object> Processor<K> {
     fn heed_commands(&mut self) {
         for command in self.engine.commands() {
             match command {
+                // A handler of the user's may panic when it is dropped.
+                Command::Join(listener, handler) if listener.removed().is_set() => {
+                    self.contained(|| drop(handler));
+                }
                 Command::Join(listener, handler) => self.join(listener, handler),
                 Command::Look(looker) => self.look(looker),
                 Command::Sweep => {}
             }
         }
         self.joined.retain(|joined| !joined.listener.removed().is_set());
-        self.lookers.retain(|looker| !looker.watcher.removed.is_set());
+        let lookers = std::mem::take(&mut self.lookers).into_iter();
+        let (gone, staying): (Vec<_>, _) = lookers.partition(|looker| looker.watcher.removed.is_set());
+        self.lookers = staying;
+        for looker in gone {
+            self.contained(|| drop(looker));
+        }
     }
 
     /// Replays the cache to a handler; no batch comes between the replay and what follows.
     fn join(&mut self, listener: Arc<Listener<K>>, handler: Box<dyn EventHandler<K>>) {
-        if listener.removed().is_set() {
-            return;
-        }
         let cached = self.engine.indexer.lister().list_held();
         listener.add(&cached.into(), AddOrigin::InitialList, Instant::now());
         if self.engine.synced.is_set() {
             listener.mark_initial();
         }
-        let next = listener.resync_every.map(|period| Instant::now() + period);
+        let next = listener.resync_every.and_then(|period| Instant::now().checked_add(period));
         self.engine.spawn(listener.clone().serve(handler));
         self.joined.push(Joined { listener, next, resync: Resync::NotDue });
     }
@@ -153,7 +159,7 @@ impl<K: Object> Processor<K> {
             if next <= now {
                 joined.resync = Resync::Due;
                 // On its own grid, but never twice for a period that was slept through.
-                joined.next = Some((next + period).max(now + period / 2));
+                joined.next = next.checked_add(period).max(now.checked_add(period / 2));
             }
         }
         self.engine.fifo.resync(Audience::Due);

@@ -147,7 +147,7 @@ impl<W: Watched> SharedInformer<W> {
 
     /// Tells whether the cache holds at least what the first list held.
     pub fn has_synced(&self) -> bool {
-        self.handle.engine.synced.is_set()
+        self.handle.engine.has_synced()
     }
 
     /// Tells whether something keeps the informer from listing or watching at present.

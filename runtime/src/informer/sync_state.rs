@@ -1,6 +1,7 @@
 //! How an informer is doing: synced or not, what failed last, what can't be read.
 
 use std::{
+    borrow::Cow,
     error::Error,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,10 +11,11 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
+    clock::after,
     delta_fifo::Extent,
     list_watch::{ListWatchError, Unreadable},
     object::{Kind, Version},
-    reflector::{FetchReport, WatchError, WatchErrorHandler},
+    reflector::{FetchPart, FetchReport, WatchError, WatchErrorHandler},
 };
 
 /// Most items without a name that are remembered a cache.
@@ -54,6 +56,8 @@ pub enum SyncPhase {
 pub struct FetchFailure {
     /// Which part of the cache it concerns.
     pub extent: Extent,
+    /// Which half of fetching fails.
+    pub part: FetchPart,
     /// What sort of failure it is.
     pub cause: FailureCause,
     /// What was said, with its causes.
@@ -78,6 +82,8 @@ pub enum FailureCause {
     NotServed,
     /// There was no answer, or it broke off.
     Unreachable,
+    /// The code that lists or watches panicked.
+    Panicked,
     /// An object, or an event, is larger than may be held.
     TooLarge,
     /// Something else.
@@ -91,6 +97,7 @@ impl FailureCause {
             _ if error.is_forbidden() => Self::Forbidden,
             _ if error.is_not_found() => Self::NotServed,
             ListWatchError::TooLarge { .. } => Self::TooLarge,
+            ListWatchError::Panicked => Self::Panicked,
             ListWatchError::Connection(_) | ListWatchError::Deadline(_) | ListWatchError::CutShort => {
                 Self::Unreachable
             }
@@ -128,6 +135,10 @@ impl SyncState {
             }
             (_, Some(FailureCause::Unreachable)) => {
                 "check the server's address, and that it is up".to_owned()
+            }
+            (_, Some(FailureCause::Panicked)) => {
+                "mend what panics (a source, an options hook, a back-off schedule); it is tried again"
+                    .to_owned()
             }
             (_, Some(FailureCause::TooLarge)) => {
                 "shrink the object, leave it out by a selector, or raise `largest_object`".to_owned()
@@ -168,6 +179,7 @@ impl fmt::Display for FetchFailure {
             FailureCause::NotServed => "not served",
             FailureCause::Unreachable => "unreachable",
             FailureCause::TooLarge => "too large",
+            FailureCause::Panicked => "panicking",
             FailureCause::Other => "failing",
         };
         let (extent, message, attempts) = (&self.extent, &self.message, self.attempts);
@@ -210,6 +222,8 @@ pub(super) struct Health {
 #[derive(Debug, Default)]
 struct HealthState {
     failures: Vec<FetchFailure>,
+    /// Why nothing is heard any more.
+    lost: Option<FetchFailure>,
     nameless: Vec<(Extent, Arc<Unreadable>)>,
     panics: u64,
     handlers: Vec<WatchErrorHandler>,
@@ -218,6 +232,26 @@ struct HealthState {
 impl Health {
     pub(super) fn count_panic(&self) {
         self.lock().panics += 1;
+    }
+
+    /// Notes that a task is lost without which nothing is heard any more.
+    pub(super) fn lose(&self, what: &'static str) {
+        let now = Instant::now();
+        let failure = FetchFailure {
+            extent: Extent::All,
+            part: FetchPart::Watch,
+            cause: FailureCause::Panicked,
+            message: format!("{what} panicked"),
+            since: now,
+            attempts: 1,
+            retry_at: after(now, Duration::MAX),
+        };
+        let mut state = self.lock();
+        state.lost = Some(failure);
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lock().lost.is_some()
     }
 
     pub(super) fn panics(&self) -> u64 {
@@ -231,7 +265,9 @@ impl Health {
 
     pub(super) fn report(&self, extent: &Extent, report: &FetchReport) {
         match report {
-            FetchReport::Healthy => self.lock().failures.retain(|failure| failure.extent != *extent),
+            FetchReport::Healthy(part) => {
+                self.lock().failures.retain(|failure| failure.extent != *extent || failure.part != *part);
+            }
             FetchReport::Skipped(error) => self.tell(error),
             FetchReport::Failed(error) => {
                 self.note_failure(extent, error);
@@ -242,15 +278,17 @@ impl Health {
 
     fn note_failure(&self, extent: &Extent, error: &WatchError) {
         let mut state = self.lock();
-        let place = state.failures.iter().position(|failure| failure.extent == *extent);
+        let same = |failure: &FetchFailure| failure.extent == *extent && failure.part == error.part;
+        let place = state.failures.iter().position(same);
         let since = place.map(|at| state.failures.swap_remove(at).since);
         state.failures.push(FetchFailure {
             extent: extent.clone(),
+            part: error.part,
             cause: FailureCause::of(&error.error),
             message: with_causes(&*error.error),
             since: since.unwrap_or_else(Instant::now),
             attempts: error.attempts,
-            retry_at: Instant::now() + error.retry_in,
+            retry_at: after(Instant::now(), error.retry_in),
         });
     }
 
@@ -259,7 +297,8 @@ impl Health {
         let key = unreadable.identity.key.as_ref().map(ToString::to_string).unwrap_or_default();
         let error = ListWatchError::Unexpected(format!("{key}, which can't be read: {}", unreadable.error));
         let name = kind.to_string().into();
-        self.tell(&WatchError { name, error: Arc::new(error), attempts: 0, retry_in: Duration::ZERO });
+        let name: Cow<'static, str> = name;
+        self.tell(&WatchError::new(name, FetchPart::Watch, error, 0, Duration::ZERO));
     }
 
     fn tell(&self, error: &WatchError) {
@@ -276,7 +315,8 @@ impl Health {
     }
 
     pub(super) fn failure(&self) -> Option<FetchFailure> {
-        self.lock().failures.iter().min_by_key(|failure| failure.since).cloned()
+        let state = self.lock();
+        state.lost.as_ref().or(state.failures.iter().min_by_key(|failure| failure.since)).cloned()
     }
 
     pub(super) fn nameless(&self) -> Vec<Arc<Unreadable>> {

@@ -54,6 +54,9 @@ pub enum ListWatchError {
         /// How many pages were read.
         pages: u32,
     },
+    /// The code that lists or watches panicked: a source, a hook, a schedule, or what the objects are written to.
+    #[error("the code that fetches it panicked (the panic's own message says where)")]
+    Panicked,
     /// A source that is no Kubernetes API server failed in a way of its own.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),

@@ -38,6 +38,8 @@ pub(super) enum Fault {
     Suspended,
     /// A list without an end.
     Endless,
+    /// Code panicked.
+    Panicked,
     /// Any other failure.
     Other,
 }
@@ -50,6 +52,7 @@ impl Fault {
             ListWatchError::Idle(_) => return Self::Idle,
             ListWatchError::Suspended(_) => return Self::Suspended,
             ListWatchError::Endless { .. } => return Self::Endless,
+            ListWatchError::Panicked => return Self::Panicked,
             ListWatchError::Unreadable(_)
             | ListWatchError::Unexpected(_)
             | ListWatchError::TooLarge { .. }
@@ -92,6 +95,7 @@ impl Fault {
             Self::Idle => "idle",
             Self::Suspended => "suspended",
             Self::Endless => "endless_list",
+            Self::Panicked => "panicked",
             Self::Other => "other",
         }
     }

@@ -21,10 +21,16 @@ mod tests;
 pub use config::{FirstList, ReflectorConfig};
 pub use explain::explain;
 pub use history::History;
-pub use sink::{Epoch, FetchReport, List, ReflectorStore, StoreChange};
+pub use sink::{Epoch, FetchPart, FetchReport, List, ReflectorStore, StoreChange};
 pub use watch_error::{WatchError, WatchErrorHandler};
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    marker::PhantomData,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
@@ -38,7 +44,8 @@ use crate::{list_watch::ListerWatcher, object::Object};
 /// - The store hears everything in order, from one task. The version advances only past what the store has taken.
 /// - Nothing goes back in time, but for a server that lost its history: its list comes as [`Epoch::New`].
 /// - Every failure is reported, told to the error handler (by default the log, in one line), and followed by a
-///   jittered delay; nothing is ever given up.
+///   jittered delay; nothing is ever given up. A panic in a source, a hook or a back-off schedule is such a failure.
+/// - A failure is over once its own half succeeds: a watch's by a watch that delivers or lives, never by a list.
 ///
 /// Not promised: that every version of an object is seen. What lies between two lists is lost.
 pub struct Reflector<K, L, S> {
@@ -64,7 +71,7 @@ where
     /// Cancellation ends everything at once: a list under way, an open watch, any wait.
     pub async fn run(self, cancel: CancellationToken) {
         let Self { source, store, config, .. } = self;
-        let resync = resync(config.resync, store.clone());
+        let resync = resync(config.name.clone(), config.resync, store.clone());
         let fetch = run::Run::new(source, store, &config).run();
         // What is cancelled opens nothing any more, so that is asked first.
         tokio::select! {
@@ -78,6 +85,7 @@ where
 
 /// Shows every known object again at each period; runs beside the fetching, so relists don't disturb it.
 async fn resync<K, S: ReflectorStore<K>>(
+    name: Cow<'static, str>,
     period: Option<std::time::Duration>,
     store: Arc<S>,
 ) -> std::convert::Infallible {
@@ -88,7 +96,9 @@ async fn resync<K, S: ReflectorStore<K>>(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        store.resync();
+        if catch_unwind(AssertUnwindSafe(|| store.resync())).is_err() {
+            tracing::error!(kind = %name, "a resync of {name} panicked; the next one comes in its time");
+        }
     }
 }
 

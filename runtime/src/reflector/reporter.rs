@@ -1,14 +1,19 @@
 //! Tells everybody how fetching goes: the store, the error handler, the log and the metrics.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::{
     config::ReflectorConfig,
     fault::Fault,
-    sink::{FetchReport, ReflectorStore},
+    sink::{FetchPart, FetchReport, ReflectorStore},
     watch_error::{WatchError, WatchErrorHandler},
 };
 use crate::{
@@ -22,8 +27,8 @@ pub(super) struct Reporter<S> {
     store: Arc<S>,
     handler: WatchErrorHandler,
     meter: FetchMeter,
-    /// How many failures in a row.
-    attempts: u32,
+    /// How many failures of each part in a row.
+    attempts: Attempts,
     /// How much the stream under way had skipped.
     skipped: u32,
     /// When the list under way began.
@@ -38,36 +43,55 @@ impl<S> Reporter<S> {
             store,
             handler: config.on_error.clone(),
             meter: meter.unwrap_or_default(),
-            attempts: 0,
+            attempts: Attempts::default(),
             skipped: 0,
             listing: None,
         }
     }
 
-    /// Tells whether the last thing that happened was a failure.
-    pub(super) fn is_failing(&self) -> bool {
-        self.attempts > 0
+    /// Tells whether a part has failed, and has not succeeded since.
+    pub(super) fn is_failing(&self, part: FetchPart) -> bool {
+        *self.attempts.of(part) > 0
     }
 
-    pub(super) fn healthy<K>(&mut self)
+    /// Notes a success, which is one of its own part alone.
+    pub(super) fn healthy<K>(&mut self, part: FetchPart)
     where
         S: ReflectorStore<K>,
     {
-        if self.attempts > 0 {
+        let failed = std::mem::take(self.attempts.of_mut(part)) > 0;
+        if failed && self.attempts.is_clear() {
             info!(kind = %self.name, "{} can be read again", self.name);
         }
-        self.attempts = 0;
-        self.store.report(FetchReport::Healthy);
+        self.report(FetchReport::Healthy(part));
     }
 
-    pub(super) fn failed<K>(&mut self, error: ListWatchError, retry_in: Duration)
+    pub(super) fn failed<K>(&mut self, part: FetchPart, error: ListWatchError, retry_in: Duration)
     where
         S: ReflectorStore<K>,
     {
-        self.attempts = self.attempts.saturating_add(1);
+        let attempts = self.attempts.of_mut(part);
+        *attempts = attempts.saturating_add(1);
+        let attempts = *attempts;
         self.meter.failed(Fault::of(&error).label());
-        let error = self.error(error, self.attempts, retry_in);
-        self.store.report(FetchReport::Failed(error));
+        let error = self.error(part, error, attempts, retry_in);
+        self.report(FetchReport::Failed(error));
+    }
+
+    /// Counts a failure that is told by what is tried next, at once.
+    pub(super) fn passed_over(&self, error: &ListWatchError) {
+        self.meter.failed(Fault::of(error).label());
+        debug!(kind = %self.name, %error, "a streaming list is refused: asking for a plain one");
+    }
+
+    /// Tells the store, which must not end the stage that it is fed by.
+    fn report<K>(&self, report: FetchReport)
+    where
+        S: ReflectorStore<K>,
+    {
+        if catch_unwind(AssertUnwindSafe(|| self.store.report(report))).is_err() {
+            tracing::error!(kind = %self.name, "a store panicked over a report; fetching goes on");
+        }
     }
 
     pub(super) fn skipped<K>(&mut self, what: String)
@@ -76,8 +100,9 @@ impl<S> Reporter<S> {
     {
         self.meter.failed("unexpected_event");
         self.skipped = self.skipped.saturating_add(1);
-        let error = self.error(ListWatchError::Unexpected(what), self.skipped, Duration::ZERO);
-        self.store.report(FetchReport::Skipped(error));
+        let error = ListWatchError::Unexpected(what);
+        let error = self.error(FetchPart::Watch, error, self.skipped, Duration::ZERO);
+        self.report(FetchReport::Skipped(error));
     }
 
     /// Notes that a page is asked for, or a streaming list opened.
@@ -114,9 +139,36 @@ impl<S> Reporter<S> {
         }
     }
 
-    fn error(&self, error: ListWatchError, attempts: u32, retry_in: Duration) -> WatchError {
-        let error = WatchError::new(self.name.clone(), error, attempts, retry_in);
+    fn error(&self, part: FetchPart, error: ListWatchError, attempts: u32, retry_in: Duration) -> WatchError {
+        let error = WatchError::new(self.name.clone(), part, error, attempts, retry_in);
         self.handler.tell(&error);
         error
+    }
+}
+
+/// Counts the failures in a row of each part.
+#[derive(Debug, Default)]
+struct Attempts {
+    list: u32,
+    watch: u32,
+}
+
+impl Attempts {
+    fn of(&self, part: FetchPart) -> &u32 {
+        match part {
+            FetchPart::List => &self.list,
+            FetchPart::Watch => &self.watch,
+        }
+    }
+
+    fn of_mut(&mut self, part: FetchPart) -> &mut u32 {
+        match part {
+            FetchPart::List => &mut self.list,
+            FetchPart::Watch => &mut self.watch,
+        }
+    }
+
+    fn is_clear(&self) -> bool {
+        self.list == 0 && self.watch == 0
     }
 }

@@ -1,8 +1,11 @@
 //! Does what the state decides: asks the source, fills the store, reports failures.
 
-use std::{convert::Infallible, future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    convert::Infallible, future::poll_fn, panic::AssertUnwindSafe, pin::Pin, sync::Arc, task::Poll,
+    time::Duration,
+};
 
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use tokio::{
     task::coop::consume_budget,
     time::{Instant, Sleep, sleep},
@@ -14,7 +17,7 @@ use super::{
     history::Losses,
     pages::Pages,
     reporter::Reporter,
-    sink::{Epoch, List},
+    sink::{Epoch, FetchPart, List},
     snapshot::{PATIENCE, Snapshot},
     state::{Brought, Ending, LIVED, Listed, Opened, ProbeFailure, State, Step, StreamPhase},
     watch_error::rounded,
@@ -46,6 +49,8 @@ pub(super) struct Run<K, L, S> {
     pages: Pages<K>,
     /// How many events the stream under way has brought.
     heard: usize,
+    /// What it is at.
+    part: FetchPart,
 }
 
 /// How the reading of a stream ended.
@@ -71,27 +76,54 @@ where
         let state = State::new(config, seed);
         let (reporter, clock) = (Reporter::new(store.clone(), config), config.clock.clone());
         let losses = config.history.follow();
-        Self { source, store, reporter, clock, losses, state, pages: Pages::new(), heard: 0 }
+        Self {
+            source,
+            store,
+            reporter,
+            clock,
+            losses,
+            state,
+            pages: Pages::new(),
+            heard: 0,
+            part: FetchPart::List,
+        }
     }
 
     pub(super) async fn run(mut self) -> Infallible {
         loop {
             // A source that fails at once, on a schedule without delays, must let others run.
             consume_budget().await;
-            if self.losses.take() {
-                self.history_lost();
-            }
-            match self.state.next() {
-                Step::Sleep(wait) => sleep(wait).await,
-                Step::Probe => self.probe().await,
-                Step::List(options) => self.list(&options).await,
-                Step::Stream(options) => self.stream(&options).await,
-                Step::Watch(options) => self.watch(&options).await,
+            if AssertUnwindSafe(self.step()).catch_unwind().await.is_err() {
+                self.restart();
             }
         }
     }
 
+    async fn step(&mut self) {
+        if self.losses.take() {
+            self.history_lost();
+        }
+        match self.state.next() {
+            Step::Sleep(wait) => sleep(wait).await,
+            Step::Probe => self.probe().await,
+            Step::List(options) => self.list(&options).await,
+            Step::Stream(options) => self.stream(&options).await,
+            Step::Watch(options) => self.watch(&options).await,
+        }
+    }
+
+    /// Goes on from a panic: in the source, a hook, a schedule, the store, or here.
+    ///
+    /// What the store had not taken is lost, so that everything is listed again.
+    fn restart(&mut self) {
+        self.pages = Pages::new();
+        self.reporter.list_given_up();
+        self.state.restarted(Instant::now());
+        self.reporter.failed(self.part, ListWatchError::Panicked, self.state.wait());
+    }
+
     async fn list(&mut self, options: &ListOptions) {
+        self.part = FetchPart::List;
         self.reporter.listing();
         let page = match self.source.list(options).await {
             Ok(page) => page,
@@ -120,6 +152,7 @@ where
     }
 
     async fn stream(&mut self, options: &ListOptions) {
+        self.part = FetchPart::List;
         self.reporter.listing();
         match self.source.watch(options).await {
             Ok(stream) => self.follow(stream, Some(Snapshot::new(Instant::now()))).await,
@@ -127,12 +160,17 @@ where
                 self.reporter.list_given_up();
                 self.state.stream_failed(Instant::now(), &error, StreamPhase::Opening);
                 self.warn_of_falling_back("the server refuses them");
-                self.failed(error);
+                match error.is_forbidden() || error.is_not_found() {
+                    // A list follows at once, and tells what is wrong if that fails as well.
+                    true => self.reporter.passed_over(&error),
+                    false => self.failed(error),
+                }
             }
         }
     }
 
     async fn watch(&mut self, options: &ListOptions) {
+        self.part = FetchPart::Watch;
         match self.source.watch(options).await {
             Ok(stream) => match self.state.watch_opened(Instant::now()) {
                 Opened::Follow => self.follow(stream, None).await,
@@ -146,6 +184,7 @@ where
     }
 
     async fn probe(&mut self) {
+        self.part = FetchPart::Watch;
         match self.source.latest_version().await {
             Ok(latest) => {
                 self.state.probed(Instant::now(), latest.as_deref());
@@ -175,7 +214,7 @@ where
         let end = loop {
             let until = match &snapshot {
                 Some(snapshot) => Some(snapshot.overdue()),
-                None => self.reporter.is_failing().then(|| ending.opened + LIVED),
+                None => self.reporter.is_failing(FetchPart::Watch).then(|| ending.opened + LIVED),
             };
             let next = tokio::select! {
                 biased;
@@ -195,7 +234,7 @@ where
                 None if until.is_some_and(|until| until <= Instant::now()) => match snapshot {
                     Some(_) => break End::Overdue,
                     // Open for so long without a failure: all is well, even if nothing happens.
-                    None => self.reporter.healthy(),
+                    None => self.reporter.healthy(FetchPart::Watch),
                 },
                 None => {}
             }
@@ -248,6 +287,9 @@ where
                         }
                     }
                     *ending = Ending { opened: now, brought: Brought::Progress };
+                    // What follows is a watch, which has delivered.
+                    self.part = FetchPart::Watch;
+                    self.reporter.healthy(FetchPart::Watch);
                 }
             }
         }
@@ -263,7 +305,7 @@ where
         let version = changes.iter().rev().find_map(version_of).map(str::to_owned);
         self.store.apply(changes);
         if ending.brought == Brought::Nothing {
-            self.reporter.healthy();
+            self.reporter.healthy(FetchPart::Watch);
         }
         ending.brought = ending.brought.max(self.state.delivered(version.as_deref()));
         self.reporter.reached(self.state.version());
@@ -277,7 +319,7 @@ where
         self.store.replace(list);
         self.state.replaced(Instant::now(), &version);
         self.reporter.reached(self.state.version());
-        self.reporter.healthy();
+        self.reporter.healthy(FetchPart::List);
     }
 
     /// Goes on from a stream that ended while it still told the list.
@@ -334,7 +376,7 @@ where
 
     fn failed(&mut self, error: ListWatchError) {
         let wait = self.state.wait();
-        self.reporter.failed(error, wait);
+        self.reporter.failed(self.part, error, wait);
     }
 
     fn warn_of_falling_back(&self, why: &str) {

@@ -1,5 +1,7 @@
 //! The trait a reflector writes to; the reflector knows nothing else of what lies below it.
 
+use std::fmt;
+
 use super::watch_error::WatchError;
 use crate::{list_watch::Item, object::ObjectKey};
 
@@ -71,12 +73,30 @@ pub enum Epoch {
     New,
 }
 
+/// Says which half of fetching something is about: each fails, and is well again, by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FetchPart {
+    /// Reading what there is: in pages, or as the start of a watch.
+    List,
+    /// Following what changes, the opening and what is asked before it included.
+    Watch,
+}
+
+impl fmt::Display for FetchPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::List => "list",
+            Self::Watch => "watch",
+        })
+    }
+}
+
 /// Tells how fetching goes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FetchReport {
-    /// A list was taken, or an opened watch delivered or stayed open for 10 s: all is well.
-    Healthy,
+    /// A list was taken, or a watch delivered or stayed open for 10 s: what failed of this part is over.
+    Healthy(FetchPart),
     /// A watch brought something that is no event of this kind; it was skipped and the watch goes on.
     Skipped(WatchError),
     /// A list, an opening or a stream failed; it will be tried again.

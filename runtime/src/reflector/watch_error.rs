@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{explain::explain, fault::Fault};
+use super::{explain::explain, fault::Fault, sink::FetchPart};
 use crate::list_watch::ListWatchError;
 
 /// Tells of a list, an opening or a stream that failed, or of something in a stream that was skipped.
@@ -20,9 +20,11 @@ use crate::list_watch::ListWatchError;
 pub struct WatchError {
     /// What is fetched, as messages name it: `websites.web.example.dev`.
     pub name: Cow<'static, str>,
+    /// Which half of fetching failed.
+    pub part: FetchPart,
     /// What went wrong.
     pub error: Arc<ListWatchError>,
-    /// How often in a row by now; of what was skipped, how much in this stream.
+    /// How often in a row this part has failed by now; of what was skipped, how much in this stream.
     pub attempts: u32,
     /// How long until it is tried again.
     pub retry_in: Duration,
@@ -31,11 +33,12 @@ pub struct WatchError {
 impl WatchError {
     pub(crate) fn new(
         name: impl Into<Cow<'static, str>>,
+        part: FetchPart,
         error: ListWatchError,
         attempts: u32,
         retry_in: Duration,
     ) -> Self {
-        Self { name: name.into(), error: Arc::new(error), attempts, retry_in }
+        Self { name: name.into(), part, error: Arc::new(error), attempts, retry_in }
     }
 
     /// Logs it at a fitting level: what heals by itself at once as information, the rest as a warning.
@@ -100,5 +103,7 @@ impl fmt::Debug for WatchErrorHandler {
 
 /// Rounds a wait to what a person wants to read.
 pub(super) fn rounded(wait: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).div_ceil(100) * 100)
+    Duration::from_millis(
+        u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).div_ceil(100).saturating_mul(100),
+    )
 }

@@ -163,6 +163,11 @@ impl<K: Object> Lister<K> {
         marked.chain(self.refused(&snapshot)).collect()
     }
 
+    /// Counts those, without a look at each: one that is replaced while somebody holds it may count until it is dropped.
+    pub(crate) fn count_unreadable(&self) -> usize {
+        self.snapshot().unreadable.len() + self.shared.living.count_refused()
+    }
+
     /// Names the objects of a snapshot that did not decode when they were read, and bear no mark.
     fn refused(&self, snapshot: &Snapshot<K>) -> Vec<Arc<Unreadable>> {
         let stored = |serial: u64, unreadable: &Unreadable| {

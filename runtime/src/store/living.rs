@@ -136,6 +136,11 @@ impl<K> Living<K> {
         lock(&self.refused).iter().map(|(serial, unreadable)| (*serial, unreadable.clone())).collect()
     }
 
+    /// Counts them.
+    pub(super) fn count_refused(&self) -> usize {
+        lock(&self.refused).len()
+    }
+
     /// Says who hears of objects that do not decode; the first that is named stays.
     pub(super) fn report_to(&self, report: Report) {
         self.report.set(report).ok();

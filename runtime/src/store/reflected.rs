@@ -38,7 +38,7 @@ pub struct Reflected<K> {
     indexer: Indexer<K>,
     extent: Extent,
     listed: AtomicBool,
-    failure: Mutex<Option<WatchError>>,
+    failures: Mutex<Vec<WatchError>>,
 }
 
 impl<K: Object> Reflected<K> {
@@ -50,7 +50,7 @@ impl<K: Object> Reflected<K> {
     /// Fills a part of a store, and leaves the rest to others.
     pub fn within(indexer: Indexer<K>, extent: Extent) -> Self {
         indexer.write(|batch| batch.set_version(&extent, None));
-        Self { indexer, extent, listed: AtomicBool::new(false), failure: Mutex::default() }
+        Self { indexer, extent, listed: AtomicBool::new(false), failures: Mutex::default() }
     }
 
     /// Tells whether a first list is in the store.
@@ -58,9 +58,9 @@ impl<K: Object> Reflected<K> {
         self.listed.load(Ordering::Acquire)
     }
 
-    /// Returns what keeps it from being read at present, if anything does.
+    /// Returns what keeps it from being read at present, if anything does; what has failed longest comes first.
     pub fn failure(&self) -> Option<WatchError> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
     }
 }
 
@@ -71,11 +71,16 @@ impl<K: Object> ReflectorStore<K> for Reflected<K> {
 
     fn replace(&self, List { items, held, resource_version, .. }: List<K>) {
         self.indexer.write(|batch| {
-            let count = items.len();
-            let mut listed: HashSet<ObjectKey> =
-                items.into_iter().filter_map(|item| put(batch, item)).collect();
-            // Fewer keys than items: some had no name, and may be any of those that seem to be missing.
-            if listed.len() == count {
+            let mut listed: HashSet<ObjectKey> = HashSet::with_capacity(items.len() + held.len());
+            let mut nameless = 0;
+            for item in items {
+                match put(batch, item) {
+                    Some(key) => drop(listed.insert(key)),
+                    None => nameless += 1,
+                }
+            }
+            // What has no name may be any of those that seem to be missing.
+            if nameless == 0 {
                 listed.extend(held);
                 let gone = batch.keys(&self.extent).into_iter().filter(|key| !listed.contains(key));
                 gone.for_each(|key| take(batch, &key));
@@ -111,10 +116,13 @@ impl<K: Object> ReflectorStore<K> for Reflected<K> {
     fn resync(&self) {}
 
     fn report(&self, report: FetchReport) {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         match report {
-            FetchReport::Healthy => *failure = None,
-            FetchReport::Failed(error) => *failure = Some(error),
+            FetchReport::Healthy(part) => failures.retain(|failure| failure.part != part),
+            FetchReport::Failed(error) => match failures.iter_mut().find(|held| held.part == error.part) {
+                Some(held) => *held = error,
+                None => failures.push(error),
+            },
             FetchReport::Skipped(_) => {}
         }
     }
@@ -171,7 +179,7 @@ mod tests {
     use super::*;
     use crate::{
         list_watch::{Identity, ListWatchError},
-        reflector::Epoch,
+        reflector::{Epoch, FetchPart},
         store::{Lister, Lookup},
     };
 
@@ -230,6 +238,15 @@ mod tests {
         assert!(lister.held(&key).unwrap().is_same(&before));
     }
 
+    #[test]
+    fn a_list_that_names_an_object_twice_still_shows_what_is_gone() {
+        let indexer = Indexer::new();
+        let (lister, reflected) = (indexer.lister(), Reflected::new(indexer));
+        reflected.replace(List::new(vec![item("shop", "a", 1), item("shop", "b", 2)], "2", Epoch::Same));
+        reflected.replace(List::new(vec![item("shop", "a", 1), item("shop", "a", 3)], "3", Epoch::Same));
+        assert_eq!(shown(&lister), ["shop/a".to_owned()].into());
+    }
+
     // R20 R33
     #[test]
     fn what_cannot_be_read_is_marked_and_hides_no_earlier_state_of_its_own() {
@@ -256,10 +273,14 @@ mod tests {
     fn the_last_failure_shows_until_all_is_well() {
         let reflected = Reflected::<ConfigMap>::new(Indexer::new());
         let error = ListWatchError::from_status(Status::failure("no", "Forbidden").with_code(403));
-        let error = WatchError::new("configmaps", error, 1, std::time::Duration::ZERO);
+        let error = WatchError::new("configmaps", FetchPart::Watch, error, 1, std::time::Duration::ZERO);
         reflected.report(FetchReport::Failed(error));
-        assert!(reflected.failure().is_some_and(|failure| failure.error.is_forbidden()));
-        reflected.report(FetchReport::Healthy);
+        reflected.report(FetchReport::Healthy(FetchPart::List));
+        assert!(
+            reflected.failure().is_some_and(|failure| failure.error.is_forbidden()),
+            "a list is no watch"
+        );
+        reflected.report(FetchReport::Healthy(FetchPart::Watch));
         assert!(reflected.failure().is_none());
     }
 }

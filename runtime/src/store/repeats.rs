@@ -1,6 +1,9 @@
 //! Tells whether a list only repeats what is cached.
 
-use std::io::{Error, ErrorKind, Result, Write};
+use std::{
+    io::{Error, ErrorKind, Result, Write},
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use super::held::Held;
 use crate::{delta_fifo::Transform, list_watch::Item, object::Object};
@@ -27,10 +30,14 @@ fn says<K: Object>(held: &Held<K>, item: &Item<K>) -> bool {
     }
 }
 
+/// Compares what the user's `Serialize` writes; where that fails or panics, nothing is known to be the same.
 fn reads_the_same<K: Object>(one: &K, other: &K) -> bool {
-    let Ok(text) = serde_json::to_vec(one) else { return false };
-    let mut rest = Rest(&text);
-    serde_json::to_writer(&mut rest, other).is_ok() && rest.0.is_empty()
+    let same = || {
+        let Ok(text) = serde_json::to_vec(one) else { return false };
+        let mut rest = Rest(&text);
+        serde_json::to_writer(&mut rest, other).is_ok() && rest.0.is_empty()
+    };
+    catch_unwind(AssertUnwindSafe(same)).unwrap_or(false)
 }
 
 /// What is still to be written; anything else is refused.

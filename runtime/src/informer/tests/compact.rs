@@ -13,6 +13,8 @@ mod hammer;
 mod handlers;
 #[path = "hidden.rs"]
 mod hidden;
+#[path = "panics.rs"]
+mod panics;
 #[path = "relists.rs"]
 mod relists;
 #[path = "unreadable.rs"]

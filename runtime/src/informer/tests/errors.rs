@@ -20,10 +20,11 @@ use super::{
     testing::{item, settle},
 };
 use crate::{
-    informer::{FailureCause, SharedInformer, SharedInformerFactory},
+    backoff::BackoffSchedule,
+    informer::{FailureCause, SharedInformer, SharedInformerFactory, SyncPhase},
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     metrics::Metrics,
-    reflector::{FirstList, ReflectorConfig, WatchError, WatchErrorHandler},
+    reflector::{FetchPart, FirstList, ReflectorConfig, WatchError, WatchErrorHandler},
 };
 
 type Events = Vec<Result<WatchEvent<ConfigMap>, ListWatchError>>;
@@ -125,6 +126,37 @@ async fn a_failing_kind_shows_its_last_error_since_when_and_how_often() {
     assert!(shown.starts_with("configmaps is synced: failing everywhere for "), "{shown}");
     sleep(Duration::from_secs(15)).await;
     assert!(informer.sync_state().failure.is_none());
+    informer.shutdown().await;
+}
+
+// R51
+#[tokio::test(start_paused = true)]
+async fn a_forbidden_watch_shows_since_when_and_how_often_although_lists_succeed() {
+    let (lists, watches) = ((0..100).map(|_| Ok("a@1")), (0..100).map(|_| Err(answer(403))));
+    let informer = informer(lists, watches, ReflectorConfig::default());
+    let begun = Instant::now();
+    informer.start();
+    sleep(Duration::from_secs(600)).await;
+    let state = informer.sync_state();
+    let failure = state.failure.clone().expect("the watch is forbidden");
+    assert!(state.is_synced() && state.is_forbidden());
+    assert_eq!((failure.since, failure.part), (begun, FetchPart::Watch));
+    assert!(failure.attempts > 10, "{state}");
+    informer.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_that_says_never_is_taken_at_its_word() {
+    let config =
+        ReflectorConfig { backoff: BackoffSchedule::custom(|_| Duration::MAX), ..ReflectorConfig::default() };
+    let informer = informer([Err(answer(500))], [], config);
+    let registration = informer.handler().resync_every(Duration::MAX).register();
+    informer.start();
+    sleep(Duration::from_secs(86_400)).await;
+    let state = informer.sync_state();
+    assert_eq!(state.failure.as_ref().map(|failure| failure.attempts), Some(1), "{state}");
+    assert_eq!((state.phase, informer.observer_panics()), (SyncPhase::Syncing, 0));
+    drop(registration);
     informer.shutdown().await;
 }
 

@@ -19,6 +19,8 @@ mod handlers;
 mod hidden;
 #[path = "logs.rs"]
 mod logs;
+#[path = "panics.rs"]
+mod panics;
 #[path = "relists.rs"]
 mod relists;
 

@@ -153,6 +153,10 @@ impl State {
                 self.freshness = Freshness::Present;
                 self.pacing.relist(now, Haste::AtOnceTheFirstTime)
             }
+            Fault::NotFound => {
+                self.begin_cycle();
+                self.pacing.ask_again(now).max(asked_to_wait(error))
+            }
             _ => {
                 self.begin_cycle();
                 self.pacing.relist(now, Haste::BackOff).max(asked_to_wait(error))
@@ -229,7 +233,7 @@ impl State {
         self.streaming == Streaming::Never
     }
 
-    fn begin_cycle(&mut self) {
+    pub(super) fn begin_cycle(&mut self) {
         self.cuts = 0;
         self.paging.whole = false;
         if self.streaming == Streaming::NotThisCycle {

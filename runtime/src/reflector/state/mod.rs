@@ -62,6 +62,8 @@ pub(super) struct State {
     probe: ProbeNeed,
     /// How many watches in a row ended at once with nothing to show.
     short_watches: u32,
+    /// How many openings in a row the server refused, although it was in reach.
+    refusals: u32,
     unopened_since: Option<Instant>,
     internal_errors_since: Option<Instant>,
 }
@@ -129,6 +131,7 @@ impl State {
             cuts: 0,
             probe: ProbeNeed::NotNeeded,
             short_watches: 0,
+            refusals: 0,
             unopened_since: None,
             internal_errors_since: None,
         }
@@ -161,6 +164,14 @@ impl State {
     /// Tells whether the next list starts a new history.
     pub(super) fn next_epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// Starts over after a panic: what was half done is forgotten, what is known stays.
+    pub(super) fn restarted(&mut self, now: Instant) {
+        self.end_chain();
+        self.begin_cycle();
+        let wait = self.pacing.restart(now);
+        self.relist_after(wait);
     }
 
     fn relist_after(&mut self, wait: Duration) {

@@ -78,8 +78,7 @@ impl State {
 
     /// Notes that a stream delivers; says whether the version is new.
     pub(in crate::reflector) fn delivered(&mut self, version: Option<&str>) -> Brought {
-        self.pacing.stream_was_good();
-        self.internal_errors_since = None;
+        self.was_good();
         let Some(version) = version.filter(|version| !version.is_empty()) else { return Brought::Signs };
         if self.version.as_deref() == Some(version) || self.is_before_last(version) == Some(true) {
             return Brought::Signs;
@@ -90,8 +89,32 @@ impl State {
 
     /// Goes on from a watch that could not be opened.
     pub(in crate::reflector) fn open_failed(&mut self, now: Instant, error: &ListWatchError) {
-        self.unopened_since.get_or_insert(now);
-        self.watch_failed(now, error);
+        match Fault::of(error) {
+            // The server is in reach, and does not want to be watched.
+            fault @ (Fault::Forbidden | Fault::NotFound | Fault::NotAllowed | Fault::Rejected) => {
+                self.refused(now, fault, error);
+            }
+            _ => {
+                self.unopened_since.get_or_insert(now);
+                self.watch_failed(now, error);
+            }
+        }
+    }
+
+    /// Goes on from a refusal, which a list does not mend.
+    ///
+    /// The list that may be allowed all the same shows changes in the meantime: after 1, 2, 4, 8, … refusals in a row.
+    fn refused(&mut self, now: Instant, fault: Fault, error: &ListWatchError) {
+        self.refusals = self.refusals.saturating_add(1);
+        let wait = match fault {
+            Fault::NotFound => self.pacing.ask_again(now),
+            _ => self.pacing.relist(now, Haste::BackOff),
+        };
+        let wait = wait.max(asked_to_wait(error));
+        match self.refusals.is_power_of_two() {
+            true => self.relist_after(wait),
+            false => (self.goal, self.probe, self.wait) = (Goal::Watch, ProbeNeed::Needed, wait),
+        }
     }
 
     /// Goes on from a watch that broke off, or that the server ended with an error.
@@ -161,12 +184,17 @@ impl State {
 
     fn note_life(&mut self, now: Instant, ending: Ending) {
         if now - ending.opened >= LIVED {
-            self.pacing.stream_was_good();
-            self.internal_errors_since = None;
+            self.was_good();
         }
         if ending.brought == Brought::Nothing {
             self.probe = ProbeNeed::Needed;
         }
+    }
+
+    fn was_good(&mut self) {
+        self.pacing.stream_was_good();
+        self.internal_errors_since = None;
+        self.refusals = 0;
     }
 
     fn watch_failed(&mut self, now: Instant, error: &ListWatchError) {

@@ -180,7 +180,7 @@ impl ReflectorStore<ConfigMap> for Recorder {
 
     fn report(&self, report: FetchReport) {
         match report {
-            FetchReport::Healthy => *self.healthy_after.lock().unwrap() = self.told.lock().unwrap().len(),
+            FetchReport::Healthy(_) => *self.healthy_after.lock().unwrap() = self.told.lock().unwrap().len(),
             FetchReport::Skipped(WatchError { error, .. }) => self.note(error.to_string()),
             FetchReport::Failed(WatchError { error, attempts, .. }) => {
                 self.note(format!("failed #{attempts}: {error}"));

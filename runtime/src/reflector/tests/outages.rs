@@ -127,6 +127,59 @@ async fn a_forbidden_kind_delays_no_other() {
     assert!(broken.told().len() > 3);
 }
 
+// R51
+#[tokio::test(start_paused = true)]
+async fn lists_do_not_hide_that_the_watch_is_forbidden_and_become_rare() {
+    let rig = Plan::paged()
+        .lists((0..100).map(|_| page("a@1", "5")))
+        .watches((0..100).map(|_| Answer::Refuses(answer(403, "Forbidden"))))
+        .latest((0..100).map(|_| Ok(Some("5".into()))))
+        .run_for(1_800)
+        .await;
+    let (calls, told) = (rig.calls(), rig.told());
+    let lists = calls.iter().filter(|call| call.starts_with("list")).count();
+    assert!((5..=8).contains(&lists), "{lists} lists in half an hour");
+    let failures: Vec<_> = told.iter().filter(|told| told.starts_with("failed")).collect();
+    assert!(failures.len() > 30);
+    for (at, failure) in failures.iter().enumerate() {
+        assert_eq!(**failure, format!("failed #{}: the server answered 403: no", at + 1));
+    }
+    assert!(!rig.is_healthy());
+}
+
+// R51
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_allowed_again_goes_on_and_ends_the_failure() {
+    let rig = Plan::paged()
+        .lists((0..100).map(|_| page("a@1", "5")))
+        .watches((0..5).map(|_| Answer::Refuses(answer(403, "Forbidden"))))
+        .watches([opens([events("+b@6"), Act::Fail(answer(403, "Forbidden"))])])
+        .run_for(120)
+        .await;
+    let told = rig.told();
+    let delivered = told.iter().position(|told| told == "+n/b@6").expect("the watch was opened");
+    assert!(told[delivered - 1].starts_with("failed #5"));
+    assert!(told[delivered + 1].starts_with("failed #1"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_served_late_is_found_within_five_seconds() {
+    for plan in [Plan::paged(), Plan::streaming().watches((0..300).map(|_| Answer::Refuses(answer(404, ""))))]
+    {
+        let rig = plan.lists((0..300).map(|_| Err(answer(404, "")))).run_for(600).await;
+        let (calls, times) = (rig.calls(), rig.times());
+        let lists: Vec<_> = times
+            .iter()
+            .zip(&calls)
+            .filter(|(_, call)| call.starts_with("list"))
+            .map(|(at, _)| *at)
+            .collect();
+        assert!(lists.windows(2).all(|pair| pair[1] - pair[0] < 5.0), "{lists:?}");
+        assert!(lists.len() < 260, "{} lists in ten minutes", lists.len());
+        assert_eq!(rig.told().len(), lists.len(), "a round fails once");
+    }
+}
+
 // R30
 #[tokio::test(start_paused = true)]
 async fn a_quiet_watch_counts_as_healthy_once_it_has_lived() {

@@ -1,0 +1,223 @@
+//! Code that panics where an informer fetches and applies: told, counted, and started again.
+
+use std::{
+    collections::VecDeque,
+    future::pending,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::stream::{self, StreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use tokio::time::sleep;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::testing::{Fed, Log, item, settle};
+use crate::{
+    backoff::BackoffSchedule,
+    delta_fifo::Extent,
+    informer::{
+        FailureCause, SharedInformer, SyncPhase, Watched,
+        change::{Change, Observer},
+        engine::{Feed, Parts},
+        handler::EventHandler,
+    },
+    list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
+    metrics::Metrics,
+    reflector::{FetchPart, FirstList, ReflectorConfig},
+};
+
+/// What a source does when it is asked.
+#[derive(Clone, Copy, PartialEq)]
+enum Act {
+    Answers,
+    Panics,
+    /// The stream opens, and panics when it is read.
+    PanicsInside,
+    Fails,
+}
+
+use Act::{Answers, Fails, Panics, PanicsInside};
+
+/// Lists one object, more of them each time; watches tell of another, then stay open.
+struct Shaky {
+    lists: Mutex<VecDeque<Act>>,
+    watches: Mutex<VecDeque<Act>>,
+    listed: AtomicU32,
+}
+
+impl Shaky {
+    fn informer(
+        lists: &[Act],
+        watches: &[Act],
+        change: impl FnOnce(&mut ReflectorConfig),
+    ) -> (SharedInformer<ConfigMap>, Metrics) {
+        let metrics = Metrics::new();
+        let mut config = ReflectorConfig {
+            first_list: FirstList::Paged,
+            seed: Some(1),
+            metrics: Some(metrics.clone()),
+            ..ReflectorConfig::default()
+        };
+        change(&mut config);
+        let queue = |acts: &[Act]| Mutex::new(acts.iter().copied().collect());
+        let source = Self { lists: queue(lists), watches: queue(watches), listed: AtomicU32::new(0) };
+        (SharedInformer::from_source(&(), source, config), metrics)
+    }
+}
+
+impl ListerWatcher<ConfigMap> for Shaky {
+    async fn list(&self, _: &ListOptions) -> Result<ListPage<ConfigMap>, ListWatchError> {
+        let act = self.lists.lock().unwrap().pop_front().unwrap_or(Answers);
+        match act {
+            Panics | PanicsInside => panic!("a planted panic"),
+            Fails => return Err(ListWatchError::CutShort),
+            Answers => {}
+        }
+        let listed = self.listed.fetch_add(1, Ordering::Relaxed);
+        let items = (0..=listed).map(|n| item(&format!("a{n}@5"))).collect();
+        Ok(ListPage { items, resource_version: "5".to_owned(), continue_token: None })
+    }
+
+    async fn watch(&self, _: &ListOptions) -> Result<WatchStream<ConfigMap>, ListWatchError> {
+        let act = self.watches.lock().unwrap().pop_front().unwrap_or(Answers);
+        match act {
+            Panics => panic!("a planted panic"),
+            Fails => Err(ListWatchError::CutShort),
+            PanicsInside => Ok(stream::poll_fn(|_| panic!("a planted panic")).boxed()),
+            Answers => {
+                let told = stream::iter([Ok(WatchEvent::Added(item("b@6")))]);
+                Ok(told.chain(stream::once(pending())).boxed())
+            }
+        }
+    }
+}
+
+fn panics_counted(metrics: &Metrics) -> String {
+    let text = metrics.encode();
+    let line = text.lines().find(|line| line.contains(r#"cause="panicked""#));
+    line.and_then(|line| line.rsplit(' ').next()).unwrap_or("0").to_owned()
+}
+
+// R47
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_source_is_told_and_counted_and_fetching_starts_again() {
+    for (lists, watches, part) in [
+        (&[Panics, Panics][..], &[][..], FetchPart::List),
+        (&[], &[Panics, Panics], FetchPart::Watch),
+        (&[], &[PanicsInside, PanicsInside], FetchPart::Watch),
+    ] {
+        let (informer, metrics) = Shaky::informer(lists, watches, |_| {});
+        let heard = Log::default();
+        let log = heard.clone();
+        informer.on_watch_error(move |error| log.push(format!("#{} {} {error}", error.attempts, error.part)));
+        informer.start();
+        settle().await;
+        let state = informer.sync_state();
+        let failure = state.failure.expect("it shows at once");
+        assert_eq!((failure.cause, failure.part, failure.attempts), (FailureCause::Panicked, part, 1));
+        assert_eq!(panics_counted(&metrics), "1");
+        sleep(Duration::from_secs(30)).await;
+        let lines = heard.take();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(
+            lines[1].starts_with(&format!(
+                "#2 {part} configmaps can't be read: the code that fetches it panicked"
+            ))
+        );
+        assert_eq!(panics_counted(&metrics), "2");
+        let state = informer.sync_state();
+        assert!(state.failure.is_none() && state.phase == SyncPhase::Synced, "{state}");
+        assert!(informer.lister().list().iter().any(|object| object.metadata.name.as_deref() == Some("b")));
+        informer.shutdown().await;
+    }
+}
+
+// R47
+#[tokio::test(start_paused = true)]
+async fn a_backoff_schedule_that_panics_does_not_stop_the_retries() {
+    let (informer, metrics) = Shaky::informer(&[Fails, Fails, Fails], &[Fails], |config| {
+        config.backoff = BackoffSchedule::custom(|_| panic!("a planted panic"));
+    });
+    informer.start();
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(panics_counted(&metrics), "4");
+    let state = informer.sync_state();
+    assert!(state.failure.is_none() && state.is_synced(), "{state}");
+    informer.shutdown().await;
+}
+
+// R47
+#[tokio::test(start_paused = true)]
+async fn an_informer_that_lost_a_task_does_not_say_that_it_is_synced() {
+    let feed = Feed {
+        extent: Extent::All,
+        run: Box::new(|intake, _| {
+            Box::pin(async move {
+                let items = vec![item("a@1")];
+                let list = crate::reflector::List::new(items, "1", crate::reflector::Epoch::Same);
+                crate::reflector::ReflectorStore::replace(&*intake, list);
+                sleep(Duration::from_secs(1)).await;
+                panic!("a planted panic");
+            })
+        }),
+    };
+    let informer = SharedInformer::<ConfigMap>::of_parts(Parts {
+        kind: ConfigMap::kind(&()),
+        indexes: Vec::new(),
+        feeds: vec![feed],
+        transform: None,
+        metrics: None,
+        stop: CancellationToken::new(),
+        fleet: TaskTracker::new(),
+    });
+    let registration = informer.add_handler(Log::default());
+    informer.start();
+    informer.wait_for_sync(Duration::from_secs(1)).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    let state = informer.sync_state();
+    assert!(!informer.has_synced() && state.phase == SyncPhase::Stopped, "{state}");
+    assert_eq!(state.failure.map(|failure| failure.cause), Some(FailureCause::Panicked));
+    registration.remove().await;
+    informer.shutdown().await;
+}
+
+/// Panics when it is dropped, if it is to.
+struct Unruly(bool);
+
+impl Drop for Unruly {
+    fn drop(&mut self) {
+        assert!(!self.0 || std::thread::panicking(), "a planted panic");
+    }
+}
+
+impl EventHandler<ConfigMap> for Unruly {}
+
+impl Observer<ConfigMap> for Unruly {
+    fn changed(&self, _: &Change<ConfigMap>) {}
+}
+
+// I10
+#[tokio::test(start_paused = true)]
+async fn whoever_panics_when_dropped_takes_no_task_along() {
+    let fed = Fed::listed(&["a@1"], "1").await;
+    let log = Log::default();
+    let staying = fed.informer.add_handler(log.clone());
+    let observer = fed.informer.observe(Arc::new(Unruly(true)));
+    let handler = fed.informer.add_handler(Unruly(true));
+    let unborn = fed.informer.add_handler(Unruly(true));
+    drop(unborn);
+    settle().await;
+    drop(observer);
+    handler.remove().await;
+    settle().await;
+    fed.upsert("a@2");
+    settle().await;
+    assert_eq!(log.take(), ["+a@1 initial list", "~a@1>2"]);
+    assert!(fed.informer.has_synced());
+    drop(staying);
+    fed.informer.shutdown().await;
+}
