@@ -24,6 +24,10 @@ mod status;
 
 mod object;
 
+mod facts;
+
+mod proto;
+
 mod clock;
 
 mod selector;

@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, header};
 
+use crate::proto;
 use crate::status::Status;
 
 /// The encoding of an answer.
@@ -11,6 +12,8 @@ pub(crate) enum Media {
     Json,
     /// YAML.
     Yaml,
+    /// Kubernetes' binary form, of built-in kinds and of metadata.
+    Protobuf,
 }
 
 /// The shape objects are shown in.
@@ -52,6 +55,15 @@ pub(crate) struct Accept {
     pub(crate) media: Media,
     /// The shape.
     pub(crate) shape: Shape,
+}
+
+/// Whose objects are answered with, for what can be offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// A built-in kind's.
+    BuiltIn,
+    /// A custom kind's: only their metadata has a binary form.
+    Custom,
 }
 
 /// What is being answered, for what can be offered.
@@ -96,6 +108,7 @@ fn media(name: &str) -> Option<Media> {
     match name {
         "application/json" | "*/*" => Some(Media::Json),
         "application/yaml" => Some(Media::Yaml),
+        proto::MEDIA => Some(Media::Protobuf),
         _ => None,
     }
 }
@@ -122,7 +135,7 @@ fn shape(clause: &Clause<'_>) -> Option<Shape> {
 ///
 /// # Errors
 /// 406: nothing asked for is offered.
-pub(crate) fn accept(headers: &HeaderMap, answer: Answer) -> Result<Accept, Status> {
+pub(crate) fn accept(headers: &HeaderMap, answer: Answer, of: Of) -> Result<Accept, Status> {
     let all = clauses(headers);
     if all.is_empty() {
         return Ok(Accept { media: Media::Json, shape: Shape::Object });
@@ -137,7 +150,13 @@ pub(crate) fn accept(headers: &HeaderMap, answer: Answer) -> Result<Accept, Stat
         if answer == Answer::Stream && media == Media::Yaml {
             return None;
         }
-        Some(Accept { media, shape: shape(clause)? })
+        let shape = shape(clause)?;
+        let binary = match shape {
+            Shape::Object => of == Of::BuiltIn,
+            Shape::Partial(_) | Shape::PartialList(_) => true,
+            Shape::Table(_) => false,
+        };
+        (binary || media != Media::Protobuf).then_some(Accept { media, shape })
     });
     found.ok_or_else(|| Status::not_acceptable(if answer == Answer::Stream { STREAMS } else { OFFERED }))
 }
@@ -157,10 +176,12 @@ pub(crate) fn discovery(headers: &HeaderMap) -> Result<Discovery, Status> {
         return Ok(Discovery::Legacy);
     }
     let found = all.iter().find_map(|clause| {
-        media(clause.media)?;
+        let media = media(clause.media)?;
         match (clause.parameter("g"), clause.parameter("v"), clause.parameter("as")) {
             (None, None, None) => Some(Discovery::Legacy),
-            (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => {
+            (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList"))
+                if media != Media::Protobuf =>
+            {
                 Some(Discovery::Aggregated)
             }
             _ => None,
@@ -186,7 +207,7 @@ mod tests {
     fn ask(text: &str) -> Result<Accept, Status> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_str(text).expect("value"));
-        accept(&headers, Answer::Whole)
+        accept(&headers, Answer::Whole, Of::BuiltIn)
     }
 
     // wire 019

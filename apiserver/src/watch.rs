@@ -13,6 +13,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::encode::Encoder;
+use crate::negotiate::Media;
+use crate::proto;
 use crate::read::{ListOptions, Reached, narrow, parse_version, selects};
 use crate::selector::Selector;
 use crate::state::State;
@@ -61,10 +63,10 @@ impl EventType {
     }
 }
 
-/// One event as sent: a line of JSON with its newline.
+/// One event as sent: a line of JSON with its newline, or a binary frame with its length.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
-    /// The line, newline included.
+    /// The bytes, newline or length included.
     pub(crate) bytes: Bytes,
     /// The event's kind.
     pub(crate) event: EventType,
@@ -101,6 +103,7 @@ pub(crate) struct WatchStream {
     deadline: Pin<Box<Sleep>>,
     bookmarks: Option<(Pin<Box<Sleep>>, Duration)>,
     table: Option<TableWriter>,
+    media: Media,
 }
 
 impl std::fmt::Debug for WatchStream {
@@ -126,6 +129,8 @@ pub(crate) struct WatchSetup {
     pub(crate) view: Option<View>,
     /// Writes tables where those are asked for.
     pub(crate) table: Option<TableWriter>,
+    /// The encoding of the events.
+    pub(crate) media: Media,
 }
 
 /// Opens a watch.
@@ -138,7 +143,7 @@ pub(crate) fn open(
     setup: WatchSetup,
 ) -> Result<Reached<WatchStream>, Status> {
     let given = parse_version(&options.version).map_err(Status::internal)?;
-    let WatchSetup { encoder, scope, bookmark_period, waited, view, table } = setup;
+    let WatchSetup { encoder, scope, bookmark_period, waited, view, table, media } = setup;
     let scope = narrow(scope, &options.selector);
     let storage = encoder.resource.storage.clone();
     let now = state.store.seen(&storage, view.filter(|view| view.covers(&options.version)));
@@ -198,6 +203,7 @@ pub(crate) fn open(
         deadline: Box::pin(sleep(Duration::from_secs(seconds))),
         bookmarks,
         table,
+        media,
     }))
 }
 
@@ -335,6 +341,25 @@ impl Stream for WatchStream {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
         let this = self.get_mut();
+        let next = this.poll_line(cx);
+        if this.media == Media::Protobuf { next.map(|frame| frame.map(in_protobuf)) } else { next }
+    }
+}
+
+/// Puts a line of JSON into a binary frame.
+fn in_protobuf(frame: Frame) -> Frame {
+    let event = serde_json::from_slice(&frame.bytes).ok().and_then(|line| proto::event(&line));
+    Frame { bytes: event.map_or_else(Bytes::new, Bytes::from), ..frame }
+}
+
+impl WatchStream {
+    /// Gives the encoding of the events.
+    pub(crate) fn media(&self) -> Media {
+        self.media
+    }
+
+    fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
+        let this = self;
         loop {
             let next = match this.pending.front() {
                 Some(Pending::Change(change)) => Some((change.version, change.at)),

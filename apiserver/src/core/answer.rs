@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::encode::Encoder;
 use crate::kinds::Resource;
 use crate::negotiate::{Media, Shape, error_media};
+use crate::proto;
 use crate::route::Query;
 use crate::status::Status;
 use crate::write::{Shown, Written};
@@ -93,26 +94,28 @@ pub(super) fn written(written: &Written, encoder: &Encoder) -> Response<Bytes> {
     response
 }
 
-/// Puts a finished response into the encoding asked for: YAML, or indented JSON.
+/// Puts a finished response into the encoding asked for: YAML, protobuf, or indented JSON.
 pub(super) fn finish(mut response: Response<Bytes>, headers: &HeaderMap, query: &Query) -> Response<Bytes> {
     let is_json =
         response.headers().get(header::CONTENT_TYPE).is_some_and(|v| v.as_bytes() == b"application/json");
     if !is_json {
         return response;
     }
-    let yaml = error_media(headers) == Media::Yaml;
+    let media = error_media(headers);
     let pretty = query.get("pretty").is_some_and(|v| !matches!(v, "false" | "0"));
-    if !yaml && !pretty {
+    if media == Media::Json && !pretty {
         return response;
     }
     let Ok(value) = serde_json::from_slice::<Value>(response.body()) else { return response };
-    if yaml {
-        if let Ok(text) = serde_yaml_ng::to_string(&value) {
-            *response.body_mut() = Bytes::from(text);
-            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
-        }
-    } else if let Ok(text) = serde_json::to_string_pretty(&value) {
-        *response.body_mut() = Bytes::from(text);
+    let (body, content_type) = match media {
+        Media::Yaml => (serde_yaml_ng::to_string(&value).map(String::into_bytes).ok(), "application/yaml"),
+        // What has no binary form stays JSON.
+        Media::Protobuf => (proto::encode(&value), proto::MEDIA),
+        Media::Json => (serde_json::to_vec_pretty(&value).ok(), "application/json"),
+    };
+    if let Some(body) = body {
+        *response.body_mut() = Bytes::from(body);
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     }
     response
 }

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use http::{Method, Response};
 use serde_json::{Value, json};
 
-use super::{ApiRequest, access, answer, openapi, reviews};
+use super::{ApiRequest, access, answer, binary, openapi, reviews};
 use crate::crd;
 use crate::discovery::{self, Half};
 use crate::encode::{self, Encoder};
 use crate::kinds::Reach;
-use crate::negotiate::{Answer, Discovery, Shape, accept};
+use crate::negotiate::{Answer, Discovery, Of, Shape, accept};
 use crate::object;
 use crate::read::{ListOptions, Reached, get, list, list_body};
 use crate::route::{Query, RequestInfo, Shape as PathShape, Verb};
@@ -76,6 +76,7 @@ pub(super) fn handle(
         return other_path(state, request, info).map(Outcome::Full);
     }
     let target = find(state, info)?;
+    let request = &*binary::in_json(request, &target)?;
     let head = (request.method == Method::HEAD && target.resource.is_custom()).then_some(match info.shape {
         PathShape::Object => Verb::Get,
         _ => Verb::List,
@@ -201,7 +202,8 @@ fn read(
     (patience, view): (Patience, Option<View>),
 ) -> Result<Outcome, Status> {
     let kind = if verb == Verb::Watch { Answer::Stream } else { Answer::Whole };
-    let shape = accept(&request.headers, kind)?.shape;
+    let accepted = accept(&request.headers, kind, of(target))?;
+    let shape = accepted.shape;
     let encoder = Encoder::new(target.resource.clone(), target.served.clone(), shape);
     let info = request.info();
     let namespace = (!target.namespace.is_empty()).then(|| target.namespace.clone());
@@ -254,6 +256,7 @@ fn read(
                 waited: patience == Patience::Over,
                 view,
                 table: table_writer(state, &encoder_for_tables, shape, query)?,
+                media: accepted.media,
             };
             match open(state, &options, setup)? {
                 Reached::At(version) => Ok(Outcome::Wait(version)),
@@ -261,6 +264,10 @@ fn read(
             }
         }
     }
+}
+
+fn of(target: &Target) -> Of {
+    if target.resource.is_custom() { Of::Custom } else { Of::BuiltIn }
 }
 
 fn now(state: &State) -> i64 {
@@ -334,7 +341,7 @@ fn write(
     target: &Target,
     verb: Verb,
 ) -> Result<Response<Bytes>, Status> {
-    let shape = accept(&request.headers, Answer::Whole)?.shape;
+    let shape = accept(&request.headers, Answer::Whole, of(target))?.shape;
     allowed(target, verb)?;
     let encoder = Encoder::new(target.resource.clone(), target.served.clone(), shape);
     let agent = request

@@ -10,6 +10,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::handle::{Outcome, Patience, handle};
 use crate::clock::Clock;
+use crate::negotiate::Media;
+use crate::proto;
 use crate::route::{Query, RequestInfo};
 use crate::state::{Grant, State};
 use crate::status::Status;
@@ -19,6 +21,7 @@ use crate::{crd, gc, namespaces};
 
 mod access;
 mod answer;
+mod binary;
 mod handle;
 mod openapi;
 mod reviews;
@@ -288,7 +291,9 @@ impl Core {
         };
         let response = match outcome {
             Ok(Outcome::Watch(events)) => {
-                let (parts, _) = answer::json(200, Bytes::new()).into_parts();
+                let media =
+                    if events.media() == Media::Protobuf { proto::STREAM_MEDIA } else { "application/json" };
+                let (parts, _) = answer::typed(200, media, Bytes::new()).into_parts();
                 return Reply::Stream { parts, events };
             }
             Ok(Outcome::Full(response)) => response,

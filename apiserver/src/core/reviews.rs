@@ -4,7 +4,8 @@ use bytes::Bytes;
 use http::{Method, Response};
 use serde_json::{Value, json};
 
-use super::{ApiRequest, User, access, answer};
+use super::{ApiRequest, User, access, answer, binary};
+use crate::object;
 use crate::route::RequestInfo;
 use crate::state::State;
 use crate::status::{Cause, Status};
@@ -18,24 +19,23 @@ pub(super) fn review(
     request: &ApiRequest,
     info: &RequestInfo,
 ) -> Result<Option<Response<Bytes>>, Status> {
-    let answer = match (info.group.as_str(), info.version.as_str(), info.resource.as_str()) {
-        ("authentication.k8s.io", "v1", "selfsubjectreviews") => who,
-        ("authorization.k8s.io", "v1", "selfsubjectaccessreviews") => may,
-        ("authorization.k8s.io", "v1", "selfsubjectrulesreviews") => rules,
-        _ => return Ok(None),
-    };
+    type Answer = fn(&State, &User, &Value) -> Result<Value, Status>;
+    let (kind, answer): (_, Answer) =
+        match (info.group.as_str(), info.version.as_str(), info.resource.as_str()) {
+            ("authentication.k8s.io", "v1", "selfsubjectreviews") => ("SelfSubjectReview", who),
+            ("authorization.k8s.io", "v1", "selfsubjectaccessreviews") => ("SelfSubjectAccessReview", may),
+            ("authorization.k8s.io", "v1", "selfsubjectrulesreviews") => ("SelfSubjectRulesReview", rules),
+            _ => return Ok(None),
+        };
     if request.user == User::Anonymous {
         access::check(state, &request.user, &request.method, info)?;
     }
     if request.method != Method::POST || !info.subresource.is_empty() || info.name.is_some() {
         return Err(Status::method_not_allowed());
     }
-    if crate::write::media_type(&request.headers).contains("protobuf") {
-        let message = "the body of the request was in an unknown format - accepted media types include: \
-                       application/json, application/yaml";
-        return Err(Status::unsupported_media_type(message));
-    }
-    let body: Value = if request.body.is_empty() { Value::Null } else { parse(&request.body)? };
+    let expected = object::api_version(&info.group, &info.version);
+    let bytes = &binary::json_of(request, (&expected, kind))?.body;
+    let body: Value = if bytes.is_empty() { Value::Null } else { parse(bytes)? };
     let answered = answer(state, &request.user, &body)?;
     Ok(Some(answer::json(201, Bytes::from(answered.to_string()))))
 }

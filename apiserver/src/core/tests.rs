@@ -498,3 +498,52 @@ async fn openapi_documents_refer_to_nothing_they_lack() {
         }
     }
 }
+
+fn apply(uri: &str, body: &Value) -> ApiRequest {
+    let mut request = request(Method::PATCH, uri, body);
+    let apply = "application/apply-patch+yaml".parse().expect("a value");
+    request.headers.insert(header::CONTENT_TYPE, apply);
+    request
+}
+
+// What kube-rs operators send for a status.
+#[tokio::test(start_paused = true)]
+async fn an_apply_need_not_name_an_object_that_is_there() {
+    let core = with_widgets().await;
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    assert_eq!(call(&core, Method::POST, WIDGETS, widget).await.0, 201);
+    let nameless = json!({"apiVersion": "example.com/v1", "kind": "Widget", "status": {"ready": true}});
+    let (code, made) = send(&core, apply(&format!("{WIDGETS}/w/status?fieldManager=m"), &nameless)).await;
+    assert_eq!(
+        (code.as_u16(), &made["status"], &made["metadata"]["name"]),
+        (200, &json!({"ready": true}), &json!("w"))
+    );
+    let (code, refused) = send(&core, apply(&format!("{WIDGETS}/none?fieldManager=m"), &nameless)).await;
+    let why = "the name of the object (none based on URL) was undeterminable: name must be provided";
+    assert_eq!((code.as_u16(), &refused["message"]), (400, &json!(why)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_apply_that_expects_a_uid_makes_no_object() {
+    let core = Core::new(CoreConfig::default());
+    let mut map = config_map("a");
+    map["metadata"]["uid"] = "u-1".into();
+    let (code, refused) = send(&core, apply(&format!("{MAPS}/a?fieldManager=m"), &map)).await;
+    let why = "Operation cannot be fulfilled on configmaps \"a\": uid mismatch: the provided object specified uid u-1, and no \
+               existing object was found";
+    assert_eq!((code.as_u16(), &refused["message"]), (409, &json!(why)));
+}
+
+// What Go clients write for a port that is not set.
+#[tokio::test(start_paused = true)]
+async fn a_services_target_is_its_port_where_none_is_given() {
+    let core = Core::new(CoreConfig::default());
+    let ports = json!([{"port": 80, "targetPort": 0}, {"port": 81, "name": "b"}, {"port": 82, "name": "c", "targetPort": "x"}]);
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"clusterIP": "None", "ports": ports},
+    });
+    let (code, made) = call(&core, Method::POST, "/api/v1/namespaces/default/services", service).await;
+    let targets: Vec<&Value> =
+        made["spec"]["ports"].as_array().into_iter().flatten().map(|port| &port["targetPort"]).collect();
+    assert_eq!((code, targets), (201, vec![&json!(80), &json!(81), &json!("x")]));
+}

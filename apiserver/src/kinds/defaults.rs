@@ -154,6 +154,9 @@ fn service(object: &mut Value) {
     for port in maps(spec, "ports") {
         put(port, "protocol", json!("TCP"));
         let number = port.get("port").cloned().unwrap_or(Value::Null);
+        if port.get("targetPort").is_some_and(|target| *target == json!(0)) {
+            port.remove("targetPort");
+        }
         put(port, "targetPort", number);
     }
 }
@@ -209,8 +212,9 @@ pub(super) fn qos_class(pod: &Value) -> &'static str {
     if containers.iter().all(whole) { "Guaranteed" } else { "Burstable" }
 }
 
+/// Sets what is absent, null or an empty text.
 fn put(map: &mut Map<String, Value>, key: &str, value: Value) {
-    if map.get(key).is_none_or(Value::is_null) {
+    if map.get(key).is_none_or(|there| there.is_null() || there == "") {
         map.insert(key.to_owned(), value);
     }
 }

@@ -1,11 +1,11 @@
 //! Strategic merge patch, for built-in kinds.
 //!
-//! A merge patch that merges lists as well: those of maps by their first key, those of sets by value. Directives
+//! A merge patch that merges lists as well: those of maps by their merge key, those of scalars by value. Directives
 //! (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`) say what merging cannot.
 
 use serde_json::{Map, Value};
 
-use crate::schema::{ListKind, NodeRef, Schema};
+use crate::schema::{NodeRef, Schema};
 
 const PATCH: &str = "$patch";
 const RETAIN: &str = "$retainKeys";
@@ -115,16 +115,14 @@ fn merge_field(
         // Nothing to merge with: the directive wins over what else the map holds.
         (Value::Object(change), None) if change.contains_key(PATCH) => {}
         (Value::Array(change), Some(Value::Array(current))) => {
-            let lists = below.map_or(&ListKind::Atomic, NodeRef::list);
             let item = below.map(NodeRef::item);
             let order = changes.get(&format!("{ORDER}{name}")).and_then(Value::as_array);
             let deleted = changes.get(&format!("{DELETE}{name}")).and_then(Value::as_array);
-            match (lists, item) {
-                (ListKind::Map(keys), Some(item)) => {
-                    let key = keys.first().map(String::as_str).unwrap_or_default();
+            match (below.and_then(NodeRef::merge_key), item) {
+                (Some(key), Some(item)) if !key.is_empty() => {
                     *current = merge_maps(item, key, current, change, order)?;
                 }
-                (ListKind::Set, _) => *current = merge_scalars(current, change, deleted, order),
+                (Some(_), _) => *current = merge_scalars(current, change, deleted, order),
                 _ => *current = change.clone(),
             }
         }

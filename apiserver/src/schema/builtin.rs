@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::Schema;
 use super::node::ListKind;
 use super::parse::{self, Origin};
+use crate::facts::{Field, Ownership, Presence, facts};
 
 /// Names a built-in kind and its definition.
 struct BuiltIn {
@@ -113,162 +114,33 @@ pub(super) fn description(definition: &str, field: &str) -> &'static str {
     field.and_then(|field| field.get("description")?.as_str()).unwrap_or_default()
 }
 
-/// Lists of maps: the definition, its field, the keys.
-const MAP_LISTS: &[(&str, &str, &[&str])] = &[
-    ("Container", "env", &["name"]),
-    ("Container", "ports", &["containerPort", "protocol"]),
-    ("Container", "volumeDevices", &["devicePath"]),
-    ("Container", "volumeMounts", &["mountPath"]),
-    ("EphemeralContainer", "env", &["name"]),
-    ("EphemeralContainer", "ports", &["containerPort", "protocol"]),
-    ("EphemeralContainer", "volumeDevices", &["devicePath"]),
-    ("EphemeralContainer", "volumeMounts", &["mountPath"]),
-    ("NodeStatus", "addresses", &["type"]),
-    ("ObjectMeta", "ownerReferences", &["uid"]),
-    ("PodSpec", "containers", &["name"]),
-    ("PodSpec", "ephemeralContainers", &["name"]),
-    ("PodSpec", "hostAliases", &["ip"]),
-    ("PodSpec", "imagePullSecrets", &["name"]),
-    ("PodSpec", "initContainers", &["name"]),
-    ("PodSpec", "resourceClaims", &["name"]),
-    ("PodSpec", "schedulingGates", &["name"]),
-    ("PodSpec", "topologySpreadConstraints", &["topologyKey", "whenUnsatisfiable"]),
-    ("PodSpec", "volumes", &["name"]),
-    ("PodStatus", "podIPs", &["ip"]),
-    ("PodStatus", "resourceClaimStatuses", &["name"]),
-    ("ResourceRequirements", "claims", &["name"]),
-    ("ServiceAccount", "secrets", &["name"]),
-    ("ServiceSpec", "ports", &["port", "protocol"]),
-];
-
-/// Lists of scalars, each an item of its own.
-const SETS: &[(&str, &str)] = &[("NodeSpec", "podCIDRs"), ("ObjectMeta", "finalizers")];
-
-/// Maps that are one value.
-const ATOMIC_MAPS: &[(&str, &str)] =
-    &[("PodSpec", "nodeSelector"), ("ReplicationControllerSpec", "selector"), ("ServiceSpec", "selector")];
-
-/// Structs that are one value wherever they stand.
-const ATOMIC_STRUCTS: &[&str] = &[
-    "ConfigMapKeySelector",
-    "ConfigMapNodeConfigSource",
-    "CrossVersionObjectReference",
-    "LabelSelector",
-    "LocalObjectReference",
-    "NodeSelector",
-    "NodeSelectorTerm",
-    "ObjectFieldSelector",
-    "ObjectReference",
-    "OwnerReference",
-    "PersistentVolumeClaimVolumeSource",
-    "ResourceFieldSelector",
-    "RoleRef",
-    "ScopeSelector",
-    "SecretKeySelector",
-    "SecretReference",
-    "ServiceBackendPort",
-    "Subject",
-    "TypedLocalObjectReference",
-];
-
-/// Fields that a typed server writes even when nothing was given.
-const ALWAYS: &[(&str, &[&str])] = &[
-    ("CronJob", &["spec", "status"]),
-    ("CronJobSpec", &["jobTemplate", "schedule"]),
-    ("CustomResourceDefinition", &["spec", "status"]),
-    ("CustomResourceDefinitionSpec", &["group", "names", "scope", "versions"]),
-    ("CustomResourceDefinitionNames", &["kind", "plural"]),
-    ("CustomResourceDefinitionStatus", &["acceptedNames", "conditions", "storedVersions"]),
-    ("DaemonSet", &["spec", "status"]),
-    ("DaemonSetSpec", &["selector", "template", "updateStrategy"]),
-    (
-        "DaemonSetStatus",
-        &["currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady"],
-    ),
-    ("Deployment", &["spec", "status"]),
-    ("DeploymentSpec", &["selector", "strategy", "template"]),
-    (
-        "Event",
-        &[
-            "deprecatedFirstTimestamp",
-            "deprecatedLastTimestamp",
-            "deprecatedSource",
-            "eventTime",
-            "firstTimestamp",
-            "involvedObject",
-            "lastTimestamp",
-            "regarding",
-            "reportingComponent",
-            "reportingInstance",
-            "source",
-        ],
-    ),
-    ("HorizontalPodAutoscaler", &["spec", "status"]),
-    ("HorizontalPodAutoscalerSpec", &["maxReplicas", "scaleTargetRef"]),
-    ("Ingress", &["spec", "status"]),
-    ("IngressStatus", &["loadBalancer"]),
-    ("Job", &["spec", "status"]),
-    ("JobSpec", &["template"]),
-    ("JobTemplateSpec", &["metadata", "spec"]),
-    ("Lease", &["spec"]),
-    ("Namespace", &["spec", "status"]),
-    ("NetworkPolicy", &["spec"]),
-    ("NetworkPolicySpec", &["podSelector"]),
-    ("Node", &["spec", "status"]),
-    ("NodeDaemonEndpoints", &["kubeletEndpoint"]),
-    ("NodeStatus", &["daemonEndpoints", "nodeInfo"]),
-    ("PersistentVolume", &["spec", "status"]),
-    ("PersistentVolumeClaim", &["spec", "status"]),
-    ("PersistentVolumeClaimSpec", &["resources"]),
-    ("Pod", &["spec", "status"]),
-    ("PodDisruptionBudget", &["spec", "status"]),
-    ("PodSpec", &["containers"]),
-    ("PodTemplate", &["template"]),
-    ("PodTemplateSpec", &["metadata", "spec"]),
-    ("ReplicaSet", &["spec", "status"]),
-    ("ReplicaSetSpec", &["selector", "template"]),
-    ("ReplicaSetStatus", &["replicas"]),
-    ("ReplicationController", &["spec", "status"]),
-    ("ReplicationControllerStatus", &["replicas"]),
-    ("ResourceQuota", &["spec", "status"]),
-    ("RoleBinding", &["roleRef"]),
-    ("ClusterRoleBinding", &["roleRef"]),
-    ("Scale", &["spec", "status"]),
-    ("Service", &["spec", "status"]),
-    ("ServiceStatus", &["loadBalancer"]),
-    ("StatefulSet", &["spec", "status"]),
-    ("StatefulSetSpec", &["selector", "serviceName", "template", "updateStrategy"]),
-    ("StatefulSetStatus", &["replicas"]),
-];
+/// Finds what is known of a definition's field.
+fn field(owner: &str, property: &str) -> Option<&'static Field> {
+    facts().field(facts().defined(owner)?, property)
+}
 
 /// Tells how the items of a built-in list are owned.
-pub(super) fn list_kind(owner: &str, property: &str, keyed_by_type: bool) -> ListKind {
-    let owner = short(owner);
-    if property == "conditions" && keyed_by_type && owner.ends_with("Status") {
-        return ListKind::Map(vec!["type".to_owned()]);
+pub(super) fn list_kind(owner: &str, property: &str) -> ListKind {
+    match field(owner, property).map(|field| &field.ownership) {
+        Some(Ownership::Set) => ListKind::Set,
+        Some(Ownership::Keys(keys)) => ListKind::Map(keys.iter().map(|key| (*key).to_owned()).collect()),
+        Some(Ownership::Atomic) | None => ListKind::Atomic,
     }
-    if SETS.contains(&(owner, property)) {
-        return ListKind::Set;
-    }
-    let keys = MAP_LISTS
-        .iter()
-        .find(|(struct_name, field, _)| *struct_name == owner && *field == property)
-        .map(|(_, _, keys)| *keys)
-        .unwrap_or_default();
-    if keys.is_empty() {
-        return ListKind::Atomic;
-    }
-    ListKind::Map(keys.iter().map(|key| (*key).to_owned()).collect())
+}
+
+/// Tells how strategic merge patches merge a built-in list: by a key, empty for scalars, or not at all.
+pub(super) fn merge_key(owner: &str, property: &str) -> Option<&'static str> {
+    field(owner, property)?.merge
 }
 
 /// Tells whether a built-in map is one value.
 pub(super) fn is_atomic_map(owner: &str, property: &str) -> bool {
-    ATOMIC_MAPS.contains(&(short(owner), property))
+    field(owner, property).is_some_and(|field| field.atomic)
 }
 
 /// Tells whether a built-in struct is one value.
 pub(super) fn is_atomic_struct(definition: &str) -> bool {
-    ATOMIC_STRUCTS.contains(&short(definition))
+    facts().defined(definition).is_some_and(|message| message.atomic)
 }
 
 /// Tells whether a definition stands for any JSON, whatever its own schema says.
@@ -286,14 +158,20 @@ pub(super) fn is_any_json(definition: &str) -> bool {
 
 /// Returns the default of a built-in list's key.
 pub(super) fn key_default(owner: &str, property: &str) -> Option<Value> {
-    let defaulted = matches!((short(owner), property), ("ContainerPort" | "ServicePort", "protocol"));
-    defaulted.then(|| Value::from("TCP"))
+    let field = field(owner, property)?;
+    let zero = |value: &Value| *value == "" || *value == 0 || *value == false;
+    // The zero of a field that is left out when empty is no default.
+    field.default.clone().filter(|value| field.presence == Presence::Given || !zero(value))
 }
 
 /// Lists the fields that a typed server always writes.
-pub(super) fn always(definition: &str) -> &'static [&'static str] {
-    let name = short(definition);
-    ALWAYS.iter().find(|(struct_name, _)| *struct_name == name).map(|(_, fields)| *fields).unwrap_or_default()
+pub(super) fn always(definition: &str) -> Vec<&'static str> {
+    // The metadata of whole objects is not among them: no object is without.
+    let known = facts().defined(definition).map(|message| facts().always(message)).unwrap_or_default();
+    known
+        .into_iter()
+        .filter(|name| *name != "metadata" || short(definition).ends_with("TemplateSpec"))
+        .collect()
 }
 
 /// Strips the package from a definition's name.

@@ -66,6 +66,8 @@ pub(crate) struct Node {
     pub(crate) additional: Option<NodeId>,
     pub(crate) items: Option<NodeId>,
     pub(crate) list: ListKind,
+    /// The key by which strategic merge patches tell a list's items apart; empty for scalars.
+    pub(crate) merge: Option<String>,
     pub(crate) map: MapKind,
     pub(crate) nullable: bool,
     pub(crate) preserve: bool,
@@ -131,6 +133,11 @@ impl<'a> NodeRef<'a> {
     /// Tells how a list's items are owned here.
     pub(crate) fn list(self) -> &'a ListKind {
         &self.node().list
+    }
+
+    /// Gives the key by which strategic merge patches merge a list here; empty for scalars.
+    pub(crate) fn merge_key(self) -> Option<&'a str> {
+        self.node().merge.as_deref()
     }
 
     /// Tells how an object's fields are owned here.

@@ -148,12 +148,9 @@ impl Reader {
     /// Gives a property of a built-in definition what the crate's schema leaves out.
     fn listed(&mut self, id: NodeId, schema: &Value, owner: &str, property: &str) -> NodeId {
         if self.origin == Origin::BuiltIn && !owner.is_empty() && reference(schema).is_none() {
-            let keyed_by_type = {
-                let item = self.arena.at(id);
-                item.kind() == Kind::Array && item.item().property("type").is_some()
-            };
             let node = self.arena.edit(id);
-            node.list = builtin::list_kind(owner, property, keyed_by_type);
+            node.list = builtin::list_kind(owner, property);
+            node.merge = builtin::merge_key(owner, property).map(str::to_owned);
             if builtin::is_atomic_map(owner, property) {
                 node.map = MapKind::Atomic;
             }
@@ -168,7 +165,7 @@ impl Reader {
             node.preserve = true;
         }
         node.resource = node.properties.contains_key("metadata") && node.properties.contains_key("kind");
-        node.always = builtin::always(owner).iter().map(|name| (*name).to_owned()).collect();
+        node.always = builtin::always(owner).into_iter().map(str::to_owned).collect();
         node.definition = owner.rsplit('.').next().unwrap_or_default().to_owned();
         if let Some(format) = fields.get("format") {
             node.rules.insert("format".to_owned(), format.clone());

@@ -13,6 +13,7 @@ use crate::patch::{JsonPatchError, json_patch, merge_patch, strategic_patch, unk
 use crate::route::Query;
 use crate::state::State;
 use crate::status::{Cause, Status};
+use crate::store::Stored;
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -214,9 +215,9 @@ fn apply_body(
     options: &WriteOptions,
     body: &[u8],
 ) -> Result<Written, Status> {
-    let applied = read_applied(target, body)?;
     let (resource, served) = (&target.resource, &target.served);
     let live = state.store.get(&resource.storage, &target.key()).cloned();
+    let applied = read_applied(target, live.as_deref(), body)?;
     if live.is_none() && !target.subresource.is_empty() {
         return Err(target.not_found());
     }
@@ -228,7 +229,13 @@ fn apply_body(
         }
     }
     let uid = object::uid(&applied);
-    if !uid.is_empty() && live.as_ref().is_none_or(|live| object::uid(&live.value) != uid) {
+    if !uid.is_empty() && live.is_none() {
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        return Err(Status::conflict(resource.group(), resource.plural(), &target.name, &why));
+    }
+    if !uid.is_empty() && live.as_ref().is_some_and(|live| object::uid(&live.value) != uid) {
         let cause = Cause::invalid("metadata.uid", &format!("{uid:?}"), "field is immutable");
         return Err(target.invalid(&target.name, &[cause.clone(), cause]));
     }
@@ -309,7 +316,8 @@ fn other_fields(target: &Target, applied: &Value) -> Vec<String> {
     }
 }
 
-fn read_applied(target: &Target, body: &[u8]) -> Result<Value, Status> {
+/// Reads what is applied; it need not name an object that is there.
+fn read_applied(target: &Target, live: Option<&Stored>, body: &[u8]) -> Result<Value, Status> {
     let parsed: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
         Err(_) => serde_yaml_ng::from_slice(body).map_err(|e| {
@@ -333,7 +341,9 @@ fn read_applied(target: &Target, body: &[u8]) -> Result<Value, Status> {
         let (group, version) = object::group_version(version);
         return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
-    check::same_name(target, &applied)?;
+    if live.is_none() || !object::name(&applied).is_empty() {
+        check::same_name(target, &applied)?;
+    }
     let had_namespace = !object::namespace(&applied).is_empty();
     check::fit_path(target, &mut applied)?;
     if !had_namespace {

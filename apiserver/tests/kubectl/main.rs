@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use regex::Regex;
 
-const TRANSCRIPTS: [&str; 6] = ["apply", "change", "delete", "explain", "get", "watch"];
+const TRANSCRIPTS: [&str; 7] = ["apply", "change", "create", "delete", "explain", "get", "watch"];
 /// How long one typed line may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 

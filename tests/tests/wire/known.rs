@@ -5,7 +5,6 @@ pub(crate) const KNOWN_TO_DIFFER: &[(&str, &str)] = &[];
 
 /// The recorded scenarios that are not here yet, each with the reason.
 pub(crate) const NOT_REPLAYED_YET: &[(&str, &str)] = &[
-    ("020-protobuf", "protobuf is not spoken"),
     ("021-gzip", "long answers are not compressed"),
     ("118-watch-accept", "a long line of YAML is not folded"),
     ("209-overload", "there is no flow control, and the replayer holds no requests"),

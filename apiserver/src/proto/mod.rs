@@ -1,0 +1,61 @@
+//! Protobuf: Kubernetes' binary form of built-in kinds, into JSON and out of it, by the table of facts.
+//!
+//! An object stands in an envelope (`k8s\0`, then its kind and its bytes); events of watches are framed by their length.
+
+mod decode;
+mod encode;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::decode::decode;
+pub(crate) use self::encode::{encode, event};
+
+/// The media type.
+pub(crate) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
+
+/// The media type of a stream of events.
+pub(crate) const STREAM_MEDIA: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+
+/// What every object begins with.
+const MAGIC: &[u8] = b"k8s\0";
+
+/// How deep messages may lie in each other.
+const DEPTH: u32 = 100;
+
+/// What is wrong with a body, or with an object that is to become one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ProtoError {
+    /// There is nothing.
+    #[error("empty data")]
+    Empty,
+    /// It is something else.
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
+    NoPrefix,
+    /// It ends too early.
+    #[error("unexpected EOF")]
+    Short,
+    /// The bytes are no message.
+    #[error("proto: illegal wireType {0}")]
+    WireType(u8),
+    /// A number has more than 64 bits.
+    #[error("proto: integer overflow")]
+    Overflow,
+    /// Messages lie too deep in each other.
+    #[error("proto: messages nested deeper than {DEPTH}")]
+    TooDeep,
+    /// A field's bytes don't say what its type is made of.
+    #[error("{0}: not a valid {1}")]
+    Value(&'static str, &'static str),
+    /// Nobody has fields for this kind.
+    #[error(
+        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+    )]
+    Unknown {
+        /// The group and version.
+        api_version: String,
+        /// The kind.
+        kind: String,
+    },
+}
