@@ -2,10 +2,11 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use syn::{
-    Attribute, Expr, ExprLit, Lit, LitBool, LitStr, Meta, Path, Token,
+    Attribute, Expr, ExprLit, Lit, LitBool, LitStr, Member, Meta, Path, Token,
     ext::IdentExt,
     meta::ParseNestedMeta,
     parenthesized,
+    spanned::Spanned,
     token::{Bracket, Paren},
 };
 
@@ -149,24 +150,53 @@ pub(crate) fn on_struct(attributes: &[Attribute], mistakes: &mut Mistakes) -> On
         }
         Err(meta.error(unknown(
             &meta,
-            "on a struct it takes `compact` or `crate = path`, on a field `index` or `index = \"name\"`",
+            "on a struct it takes `compact` or `crate = path`, on a field `index`, `index = \"name\"` or `path = field`",
         )))
     });
     read
 }
 
-/// `index`, or `index = "name"`, on a field.
+/// `index`, or `index = "name"`, on a field, and `path = field` beside it.
 pub(crate) struct IndexKey {
     /// Where `index` stands.
     pub(crate) span: Span,
     /// The look-up's name, if it was given.
     pub(crate) name: Option<LitStr>,
+    /// What is indexed of the field's values.
+    pub(crate) of: Of,
+}
+
+/// What is indexed of a field's values.
+pub(crate) enum Of {
+    /// They themselves.
+    Themselves,
+    /// What lies at the end of a path.
+    Path(Vec<Step>),
+    /// Nothing: the path can't be read, which has been reported.
+    Refused,
+}
+
+/// One step of a `path`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Into a field.
+    Field(Ident),
+    /// To each element: of an `Option`, a `Vec`, a set.
+    Each,
 }
 
 /// Reads all `#[informer(...)]` of a field.
 pub(crate) fn on_field(attributes: &[Attribute], mistakes: &mut Mistakes) -> Option<IndexKey> {
-    let mut index = None;
+    let (mut index, mut way) = (None::<IndexKey>, None);
     for_each_key(attributes, mistakes, |meta| {
+        if meta.path.is_ident("path") {
+            if way.is_some() {
+                return Err(meta.error("an index has one path: keep one `path`"));
+            }
+            let path = field_path(&meta);
+            way = Some((meta.path.span(), path.as_ref().map_or(Of::Refused, |path| Of::Path(path.clone()))));
+            return path.map(drop);
+        }
         if meta.path.is_ident("index") {
             if index.is_some() {
                 return Err(meta.error("a field has one index: keep one `index`"));
@@ -181,10 +211,52 @@ pub(crate) fn on_field(attributes: &[Attribute], mistakes: &mut Mistakes) -> Opt
         }
         Err(meta.error(unknown(
             &meta,
-            "a field takes `index` or `index = \"name\"`, a struct `compact` or `crate = path`",
+            "a field takes `index`, `index = \"name\"` or `path = field`, a struct `compact` or `crate = path`",
         )))
     });
+    match (&mut index, way) {
+        (Some(index), Some((_, of))) => index.of = of,
+        (None, Some((span, _))) => mistakes.add(syn::Error::new(
+            span,
+            "a path says what an index is of: write `index = \"by_name\", path = name`",
+        )),
+        (_, None) => {}
+    }
     index
+}
+
+/// Takes the steps of `path = field`, `path = field.of_that` or `path = optional?.field`.
+fn field_path(meta: &ParseNestedMeta<'_>) -> syn::Result<Vec<Step>> {
+    let Ok(value) = meta.value() else { return Err(meta.error(NO_PATH)) };
+    let way: Expr = value.parse()?;
+    let mut path = Vec::new();
+    steps(&way, &mut path)?;
+    Ok(path)
+}
+
+const NO_PATH: &str = "a path names fields: write `path = name`, `path = secret.name`, or `path = secret?.name` \
+                       to look into an `Option` or a `Vec`";
+
+fn steps(way: &Expr, path: &mut Vec<Step>) -> syn::Result<()> {
+    match way {
+        Expr::Path(first) => match first.path.get_ident() {
+            Some(field) => path.push(Step::Field(field.clone())),
+            None => return Err(syn::Error::new_spanned(first, NO_PATH)),
+        },
+        Expr::Field(field) => {
+            steps(&field.base, path)?;
+            match &field.member {
+                Member::Named(name) => path.push(Step::Field(name.clone())),
+                Member::Unnamed(_) => return Err(syn::Error::new_spanned(&field.member, NO_PATH)),
+            }
+        }
+        Expr::Try(each) => {
+            steps(&each.expr, path)?;
+            path.push(Step::Each);
+        }
+        other => return Err(syn::Error::new_spanned(other, NO_PATH)),
+    }
+    Ok(())
 }
 
 /// Keeps what serde is told of a field, or of a struct.
@@ -229,10 +301,12 @@ fn index_key(meta: &ParseNestedMeta<'_>) -> syn::Result<IndexKey> {
         return Err(meta.input.error(REMEDY));
     }
     if !meta.input.peek(Token![=]) {
-        return Ok(IndexKey { span, name: None });
+        return Ok(IndexKey { span, name: None, of: Of::Themselves });
     }
     match meta.value()?.parse()? {
-        Expr::Lit(ExprLit { lit: Lit::Str(name), .. }) => Ok(IndexKey { span, name: Some(name) }),
+        Expr::Lit(ExprLit { lit: Lit::Str(name), .. }) => {
+            Ok(IndexKey { span, name: Some(name), of: Of::Themselves })
+        }
         other => Err(syn::Error::new_spanned(other, REMEDY)),
     }
 }

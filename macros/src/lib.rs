@@ -33,7 +33,7 @@ use syn::DeriveInput;
 /// - `impl Watched for Website`, which is what informers, listers and controllers ask for;
 /// - `WebsiteInformer`, an alias of `SharedInformer<Website>`;
 /// - `WebsiteLister`, a `Lister<Website>` with a method for each index: `by_domain("a.example")`, `by_tag("x")`;
-/// - `WebsiteNamespaceLister`, the same within one namespace (not for cluster-scoped kinds).
+/// - `WebsiteListerInNamespace`, the same within one namespace (not for cluster-scoped kinds).
 ///
 /// # Indexes
 ///
@@ -46,6 +46,15 @@ use syn::DeriveInput;
 /// | integers of at most 64 bits, `bool` | the value |
 /// | any other type that implements `Display`, such as an enum | a reference |
 /// | `Option`, `Vec`, sets, arrays and boxes of these | that of the element: each element is an index value |
+///
+/// Of a field that holds other structs, `path` indexes the text inside:
+///
+/// ```rust
+/// #[informer(index = "by_secret", path = name)]
+/// pub credentials: Vec<LocalObjectReference>,   // DatabaseLister::by_secret("password")
+/// #[informer(index = "by_volume", path = claim?.volume.name)]
+/// pub storage: Storage,                          // `?` looks into an `Option`, a `Vec` or a set
+/// ```
 ///
 /// Types with `Display` are looked up by the text it writes. Floats and maps are refused. Fields go by their Rust
 /// names: what serde calls them does not matter.

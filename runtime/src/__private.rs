@@ -17,7 +17,7 @@ pub use serde;
 
 use crate::informer::{TypedScope, typed_kind};
 pub use crate::{
-    informer::{SharedInformer, Watched},
+    informer::{Marker, SharedInformer, Watched},
     list_watch::ItemForm,
     object::Kind,
     store::{IndexDefinition, IndexValue, Lister, NamespaceLister, Objects},
@@ -63,6 +63,57 @@ impl<T: Display + ?Sized> ShownValue for T {
     fn index_value(&self) -> IndexValue {
         IndexValue::display(self)
     }
+}
+
+/// Bounds what a `path` of the derive can end at.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no text, so a path can't end at it",
+    label = "let the path end at a `String`, or at an `Option`, `Vec`, `Box` or `Arc` of strings"
+)]
+pub trait TextValues {
+    /// Takes every text as an index value.
+    fn take(&self, values: &mut Vec<IndexValue>);
+}
+
+impl TextValues for str {
+    fn take(&self, values: &mut Vec<IndexValue>) {
+        values.push(self.into());
+    }
+}
+
+impl TextValues for String {
+    fn take(&self, values: &mut Vec<IndexValue>) {
+        values.push(self.into());
+    }
+}
+
+impl<T: TextValues> TextValues for Option<T> {
+    fn take(&self, values: &mut Vec<IndexValue>) {
+        self.iter().for_each(|value| value.take(values));
+    }
+}
+
+impl<T: TextValues> TextValues for Vec<T> {
+    fn take(&self, values: &mut Vec<IndexValue>) {
+        self.iter().for_each(|value| value.take(values));
+    }
+}
+
+impl<T: TextValues + ?Sized> TextValues for Box<T> {
+    fn take(&self, values: &mut Vec<IndexValue>) {
+        (**self).take(values);
+    }
+}
+
+impl<T: TextValues + ?Sized> TextValues for Arc<T> {
+    fn take(&self, values: &mut Vec<IndexValue>) {
+        (**self).take(values);
+    }
+}
+
+/// Takes the text at the end of a path.
+pub fn text_values<T: TextValues + ?Sized>(value: &T, values: &mut Vec<IndexValue>) {
+    value.take(values);
 }
 
 /// Makes an index value of text.

@@ -45,7 +45,38 @@ pub enum Error {
     /// An error that retrying can't mend.
     #[error("{0}")]
     Terminal(#[from] Terminal),
+    /// A file, or a connection of the program's own, failed.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// Something is no JSON, or does not fit into it.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
     /// Anything else.
-    #[error("{0}")]
-    Other(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// Takes any error, for `.map_err(Error::other)?`.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
+    fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<String> for Error {
+    fn from(text: String) -> Self {
+        Self::other(text)
+    }
+}
+
+impl From<&str> for Error {
+    fn from(text: &str) -> Self {
+        Self::other(text)
+    }
 }

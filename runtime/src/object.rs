@@ -16,8 +16,13 @@ use serde::{Serialize, de::DeserializeOwned};
 pub trait Object:
     kube::Resource + Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
+    /// Returns the name; empty where it has none.
+    fn name(&self) -> &str {
+        self.meta().name.as_deref().unwrap_or_default()
+    }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T> Object for T where
     T: kube::Resource + Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {

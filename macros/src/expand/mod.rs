@@ -8,7 +8,7 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::{Attribute, ext::IdentExt, spanned::Spanned};
 
 use crate::{
-    attr::{Form, Scope},
+    attr::{Form, Scope, Step},
     model::{Index, Layer, Leaf, Missing, Model, Part, Place},
 };
 
@@ -37,7 +37,7 @@ pub(crate) fn expand(model: &Model) -> TokenStream {
         private: quote! { #runtime::__private },
         informer: format_ident!("{base}Informer"),
         lister: format_ident!("{base}Lister"),
-        namespace_lister: format_ident!("{base}NamespaceLister"),
+        namespace_lister: format_ident!("{base}ListerInNamespace"),
     };
     let types = [informer(&names), lister_type(&names), namespace_lister_type(&names)];
     let keys = model.indexes.iter().filter_map(|index| key_function(&names, index));
@@ -81,6 +81,15 @@ fn watched(names: &Names<'_>) -> TokenStream {
     let Names { model, private, lister, .. } = names;
     let root = &model.root;
     let indexes = model.indexes.iter().filter_map(|index| index_definition(names, index));
+    // Whoever names the spec where the kind is meant has one error, where it is to be watched.
+    let spec = model.spec.as_ref().map(|spec| {
+        quote! {
+            #[automatically_derived]
+            impl #private::Marker for #spec {
+                type Seen = Self;
+            }
+        }
+    });
     let form = (model.form == Form::Compact).then(|| {
         quote! {
             fn item_form() -> #private::ItemForm {
@@ -97,7 +106,7 @@ fn watched(names: &Names<'_>) -> TokenStream {
 
             fn question(&self) {}
 
-            fn kind(_: &()) -> #private::Kind {
+            fn kind_of(_: &()) -> #private::Kind {
                 #private::kind::<Self>()
             }
 
@@ -107,6 +116,8 @@ fn watched(names: &Names<'_>) -> TokenStream {
 
             #form
         }
+
+        #spec
     }
 }
 
@@ -128,7 +139,7 @@ fn part_type(Names { model, private, .. }: &Names<'_>) -> TokenStream {
         Missing::Struct => {
             let default = quote! { #private::Default };
             let from_whole = quote! {
-                impl #default for Fields {
+                impl #default for __Fields {
                     fn default() -> Self {
                         let whole = <#of as #default>::default();
                         Self { #(#names: whole.#names),* }
@@ -139,12 +150,12 @@ fn part_type(Names { model, private, .. }: &Names<'_>) -> TokenStream {
         }
     };
     let part = match model.place {
-        Place::Root => quote! { type Part = Fields; },
+        Place::Root => quote! { type __Part = __Fields; },
         Place::Spec => quote! {
             #[derive(#private::serde::Deserialize)]
             #[serde(crate = #serde)]
-            struct Part {
-                spec: Fields,
+            struct __Part {
+                spec: __Fields,
             }
         },
     };
@@ -153,7 +164,7 @@ fn part_type(Names { model, private, .. }: &Names<'_>) -> TokenStream {
         #[serde(crate = #serde)]
         #(#[serde(rename_all = #rename_all)])*
         #default
-        struct Fields {
+        struct __Fields {
             #(#fields),*
         }
         #default_impl
@@ -258,7 +269,7 @@ fn key_function(Names { private, .. }: &Names<'_>, index: &Index) -> Option<Toke
     let name = key_name(index);
     let argument = argument_type(&index.leaf)?;
     let body = match &index.leaf {
-        Leaf::Text => quote! { #private::text_value(value) },
+        Leaf::Text | Leaf::Holds(_) => quote! { #private::text_value(value) },
         Leaf::Scalar(_) => quote! { #private::scalar_value(value) },
         // Spanned so that a type without `Display` is what the error points at.
         Leaf::Shown(ty) => {
@@ -280,6 +291,7 @@ fn index_definition(Names { model, private, .. }: &Names<'_>, index: &Index) -> 
     let take = match leaf {
         Leaf::Text | Leaf::Shown(_) => quote! { values.push(#key(value)); },
         Leaf::Scalar(_) => quote! { values.push(#key(*value)); },
+        Leaf::Holds(path) => along(private, path),
         Leaf::Refused => return None,
     };
     let walk = layers.iter().rev().fold(take, |inner, layer| match layer {
@@ -305,9 +317,24 @@ fn index_definition(Names { model, private, .. }: &Names<'_>, index: &Index) -> 
     Some(match &model.part {
         None => quote! { #private::index(#name, #of_object) },
         Some(_) => {
-            let of_part = values(quote! { Part });
-            quote! { #private::index_of_part::<Self, Part>(#name, #of_object, #of_part) }
+            let of_part = values(quote! { __Part });
+            quote! { #private::index_of_part::<Self, __Part>(#name, #of_object, #of_part) }
         }
+    })
+}
+
+/// Writes the way along a path, and what takes the text at its end.
+fn along(private: &TokenStream, path: &[Step]) -> TokenStream {
+    let last = path.iter().rev().find_map(|step| match step {
+        Step::Field(field) => Some(field.span()),
+        Step::Each => None,
+    });
+    // Spanned so that what is no text is what the error points at.
+    let at = Span::call_site().located_at(last.unwrap_or_else(Span::call_site));
+    let take = quote_spanned! { at=> #private::text_values(value, &mut values); };
+    path.iter().rev().fold(take, |inner, step| match step {
+        Step::Field(field) => quote! { let value = &value.#field; #inner },
+        Step::Each => quote! { for value in value.iter() { #inner } },
     })
 }
 
@@ -318,6 +345,10 @@ fn look_up(Names { model, private, .. }: &Names<'_>, find: Find, index: &Index) 
     let path = match model.place {
         Place::Spec => format!("spec.{}", field.unraw()),
         Place::Root => field.unraw().to_string(),
+    };
+    let path = match leaf {
+        Leaf::Holds(steps) => format!("{path}{}", shown(steps)),
+        _ => path,
     };
     let relation = if layers.contains(&Layer::Each) { "holds" } else { "is" };
     let doc = docs(&format!("Looks up the objects whose `{path}` {relation} this."), &index.docs);
@@ -354,13 +385,23 @@ fn docs(first: &str, below: &[Attribute]) -> TokenStream {
     }
 }
 
+/// Shows a path as it was written, for documentation.
+fn shown(path: &[Step]) -> String {
+    path.iter()
+        .map(|step| match step {
+            Step::Field(field) => format!(".{}", field.unraw()),
+            Step::Each => "[]".to_owned(),
+        })
+        .collect()
+}
+
 fn key_name(index: &Index) -> Ident {
-    format_ident!("value_{}", index.method.unraw())
+    format_ident!("__value_{}", index.method.unraw())
 }
 
 fn argument_type(leaf: &Leaf) -> Option<TokenStream> {
     match leaf {
-        Leaf::Text => Some(quote! { &str }),
+        Leaf::Text | Leaf::Holds(_) => Some(quote! { &str }),
         Leaf::Scalar(ty) => Some(quote! { #ty }),
         Leaf::Shown(ty) => Some(quote! { &#ty }),
         Leaf::Refused => None,

@@ -22,7 +22,7 @@ fn one_set_of_items_per_root() {
         #[kube(kind = "Website", namespaced)]
         pub struct WebsiteSpec { #[informer(index)] domain: String }
     });
-    assert_eq!(names(&namespaced), ["WebsiteInformer", "WebsiteLister", "WebsiteNamespaceLister"]);
+    assert_eq!(names(&namespaced), ["WebsiteInformer", "WebsiteLister", "WebsiteListerInNamespace"]);
     let cluster = derive(quote! { #[kube(kind = "Zone")] struct ZoneSpec {} });
     assert_eq!(names(&cluster), ["ZoneInformer", "ZoneLister"]);
 }
@@ -55,7 +55,7 @@ fn a_mistake_leaves_everything_else_in_place() {
         #[kube(kind = "Website", namespaced)]
         pub struct WebsiteSpec { #[informer(index)] weight: f64 }
     });
-    let expected = ["compile_error", "WebsiteInformer", "WebsiteLister", "WebsiteNamespaceLister"];
+    let expected = ["compile_error", "WebsiteInformer", "WebsiteLister", "WebsiteListerInNamespace"];
     assert_eq!(names(&file), expected);
 }
 

@@ -13,7 +13,7 @@ use syn::{
     ext::IdentExt, parse_quote, spanned::Spanned,
 };
 
-use crate::attr::{self, Form, IndexKey, Kube, Mistakes, Scope};
+use crate::attr::{self, Form, IndexKey, Kube, Mistakes, Of, Scope};
 
 /// Names that a look-up can't have: it would hide what every lister has.
 const TAKEN: [&str; 26] = [
@@ -50,6 +50,8 @@ const TAKEN: [&str; 26] = [
 pub(crate) struct Model {
     /// The root type.
     pub(crate) root: Ident,
+    /// The struct, where it is not the root, and can be named.
+    pub(crate) spec: Option<Ident>,
     /// The struct's visibility, and that of all that is generated.
     pub(crate) vis: Visibility,
     /// The struct's doc comments.
@@ -125,6 +127,7 @@ pub(crate) fn read(input: &DeriveInput) -> (Option<Model>, Mistakes) {
     let indexes = fields.map(|fields| indexes(fields, &mut mistakes)).unwrap_or_default();
     let model = root(input, fields, &mut mistakes).map(|(root, place, scope)| Model {
         root,
+        spec: (place == Place::Spec && input.generics.params.is_empty()).then(|| input.ident.clone()),
         vis: input.vis.clone(),
         docs: docs(&input.attrs),
         place,
@@ -219,7 +222,8 @@ fn index(field: &Field, key: &IndexKey, earlier: &[Index], mistakes: &mut Mistak
             ),
         ));
     }
-    let (layers, leaf) = shape::read(&field.ty).unwrap_or_else(|mistake| {
+    let shape = shape::read(&field.ty).and_then(|(layers, leaf)| Ok((layers, at_path(leaf, key)?)));
+    let (layers, leaf) = shape.unwrap_or_else(|mistake| {
         mistakes.add(mistake);
         (Vec::new(), Leaf::Refused)
     });
@@ -227,11 +231,38 @@ fn index(field: &Field, key: &IndexKey, earlier: &[Index], mistakes: &mut Mistak
     Ok(Index { method, field: name, layers, leaf, ty, serde, docs: docs(&field.attrs) })
 }
 
+/// Follows the path, if there is one: only structs have fields.
+fn at_path(leaf: Leaf, key: &IndexKey) -> syn::Result<Leaf> {
+    match (leaf, &key.of) {
+        (leaf, Of::Themselves) => Ok(leaf),
+        (_, Of::Refused) => Ok(Leaf::Refused),
+        (Leaf::Shown(_), Of::Path(path)) => Ok(Leaf::Holds(path.clone())),
+        (_, Of::Path(_)) => Err(syn::Error::new(
+            key.span,
+            "a path leads into a struct, and the values of this field are index values themselves: remove `path`",
+        )),
+    }
+}
+
 /// Names the look-up, and says where a mistake in the name would be.
 fn method(field: &Ident, key: &IndexKey) -> syn::Result<(Ident, Span)> {
-    let Some(literal) = &key.name else {
-        return Ok((Ident::new(&format!("by_{}", field.unraw()), field.span()), key.span));
+    let (method, at) = match &key.name {
+        None => (Ident::new(&format!("by_{}", field.unraw()), field.span()), key.span),
+        Some(literal) => (named(field, literal)?, literal.span()),
     };
+    let text = method.to_string();
+    if TAKEN.contains(&text.as_str()) {
+        let other = if text.starts_with("by_") { format!("{text}_value") } else { format!("by_{text}") };
+        return Err(syn::Error::new(
+            at,
+            format!("a look-up `{text}` would hide what every lister has: name it, `index = \"{other}\"`"),
+        ));
+    }
+    Ok((method, at))
+}
+
+/// Reads the name that a user gave a look-up.
+fn named(field: &Ident, literal: &LitStr) -> syn::Result<Ident> {
     let (text, at) = (literal.value(), literal.span());
     if text.is_empty() {
         return Err(syn::Error::new(
@@ -242,15 +273,7 @@ fn method(field: &Ident, key: &IndexKey) -> syn::Result<(Ident, Span)> {
             ),
         ));
     }
-    if TAKEN.contains(&text.as_str()) {
-        return Err(syn::Error::new(
-            at,
-            format!(
-                "a look-up `{text}` would hide what every lister has: name it otherwise, such as `by_{text}`"
-            ),
-        ));
-    }
-    let method: Ident = literal.parse().map_err(|_| {
+    literal.parse().map_err(|_| {
         syn::Error::new(
             at,
             format!(
@@ -258,8 +281,7 @@ fn method(field: &Ident, key: &IndexKey) -> syn::Result<(Ident, Span)> {
                 field.unraw()
             ),
         )
-    })?;
-    Ok((method, at))
+    })
 }
 
 fn docs(attributes: &[Attribute]) -> Vec<Attribute> {

@@ -3,6 +3,8 @@
 use proc_macro2::Ident;
 use syn::{GenericArgument, PathArguments, PathSegment, Type};
 
+use crate::attr::Step;
+
 /// One layer around the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layer {
@@ -21,6 +23,8 @@ pub(crate) enum Leaf {
     Scalar(Type),
     /// Is passed by reference, and known by what `Display` writes.
     Shown(Type),
+    /// Is indexed by text that lies in it, at the end of a path.
+    Holds(Vec<Step>),
     /// Can't be an index value, which has been reported.
     Refused,
 }
@@ -94,7 +98,7 @@ fn refused(ty: &Type, rule: &str) -> syn::Error {
         ty,
         format!(
             "{rule}: index text, an integer, `bool`, a type with `Display`, or an `Option`, `Vec` or set of these; \
-             anything else takes a hand-written `IndexDefinition`"
+             of a struct index a field, by `path = field`; anything else takes a hand-written `IndexDefinition`"
         ),
     )
 }

@@ -33,6 +33,7 @@ fn shape_of(ty: TokenStream) -> (Vec<Layer>, String) {
         Leaf::Text => "text".to_owned(),
         Leaf::Scalar(ty) => format!("scalar {}", ty.to_token_stream()),
         Leaf::Shown(ty) => format!("shown {}", ty.to_token_stream()),
+        Leaf::Holds(path) => format!("holds {path:?}"),
         Leaf::Refused => "refused".to_owned(),
     };
     (index.layers, leaf)
@@ -195,7 +196,7 @@ fn a_compact_struct_is_decoded_in_part_unless_serde_is_told_otherwise() {
 #[test]
 fn every_mistake_is_one_error_with_rule_and_remedy() {
     let kube = quote! { #[kube(group = "g", version = "v1", kind = "Website")] };
-    let table: [(TokenStream, &str); 24] = [
+    let table: [(TokenStream, &str); 29] = [
         (quote! { #kube struct S<T> { t: T } }, "generic struct"),
         (quote! { #kube struct S<'a> { t: &'a str } }, "generic struct"),
         (quote! { #kube enum S { A } }, "this is an enum"),
@@ -217,6 +218,11 @@ fn every_mistake_is_one_error_with_rule_and_remedy() {
         (spec_with(quote! { #[informer(index = "")] a: u8 }), "or `index` for `by_a`"),
         (spec_with(quote! { #[informer(index = "by-a")] a: u8 }), "can't name a method"),
         (spec_with(quote! { #[informer(index = "get")] a: u8 }), "would hide"),
+        (spec_with(quote! { #[informer(index)] index: u8 }), "`index = \"by_index_value\"`"),
+        (spec_with(quote! { #[informer(path = name)] a: A }), "a path says what an index is of"),
+        (spec_with(quote! { #[informer(index = "b", path)] a: A }), "a path names fields"),
+        (spec_with(quote! { #[informer(index = "b", path = a.0)] a: A }), "a path names fields"),
+        (spec_with(quote! { #[informer(index = "b", path = name)] a: Vec<String> }), "leads into a struct"),
         (
             spec_with(quote! { #[informer(index = "by_a")] b: u8, #[informer(index)] a: u8 }),
             "already looks up",

@@ -1,6 +1,6 @@
 //! What users say of a controller: what it reconciles, what feeds it, and its settings.
 
-use std::{error::Error, fmt, future::Future, marker::PhantomData, sync::Arc, time::Duration};
+use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
 
 use futures::Stream;
 
@@ -14,9 +14,9 @@ use super::{
     settings::Settings,
 };
 use crate::{
-    informer::{Metadata, Watched},
-    object::ObjectKey,
-    store::{FieldSelector, InvalidSelector, Selector},
+    informer::{Marker, Metadata, Watched},
+    object::{Kind, Object, ObjectKey},
+    store::{FieldSelector, InvalidSelector, Objects, Selector},
     workqueue::RateLimit,
     writes::WaitForOwn,
 };
@@ -25,16 +25,17 @@ use crate::{
 ///
 /// Built here, run by a [`Manager`](crate::manager::Manager).
 #[must_use = "a controller runs once a manager has it"]
-pub struct Controller<K: Watched, R> {
-    pub(super) question: K::Question,
+pub struct Controller<K: Marker, R> {
     pub(super) reconciler: R,
     pub(super) settings: Settings,
     pub(super) selection: Selection,
-    pub(super) predicate: Option<Predicate<K::Object>>,
+    pub(super) predicate: Option<Predicate<K::Seen>>,
     pub(super) feeds: Vec<Feed>,
     pub(super) sources: Vec<External>,
     pub(super) reads: Vec<Read>,
-    kind: PhantomData<fn() -> K>,
+    kind: Kind,
+    /// Made where the kind is known to be watched.
+    plan: Arc<dyn Fn(Self) -> Plan + Send + Sync>,
 }
 
 impl<K: Watched<Question = ()>, R: Reconciler<K>> Controller<K, R> {
@@ -47,19 +48,22 @@ impl<K: Watched<Question = ()>, R: Reconciler<K>> Controller<K, R> {
 impl<K: Watched<Question = ()>, F> Controller<K, FromFn<F>> {
     /// Reconciles with a function, for small jobs: no cleanup, no word of deletions.
     ///
+    /// Each run has a clone of it, and of what it captures.
+    ///
     /// ```
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use watchkeeper::prelude::*;
     ///
-    /// let controller = Controller::from_fn(async |map: Arc<ConfigMap>, cx: Context<ConfigMap>| {
-    ///     println!("{} because {}", map.name_any(), cx.reason());
+    /// let greeting = Arc::new("hello".to_owned());
+    /// let controller = Controller::from_fn(async move |map: Arc<ConfigMap>, cx: Context<ConfigMap>| {
+    ///     println!("{greeting} {} because {}", map.name_any(), cx.reason());
     ///     Ok::<_, watchkeeper::Error>(Action::await_change())
     /// });
     /// # let _ = controller;
     /// ```
     pub fn from_fn<Running, E>(reconcile: F) -> Self
     where
-        F: Fn(Arc<K::Object>, Context<K>) -> Running + Send + Sync + 'static,
+        F: FnOnce(Arc<K::Object>, Context<K>) -> Running + Clone + Send + Sync + 'static,
         Running: Future<Output = Result<Action, E>> + Send,
         E: Into<Box<dyn Error + Send + Sync>> + Send,
     {
@@ -75,7 +79,8 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
 
     fn of(question: K::Question, reconciler: R) -> Self {
         Self {
-            question,
+            kind: K::kind_of(&question),
+            plan: Arc::new(move |controller| plan::plan(controller, question.clone())),
             reconciler,
             settings: Settings::default(),
             selection: Selection::default(),
@@ -83,10 +88,12 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
             feeds: Vec::new(),
             sources: Vec::new(),
             reads: Vec::new(),
-            kind: PhantomData,
         }
     }
+}
 
+// Not bound by `Watched`: a kind that can't be watched has its one error where its controller is made.
+impl<K: Marker, R> Controller<K, R> {
     /// Names the controller; `<plural>.<group>` unless it is named. It is the field manager of its writes.
     ///
     /// Two controllers of one manager can't have the same name.
@@ -138,7 +145,7 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     /// Runs only for changes of the reconciled objects that pass; deletions that begin always do.
     ///
     /// Changes of what feeds the controller are not asked.
-    pub fn predicate(mut self, predicate: Predicate<K::Object>) -> Self {
+    pub fn predicate(mut self, predicate: Predicate<K::Seen>) -> Self {
         self.predicate = Some(predicate);
         self
     }
@@ -190,6 +197,21 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
         mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
         self.related::<W, _>(marker.question(), None, Mapping(mapping))
+    }
+
+    /// Watches another kind, and wakes the objects that a function finds for each one that changes.
+    ///
+    /// As [`watches`](Self::watches), for what a lister returns: who refers to it, by an index.
+    ///
+    /// With `#[informer(index = "by_secret", path = name)]` on a field that refers to secrets:
+    /// `.watches_by::<Secret, _>(move |secret| databases.by_secret(secret.name()))`.
+    pub fn watches_by<W, F>(self, mapping: F) -> Self
+    where
+        W: Watched<Question = ()>,
+        F: Fn(&W::Object) -> Objects<K::Seen> + Send + Sync + 'static,
+        K::Seen: Object,
+    {
+        self.watches::<W>(move |object| mapping(object).iter().map(|found| ObjectKey::of(&**found)).collect())
     }
 
     /// Watches the metadata of another kind alone, as [`watches`](Self::watches) does: cheap for big objects.
@@ -314,13 +336,13 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     }
 
     pub(crate) fn plan(self) -> Plan {
-        plan::plan(self)
+        let plan = self.plan.clone();
+        plan(self)
     }
 }
 
-impl<K: Watched, R> fmt::Debug for Controller<K, R> {
+impl<K: Marker, R> fmt::Debug for Controller<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = K::kind(&self.question);
-        f.debug_struct("Controller").field("kind", &kind).field("settings", &self.settings).finish()
+        f.debug_struct("Controller").field("kind", &self.kind).field("settings", &self.settings).finish()
     }
 }

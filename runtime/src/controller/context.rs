@@ -1,27 +1,29 @@
 //! What a run knows beside its object: the key, the attempt, and how to write.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, marker::PhantomData, sync::Arc};
 
 use kube::Resource as _;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::Reason;
 use crate::{
-    informer::Watched,
-    object::{Kind, ObjectKey},
+    informer::{Marker, Watched},
+    object::{Kind, Object, ObjectKey},
     writes::{Apply, Create, Owner, TypedObject, WriteError, Writer, delete, patch_status},
 };
 
 /// Goes with every run of a reconciler; owned and cheap to clone.
-pub struct Context<K: Watched> {
+pub struct Context<K: Marker> {
     run: Arc<Run<K>>,
 }
 
-struct Run<K: Watched> {
-    question: K::Question,
+struct Run<K: Marker> {
+    kind: Kind,
     ticket: Ticket,
-    object: Option<Arc<K::Object>>,
+    /// Of the object; empty where there is none.
+    uid: String,
     writer: Arc<Writer>,
+    marker: PhantomData<fn() -> K>,
 }
 
 /// What is known of a run before it starts.
@@ -40,9 +42,12 @@ impl<K: Watched> Context<K> {
         object: Option<Arc<K::Object>>,
         writer: Arc<Writer>,
     ) -> Self {
-        Self { run: Arc::new(Run { question, ticket, object, writer }) }
+        let uid = object.as_ref().and_then(|object| object.meta().uid.clone()).unwrap_or_default();
+        Self { run: Arc::new(Run { kind: K::kind_of(&question), ticket, uid, writer, marker: PhantomData }) }
     }
+}
 
+impl<K: Marker> Context<K> {
     /// Returns the key of the object that is reconciled.
     pub fn key(&self) -> &ObjectKey {
         &self.run.ticket.key
@@ -107,30 +112,27 @@ impl<K: Watched> Context<K> {
     /// it (with `?`), and the key runs again soon, uncounted. [`WriteError::Unversioned`] for an object that was
     /// never read. [`WriteError::NoStatusSubresource`] where the kind has none, [`WriteError::NotFound`] where
     /// the object is gone.
-    pub async fn patch_status<S>(&self, object: &K::Object, status: S) -> Result<(), WriteError>
+    pub async fn patch_status<S>(&self, object: &K::Seen, status: S) -> Result<(), WriteError>
     where
+        K::Seen: Object,
         S: Serialize + DeserializeOwned,
     {
-        patch_status(&self.run.writer, &self.run.ticket.key, self.kind(), object, &status).await
-    }
-
-    fn kind(&self) -> Kind {
-        K::kind(&self.run.question)
+        patch_status(&self.run.writer, &self.run.ticket.key, self.run.kind.clone(), object, &status).await
     }
 
     fn owner(&self) -> Owner {
-        let uid = self.run.object.as_ref().and_then(|object| object.meta().uid.clone());
-        Owner { kind: self.kind(), key: self.run.ticket.key.clone(), uid: uid.unwrap_or_default() }
+        let Run { kind, ticket, uid, .. } = &*self.run;
+        Owner { kind: kind.clone(), key: ticket.key.clone(), uid: uid.clone() }
     }
 }
 
-impl<K: Watched> Clone for Context<K> {
+impl<K: Marker> Clone for Context<K> {
     fn clone(&self) -> Self {
         Self { run: self.run.clone() }
     }
 }
 
-impl<K: Watched> fmt::Debug for Context<K> {
+impl<K: Marker> fmt::Debug for Context<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
             .field("key", &self.run.ticket.key)

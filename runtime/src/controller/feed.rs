@@ -175,7 +175,7 @@ impl Feed {
         question: W::Question,
         observer: impl Fn(&Hub, SourceId, &Kind) -> O + Clone + Send + Sync + 'static,
     ) -> Self {
-        let (asked, scope) = (Asked::of::<W>(&question, &Selection::default()), W::kind(&question).scope);
+        let (asked, scope) = (Asked::of::<W>(&question, &Selection::default()), W::kind_of(&question).scope);
         let open = Box::new(move |factory: &_, namespace: Option<&str>, source| {
             let everything = Selection::default();
             let informer = informer_of::<W>(factory, question.clone(), namespace, &everything);

@@ -3,15 +3,16 @@
 use std::{error::Error, fmt, future::Future, sync::Arc};
 
 use super::{Action, Context, Reconciler};
-use crate::informer::Watched;
+use crate::informer::Marker;
 
-/// Reconciles with a function; made by [`Controller::from_fn`](super::Controller::from_fn).
+/// Reconciles with a function, a clone of it a run; made by [`Controller::from_fn`](super::Controller::from_fn).
 pub struct FromFn<F>(pub(super) F);
 
 impl<K, F, Running, E> Reconciler<K> for FromFn<F>
 where
-    K: Watched,
-    F: Fn(Arc<K::Object>, Context<K>) -> Running + Send + Sync + 'static,
+    K: Marker,
+    // Of the closures' traits the one that `async` closures with captures have, too: the future owns them.
+    F: FnOnce(Arc<K::Seen>, Context<K>) -> Running + Clone + Send + Sync + 'static,
     Running: Future<Output = Result<Action, E>> + Send,
     E: Into<Box<dyn Error + Send + Sync>> + Send,
 {
@@ -19,10 +20,10 @@ where
 
     fn reconcile(
         &self,
-        object: Arc<K::Object>,
+        object: Arc<K::Seen>,
         cx: &Context<K>,
     ) -> impl Future<Output = Result<Action, E>> + Send {
-        (self.0)(object, cx.clone())
+        self.0.clone()(object, cx.clone())
     }
 }
 

@@ -112,7 +112,7 @@ pub(crate) type Read = Box<dyn FnOnce(&Surroundings<'_>, &[Place]) -> Vec<Awaite
 
 pub(crate) fn read<W: Watched<Question = ()>>() -> Read {
     Box::new(|around, places| {
-        let kind = W::kind(&());
+        let kind = W::kind_of(&());
         let asked = around.asked.iter().filter(|informer| informer.kind() == kind);
         let asked: Vec<Awaited> = asked.map(|informer| (None, informer.clone())).collect();
         if !asked.is_empty() {
@@ -156,14 +156,21 @@ impl fmt::Debug for Plan {
     }
 }
 
-pub(super) fn plan<K: Watched, R: Reconciler<K>>(controller: Controller<K, R>) -> Plan {
-    let kind = K::kind(&controller.question);
+pub(super) fn plan<K: Watched, R: Reconciler<K>>(
+    controller: Controller<K, R>,
+    question: K::Question,
+) -> Plan {
+    let kind = K::kind_of(&question);
     let name: Arc<str> = controller.settings.name.clone().unwrap_or_else(|| kind.to_string()).into();
-    Plan { name: name.clone(), prepare: Box::new(move |around| prepare(controller, kind, name, around)) }
+    Plan {
+        name: name.clone(),
+        prepare: Box::new(move |around| prepare(controller, question, kind, name, around)),
+    }
 }
 
 fn prepare<K: Watched, R: Reconciler<K>>(
     controller: Controller<K, R>,
+    question: K::Question,
     kind: Kind,
     name: Arc<str>,
     around: &Surroundings<'_>,
@@ -176,8 +183,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     };
     let metrics = around.metrics.reconcile().of(&name);
     let graves = Arc::new(Graves::new(metrics.deletions_dropped.clone()));
-    let opened = open_all(&controller, &graves, &places, around);
-    let Controller { question, reconciler, settings, selection, sources, reads, .. } = controller;
+    let opened = open_all(&controller, &question, &graves, &places, around);
+    let Controller { reconciler, settings, selection, sources, reads, .. } = controller;
     let mut awaited = opened.awaited;
     match reads.is_empty() {
         true => awaited.extend(around.asked.iter().map(|informer| (None, informer.clone()))),
@@ -246,11 +253,12 @@ struct Opened<K> {
 /// Asks for the informers of the reconciled kind and of all that feeds it, in every place.
 fn open_all<K: Watched, R>(
     controller: &Controller<K, R>,
+    question: &K::Question,
     graves: &Arc<Graves<K::Object>>,
     places: &[Place],
     around: &Surroundings<'_>,
 ) -> Opened<K::Object> {
-    let Controller { question, selection, predicate, feeds, .. } = controller;
+    let Controller { selection, predicate, feeds, .. } = controller;
     // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
     let mut sources = Vec::new();
     let objects = Objects { caches: Vec::new() };

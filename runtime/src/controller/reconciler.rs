@@ -3,7 +3,7 @@
 use std::{error::Error, future::Future, sync::Arc};
 
 use super::{Action, Cleanup, Context};
-use crate::informer::{Deleted, Watched};
+use crate::informer::{Deleted, Marker};
 
 /// Brings the world in line with one object.
 ///
@@ -17,7 +17,7 @@ use crate::informer::{Deleted, Watched};
     message = "`{Self}` does not reconcile `{K}`",
     note = "implement `Reconciler<{K}> for {Self}`: `type Error` and `async fn reconcile(&self, ..)`"
 )]
-pub trait Reconciler<K: Watched>: Send + Sync + 'static {
+pub trait Reconciler<K: Marker>: Send + Sync + 'static {
     /// What a run can fail with: your own enum, `anyhow::Error` or [`watchkeeper::Error`](crate::Error).
     type Error: Into<Box<dyn Error + Send + Sync>> + Send;
 
@@ -27,7 +27,7 @@ pub trait Reconciler<K: Watched>: Send + Sync + 'static {
     /// An error is reported, and the key runs again with growing delay; a terminal one waits for a change.
     fn reconcile(
         &self,
-        object: Arc<K::Object>,
+        object: Arc<K::Seen>,
         cx: &Context<K>,
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
@@ -39,7 +39,7 @@ pub trait Reconciler<K: Watched>: Send + Sync + 'static {
     /// As for [`reconcile`](Self::reconcile); the finalizer stays.
     fn cleanup(
         &self,
-        object: Arc<K::Object>,
+        object: Arc<K::Seen>,
         cx: &Context<K>,
     ) -> impl Future<Output = Result<Cleanup, Self::Error>> + Send {
         let _ = (object, cx);
@@ -56,7 +56,7 @@ pub trait Reconciler<K: Watched>: Send + Sync + 'static {
     /// An error is reported, and tried again with growing delay.
     fn deleted(
         &self,
-        last: Deleted<K::Object>,
+        last: Deleted<K::Seen>,
         cx: &Context<K>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send {
         let _ = (last, cx);
@@ -69,5 +69,38 @@ pub trait Reconciler<K: Watched>: Send + Sync + 'static {
     fn is_terminal(error: &Self::Error) -> bool {
         let _ = error;
         false
+    }
+}
+
+/// A reconciler that the program keeps a hold of.
+impl<K: Marker, R: Reconciler<K>> Reconciler<K> for Arc<R> {
+    type Error = R::Error;
+
+    fn reconcile(
+        &self,
+        object: Arc<K::Seen>,
+        cx: &Context<K>,
+    ) -> impl Future<Output = Result<Action, R::Error>> + Send {
+        R::reconcile(self, object, cx)
+    }
+
+    fn cleanup(
+        &self,
+        object: Arc<K::Seen>,
+        cx: &Context<K>,
+    ) -> impl Future<Output = Result<Cleanup, R::Error>> + Send {
+        R::cleanup(self, object, cx)
+    }
+
+    fn deleted(
+        &self,
+        last: Deleted<K::Seen>,
+        cx: &Context<K>,
+    ) -> impl Future<Output = Result<(), R::Error>> + Send {
+        R::deleted(self, last, cx)
+    }
+
+    fn is_terminal(error: &R::Error) -> bool {
+        R::is_terminal(error)
     }
 }

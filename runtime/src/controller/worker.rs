@@ -231,7 +231,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     }
 
     fn target(&self, key: &ObjectKey) -> Target {
-        Target { kind: K::kind(&self.question), key: key.clone() }
+        Target { kind: K::kind_of(&self.question), key: key.clone() }
     }
 
     /// Runs the user's code, all of it: its errors are classified and worded, its panics become errors.

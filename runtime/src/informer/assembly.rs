@@ -70,7 +70,7 @@ impl<W: Watched> Assembly<W> {
     /// Begins with the indexes that come with the type; `question` is `()` for typed kinds.
     pub fn new(question: &W::Question) -> Self {
         Self {
-            kind: W::kind(question),
+            kind: W::kind_of(question),
             sources: Vec::new(),
             config: ReflectorConfig::default(),
             transform: None,

@@ -45,7 +45,7 @@ impl<W: Watched> InformerBuilder<W> {
     pub(super) fn new(factory: SharedInformerFactory, asked: W::Question) -> Self {
         let question = Question {
             marker: TypeId::of::<W>(),
-            kind: W::kind(&asked),
+            kind: W::kind_of(&asked),
             form: W::form(),
             namespaces: BTreeSet::new(),
             labels: Selector::default(),

@@ -42,4 +42,4 @@ pub use listed::{Heard, Listed};
 pub use registration::{HandlerBacklog, HandlerRemoved, ObserverRegistration, Registration};
 pub use shared::{HandlerBuilder, SharedInformer};
 pub use sync_state::{FailureCause, FetchFailure, NotSynced, SyncPhase, SyncState};
-pub use watched::{Compact, Dynamic, External, Form, Metadata, TypedScope, Watched, typed_kind};
+pub use watched::{Compact, Dynamic, External, Form, Marker, Metadata, TypedScope, Watched, typed_kind};

@@ -47,7 +47,7 @@ impl<W: Watched> SharedInformer<W> {
         source: L,
         config: ReflectorConfig,
     ) -> Self {
-        let kind = W::kind(question);
+        let kind = W::kind_of(question);
         let config = config.named(|| kind.to_string());
         Self::of_parts(Parts {
             kind,

@@ -127,7 +127,7 @@ impl Fed {
         let sources: Vec<Source> = extents.iter().map(|_| Arc::default()).collect();
         let feeds = extents.iter().zip(&sources).map(|(extent, source)| feed(extent, source)).collect();
         let informer = SharedInformer::of_parts(Parts {
-            kind: ConfigMap::kind(&()),
+            kind: ConfigMap::kind_of(&()),
             indexes: vec![by_content()],
             feeds,
             transform,

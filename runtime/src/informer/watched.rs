@@ -11,16 +11,37 @@ use crate::{
     store::{IndexDefinition, Lister},
 };
 
+/// Says which objects a type stands for: itself, or those that it marks.
+///
+/// Implemented for every typed `kube::Resource`, whether it can be [`Watched`] or not. Reconcilers and contexts ask for
+/// no more, so that a kind without its derive is one error, where its controller is made.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no kind of object",
+    note = "name the kind that `#[kube(kind = \"..\")]` generates, not its spec, and derive `Informer` beside `CustomResource`"
+)]
+pub trait Marker: 'static {
+    /// The object that reconcilers see.
+    type Seen: Send + Sync + 'static;
+}
+
+#[diagnostic::do_not_recommend]
+impl<K> Marker for K
+where
+    K: kube::Resource<DynamicType = ()> + Send + Sync + 'static,
+{
+    type Seen = K;
+}
+
 /// Says what an informer watches, and what its users get.
 ///
 /// Built-in kinds (`Pod`, `Deployment`, …) stand for themselves, and so do types with `#[derive(Informer)]`.
 /// [`Dynamic`], [`Metadata`] and [`External`] mark the rest: kinds known only at run time, metadata alone, and
 /// custom resources of other crates.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` can't be watched",
-    note = "derive `Informer` beside `CustomResource`; for a type of another crate say `External<{Self}>`"
+    message = "`{Self}` can't be watched: derive `Informer` beside `CustomResource`, and name the kind, not its spec",
+    note = "for a type of another crate, which can't derive it, say `External<{Self}>`"
 )]
-pub trait Watched: Send + Sync + 'static {
+pub trait Watched: Marker<Seen = <Self as Watched>::Object> + Send + Sync + 'static {
     /// The object that handlers, listers and reconcilers see.
     type Object: Object;
     /// The lister that users get, with typed index look-ups where there are indexes.
@@ -32,7 +53,7 @@ pub trait Watched: Send + Sync + 'static {
     fn question(&self) -> Self::Question;
 
     /// Describes the kind as the API server serves it.
-    fn kind(question: &Self::Question) -> Kind;
+    fn kind_of(question: &Self::Question) -> Kind;
 
     /// Lists the indexes that come with the type.
     fn indexes() -> Vec<IndexDefinition<Self::Object>> {
@@ -87,6 +108,7 @@ where
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<K> Watched for K
 where
     K: k8s_openapi::Resource<Scope: TypedScope> + k8s_openapi::Metadata<Ty = ObjectMeta>,
@@ -98,13 +120,17 @@ where
 
     fn question(&self) {}
 
-    fn kind((): &()) -> Kind {
+    fn kind_of((): &()) -> Kind {
         typed_kind::<K>()
     }
 }
 
 /// Marks a custom resource type of another crate, which can't derive `Informer`.
 pub struct External<K>(PhantomData<fn() -> K>);
+
+impl<K: Object> Marker for External<K> {
+    type Seen = K;
+}
 
 impl<K> Watched for External<K>
 where
@@ -116,7 +142,7 @@ where
 
     fn question(&self) {}
 
-    fn kind((): &()) -> Kind {
+    fn kind_of((): &()) -> Kind {
         typed_kind::<K>()
     }
 }
@@ -135,6 +161,10 @@ impl<W> Compact<W> {
     }
 }
 
+impl<W: Marker> Marker for Compact<W> {
+    type Seen = W::Seen;
+}
+
 impl<W: Watched> Watched for Compact<W> {
     type Object = W::Object;
     type Lister = W::Lister;
@@ -144,8 +174,8 @@ impl<W: Watched> Watched for Compact<W> {
         self.0.question()
     }
 
-    fn kind(question: &W::Question) -> Kind {
-        W::kind(question)
+    fn kind_of(question: &W::Question) -> Kind {
+        W::kind_of(question)
     }
 
     fn indexes() -> Vec<IndexDefinition<W::Object>> {
@@ -167,6 +197,13 @@ impl<W: Watched> Watched for Compact<W> {
 /// even less, and not decoded, as `Compact<Metadata<Pod>>`.
 pub struct Metadata<W>(PhantomData<fn() -> W>);
 
+impl<W> Marker for Metadata<W>
+where
+    W: Marker<Seen: kube::Resource<DynamicType = ()>>,
+{
+    type Seen = PartialObjectMeta<W::Seen>;
+}
+
 impl<W> Watched for Metadata<W>
 where
     W: Watched<Question = ()>,
@@ -178,8 +215,8 @@ where
 
     fn question(&self) {}
 
-    fn kind((): &()) -> Kind {
-        W::kind(&())
+    fn kind_of((): &()) -> Kind {
+        W::kind_of(&())
     }
 
     fn form() -> Form {
@@ -200,6 +237,10 @@ impl Dynamic {
     }
 }
 
+impl Marker for Dynamic {
+    type Seen = DynamicObject;
+}
+
 impl Watched for Dynamic {
     type Object = DynamicObject;
     type Lister = Lister<DynamicObject>;
@@ -209,7 +250,7 @@ impl Watched for Dynamic {
         self.kind.clone()
     }
 
-    fn kind(question: &Kind) -> Kind {
+    fn kind_of(question: &Kind) -> Kind {
         question.clone()
     }
 }

@@ -21,9 +21,9 @@ use std::{
 };
 
 use crate::{
-    controller::{Controller, Plan, Reconciler, Surroundings, Synced},
+    controller::{Controller, Plan, Surroundings, Synced},
     error::Error,
-    informer::{InformerBuilder, SharedInformer, SharedInformerFactory, Watched},
+    informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     metrics::Metrics,
     reflector::ReflectorConfig,
 };
@@ -128,7 +128,7 @@ impl Manager {
     }
 
     /// Adds a controller.
-    pub fn controller<K: Watched, R: Reconciler<K>>(mut self, controller: Controller<K, R>) -> Self {
+    pub fn controller<K: Marker, R>(mut self, controller: Controller<K, R>) -> Self {
         self.plans.push(controller.plan());
         self
     }

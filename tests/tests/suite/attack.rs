@@ -148,7 +148,7 @@ async fn fields_that_the_callers_status_type_does_not_know_stay() {
     server.create(&website("a")).await;
     let before = json!({ "replicas": 1, "note": "old", "theirs": { "kept": [1, 2] } });
     server.patch_status::<Website>("shop/a", before).await;
-    let kind = <Website as Watched>::kind(&());
+    let kind = Website::kind_of(&());
     let (reconciler, record) = does(|site: Arc<DynamicObject>, cx: Context<Dynamic>| async move {
         cx.patch_status(&site, Part { replicas: 3, note: None }).await?;
         Ok(Action::await_change())

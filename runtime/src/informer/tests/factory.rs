@@ -370,7 +370,7 @@ async fn an_informer_can_be_fed_by_any_source() {
     assert_eq!(log.take(), ["+a@1 initial list", "-a@3 final", "+b@4 watch"]);
     assert_eq!(informer.lister().list().iter().map(|object| show(&**object)).collect::<Vec<_>>(), ["b@4"]);
     informer.shutdown().await;
-    assert_eq!(ConfigMap::kind(&()), *informer.kind());
+    assert_eq!(ConfigMap::kind_of(&()), *informer.kind());
 }
 
 /// A source that lists one object of its namespace.

@@ -22,6 +22,9 @@ struct WebsiteSpec {
     paren: String,
     #[informer(index = "list")] //~ `"list"` a look-up `list` would hide what every lister has
     hides: String,
+    #[informer(index)]
+    //~ `index` a look-up `by_index` would hide what every lister has: name it, `index = "by_index_value"`
+    index: String,
 }
 
 fn the_rest_is_generated(sites: &WebsiteLister) {

@@ -140,7 +140,7 @@ custom_resource!(MintedSpec, value: Option<String>);
 fn a_hand_written_root_without_a_prelude_is_watched() {
     let names: Vec<_> = bare::Settings::indexes().iter().map(|index| index.name().to_owned()).collect();
     assert_eq!(names, ["by_owner", "by_ports", "by_type"]);
-    assert_eq!(bare::Settings::kind(&()).plural, "settings");
+    assert_eq!(bare::Settings::kind_of(&()).plural, "settings");
 }
 
 // M4

@@ -141,7 +141,7 @@ fn what_displays_itself_is_looked_up_by_reference() {
 fn a_namespace_lister_sees_its_namespace_only() {
     let mine = || JobSpec { owner: "me".into(), ..JobSpec::default() };
     let jobs = cache([job("shop", "a", mine()), job("lab", "b", mine())]);
-    let lab: JobNamespaceLister = jobs.namespace("lab");
+    let lab: JobListerInNamespace = jobs.namespace("lab");
     assert_eq!(names(&lab.by_owner("me")), ["b"]);
     assert_eq!(names(&lab.list()), ["b"]);
     assert_eq!(jobs.by_owner("me").len(), 2);

@@ -10,7 +10,7 @@ use watchkeeper::{
 };
 
 fn kind<W: Watched<Question = ()>>() -> Kind {
-    W::kind(&())
+    W::kind_of(&())
 }
 
 /// A website, with a status.
@@ -83,6 +83,6 @@ fn a_cluster_scoped_kind_without_a_status_is_watched() {
 fn a_renamed_root_without_a_spec_is_watched() {
     let kind = kind::<Cert>();
     assert_eq!((&*kind.kind, kind.scope), ("Certificate", Scope::Namespaced));
-    let names = |_: Option<(CertInformer, CertLister, CertNamespaceLister)>| {};
+    let names = |_: Option<(CertInformer, CertLister, CertListerInNamespace)>| {};
     names(None);
 }

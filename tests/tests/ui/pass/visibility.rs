@@ -51,7 +51,7 @@ mod inner {
 // M5
 #[test]
 fn what_the_crate_sees_of_the_struct_it_sees_of_the_lister() {
-    let names = |_: Option<(inner::SharedInformer, inner::SharedLister, inner::SharedNamespaceLister)>| {};
+    let names = |_: Option<(inner::SharedInformer, inner::SharedLister, inner::SharedListerInNamespace)>| {};
     names(None);
     assert_eq!(inner::Shared::indexes()[0].name(), "by_tone");
 }
