@@ -22,7 +22,6 @@ pub trait Object:
     }
 }
 
-#[diagnostic::do_not_recommend]
 impl<T> Object for T where
     T: kube::Resource + Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {

@@ -173,10 +173,12 @@ impl Manager {
         let mut signals = signals::Signals::listen()?;
         let mut running = self.start()?;
         tokio::select! {
-            () = signals.next() => {}
+            _ = signals.next() => {}
             // Only without controllers, with one that has given up, or by a panic that goes on here.
             ended = running.ended() => match ended {
-                Ok(()) => signals.next().await,
+                Ok(()) => {
+                    signals.next().await;
+                }
                 Err(error) => {
                     running.stop().await?;
                     return Err(error);
@@ -186,7 +188,7 @@ impl Manager {
         tracing::info!("stopping: running reconciles end first (a second signal gives up waiting)");
         tokio::select! {
             stopped = running.stop() => stopped,
-            () = signals.next() => Err(Error::Stopped("a second signal came".to_owned())),
+            _ = signals.next() => Err(Error::Stopped("a second signal came".to_owned())),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Gives every watch a connection of its own, and everything else one of a pool.
 
 use std::{
+    fmt,
     future::poll_fn,
     pin::pin,
     task::{Context, Poll},
@@ -10,16 +11,15 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, Uri, header, uri::PathAndQuery};
 use http_body_util::Either;
 use hyper::{
-    body::Incoming,
     client::conn::http1,
     rt::{Read, Write},
 };
 use kube::client::Body;
 use tower::{Service, ServiceExt};
 
-use super::driven::Driven;
+use tracing::{Instrument, Span, field};
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use super::{driven::Driven, io::BoxError};
 
 /// Most bytes that are read by one call; larger buffers are given back to the system, and zeroed, each time.
 const READ_AT_ONCE: usize = 32 << 10;
@@ -40,9 +40,9 @@ impl<P, C> DirectWatches<P, C> {
     }
 }
 
-impl<P, C, S> Service<Request<Body>> for DirectWatches<P, C>
+impl<P, B: 'static, C, S> Service<Request<Body>> for DirectWatches<P, C>
 where
-    P: Service<Request<Body>, Response = Response<Incoming>>,
+    P: Service<Request<Body>, Response = Response<B>>,
     P::Error: Into<BoxError>,
     P::Future: Send + 'static,
     C: Service<Uri, Response = S> + Clone + Send + 'static,
@@ -50,7 +50,7 @@ where
     C::Future: Send,
     S: Read + Write + Unpin + Send + 'static,
 {
-    type Response = Response<Either<Incoming, Driven<S>>>;
+    type Response = Response<Either<B, Driven<S>>>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -59,13 +59,71 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let span = span(&request);
+        let server = server(request.uri());
         if is_watch(request.uri()) {
             let connector = self.connector.clone();
-            return Box::pin(async { Ok(watch(connector, request).await?.map(Either::Right)) });
+            let answer = async { Ok(watch(connector, request).await?.map(Either::Right)) };
+            return Box::pin(told(answer, server).instrument(span));
         }
-        let answer = self.pool.call(request);
-        Box::pin(async { Ok(answer.await.map_err(Into::into)?.map(Either::Left)) })
+        let answer = span.in_scope(|| self.pool.call(request));
+        let answer = async { Ok(answer.await.map_err(Into::into)?.map(Either::Left)) };
+        Box::pin(told(answer, server).instrument(span))
     }
+}
+
+/// Opens the span of a request, named and filled as kube's own client does it.
+fn span<B>(request: &Request<B>) -> Span {
+    tracing::debug_span!(
+        "HTTP",
+        http.method = %request.method(),
+        http.url = %request.uri(),
+        http.status_code = field::Empty,
+        otel.name = request.extensions().get::<&'static str>().unwrap_or(&"HTTP"),
+        otel.kind = "client",
+        otel.status_code = field::Empty,
+    )
+}
+
+/// Records an answer's status in the span at hand, and says in an error which server it is about.
+async fn told<B>(
+    answer: impl Future<Output = Result<Response<B>, BoxError>>,
+    server: String,
+) -> Result<Response<B>, BoxError> {
+    let (answer, span) = (answer.await, Span::current());
+    if let Ok(answer) = &answer {
+        span.record("http.status_code", answer.status().as_u16());
+    }
+    if !answer.as_ref().is_ok_and(|answer| answer.status().as_u16() < 400) {
+        span.record("otel.status_code", "ERROR");
+    }
+    answer.map_err(|source| NoAnswer { server, source }.into())
+}
+
+/// Says that a request had no answer, and whose.
+#[derive(Debug)]
+struct NoAnswer {
+    server: String,
+    source: BoxError,
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no answer from {}", self.server)
+    }
+}
+
+impl std::error::Error for NoAnswer {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+/// Names the server of a URL, without credentials that it may hold.
+fn server(uri: &Uri) -> String {
+    let host = uri.host().unwrap_or_default();
+    let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{host}{port}", uri.scheme_str().unwrap_or("http"))
 }
 
 fn is_watch(uri: &Uri) -> bool {

@@ -1,21 +1,28 @@
 //! The client of a process: found by environment, without hidden retries, with TCP keep-alive.
 
-mod direct;
+mod io;
+mod tls;
+mod proxy;
 mod driven;
+mod direct;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
+use hyper_timeout::TimeoutConnector;
 use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
     rt::TokioExecutor,
 };
 use kube::{
     Client, Config,
-    client::{Body, ConfigExt},
+    client::{Body, ClientBuilder, ConfigExt},
 };
 use tower::ServiceBuilder;
+use tower_http::decompression::DecompressionLayer;
 
-use self::direct::DirectWatches;
+use self::{direct::DirectWatches, io::Connector};
 use crate::error::Error;
 
 /// How long a connection may be silent before the kernel asks whether its peer is there.
@@ -31,18 +38,38 @@ pub(super) async fn infer() -> Result<Client, Error> {
 
 /// Builds the client that watchkeeper works with best, as [`Manager::infer`](super::Manager::infer) does.
 ///
-/// Every failure is seen as it happens: kube's own retry of 429, 503 and 504, which would hide them from the
-/// back-off of each informer, is left out. Dead peers are found by TCP keep-alive (15 s, 3 probes). A watch has a
-/// connection of its own, which is read in the task that reads the watch: no event crosses tasks. Behind a proxy,
-/// kube's own connector is used, which has neither.
+/// What kube's own client does, this one does: proxies (HTTP, HTTPS and SOCKS5, with credentials), time-outs, gzip
+/// unless `disable_compression`, its `HTTP` spans, and `valid_until`. It differs in that
+///
+/// - every failure is seen as it happens: kube's retry of 429, 503 and 504, which would hide them from the back-off of
+///   each informer, is left out, and so are its error lines, since whoever sent a request says what became of it;
+/// - dead peers are found by TCP keep-alive (15 s, 3 probes);
+/// - a watch has a connection of its own, read in the task that reads the watch: no event crosses tasks. Watches are
+///   never compressed;
+/// - `NO_PROXY` exempts servers from the proxy that `HTTPS_PROXY` names, by host, domain, address or network.
+///
+/// Which TLS is spoken is chosen by cargo's features: `ring` (default), `aws-lc-rs` or `openssl`.
 ///
 /// # Errors
-/// The configuration names certificates or credentials that can't be used.
-pub fn client(mut config: Config) -> Result<Client, kube::Error> {
-    config.default_retry = false;
-    if config.proxy_url.is_some() {
-        return Client::try_from(config);
-    }
+/// The configuration names certificates, credentials or a proxy that can't be used, or it wants TLS and there is none.
+pub fn client(config: Config) -> Result<Client, kube::Error> {
+    let connector = with_timeouts(&config, tls::connector(&config, proxy::way(&config, tcp(&config))?)?);
+    let pool = HttpClient::builder(TokioExecutor::new()).build::<_, Body>(connector.clone());
+    let unzip = DecompressionLayer::new().no_br().no_deflate().no_zstd().gzip(!config.disable_compression);
+    let pool = ServiceBuilder::new().layer(unzip).service(pool);
+    let authorization = config.auth_layer()?;
+    let ends = authorization.is_none() && config.auth_info.exec.is_some();
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(authorization)
+        .layer(config.extra_headers_layer()?)
+        .service(DirectWatches::new(pool, connector));
+    let client = Client::new(service, config.default_namespace.clone());
+    if ends { until_the_certificate_ends(client, config) } else { Ok(client) }
+}
+
+/// Opens connections that find out when their peers are gone.
+fn tcp(config: &Config) -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -50,12 +77,25 @@ pub fn client(mut config: Config) -> Result<Client, kube::Error> {
     connector.set_keepalive(Some(KEEP_ALIVE));
     connector.set_keepalive_interval(Some(KEEP_ALIVE));
     connector.set_keepalive_retries(Some(PROBES));
-    let https = config.rustls_https_connector_with_connector(connector)?;
-    let pool = HttpClient::builder(TokioExecutor::new()).build::<_, Body>(https.clone());
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .service(DirectWatches::new(pool, https));
-    Ok(Client::new(service, config.default_namespace))
+    connector
+}
+
+fn with_timeouts(config: &Config, connector: Connector) -> TimeoutConnector<Connector> {
+    let mut connector = TimeoutConnector::new(connector);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    connector
+}
+
+/// Says how long the certificate of a credentials plugin holds, as kube's own client does: nobody renews it.
+fn until_the_certificate_ends(client: Client, mut config: Config) -> Result<Client, kube::Error> {
+    // It may be one that kube has no features for.
+    config.proxy_url = None;
+    let valid_until = *ClientBuilder::try_from(config)?.build().valid_until();
+    if let Some(valid_until) = valid_until {
+        tracing::warn!(%valid_until, "a plugin gave a client certificate that ends, and is not asked again: restart by then");
+    }
+    Ok(client.with_valid_until(valid_until))
 }

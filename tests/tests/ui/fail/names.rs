@@ -23,7 +23,7 @@ struct WebsiteSpec {
     #[informer(index = "list")] //~ `"list"` a look-up `list` would hide what every lister has
     hides: String,
     #[informer(index)]
-    //~ `index` a look-up `by_index` would hide what every lister has: name it, `index = "by_index_value"`
+    //~^ `index` a look-up `by_index` would hide what every lister has: name it, `index = "by_index_value"`
     index: String,
 }
 

@@ -1,0 +1,149 @@
+//! The client over loopback: through proxies, compressed, with its time-outs, and with errors that say where.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::{Request, Uri};
+use kube::{Client, Config};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+};
+
+use super::client;
+
+/// `{"kind":"PodList", …, "items":[]}`, zipped.
+const ZIPPED: &[u8] = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\xca\xce\xcc\x4b\x51\xb2\x52\x0a\xc8\x4f\xf1\xc9\x2c\x2e\x51\xd2\x51\x4a\x2c\xc8\x0c\x4b\x2d\x2a\xce\xcc\xcf\x03\x0a\x97\x19\x02\x45\x72\x53\x4b\x12\x53\x12\x4b\x12\x95\xac\xaa\x95\x8a\x52\x8b\xf3\x4b\x8b\x92\x53\x11\x4a\xcc\x95\x6a\x75\x94\x32\x4b\x52\x73\x8b\x95\xac\xa2\x63\x6b\x01\xe8\x8a\xa0\x0e\x52\x00\x00\x00";
+const PLAIN: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
+const WATCH: &str = "/api/v1/pods?watch=true";
+const LIST: &str = "/api/v1/pods";
+
+/// The first lines of what came in, one text a request.
+type Heard = Arc<Mutex<Vec<String>>>;
+
+async fn head(stream: &mut TcpStream) -> String {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).await.unwrap_or(0) > 0 {
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// A server that answers every request alike, and closes; and where it listens.
+async fn server(answer: Vec<u8>) -> (String, Heard) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, heard) = (listener.local_addr().unwrap().to_string(), Heard::default());
+    let hears = heard.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let request = head(&mut stream).await;
+            hears.lock().unwrap().push(request);
+            if !answer.is_empty() {
+                let _ = stream.write_all(&answer).await;
+                continue;
+            }
+            tokio::spawn(async move { drop((stream.read(&mut [0]).await, stream)) });
+        }
+    });
+    (address, heard)
+}
+
+/// A proxy that connects to whatever CONNECT names.
+async fn proxy() -> (String, Heard) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, heard) = (listener.local_addr().unwrap().to_string(), Heard::default());
+    let hears = heard.clone();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let hears = hears.clone();
+            tokio::spawn(async move {
+                let request = head(&mut near).await;
+                let to = request.split(' ').nth(1).unwrap_or_default().to_owned();
+                hears.lock().unwrap().push(request);
+                let mut far = TcpStream::connect(to).await.unwrap();
+                near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+                let _ = copy_bidirectional(&mut near, &mut far).await;
+            });
+        }
+    });
+    (address, heard)
+}
+
+fn answer(headers: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+fn config(server: &str) -> Config {
+    Config::new(format!("http://{server}").parse::<Uri>().unwrap())
+}
+
+async fn get(client: &Client, path: &str) -> Result<String, kube::Error> {
+    client.request_text(Request::get(path).body(Vec::new()).unwrap()).await
+}
+
+#[tokio::test]
+async fn lists_and_watches_go_through_a_proxy_with_its_credentials() {
+    let (server, asked) = server(answer("", PLAIN.as_bytes())).await;
+    let (proxy, tunnels) = proxy().await;
+    let mut config = config(&server);
+    config.proxy_url = Some(format!("http://me:p%40ss@{proxy}").parse().unwrap());
+    let client = client(config).unwrap();
+    for path in [LIST, WATCH] {
+        assert_eq!(get(&client, path).await.unwrap(), PLAIN, "{path}");
+    }
+    let (asked, tunnels) = (asked.lock().unwrap().clone(), tunnels.lock().unwrap().clone());
+    assert_eq!((asked.len(), tunnels.len()), (2, 2), "{asked:?} {tunnels:?}");
+    for tunnel in tunnels {
+        assert!(tunnel.starts_with(&format!("CONNECT {server} ")), "{tunnel}");
+        // me:p@ss
+        assert!(tunnel.to_lowercase().contains("proxy-authorization: basic bwu6cebzcw=="), "{tunnel}");
+    }
+}
+
+#[tokio::test]
+async fn lists_travel_zipped_and_watches_do_not() {
+    let (server, asked) = server(answer("content-encoding: gzip\r\n", ZIPPED)).await;
+    let client = client(config(&server)).unwrap();
+    assert_eq!(get(&client, LIST).await.unwrap(), PLAIN);
+    let _ = get(&client, WATCH).await;
+    let asked = asked.lock().unwrap().clone();
+    assert!(asked[0].to_lowercase().contains("accept-encoding: gzip"), "{asked:?}");
+    assert!(!asked[1].to_lowercase().contains("accept-encoding: gzip"), "{asked:?}");
+}
+
+#[tokio::test]
+async fn compression_can_be_left_out() {
+    let (server, asked) = server(answer("", PLAIN.as_bytes())).await;
+    let mut config = config(&server);
+    config.disable_compression = true;
+    assert_eq!(get(&client(config).unwrap(), LIST).await.unwrap(), PLAIN);
+    assert!(!asked.lock().unwrap()[0].to_lowercase().contains("accept-encoding"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_timeout_ends_requests_that_are_not_answered() {
+    let (server, _asked) = server(Vec::new()).await;
+    let mut config = config(&server);
+    config.connect_timeout = None;
+    config.read_timeout = Some(Duration::from_secs(9));
+    let client = client(config).unwrap();
+    for path in [LIST, WATCH] {
+        let asked = tokio::time::timeout(Duration::from_secs(3600), get(&client, path)).await;
+        assert!(asked.expect("it ends by its time-out").is_err(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_can_not_be_reached_is_named() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let client = client(config(&closed)).unwrap();
+    for path in [LIST, WATCH] {
+        let error = get(&client, path).await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&format!("no answer from http://{closed}")), "{text}");
+    }
+}
