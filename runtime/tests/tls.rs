@@ -1,7 +1,5 @@
 //! The choice of how rustls computes; alone in its process, for which it is made.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use watchkeeper::{kube::Config, manager::client};
 
 // Where both of rustls' providers are in the build, it panics unless one has been chosen before it is used.

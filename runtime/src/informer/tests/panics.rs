@@ -166,7 +166,7 @@ async fn an_informer_that_lost_a_task_does_not_say_that_it_is_synced() {
         }),
     };
     let informer = SharedInformer::<ConfigMap>::of_parts(Parts {
-        kind: ConfigMap::kind(&()),
+        kind: ConfigMap::kind_of(&()),
         indexes: Vec::new(),
         feeds: vec![feed],
         transform: None,
