@@ -1,3 +1,5 @@
+//! Bodies as protobuf: what is read back is what was written.
+
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
