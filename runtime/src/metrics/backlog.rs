@@ -31,10 +31,13 @@ pub(crate) struct BacklogReport {
     pub(crate) oldest: Duration,
 }
 
+/// An informer, and its kind.
+type Source = (String, Weak<dyn BacklogSource>);
+
 /// The informers that report, by kind; one that is gone reports no more.
 #[derive(Clone, Default)]
 pub(super) struct BacklogMetrics {
-    sources: Arc<Mutex<Vec<(String, Weak<dyn BacklogSource>)>>>,
+    sources: Arc<Mutex<Vec<Source>>>,
 }
 
 impl BacklogMetrics {
