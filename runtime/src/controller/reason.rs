@@ -60,16 +60,17 @@ impl Reason {
     }
 }
 
+/// Shown as one word, so that it is one value in whatever format a log is written.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Resync => "resync",
-            Self::InitialList => "initial list",
+            Self::InitialList => "initial_list",
             Self::Changed => "changed",
             Self::Deleted => "deleted",
-            Self::Related(kind) => return write!(f, "{kind} changed"),
-            Self::Source => "external source",
-            Self::MissedOwnWrite => "an own write was not seen",
+            Self::Related(kind) => return write!(f, "related:{kind}"),
+            Self::Source => "external_source",
+            Self::MissedOwnWrite => "missed_own_write",
             Self::Due => "due",
             Self::Retry => "retry",
             Self::Conflict => "conflict",

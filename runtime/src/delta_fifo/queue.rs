@@ -42,7 +42,7 @@ struct State<K> {
     /// The deletions that wait, with their numbers, as long as nothing else of their key follows.
     ///
     /// Only a deletion can fold what comes after it, so that other deltas need no key here.
-    deletions: HashMap<ObjectKey, u64, foldhash::fast::FixedState>,
+    deletions: HashMap<ObjectKey, u64, foldhash::fast::RandomState>,
     extents: Vec<(Extent, Replace)>,
     /// How many batches are being handled.
     under_way: usize,

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 
 use super::change::{AddOrigin, Change, Gone, Progress, ProgressVia, Via};
 use crate::{
@@ -228,8 +228,8 @@ impl<K: Object> Applier<'_, K> {
 
     /// Follows a list: shows what it holds, and infers that the rest of the extent is gone.
     fn replace(&mut self, extent: &Extent, items: Vec<Item<K>>, held: Vec<ObjectKey>) {
-        let mut listed: HashSet<ObjectKey, FixedState> =
-            HashSet::with_capacity_and_hasher(items.len() + held.len(), FixedState::default());
+        let mut listed: HashSet<ObjectKey, RandomState> =
+            HashSet::with_capacity_and_hasher(items.len() + held.len(), RandomState::default());
         let mut named = true;
         held.iter().for_each(|key| self.confirm(key));
         listed.extend(held);

@@ -141,6 +141,12 @@ impl<K: Object> Backlog<K> {
         self.changes.oldest().into_iter().chain(resync).min()
     }
 
+    /// Counts what is held in memory.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.changes.room()
+    }
+
     fn push_delete(&mut self, gone: Gone<K>, now: Instant) {
         let (mut live, mut told) = (None, None);
         for number in self.changes.numbers(gone.key()) {

@@ -36,10 +36,20 @@ pub struct InformerBuilder<W: Watched> {
 
 type Hook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 
-/// Says that a name stands for another function already.
+/// Says why a name can't stand for a function.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names another function in this factory already: one name, one function")]
-pub struct NameTaken(pub(super) String);
+#[non_exhaustive]
+pub enum NameRefused {
+    /// It stands for another one.
+    #[error("{0:?} names another function in this factory already: one name, one function")]
+    Taken(String),
+    /// The function captures values, or is a pointer: two that differ would look alike.
+    #[error(
+        "the function named {0:?} captures values, which a name can't tell apart: pass a `fn` by its name or a \
+         closure that captures nothing, or leave the name out"
+    )]
+    Captures(String),
+}
 
 impl<W: Watched> InformerBuilder<W> {
     pub(super) fn new(factory: SharedInformerFactory, asked: W::Question) -> Self {
@@ -159,13 +169,13 @@ impl<W: Watched> InformerBuilder<W> {
     /// Changes each object before it is cached; the name makes the informer one that can be shared.
     ///
     /// # Errors
-    /// The name stands for another function in this factory.
-    pub fn named_transform<T, F>(mut self, name: &str, change: F) -> Result<Self, NameTaken>
+    /// The name stands for another function in this factory, or the function captures values.
+    pub fn named_transform<T, F>(mut self, name: &str, change: F) -> Result<Self, NameRefused>
     where
         T: Transformed,
         F: Fn(&mut W::Object) -> T + Send + Sync + 'static,
     {
-        let name = self.factory.name_function(name, TypeId::of::<F>())?;
+        let name = self.factory.name_function::<F>(name)?;
         self.transform = Some(Transform::new(change));
         self.question.transform = Function::Named(name);
         Ok(self)
@@ -181,12 +191,12 @@ impl<W: Watched> InformerBuilder<W> {
     /// Changes the options of every list and watch; the name makes the informer one that can be shared.
     ///
     /// # Errors
-    /// The name stands for another function in this factory.
-    pub fn named_options_hook<F>(mut self, name: &str, hook: F) -> Result<Self, NameTaken>
+    /// The name stands for another function in this factory, or the function captures values.
+    pub fn named_options_hook<F>(mut self, name: &str, hook: F) -> Result<Self, NameRefused>
     where
         F: Fn(&mut ListOptions) + Send + Sync + 'static,
     {
-        let name = self.factory.name_function(name, TypeId::of::<F>())?;
+        let name = self.factory.name_function::<F>(name)?;
         self.hook = Some(Arc::new(hook));
         self.question.hook = Function::Named(name);
         Ok(self)
@@ -194,7 +204,8 @@ impl<W: Watched> InformerBuilder<W> {
 
     /// Lets a function hear of every failure to list and watch, beside the factory's handler or the log.
     ///
-    /// It says nothing about the question: a shared informer tells everybody who asked for it with a handler.
+    /// It says nothing about the question: a shared informer tells everybody who asked for it with a handler, for as
+    /// long as something of theirs is held: the informer that [`build`](Self::build) returned, a lister, a registration.
     pub fn on_watch_error(mut self, hear: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
         self.on_error.push(WatchErrorHandler::new(hear));
         self
@@ -212,6 +223,7 @@ impl<W: Watched> InformerBuilder<W> {
             feeds: self.question.extents().into_iter().map(|extent| self.feed(extent)).collect(),
             transform: self.transform.clone(),
             metrics: factory.reflector_config().metrics,
+            seed: factory.reflector_config().seed,
             stop,
             fleet,
         });
@@ -219,8 +231,7 @@ impl<W: Watched> InformerBuilder<W> {
             // There is one already where somebody else asked for it.
             informer.add_index(IndexDefinition::label(key)).ok();
         }
-        self.on_error.into_iter().for_each(|handler| informer.handle().engine.health.add_handler(handler));
-        informer
+        informer.hearing(self.on_error)
     }
 
     /// Builds the informer and returns its reader.

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use futures::{FutureExt, future::BoxFuture};
@@ -21,7 +21,7 @@ use super::{
 use crate::{
     delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
     list_watch::{Item, ListerWatcher},
-    metrics::{CacheMeter, Metrics},
+    metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
     object::{Kind, Object, ObjectKey},
     reflector::{FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, StoreChange},
     store::{IndexDefinition, Indexer, Lister},
@@ -113,6 +113,7 @@ pub(super) struct Engine<K> {
     /// Something is in the inbox.
     pub(super) wake: Notify,
     inbox: Mutex<Inbox<K>>,
+    handlers: Mutex<Vec<Weak<dyn Slot>>>,
 }
 
 struct Inbox<K> {
@@ -136,6 +137,8 @@ pub(super) struct Parts<K> {
     pub(super) transform: Option<Transform<K>>,
     /// Where the cache is counted.
     pub(super) metrics: Option<Metrics>,
+    /// Decides the order in which the cache lists; `None`: nobody knows.
+    pub(super) seed: Option<u64>,
     pub(super) stop: CancellationToken,
     /// Counts the tasks of several informers.
     pub(super) fleet: TaskTracker,
@@ -143,9 +146,9 @@ pub(super) struct Parts<K> {
 
 impl<K: Object> Engine<K> {
     pub(super) fn new(parts: Parts<K>) -> Arc<Self> {
-        let Parts { kind, indexes, feeds, transform, metrics, stop, fleet } = parts;
-        let meter = metrics.map(|metrics| metrics.fetch().cache_meter(&kind)).unwrap_or_default();
-        let (indexer, fifo) = (Indexer::new(), DeltaFifo::new());
+        let Parts { kind, indexes, feeds, transform, metrics, seed, stop, fleet } = parts;
+        let meter = metrics.as_ref().map(|metrics| metrics.fetch().cache_meter(&kind)).unwrap_or_default();
+        let (indexer, fifo) = (Indexer::seeded(seed), DeltaFifo::new());
         let health: Arc<Health> = Arc::default();
         let (told, named) = (health.clone(), kind.clone());
         indexer.report_unreadable(move |unreadable| told.tell_unreadable(&named, unreadable));
@@ -161,7 +164,7 @@ impl<K: Object> Engine<K> {
         };
         let inbox =
             Inbox { commands: Vec::new(), feeds: feeds.into_iter().map(sink).collect(), life: Life::Unborn };
-        Arc::new(Self {
+        let engine = Arc::new(Self {
             kind,
             indexer,
             fifo,
@@ -173,7 +176,26 @@ impl<K: Object> Engine<K> {
             fleet,
             wake: Notify::new(),
             inbox: Mutex::new(inbox),
-        })
+            handlers: Mutex::default(),
+        });
+        if let Some(metrics) = metrics {
+            let source: Arc<dyn BacklogSource> = engine.clone();
+            metrics.fetch().report_backlogs(&engine.kind, Arc::downgrade(&source));
+        }
+        engine
+    }
+
+    /// Notes a handler, whose backlog is measured for as long as somebody holds it.
+    pub(super) fn note_handler(&self, handler: &Arc<dyn Slot>) {
+        let mut handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+        handlers.retain(|handler| handler.strong_count() > 0);
+        handlers.push(Arc::downgrade(handler));
+    }
+
+    /// Returns the handlers that somebody holds.
+    pub(super) fn handlers(&self) -> Vec<Arc<dyn Slot>> {
+        let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+        handlers.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Starts the tasks, unless they were started before.
@@ -304,6 +326,19 @@ impl<K: Object> Engine<K> {
 
     fn inbox(&self) -> MutexGuard<'_, Inbox<K>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Object> BacklogSource for Engine<K> {
+    fn report(&self) -> BacklogReport {
+        let mut report = BacklogReport::default();
+        for handler in self.handlers().iter().filter(|handler| !handler.removed().is_set()) {
+            let backlog = handler.backlog();
+            report.handlers += 1;
+            report.depth += backlog.depth;
+            report.oldest = report.oldest.max(backlog.oldest.unwrap_or_default());
+        }
+        report
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    builder::{InformerBuilder, NameTaken},
+    builder::{InformerBuilder, NameRefused},
     engine::{Handle, Parts},
     question::Question,
     shared::SharedInformer,
@@ -56,6 +56,8 @@ struct Answer {
 trait Informer: Any + Send + Sync {
     fn start(&self);
     fn stop(&self);
+    /// Tells whether it was stopped, and so answers no more.
+    fn is_over(&self) -> bool;
     fn state(&self) -> SyncState;
     fn settled(&self) -> futures::future::BoxFuture<'static, ()>;
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
@@ -68,6 +70,10 @@ impl<K: Object> Informer for Handle<K> {
 
     fn stop(&self) {
         self.engine.stop();
+    }
+
+    fn is_over(&self) -> bool {
+        self.engine.stop.is_cancelled()
     }
 
     fn state(&self) -> SyncState {
@@ -195,9 +201,12 @@ impl SharedInformerFactory {
         parts: impl FnOnce(CancellationToken, TaskTracker) -> Parts<W::Object>,
     ) -> SharedInformer<W> {
         let mut known = self.known();
-        known.informers.retain(|answer| answer.informer.strong_count() > 0);
         let same =
             |answer: &&Answer| answer.question.is(&question) && answer.asked.downcast_ref() == Some(&asked);
+        // One that a sharer shut down makes room for another, which whoever asks anew may start.
+        known.informers.retain(|answer| {
+            answer.informer.upgrade().is_some_and(|informer| !same(&answer) || !informer.is_over())
+        });
         let held = known.informers.iter().filter(same);
         let held = held.filter_map(|answer| answer.informer.upgrade()?.as_any().downcast().ok()).next();
         if let Some(handle) = held {
@@ -211,12 +220,18 @@ impl SharedInformerFactory {
     }
 
     /// Gives a function a name, once and for all.
-    pub(super) fn name_function(&self, name: &str, function: TypeId) -> Result<Arc<str>, NameTaken> {
+    ///
+    /// One that captures values is refused: two of one type may differ in what they captured.
+    pub(super) fn name_function<F: 'static>(&self, name: &str) -> Result<Arc<str>, NameRefused> {
+        if size_of::<F>() != 0 {
+            return Err(NameRefused::Captures(name.to_owned()));
+        }
+        let function = TypeId::of::<F>();
         let mut known = self.known();
         let name: Arc<str> = name.into();
         match *known.functions.entry(name.clone()).or_insert(function) == function {
             true => Ok(name),
-            false => Err(NameTaken(name.to_string())),
+            false => Err(NameRefused::Taken(name.to_string())),
         }
     }
 

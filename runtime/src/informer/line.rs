@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, hash::BuildHasher, sync::Arc};
 
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use tokio::time::Instant;
 
@@ -18,16 +18,19 @@ const SHORT: usize = 8;
 /// How much room an empty line keeps.
 const ROOM: usize = 256;
 
-/// Numbers what waits; what is taken out of turn leaves a hole.
+/// Numbers what waits; what is taken out of turn leaves a hole, and holes are closed once they are the most.
 ///
 /// Many additions may stand in it as one, shared with other handlers. They are in no index: when it is an object's
 /// turn, what came for it meanwhile is folded in. So they come before all that was appended later.
 pub(super) struct Line<K> {
-    slots: VecDeque<Slot<K>>,
-    /// The number of the first slot.
-    first: u64,
+    /// Each with its number; numbers grow.
+    slots: VecDeque<(u64, Slot<K>)>,
+    /// The number of the next slot.
+    next: u64,
+    holes: usize,
     /// Where keys stand, as long as the line is not short.
     places: Option<HashTable<Place>>,
+    hasher: RandomState,
     /// How many calls are waited for.
     waiting: usize,
     /// The number of the last slot with many additions.
@@ -53,8 +56,8 @@ struct Place {
 }
 
 impl Place {
-    fn of<K>(notification: &Notification<K>, number: u64) -> Self {
-        Self { hash: hash_of(notification.key()), number }
+    fn of<K>(hasher: &RandomState, notification: &Notification<K>, number: u64) -> Self {
+        Self { hash: hasher.hash_one(notification.key()), number }
     }
 
     fn put_into(self, places: &mut HashTable<Self>) {
@@ -64,21 +67,29 @@ impl Place {
 
 impl<K: Object> Line<K> {
     pub(super) fn new() -> Self {
-        Self { slots: VecDeque::new(), first: 0, places: None, waiting: 0, last_adds: None }
+        Self {
+            slots: VecDeque::new(),
+            next: 0,
+            holes: 0,
+            places: None,
+            hasher: RandomState::default(),
+            waiting: 0,
+            last_adds: None,
+        }
     }
 
     /// Puts one at the end.
     pub(super) fn append(&mut self, notification: Notification<K>, now: Instant) {
-        let number = self.end();
+        let number = self.next;
         if let Some(places) = &mut self.places {
-            Place::of(&notification, number).put_into(places);
+            Place::of(&self.hasher, &notification, number).put_into(places);
         }
-        self.slots.push_back(Slot::One(notification, now));
+        self.push(Slot::One(notification, now));
         self.waiting += 1;
         if self.places.is_none() && self.slots.len() > SHORT {
             let mut places = HashTable::new();
             let waiting =
-                (self.first..self.end()).filter_map(|number| Some(Place::of(self.get(number)?, number)));
+                self.ones().map(|(number, notification)| Place::of(&self.hasher, notification, number));
             waiting.for_each(|place| place.put_into(&mut places));
             self.places = Some(places);
         }
@@ -90,16 +101,24 @@ impl<K: Object> Line<K> {
             return;
         }
         self.waiting += objects.len();
-        self.last_adds = Some(self.end());
-        self.slots.push_back(Slot::Adds(Box::new(Adds { objects, told: 0, origin, since: now })));
+        self.last_adds = Some(self.next);
+        self.push(Slot::Adds(Box::new(Adds { objects, told: 0, origin, since: now })));
+    }
+
+    fn push(&mut self, slot: Slot<K>) {
+        self.slots.push_back((self.next, slot));
+        self.next += 1;
     }
 
     /// Takes the first.
     pub(super) fn pop(&mut self) -> Option<Notification<K>> {
         let next = loop {
             match self.slots.front_mut()? {
-                Slot::One(..) => break self.take(self.first),
-                Slot::Adds(adds) => {
+                (number, Slot::One(..)) => {
+                    let number = *number;
+                    break self.take(number);
+                }
+                (_, Slot::Adds(adds)) => {
                     let (object, origin) = (adds.objects.get(adds.told).cloned(), adds.origin);
                     adds.told += 1;
                     self.waiting -= 1;
@@ -107,7 +126,7 @@ impl<K: Object> Line<K> {
                         break Some(add);
                     }
                 }
-                Slot::Hole => {}
+                (_, Slot::Hole) => {}
             }
             self.trim();
         };
@@ -131,35 +150,62 @@ impl<K: Object> Line<K> {
 
     /// Takes one out of turn.
     pub(super) fn take(&mut self, number: u64) -> Option<Notification<K>> {
-        let slot = self.slots.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)?;
+        let at = self.index_of(number)?;
+        let (_, slot) = &mut self.slots[at];
         if !matches!(slot, Slot::One(..)) {
             return None;
         }
         let Slot::One(notification, _) = std::mem::replace(slot, Slot::Hole) else { return None };
+        self.holes += 1;
         if let Some(places) = &mut self.places
-            && let Ok(place) = places.find_entry(hash_of(notification.key()), |place| place.number == number)
+            && let Ok(place) =
+                places.find_entry(self.hasher.hash_one(notification.key()), |place| place.number == number)
         {
             place.remove();
         }
         self.waiting -= 1;
+        if self.holes > SHORT && self.holes > self.slots.len() / 2 {
+            self.slots.retain(|(_, slot)| !matches!(slot, Slot::Hole));
+            self.slots.shrink_to(self.slots.len().max(ROOM));
+            self.holes = 0;
+        }
         Some(notification)
+    }
+
+    /// Finds a slot: as far from the first as its number says, or before that where holes were closed.
+    fn index_of(&self, number: u64) -> Option<usize> {
+        let (first, _) = self.slots.front()?;
+        let at = usize::try_from(number.checked_sub(*first)?).ok()?;
+        match self.slots.get(at) {
+            Some((there, _)) if *there == number => Some(at),
+            _ => self.slots.binary_search_by_key(&number, |(there, _)| *there).ok(),
+        }
+    }
+
+    /// Shows all that waits by itself, with its number.
+    fn ones(&self) -> impl Iterator<Item = (u64, &Notification<K>)> {
+        self.slots.iter().filter_map(|(number, slot)| match slot {
+            Slot::One(notification, _) => Some((*number, notification)),
+            Slot::Adds(_) | Slot::Hole => None,
+        })
     }
 
     /// Finds the numbers of all that waits for a key by itself.
     pub(super) fn numbers(&self, key: &ObjectKey) -> impl Iterator<Item = u64> {
-        let found = self.places.as_ref().map(|places| places.iter_hash(hash_of(key)));
-        let all = if found.is_none() { self.first..self.end() } else { 0..0 };
-        let numbers = all.chain(found.into_iter().flatten().map(|place| place.number));
+        let found = self.places.as_ref().map(|places| places.iter_hash(self.hasher.hash_one(key)));
+        let all = found.is_none().then(|| self.ones().map(|(number, _)| number));
+        let indexed = found.into_iter().flatten().map(|place| place.number);
+        let numbers = all.into_iter().flatten().chain(indexed);
         numbers.filter(move |number| self.get(*number).is_some_and(|notification| notification.key() == key))
     }
 
     /// Shows the keys of all that waits by itself.
     pub(super) fn keys(&self) -> impl Iterator<Item = ObjectKey> {
-        (self.first..self.end()).filter_map(|number| self.get(number)).map(Notification::key).cloned()
+        self.ones().map(|(_, notification)| notification.key().clone())
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&Notification<K>> {
-        match self.slots.get(usize::try_from(number.checked_sub(self.first)?).ok()?)? {
+        match &self.slots[self.index_of(number)?].1 {
             Slot::One(notification, _) => Some(notification),
             Slot::Adds(_) | Slot::Hole => None,
         }
@@ -167,7 +213,8 @@ impl<K: Object> Line<K> {
 
     /// Finds one to change what it says about its key.
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Notification<K>> {
-        match self.slots.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)? {
+        let at = self.index_of(number)?;
+        match &mut self.slots[at].1 {
             Slot::One(notification, _) => Some(notification),
             Slot::Adds(_) | Slot::Hole => None,
         }
@@ -177,13 +224,12 @@ impl<K: Object> Line<K> {
     fn trim(&mut self) {
         loop {
             match self.slots.front() {
-                Some(Slot::Hole) => {}
-                Some(Slot::Adds(adds)) if adds.told == adds.objects.len() => {}
-                Some(Slot::One(..) | Slot::Adds(_)) => return,
+                Some((_, Slot::Hole)) => self.holes -= 1,
+                Some((_, Slot::Adds(adds))) if adds.told == adds.objects.len() => {}
+                Some((_, Slot::One(..) | Slot::Adds(_))) => return,
                 None => break,
             }
             self.slots.pop_front();
-            self.first += 1;
         }
         self.places = None;
         if self.slots.capacity() > ROOM {
@@ -193,17 +239,23 @@ impl<K: Object> Line<K> {
 
     /// Returns the number of the first that waits; of what comes next, if nothing does.
     pub(super) fn start(&self) -> u64 {
-        self.first
+        self.slots.front().map_or(self.next, |(number, _)| *number)
     }
 
     /// Returns the number of what comes next.
     pub(super) fn end(&self) -> u64 {
-        self.first + self.slots.len() as u64
+        self.next
+    }
+
+    /// Counts what is held in memory.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.slots.capacity()
     }
 
     /// Returns the number of the last slot with many additions, if any of them waits.
     pub(super) fn last_adds(&self) -> Option<u64> {
-        self.last_adds.filter(|number| *number >= self.first)
+        self.last_adds.filter(|number| *number >= self.start())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -212,14 +264,10 @@ impl<K: Object> Line<K> {
 
     /// Tells since when the first has waited.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        self.slots.iter().find_map(|slot| match slot {
+        self.slots.iter().find_map(|(_, slot)| match slot {
             Slot::One(_, since) => Some(*since),
             Slot::Adds(adds) => Some(adds.since),
             Slot::Hole => None,
         })
     }
-}
-
-fn hash_of(key: &ObjectKey) -> u64 {
-    FixedState::default().hash_one(key)
 }

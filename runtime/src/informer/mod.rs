@@ -34,7 +34,7 @@ mod assembly;
 mod tests;
 
 pub use assembly::{Assembly, AssemblyError};
-pub use builder::{InformerBuilder, NameTaken};
+pub use builder::{InformerBuilder, NameRefused};
 pub use change::{AddOrigin, Change, Deleted, Gone, Observer, Progress, ProgressVia, Via};
 pub use factory::SharedInformerFactory;
 pub use handler::EventHandler;

@@ -11,14 +11,14 @@ use super::{
     handler::{Closures, EventHandler},
     listener::Listener,
     processor::Looker,
-    registration::{ObserverRegistration, Registration, Watcher},
+    registration::{Keeper, ObserverRegistration, Registration, Slot, Watcher},
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
 use crate::{
     delta_fifo::Extent,
     list_watch::ListerWatcher,
-    object::Kind,
+    object::{Kind, Object},
     reflector::{ReflectorConfig, WatchError, WatchErrorHandler},
     store::{DuplicateIndex, IndexDefinition, Lister},
 };
@@ -34,7 +34,21 @@ use crate::{
 /// It promises no middle states: what changes twice while a handler is busy may be told once.
 pub struct SharedInformer<W: Watched> {
     handle: Arc<Handle<W::Object>>,
+    /// Who hears of failures for as long as this user, or what came from it, is there.
+    hears: Option<Arc<[WatchErrorHandler]>>,
     watched: PhantomData<fn() -> W>,
+}
+
+/// What a lister or a registration holds of its informer.
+struct Share<K: Object> {
+    handle: Arc<Handle<K>>,
+    _hears: Option<Arc<[WatchErrorHandler]>>,
+}
+
+impl<K: Object> Keeper for Share<K> {
+    fn sweep(&self) {
+        self.handle.sweep();
+    }
 }
 
 impl<W: Watched> SharedInformer<W> {
@@ -53,6 +67,7 @@ impl<W: Watched> SharedInformer<W> {
             kind,
             indexes: W::indexes(),
             metrics: config.metrics.clone(),
+            seed: config.seed,
             feeds: vec![Feed::reflecting(Extent::All, source, config)],
             transform: None,
             stop: CancellationToken::new(),
@@ -65,7 +80,21 @@ impl<W: Watched> SharedInformer<W> {
     }
 
     pub(super) fn of_handle(handle: Arc<Handle<W::Object>>) -> Self {
-        Self { handle, watched: PhantomData }
+        Self { handle, hears: None, watched: PhantomData }
+    }
+
+    /// Lets handlers hear of failures for as long as this, or what comes from it, is held.
+    pub(super) fn hearing(mut self, handlers: Vec<WatchErrorHandler>) -> Self {
+        if !handlers.is_empty() {
+            let hears: Arc<[_]> = handlers.into();
+            self.handle.engine.health.add_handlers(&hears);
+            self.hears = Some(hears);
+        }
+        self
+    }
+
+    fn share(&self) -> Arc<Share<W::Object>> {
+        Arc::new(Share { handle: self.handle.clone(), _hears: self.hears.clone() })
     }
 
     pub(super) fn handle(&self) -> &Arc<Handle<W::Object>> {
@@ -97,7 +126,7 @@ impl<W: Watched> SharedInformer<W> {
 
     /// Returns a reader of the cache without the typed look-ups.
     pub(crate) fn cache(&self) -> Lister<W::Object> {
-        self.handle.engine.indexer.lister().keeping(self.handle.clone())
+        self.handle.engine.indexer.lister().keeping(self.share())
     }
 
     /// Ends once the cache holds at least what the first list held; never, if the informer is stopped before.
@@ -129,18 +158,22 @@ impl<W: Watched> SharedInformer<W> {
         resync_every: Option<Duration>,
     ) -> Registration {
         let listener = Arc::new(Listener::new(resync_every));
+        let slot: Arc<dyn Slot> = listener.clone();
+        self.handle.engine.note_handler(&slot);
         self.handle.engine.send(Command::Join(listener.clone(), handler));
-        Registration::new(listener, self.handle.clone())
+        Registration::new(listener, self.share())
     }
 
     /// Shows an observer every change, inline, beginning with a replay of what is cached.
     pub fn observe(&self, observer: Arc<dyn Observer<W::Object>>) -> ObserverRegistration {
         let watcher = Arc::new(Watcher::default());
         self.handle.engine.send(Command::Look(Looker { observer, watcher: watcher.clone() }));
-        ObserverRegistration::new(watcher, self.handle.clone())
+        ObserverRegistration::new(watcher, self.share())
     }
 
     /// Lets a function hear of every failure to list and watch, beside the configuration's handler or the log.
+    ///
+    /// It does so for as long as the informer lives.
     pub fn on_watch_error(&self, hear: impl Fn(&WatchError) + Send + Sync + 'static) {
         self.handle.engine.health.add_handler(WatchErrorHandler::new(hear));
     }
@@ -236,7 +269,7 @@ impl<W: Watched> HandlerBuilder<W> {
 
 impl<W: Watched> Clone for SharedInformer<W> {
     fn clone(&self) -> Self {
-        Self::of_handle(self.handle.clone())
+        Self { hears: self.hears.clone(), ..Self::of_handle(self.handle.clone()) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     error::Error,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -173,18 +173,22 @@ impl fmt::Display for SyncState {
 
 impl fmt::Display for FetchFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cause = match self.cause {
-            FailureCause::Forbidden => "forbidden",
-            FailureCause::Unauthorized => "not authenticated",
-            FailureCause::NotServed => "not served",
-            FailureCause::Unreachable => "unreachable",
-            FailureCause::TooLarge => "too large",
-            FailureCause::Panicked => "panicking",
-            FailureCause::Other => "failing",
-        };
-        let (extent, message, attempts) = (&self.extent, &self.message, self.attempts);
-        let times = if attempts == 1 { "time" } else { "times" };
-        write!(f, "{cause} {extent} for {:?} ({attempts} {times}): {message}", rounded(self.since.elapsed()))
+        let part = self.part;
+        match self.cause {
+            FailureCause::Forbidden => write!(f, "the right to {part} it is missing")?,
+            FailureCause::Unauthorized => f.write_str("the server does not accept the credentials")?,
+            FailureCause::NotServed => f.write_str("the server does not serve it")?,
+            FailureCause::Unreachable => f.write_str("the server is out of reach")?,
+            FailureCause::TooLarge => f.write_str("something in it is too large")?,
+            FailureCause::Panicked => f.write_str("the code that fetches it panics")?,
+            FailureCause::Other => write!(f, "the {part} fails")?,
+        }
+        if let Extent::Namespace(namespace) = &self.extent {
+            write!(f, " in namespace {namespace}")?;
+        }
+        let attempts =
+            if self.attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", self.attempts) };
+        write!(f, ", for {:?} ({attempts}): {}", rounded(self.since.elapsed()), self.message)
     }
 }
 
@@ -227,6 +231,8 @@ struct HealthState {
     nameless: Vec<(Extent, Arc<Unreadable>)>,
     panics: u64,
     handlers: Vec<WatchErrorHandler>,
+    /// Those of users who may go.
+    guests: Vec<Weak<[WatchErrorHandler]>>,
 }
 
 impl Health {
@@ -261,6 +267,19 @@ impl Health {
     /// Lets another hear of every failure.
     pub(super) fn add_handler(&self, handler: WatchErrorHandler) {
         self.lock().handlers.push(handler);
+    }
+
+    /// Lets others hear of every failure for as long as somebody holds them.
+    pub(super) fn add_handlers(&self, handlers: &Arc<[WatchErrorHandler]>) {
+        let mut state = self.lock();
+        state.guests.retain(|guest| guest.strong_count() > 0);
+        state.guests.push(Arc::downgrade(handlers));
+    }
+
+    #[cfg(test)]
+    pub(super) fn handlers(&self) -> usize {
+        let state = self.lock();
+        state.handlers.len() + state.guests.len()
     }
 
     pub(super) fn report(&self, extent: &Extent, report: &FetchReport) {
@@ -302,8 +321,15 @@ impl Health {
     }
 
     fn tell(&self, error: &WatchError) {
-        let handlers = self.lock().handlers.clone();
-        handlers.iter().for_each(|handler| handler.tell(error));
+        let (handlers, guests) = {
+            let state = self.lock();
+            let guests: Vec<_> = state.guests.iter().filter_map(Weak::upgrade).collect();
+            (state.handlers.clone(), guests)
+        };
+        handlers
+            .iter()
+            .chain(guests.iter().flat_map(|guest| guest.iter()))
+            .for_each(|handler| handler.tell(error));
     }
 
     /// Notes items that have no name; a list replaces what was noted of its extent.

@@ -132,6 +132,7 @@ impl Fed {
             feeds,
             transform,
             metrics: None,
+            seed: None,
             stop: CancellationToken::new(),
             fleet: TaskTracker::new(),
         });

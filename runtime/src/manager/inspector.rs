@@ -3,21 +3,40 @@
 use std::{
     any::TypeId,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use crate::{
-    controller::{Inspected, KeyReport},
+    controller::{Inspected, KeyReport, Why},
     informer::Watched,
     object::ObjectKey,
 };
 
 /// Answers why an object is not being reconciled; clones look at the same manager.
 ///
-/// Made before the start, it knows controllers once they run. It keeps what it has seen of them after a stop.
+/// Made before the start, it knows controllers once they run. It keeps none of them, nor their caches, alive: of one that
+/// has ended it says that.
 #[derive(Clone, Default)]
 pub struct Inspector {
-    controllers: Arc<Mutex<Vec<Arc<dyn Inspected>>>>,
+    controllers: Arc<Mutex<Vec<Known>>>,
+}
+
+/// A controller that was started, and what is left of it.
+struct Known {
+    name: Arc<str>,
+    reconciles: TypeId,
+    controller: Weak<dyn Inspected>,
+}
+
+impl Known {
+    fn report(&self, key: &ObjectKey) -> KeyReport {
+        match self.controller.upgrade() {
+            Some(controller) => controller.report(key),
+            None => {
+                KeyReport { controller: self.name.clone(), why: Why::Stopped, reason: None, last_error: None }
+            }
+        }
+    }
 }
 
 impl Inspector {
@@ -25,21 +44,24 @@ impl Inspector {
     ///
     /// A snapshot: it may be outdated when it is read.
     pub fn why<K: Watched>(&self, key: &ObjectKey) -> Vec<KeyReport> {
-        let of_kind = |controller: &&Arc<dyn Inspected>| controller.reconciles() == TypeId::of::<K>();
-        self.controllers().iter().filter(of_kind).map(|controller| controller.report(key)).collect()
+        let of_kind = |known: &&Known| known.reconciles == TypeId::of::<K>();
+        self.controllers().iter().filter(of_kind).map(|known| known.report(key)).collect()
     }
 
     /// Names what runs, in one line; `None` if nothing does.
     pub(super) fn in_flight(&self) -> Option<String> {
-        let running: Vec<_> = self.controllers().iter().filter_map(|of| of.in_flight()).collect();
+        let known = self.controllers();
+        let controllers = known.iter().filter_map(|known| known.controller.upgrade());
+        let running: Vec<_> = controllers.filter_map(|controller| controller.in_flight()).collect();
         (!running.is_empty()).then(|| running.join(", "))
     }
 
-    pub(super) fn add(&self, controller: Arc<dyn Inspected>) {
-        self.controllers().push(controller);
+    pub(super) fn add(&self, name: Arc<str>, controller: &Arc<dyn Inspected>) {
+        let (reconciles, controller) = (controller.reconciles(), Arc::downgrade(controller));
+        self.controllers().push(Known { name, reconciles, controller });
     }
 
-    fn controllers(&self) -> MutexGuard<'_, Vec<Arc<dyn Inspected>>> {
+    fn controllers(&self) -> MutexGuard<'_, Vec<Known>> {
         self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

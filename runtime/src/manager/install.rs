@@ -2,19 +2,33 @@
 
 use std::{future::Future, time::Duration};
 
+use futures::future::BoxFuture;
+use http::StatusCode;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, CustomResourceExt, ResourceExt,
     api::{Patch, PatchParams},
+    core::Status,
 };
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Manager;
-use crate::error::Error;
+use crate::{
+    backoff::{Backoff, BackoffSchedule},
+    error::Error,
+    reflector::{rounded, with_sources},
+};
 
-/// How long a definition may take until it is served.
+/// How long a definition may take until it is served, by a server that answers.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a request may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// How long a server that is out of reach is left alone at first, and at most; jitter up to doubles it.
+const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(2_400)];
+/// How often the log says so.
+const SAY_EVERY: Duration = Duration::from_secs(3);
 
 impl Manager {
     /// Installs, or updates, the definition of a custom resource, and waits until it is served.
@@ -22,68 +36,194 @@ impl Manager {
     /// A forced server-side apply as field manager `watchkeeper`: what the definition says is taken over, and what it
     /// leaves unsaid stays with whoever set it.
     ///
+    /// A server that is not there yet, or answers that it can't now, is asked again until it does, however long that
+    /// takes; the log says so every few seconds.
+    ///
     /// # Errors
-    /// [`Error::Client`] where the server refuses it; [`Error::Definition`] where it is not served within
-    /// 30 s.
+    /// [`Error::Definition`] where the server refuses it for good (it names the right that is missing), or answers but
+    /// does not serve it within 30 s; [`Error::Client`] where no request can be made.
     pub fn install_crd<K: CustomResourceExt>(
         &self,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
         // Not the manager but its client goes along: the future may be sent to another thread.
-        install(self.client.clone(), K::crd())
+        let seed = self.seed.unwrap_or_else(rand::random);
+        Installer::new(self.client.clone(), K::crd(), seed).install()
     }
 }
 
-async fn install(client: Client, definition: CustomResourceDefinition) -> Result<(), Error> {
-    let name = definition.name_any();
-    let api = Api::<CustomResourceDefinition>::all(client.clone());
-    let who = PatchParams::apply("watchkeeper").force();
-    api.patch(&name, &who, &Patch::Apply(&definition)).await?;
-    let ready = async {
-        established(&api, &name).await?;
-        served(&client, &definition).await
-    };
-    tokio::time::timeout(PATIENCE, ready).await.unwrap_or_else(|_| {
-        Err(Error::Definition { name, why: format!("not established and served within {PATIENCE:?}") })
-    })
+/// A definition on its way to a server.
+struct Installer {
+    client: Client,
+    definition: CustomResourceDefinition,
+    name: String,
+    backoff: Backoff,
+    failing: Option<Failing>,
 }
 
-/// Waits until the objects of every version can be watched.
+/// Since when the server fails, and when the log said so last.
+struct Failing {
+    since: Instant,
+    said: Option<Instant>,
+}
+
+/// What a look at a definition showed.
+enum Look {
+    Done,
+    NotYet,
+    Refused(String),
+}
+
+/// A request under way.
+type Asked<T> = BoxFuture<'static, Result<T, kube::Error>>;
+
+impl Installer {
+    fn new(client: Client, definition: CustomResourceDefinition, seed: u64) -> Self {
+        let [first, longest] = WAITS;
+        let backoff = Backoff::new(BackoffSchedule::doubling(first, longest), seed);
+        Self { name: definition.name_any(), client, definition, backoff, failing: None }
+    }
+
+    async fn install(mut self) -> Result<(), Error> {
+        let api = Api::<CustomResourceDefinition>::all(self.client.clone());
+        let (name, definition) = (self.name.clone(), self.definition.clone());
+        let applied = {
+            let (api, name, definition) = (api.clone(), name.clone(), definition.clone());
+            move || -> Asked<CustomResourceDefinition> {
+                let (api, name, patch) = (api.clone(), name.clone(), Patch::Apply(definition.clone()));
+                let who = PatchParams::apply("watchkeeper").force();
+                Box::pin(async move { api.patch(&name, &who, &patch).await })
+            }
+        };
+        self.insist(applied).await?;
+        self.look_until_done(&established(api, name)).await?;
+        let spec = definition.spec;
+        for version in spec.versions.iter().filter(|version| version.served) {
+            let path = format!("/apis/{}/{}/{}", spec.group, version.name, spec.names.plural);
+            self.look_until_done(&served(self.client.clone(), path)).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks again and again; an outage in between costs none of the patience.
+    async fn look_until_done(&mut self, look: &(impl Fn() -> Asked<Look> + Sync)) -> Result<(), Error> {
+        let mut looked = Duration::ZERO;
+        while looked < PATIENCE {
+            match self.insist(look).await? {
+                Look::Done => return Ok(()),
+                Look::Refused(why) => return Err(self.refused(why)),
+                Look::NotYet => sleep(LOOK_EVERY).await,
+            }
+            looked += LOOK_EVERY;
+        }
+        Err(self.refused(format!("not established and served within {PATIENCE:?}")))
+    }
+
+    /// Asks until there is an answer, or a refusal that time does not heal.
+    async fn insist<T>(&mut self, ask: impl Fn() -> Asked<T>) -> Result<T, Error> {
+        loop {
+            let (code, why) = match timeout(DEADLINE, ask()).await {
+                Ok(Ok(answer)) => {
+                    self.is_through();
+                    return Ok(answer);
+                }
+                Ok(Err(kube::Error::Api(status))) if !passes(status.code) => {
+                    return Err(self.refused(spelled(&status)));
+                }
+                Ok(Err(error @ (kube::Error::Auth(_) | kube::Error::BuildRequest(_)))) => {
+                    return Err(error.into());
+                }
+                Ok(Err(kube::Error::Api(status))) => {
+                    (status.code, format!("the server answers {}: {}", status.code, status.message.trim()))
+                }
+                Ok(Err(error)) => (0, format!("the server is out of reach: {}", with_sources(&error))),
+                Err(_) => (0, format!("the server gave no answer within {DEADLINE:?}")),
+            };
+            let wait = self.backoff.next_delay();
+            self.tell(code, &why, wait);
+            sleep(wait).await;
+        }
+    }
+
+    /// Says every few seconds that the server fails; not that it is short of breath for a moment.
+    fn tell(&mut self, code: u16, why: &str, wait: Duration) {
+        let now = Instant::now();
+        let failing = self.failing.get_or_insert(Failing { since: now, said: None });
+        let due = match failing.said {
+            Some(said) => now - said >= SAY_EVERY,
+            None => code != 429 || now - failing.since >= Duration::from_secs(1),
+        };
+        if due {
+            failing.said = Some(now);
+            let (name, wait) = (&self.name, rounded(wait));
+            tracing::warn!(crd = %name, "the definition {name} can't be installed yet: {why}; trying again in {wait:?}");
+        }
+    }
+
+    fn is_through(&mut self) {
+        self.backoff.reset();
+        if let Some(failing) = self.failing.take().filter(|failing| failing.said.is_some()) {
+            let (name, lasted) = (&self.name, rounded(failing.since.elapsed()));
+            tracing::info!(crd = %name, "the server answers again after {lasted:?}: installing {name}");
+        }
+    }
+
+    fn refused(&self, why: String) -> Error {
+        Error::Definition { name: self.name.clone(), why }
+    }
+}
+
+/// Looks whether the server has accepted the definition.
+fn established(api: Api<CustomResourceDefinition>, name: String) -> impl Fn() -> Asked<Look> + Sync {
+    move || {
+        let (api, name) = (api.clone(), name.clone());
+        Box::pin(async move {
+            let found = api.get(&name).await?;
+            let conditions = found.status.and_then(|status| status.conditions).unwrap_or_default();
+            let says =
+                |kind: &str, status: &str| conditions.iter().find(|c| c.type_ == kind && c.status == status);
+            Ok(match says("NamesAccepted", "False") {
+                _ if says("Established", "True").is_some() => Look::Done,
+                Some(refused) => Look::Refused(refused.message.clone().unwrap_or_default()),
+                None => Look::NotYet,
+            })
+        })
+    }
+}
+
+/// Looks whether the objects at a path can be watched.
 ///
 /// A server says that a definition is established a moment before it serves it (404), and then refuses to watch
 /// while its cache fills (429). Only a list that its cache answers tells: at any version, and with a selector.
-async fn served(client: &Client, definition: &CustomResourceDefinition) -> Result<(), Error> {
-    let spec = &definition.spec;
-    for version in spec.versions.iter().filter(|version| version.served) {
-        let query = "resourceVersion=0&fieldSelector=metadata.name%3Dnone";
-        let path = format!("/apis/{}/{}/{}?{query}", spec.group, version.name, spec.names.plural);
-        loop {
-            let request = http::Request::get(&path).body(Vec::new()).expect("names make a path");
+fn served(client: Client, path: String) -> impl Fn() -> Asked<Look> + Sync {
+    let path = format!("{path}?resourceVersion=0&fieldSelector=metadata.name%3Dnone");
+    move || {
+        let request = http::Request::get(&path).body(Vec::new()).expect("names make a path");
+        let client = client.clone();
+        Box::pin(async move {
             match client.request_text(request).await {
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 429 | 503) => {
-                    tokio::time::sleep(LOOK_EVERY).await;
-                }
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(Look::NotYet),
                 // Whoever may not list may still install.
-                Ok(_) | Err(kube::Error::Api(_)) => break,
-                Err(error) => return Err(error.into()),
+                Err(kube::Error::Api(status)) if !passes(status.code) => Ok(Look::Done),
+                answer => answer.map(|_| Look::Done),
             }
-        }
+        })
     }
-    Ok(())
 }
 
-async fn established(api: &Api<CustomResourceDefinition>, name: &str) -> Result<(), Error> {
-    loop {
-        let found = api.get(name).await?;
-        let conditions = found.status.and_then(|status| status.conditions).unwrap_or_default();
-        let says =
-            |kind: &str, status: &str| conditions.iter().find(|c| c.type_ == kind && c.status == status);
-        if says("Established", "True").is_some() {
-            return Ok(());
-        }
-        if let Some(refused) = says("NamesAccepted", "False") {
-            let why = refused.message.clone().unwrap_or_default();
-            return Err(Error::Definition { name: name.to_owned(), why });
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
+/// Tells whether a refusal may be another answer in a while.
+fn passes(code: u16) -> bool {
+    matches!(code, 404 | 408 | 409 | 425 | 429) || code >= 500
+}
+
+/// Spells a refusal, and what would mend it.
+fn spelled(status: &Status) -> String {
+    let said = status.message.trim();
+    match StatusCode::from_u16(status.code) {
+        Ok(StatusCode::FORBIDDEN) => format!(
+            "a right is missing: allow this user to `get`, `create` and `patch` \
+             customresourcedefinitions.apiextensions.k8s.io ({said})"
+        ),
+        Ok(StatusCode::UNAUTHORIZED) => format!("the server does not accept the credentials ({said})"),
+        _ => format!("the server refuses it ({}): {said}", status.code),
     }
 }

@@ -222,7 +222,7 @@ impl Manager {
             }
             planned.push(plan.prepare(&around)?);
         }
-        planned.iter().for_each(|controller| self.inspector.add(controller.inspected.clone()));
+        planned.iter().for_each(|one| self.inspector.add(one.name.clone(), &one.inspected));
         self.factory.start();
         Ok(Running::start(planned, self.factory, self.grace_period, self.inspector))
     }

@@ -3,7 +3,10 @@
 //! Names are client-go's; its summaries are histograms here, whose `_sum` and `_count` read the same. The label
 //! `name` is the kind, such as `websites.web.example.dev`: informers that ask differently for one kind share it.
 
-use std::{sync::atomic::AtomicU64, time::Duration};
+use std::{
+    sync::{Weak, atomic::AtomicU64},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -16,6 +19,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use super::backlog::{BacklogMetrics, BacklogSource};
 use crate::object::Kind;
 
 /// A watch that ends before this, with nothing to show, counts as short.
@@ -59,6 +63,7 @@ pub(crate) struct FetchMetrics {
     store_version: Family<Cached, VersionGauge>,
     objects: Family<Cached, Gauge>,
     unreadable: Family<Cached, Gauge>,
+    backlogs: BacklogMetrics,
 }
 
 impl Default for FetchMetrics {
@@ -77,6 +82,7 @@ impl Default for FetchMetrics {
             store_version: Family::default(),
             objects: Family::default(),
             unreadable: Family::default(),
+            backlogs: BacklogMetrics::default(),
         }
     }
 }
@@ -116,6 +122,7 @@ impl FetchMetrics {
         registry.register("watchkeeper_informer_objects", "Objects in the cache", m.objects);
         let help = "Objects whose latest state could not be read";
         registry.register("watchkeeper_informer_unreadable_objects", help, m.unreadable);
+        m.backlogs.register(registry);
         metrics
     }
 
@@ -134,6 +141,11 @@ impl FetchMetrics {
             failures: self.failures.clone(),
             name: named.name,
         }
+    }
+
+    /// Asks an informer of a kind for its handlers' backlogs whenever somebody scrapes.
+    pub(crate) fn report_backlogs(&self, kind: &Kind, source: Weak<dyn BacklogSource>) {
+        self.backlogs.add(kind.to_string(), source);
     }
 
     /// Returns what the cache of a kind reports to.

@@ -4,11 +4,13 @@
 //! that people have keep working. There is no global registry: whoever runs informers, queues and controllers
 //! holds a [`Metrics`], and two of them never mix.
 
+mod backlog;
 mod durations;
 mod fetch;
 mod queue;
 mod reconcile;
 
+pub(crate) use backlog::{BacklogReport, BacklogSource};
 pub(crate) use durations::Durations;
 pub(crate) use fetch::{CacheMeter, FetchMeter, FetchMetrics};
 pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};

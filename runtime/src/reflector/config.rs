@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
 
-use super::{history::History, watch_error::WatchErrorHandler};
+use super::{failure_log::FailureLog, history::History, watch_error::WatchErrorHandler};
 use crate::{backoff::BackoffSchedule, clock::WallClock, metrics::Metrics};
 
 /// Configures a reflector; the defaults suit any server.
@@ -24,6 +24,8 @@ pub struct ReflectorConfig {
     pub resync: Option<Duration>,
     /// Who hears of failures; the log.
     pub on_error: WatchErrorHandler,
+    /// Which failures the log tells of: an outage that all share to whom a clone was given is told of once.
+    pub log: FailureLog,
     /// Where fetching is counted, under `name`; `None`: nowhere.
     pub metrics: Option<Metrics>,
     /// Tells when the machine was suspended: watches are then opened again. The system's clock.
@@ -54,6 +56,7 @@ impl Default for ReflectorConfig {
             seed: None,
             resync: None,
             on_error: WatchErrorHandler::default(),
+            log: FailureLog::default(),
             metrics: None,
             clock: WallClock::system(),
             history: History::default(),

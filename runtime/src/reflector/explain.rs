@@ -34,7 +34,7 @@ pub fn explain(name: &str, error: &ListWatchError) -> String {
 }
 
 /// Spells an error and what caused it, each text once.
-fn with_sources(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn with_sources(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -78,6 +78,24 @@ impl Fault {
 }
 
 impl Fault {
+    /// Tells whether it is the server's, whatever it is asked for.
+    pub(super) fn is_the_servers(self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable
+                | Self::Overloaded
+                | Self::Unauthorized
+                | Self::Internal
+                | Self::CutShort
+                | Self::Idle
+        )
+    }
+
+    /// Tells whether it comes about where nothing is wrong: versions expire, streams are cut, machines sleep.
+    pub(super) fn is_routine(self) -> bool {
+        matches!(self, Self::Expired | Self::TooLarge | Self::CutShort | Self::Suspended)
+    }
+
     /// Names the sort of failure, for metrics.
     pub(super) fn label(self) -> &'static str {
         match self {

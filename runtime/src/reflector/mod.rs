@@ -8,6 +8,7 @@ mod history;
 mod config;
 mod fault;
 mod explain;
+mod failure_log;
 mod watch_error;
 mod pacing;
 mod pages;
@@ -20,9 +21,13 @@ mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
 pub use explain::explain;
+pub use failure_log::{FailureLog, News};
 pub use history::History;
 pub use sink::{Epoch, FetchPart, FetchReport, List, ReflectorStore, StoreChange};
 pub use watch_error::{WatchError, WatchErrorHandler};
+
+pub(crate) use explain::with_sources;
+pub(crate) use watch_error::rounded;
 
 use std::{
     borrow::Cow,

@@ -12,9 +12,10 @@ use tracing::{debug, info};
 
 use super::{
     config::ReflectorConfig,
+    failure_log::{News, Over, Speaker},
     fault::Fault,
     sink::{FetchPart, FetchReport, ReflectorStore},
-    watch_error::{WatchError, WatchErrorHandler},
+    watch_error::{WatchError, WatchErrorHandler, rounded},
 };
 use crate::{
     list_watch::ListWatchError,
@@ -29,6 +30,7 @@ pub(super) struct Reporter<S> {
     meter: FetchMeter,
     /// How many failures of each part in a row.
     attempts: Attempts,
+    speaker: Speaker,
     /// How much the stream under way had skipped.
     skipped: u32,
     /// When the list under way began.
@@ -44,6 +46,7 @@ impl<S> Reporter<S> {
             handler: config.on_error.clone(),
             meter: meter.unwrap_or_default(),
             attempts: Attempts::default(),
+            speaker: config.log.join(config.name.clone()),
             skipped: 0,
             listing: None,
         }
@@ -61,7 +64,7 @@ impl<S> Reporter<S> {
     {
         let failed = std::mem::take(self.attempts.of_mut(part)) > 0;
         if failed && self.attempts.is_clear() {
-            info!(kind = %self.name, "{} can be read again", self.name);
+            self.say_what_is_over();
         }
         self.report(FetchReport::Healthy(part));
     }
@@ -73,9 +76,20 @@ impl<S> Reporter<S> {
         let attempts = self.attempts.of_mut(part);
         *attempts = attempts.saturating_add(1);
         let attempts = *attempts;
-        self.meter.failed(Fault::of(&error).label());
-        let error = self.error(part, error, attempts, retry_in);
-        self.report(FetchReport::Failed(error));
+        let fault = Fault::of(&error);
+        self.meter.failed(fault.label());
+        let news = self.speaker.failed(Instant::now(), fault, attempts);
+        let error = WatchError::new(self.name.clone(), part, error, attempts, retry_in);
+        self.tell(FetchReport::Failed, WatchError { news, ..error });
+    }
+
+    fn say_what_is_over(&mut self) {
+        let Some(Over { lasted, kinds }) = self.speaker.healthy(Instant::now()) else { return };
+        let (name, lasted) = (&self.name, rounded(lasted));
+        match kinds {
+            Some(kinds) if kinds > 1 => info!(kinds, "all {kinds} kinds can be read again, after {lasted:?}"),
+            _ => info!(kind = %name, "{name} can be read again, after {lasted:?}"),
+        }
     }
 
     /// Counts a failure that is told by what is tried next, at once.
@@ -100,9 +114,10 @@ impl<S> Reporter<S> {
     {
         self.meter.failed("unexpected_event");
         self.skipped = self.skipped.saturating_add(1);
+        let news = if self.skipped == 1 { News::Begins } else { News::Repeats };
         let error = ListWatchError::Unexpected(what);
-        let error = self.error(FetchPart::Watch, error, self.skipped, Duration::ZERO);
-        self.report(FetchReport::Skipped(error));
+        let error = WatchError::new(self.name.clone(), FetchPart::Watch, error, self.skipped, Duration::ZERO);
+        self.tell(FetchReport::Skipped, WatchError { news, ..error });
     }
 
     /// Notes that a page is asked for, or a streaming list opened.
@@ -139,10 +154,12 @@ impl<S> Reporter<S> {
         }
     }
 
-    fn error(&self, part: FetchPart, error: ListWatchError, attempts: u32, retry_in: Duration) -> WatchError {
-        let error = WatchError::new(self.name.clone(), part, error, attempts, retry_in);
+    fn tell<K>(&self, report: impl FnOnce(WatchError) -> FetchReport, error: WatchError)
+    where
+        S: ReflectorStore<K>,
+    {
         self.handler.tell(&error);
-        error
+        self.report(report(error));
     }
 }
 

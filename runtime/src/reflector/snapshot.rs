@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
 use super::sink::{Epoch, List, ReflectorStore};
@@ -19,7 +19,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Snapshot<K> {
     /// In the order of arrival; deletions leave holes.
     items: Vec<Option<Item<K>>>,
-    places: HashMap<ObjectKey, Place, FixedState>,
+    places: HashMap<ObjectKey, Place, RandomState>,
     /// When the last object that was new to this stream came, or the stream was opened.
     grown: Instant,
     /// When the first event came that belongs to no list.
@@ -86,8 +86,11 @@ impl<K: Object> Snapshot<K> {
     /// Returns what a list would have held.
     pub(super) fn into_list(self, version: &str, epoch: Epoch) -> List<K> {
         let held = self.places.into_iter().filter(|(_, place)| matches!(place, Place::Held));
+        let mut held: Vec<ObjectKey> = held.map(|(key, _)| key).collect();
+        // In an order that no seed decides: a new epoch tells of them in turn.
+        held.sort_unstable();
         List {
-            held: held.map(|(key, _)| key).collect(),
+            held,
             items: self.items.into_iter().flatten().collect(),
             resource_version: version.to_owned(),
             epoch,

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{explain::explain, fault::Fault, sink::FetchPart};
+use super::{explain::explain, failure_log::News, sink::FetchPart};
 use crate::list_watch::ListWatchError;
 
 /// Tells of a list, an opening or a stream that failed, or of something in a stream that was skipped.
@@ -28,6 +28,8 @@ pub struct WatchError {
     pub attempts: u32,
     /// How long until it is tried again.
     pub retry_in: Duration,
+    /// Whether the log should tell of it.
+    pub news: News,
 }
 
 impl WatchError {
@@ -38,23 +40,44 @@ impl WatchError {
         attempts: u32,
         retry_in: Duration,
     ) -> Self {
-        Self { name: name.into(), part, error: Arc::new(error), attempts, retry_in }
+        Self { name: name.into(), part, error: Arc::new(error), attempts, retry_in, news: News::Begins }
     }
 
-    /// Logs it at a fitting level: what heals by itself at once as information, the rest as a warning.
+    /// Logs it at a fitting level: as a warning what is [`News`], the rest for those who debug.
     ///
-    /// Of what a stream brings that has to be skipped, only the first is a warning: there may be thousands.
+    /// A failure is news when it begins, after 30 s, and then ever more seldom. Of what a stream brings that has to be
+    /// skipped, only the first is news: there may be thousands.
     pub fn log(&self) {
-        match (Fault::of(&self.error), &*self.error) {
-            (Fault::Expired | Fault::TooLarge | Fault::CutShort | Fault::Suspended, _) => {
-                tracing::info!(kind = %self.name, "{self}");
+        let Self { name, attempts, .. } = self;
+        match &self.news {
+            News::Begins => tracing::warn!(kind = %name, attempts, "{self}"),
+            News::Lasts { lasting, kinds } => {
+                let lasting = rounded(*lasting);
+                match kinds.len() {
+                    0 | 1 => tracing::warn!(kind = %name, attempts, "still after {lasting:?}: {self}"),
+                    count => {
+                        let named = named(kinds);
+                        tracing::warn!(
+                            kind = %name, attempts,
+                            "still after {lasting:?}, {count} kinds can't be read ({named}), the last: {self}"
+                        );
+                    }
+                }
             }
-            (_, ListWatchError::Unexpected(_)) if self.attempts > 1 => {
-                tracing::debug!(kind = %self.name, "{self}");
-            }
-            _ => tracing::warn!(kind = %self.name, attempts = self.attempts, "{self}"),
+            News::Routine => tracing::info!(kind = %name, "{self}"),
+            News::Repeats => tracing::debug!(kind = %name, attempts, "{self}"),
         }
     }
+}
+
+/// Names a few, and counts the others.
+fn named(kinds: &[Cow<'static, str>]) -> String {
+    const FEW: usize = 5;
+    let mut text = kinds[..kinds.len().min(FEW)].join(", ");
+    if kinds.len() > FEW {
+        text.push_str(&format!(" and {} more", kinds.len() - FEW));
+    }
+    text
 }
 
 impl fmt::Display for WatchError {
@@ -102,7 +125,7 @@ impl fmt::Debug for WatchErrorHandler {
 }
 
 /// Rounds a wait to what a person wants to read.
-pub(super) fn rounded(wait: Duration) -> Duration {
+pub(crate) fn rounded(wait: Duration) -> Duration {
     Duration::from_millis(
         u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).div_ceil(100).saturating_mul(100),
     )

@@ -11,6 +11,8 @@ use std::{
     sync::Arc,
 };
 
+use foldhash::{SharedSeed, quality::SeedableRandomState};
+
 /// Most entries of a table that is one leaf.
 const ALONE: usize = 16;
 /// Most entries that an average leaf holds before the table widens.
@@ -40,9 +42,24 @@ type Branch<B> = Arc<[B]>;
 /// Holds no `None` between two calls; one stands where an entry was moved away.
 type Leaf<T> = Arc<[Option<(u64, T)>]>;
 
-/// Hashes the same way in every process: the order of a list depends on its keys alone.
-pub(super) fn hash_of(key: &(impl Hash + ?Sized)) -> u64 {
-    foldhash::quality::FixedState::default().hash_one(key)
+/// How the tables of one store hash; the order of a list follows it.
+///
+/// Names, labels and index values are chosen by whoever may create objects. So it differs from process to process, and
+/// nobody can choose names that collide; unless a seed decides it, so that two runs are the same.
+#[derive(Clone, Debug)]
+pub(super) struct Hashing(SeedableRandomState);
+
+impl Hashing {
+    pub(super) fn new(seed: Option<u64>) -> Self {
+        Self(match seed {
+            Some(seed) => SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
+            None => SeedableRandomState::random(),
+        })
+    }
+
+    pub(super) fn of(&self, key: &(impl Hash + ?Sized)) -> u64 {
+        self.0.hash_one(key)
+    }
 }
 
 impl<T> CowMap<T> {
@@ -273,6 +290,18 @@ impl<T> Clone for CowMap<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn hash_of(key: &impl Hash) -> u64 {
+        Hashing::new(Some(1)).of(key)
+    }
+
+    #[test]
+    fn hashes_differ_from_store_to_store_unless_a_seed_decides_them() {
+        let of = |seed| (0..4_u64).map(|n| Hashing::new(seed).of(&n)).collect::<Vec<_>>();
+        assert_ne!(of(None), of(None));
+        assert_eq!(of(Some(7)), of(Some(7)));
+        assert_ne!(of(Some(7)), of(Some(8)));
+    }
 
     fn put(map: &mut CowMap<u64>, n: u64) -> Option<u64> {
         map.insert(hash_of(&n), |held| *held == n, n)

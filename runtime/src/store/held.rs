@@ -10,7 +10,7 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 
-use super::{cow_map::hash_of, living::Living, selector::Selector, sieve::Sieve};
+use super::{living::Living, selector::Selector, sieve::Sieve};
 use crate::{
     list_watch::{Identity, ItemForm, ObjectText, Unreadable},
     object::{Object, ObjectKey, Version},
@@ -42,20 +42,20 @@ struct Compact<K> {
 }
 
 impl<K> Held<K> {
-    pub(super) fn typed(key: ObjectKey, object: Arc<K>) -> Self {
-        Self::new(key, Form::Typed(object))
+    pub(super) fn typed((key, hash): (ObjectKey, u64), object: Arc<K>) -> Self {
+        Self::new(key, hash, Form::Typed(object))
     }
 
-    pub(super) fn compact(key: ObjectKey, text: ObjectText, living: &Arc<Living<K>>) -> Self {
+    pub(super) fn compact((key, hash): (ObjectKey, u64), text: ObjectText, living: &Arc<Living<K>>) -> Self {
         let (serial, living, refused) = (living.serial(), living.clone(), OnceLock::new());
-        Self::new(key, Form::Compact(Box::new(Compact { text, serial, living, refused })))
+        Self::new(key, hash, Form::Compact(Box::new(Compact { text, serial, living, refused })))
     }
 
-    fn new(key: ObjectKey, form: Form<K>) -> Self {
-        Self(Arc::new(Slot { hash: hash_of(&key), key, form }))
+    fn new(key: ObjectKey, hash: u64, form: Form<K>) -> Self {
+        Self(Arc::new(Slot { hash, key, form }))
     }
 
-    /// Returns the hash of the key.
+    /// Returns the hash of the key in the store that it is held by.
     pub(super) fn hash(&self) -> u64 {
         self.0.hash
     }

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use super::{
+    cow_map::Hashing,
     held::Held,
     index::{DuplicateIndex, IndexDefinition},
     lister::Lister,
@@ -40,8 +41,17 @@ pub struct Indexer<K> {
 impl<K: Object> Indexer<K> {
     /// Creates an empty store without indexes.
     pub fn new() -> Self {
+        Self::hashing(Hashing::new(None))
+    }
+
+    /// Creates an empty store; a seed decides the order in which it lists, which else nobody knows.
+    pub fn seeded(seed: Option<u64>) -> Self {
+        Self::hashing(Hashing::new(seed))
+    }
+
+    fn hashing(hashing: Hashing) -> Self {
         let shared = Shared {
-            published: ArcSwap::from_pointee(Snapshot::new()),
+            published: ArcSwap::from_pointee(Snapshot::new(hashing)),
             moved: watch::Sender::new(()),
             living: Arc::new(Living::new()),
             writing: Mutex::new(()),
@@ -169,11 +179,14 @@ impl<K: Object> WriteBatch<K> {
     fn hold_object(&self, object: Arc<K>) -> Held<K> {
         let meta = object.meta();
         let key = self.next.key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
-        Held::typed(key, object)
+        let hash = self.next.hash(&key);
+        Held::typed((key, hash), object)
     }
 
     fn hold_raw(&self, RawObject { key, text }: RawObject) -> Held<K> {
-        Held::compact(self.next.key(key.namespace(), key.shared_name().clone()), text, &self.living)
+        let key = self.next.key(key.namespace(), key.shared_name().clone());
+        let hash = self.next.hash(&key);
+        Held::compact((key, hash), text, &self.living)
     }
 
     /// Puts in what [`hold`](Self::hold) took.

@@ -1,9 +1,10 @@
 //! A few bits that tell most objects apart from those that a selector can match.
 
-use super::{
-    cow_map::hash_of,
-    selector::{Needed, Selector},
-};
+use std::{hash::BuildHasher, sync::LazyLock};
+
+use foldhash::quality::RandomState;
+
+use super::selector::{Needed, Selector};
 
 /// Sums up labels in 64 bits: some of another sum are missing where some of its labels are.
 ///
@@ -17,7 +18,9 @@ impl Sieve {
 
     /// Sums up one label: two bits, seldom one.
     fn of(key: &str, value: &str) -> Self {
-        let hash = hash_of(&(key, value));
+        // Decides no order, and stands beside objects of one process only.
+        static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+        let hash = HASHER.hash_one((key, value));
         Self(1 << (hash & 63) | 1 << (hash >> 58))
     }
 

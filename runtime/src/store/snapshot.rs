@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
 use super::{
-    cow_map::{CowMap, hash_of},
+    cow_map::{CowMap, Hashing},
     held::Held,
     index::{IndexDefinition, IndexValue},
     objects::Objects,
@@ -28,6 +28,7 @@ pub(super) struct Stored<K> {
 
 /// Shows the store at one moment; a clone costs a handful of references.
 pub(super) struct Snapshot<K> {
+    hashing: Hashing,
     pub(super) objects: Bucket<K>,
     namespaces: Buckets<Arc<str>, K>,
     /// Whether a compact object was ever stored.
@@ -38,13 +39,15 @@ pub(super) struct Snapshot<K> {
 }
 
 struct Index<K> {
+    hashing: Hashing,
     definition: Arc<IndexDefinition<K>>,
     buckets: Buckets<IndexValue, K>,
 }
 
 impl<K> Snapshot<K> {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(hashing: Hashing) -> Self {
         Self {
+            hashing,
             objects: CowMap::new(),
             namespaces: CowMap::new(),
             compact: false,
@@ -60,14 +63,19 @@ impl<K> Snapshot<K> {
             let key = stored.held.key();
             key.name() == name && key.namespace() == namespace
         };
-        self.objects.find(hash_of(&(namespace, name)), same).map(|stored| &stored.held)
+        self.objects.find(self.hashing.of(&(namespace, name)), same).map(|stored| &stored.held)
+    }
+
+    /// Hashes a key as the tables do.
+    pub(super) fn hash(&self, key: &ObjectKey) -> u64 {
+        self.hashing.of(key)
     }
 
     pub(super) fn mark(&self, key: &ObjectKey) -> Option<&Arc<Unreadable>> {
         if self.unreadable.is_empty() {
             return None;
         }
-        self.unreadable.find(hash_of(key), |(held, _)| held == key).map(|(_, unreadable)| unreadable)
+        self.unreadable.find(self.hashing.of(key), |(held, _)| held == key).map(|(_, unreadable)| unreadable)
     }
 
     /// Finds the objects of a namespace.
@@ -76,7 +84,7 @@ impl<K> Snapshot<K> {
     }
 
     fn shared_namespace(&self, namespace: &str) -> Option<&(Arc<str>, Bucket<K>)> {
-        self.namespaces.find(hash_of(namespace), |(held, _)| **held == *namespace)
+        self.namespaces.find(self.hashing.of(namespace), |(held, _)| **held == *namespace)
     }
 
     /// Finds what an index holds under a value; the outer `None` means that there is no such index.
@@ -103,14 +111,16 @@ impl<K> Snapshot<K> {
     }
 
     pub(super) fn set_mark(&mut self, key: &ObjectKey, unreadable: Arc<Unreadable>) {
-        self.unreadable.insert(hash_of(key), |(held, _)| held == key, (key.clone(), unreadable));
+        self.unreadable.insert(self.hashing.of(key), |(held, _)| held == key, (key.clone(), unreadable));
     }
 
     pub(super) fn clear_mark(&mut self, key: &ObjectKey) -> Option<Arc<Unreadable>> {
         if self.unreadable.is_empty() {
             return None;
         }
-        self.unreadable.remove(hash_of(key), |(held, _)| held == key).map(|(_, unreadable)| unreadable)
+        self.unreadable
+            .remove(self.hashing.of(key), |(held, _)| held == key)
+            .map(|(_, unreadable)| unreadable)
     }
 
     pub(super) fn has_index(&self, name: &str) -> bool {
@@ -143,7 +153,8 @@ impl<K: Object> Snapshot<K> {
         let stored = Stored { labels: held.labels(), held };
         let old = put(&mut self.objects, &stored);
         if let Some(namespace) = stored.held.key().shared_namespace() {
-            put_under(&mut self.namespaces, namespace, &stored);
+            let hash = self.hashing.of(&**namespace);
+            put_under(&mut self.namespaces, hash, namespace, &stored);
         }
         for index in &mut self.indexes {
             index.replace(old.as_ref(), Some(&stored));
@@ -153,9 +164,10 @@ impl<K: Object> Snapshot<K> {
 
     /// Takes an object out, everywhere at once.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Held<K>> {
-        let held = self.objects.remove(hash_of(key), |stored| stored.held.key() == key)?.held;
+        let held = self.objects.remove(self.hashing.of(key), |stored| stored.held.key() == key)?.held;
         if let Some(namespace) = held.key().shared_namespace() {
-            take_from(&mut self.namespaces, namespace, &held);
+            let hash = self.hashing.of(&**namespace);
+            take_from(&mut self.namespaces, hash, namespace, &held);
         }
         for index in &mut self.indexes {
             index.replace(Some(&held), None);
@@ -165,7 +177,8 @@ impl<K: Object> Snapshot<K> {
 
     /// Adds an index and fills it with what is there.
     pub(super) fn add_index(&mut self, definition: IndexDefinition<K>) {
-        let mut index = Index { definition: Arc::new(definition), buckets: CowMap::new() };
+        let (hashing, definition) = (self.hashing.clone(), Arc::new(definition));
+        let mut index = Index { hashing, definition, buckets: CowMap::new() };
         for stored in self.objects.iter() {
             index.replace(None, Some(stored));
         }
@@ -217,7 +230,7 @@ impl<K> Snapshot<K> {
 
 impl<K> Index<K> {
     fn bucket(&self, value: &IndexValue) -> Option<&Bucket<K>> {
-        self.buckets.find(hash_of(value), |(held, _)| held == value).map(|(_, bucket)| bucket)
+        self.buckets.find(self.hashing.of(value), |(held, _)| held == value).map(|(_, bucket)| bucket)
     }
 
     fn under(&self, values: &BTreeSet<String>) -> Vec<&Bucket<K>> {
@@ -232,11 +245,13 @@ impl<K: Object> Index<K> {
         if let Some(held) = old {
             let before = self.definition.values(held).unwrap_or_default();
             for value in before.iter().filter(|value| !after.contains(value)) {
-                take_from(&mut self.buckets, value, held);
+                take_from(&mut self.buckets, self.hashing.of(value), value, held);
             }
         }
         if let Some(stored) = new {
-            after.iter().for_each(|value| put_under(&mut self.buckets, value, stored));
+            for value in &after {
+                put_under(&mut self.buckets, self.hashing.of(value), value, stored);
+            }
         }
     }
 
@@ -259,8 +274,7 @@ fn put<K>(bucket: &mut Bucket<K>, stored: &Stored<K>) -> Option<Held<K>> {
     bucket.insert(stored.held.hash(), same, stored.clone()).map(|old| old.held)
 }
 
-fn put_under<V: Clone + Eq + Hash, K>(buckets: &mut Buckets<V, K>, value: &V, stored: &Stored<K>) {
-    let hash = hash_of(value);
+fn put_under<V: Clone + Eq + Hash, K>(buckets: &mut Buckets<V, K>, hash: u64, value: &V, stored: &Stored<K>) {
     match buckets.find_mut(hash, |(held, _)| held == value) {
         Some((_, bucket)) => drop(put(bucket, stored)),
         None => {
@@ -271,8 +285,7 @@ fn put_under<V: Clone + Eq + Hash, K>(buckets: &mut Buckets<V, K>, value: &V, st
 }
 
 /// Takes an object out of a value's bucket, and the bucket out once it is empty.
-fn take_from<V: Clone + Eq + Hash, K>(buckets: &mut Buckets<V, K>, value: &V, held: &Held<K>) {
-    let hash = hash_of(value);
+fn take_from<V: Clone + Eq + Hash, K>(buckets: &mut Buckets<V, K>, hash: u64, value: &V, held: &Held<K>) {
     let Some((_, bucket)) = buckets.find_mut(hash, |(held, _)| held == value) else { return };
     bucket.remove(held.hash(), |stored| stored.held.key() == held.key());
     if bucket.is_empty() {
@@ -283,6 +296,7 @@ fn take_from<V: Clone + Eq + Hash, K>(buckets: &mut Buckets<V, K>, value: &V, he
 impl<K> Clone for Snapshot<K> {
     fn clone(&self) -> Self {
         Self {
+            hashing: self.hashing.clone(),
             objects: self.objects.clone(),
             namespaces: self.namespaces.clone(),
             compact: self.compact,
@@ -295,7 +309,8 @@ impl<K> Clone for Snapshot<K> {
 
 impl<K> Clone for Index<K> {
     fn clone(&self) -> Self {
-        Self { definition: self.definition.clone(), buckets: self.buckets.clone() }
+        let (hashing, definition) = (self.hashing.clone(), self.definition.clone());
+        Self { hashing, definition, buckets: self.buckets.clone() }
     }
 }
 

@@ -10,6 +10,7 @@ mod coverage;
 mod deletion;
 mod first_list;
 mod interleavings;
+mod late_server;
 mod no_op;
 mod outages;
 mod owed;

@@ -223,7 +223,7 @@ async fn every_run_has_a_span_and_a_context_with_key_attempt_reason_and_id() {
     record.reaches(5).await;
     let text = |value: &str| value.to_owned();
     let wanted = [
-        (text("shop/a"), 1, text("initial list"), 1),
+        (text("shop/a"), 1, text("initial_list"), 1),
         (text("shop/a"), 2, text("retry"), 2),
         (text("shop/a"), 1, text("due"), 3),
         (text("shop/a"), 1, text("changed"), 4),
@@ -285,7 +285,7 @@ async fn a_first_list_of_a_restart_does_not_hide_what_changes() {
     );
     assert!(began.elapsed() < Duration::from_secs(5));
     record.reaches(101).await;
-    assert_eq!(record.last_reason(), "initial list", "and nobody starves");
+    assert_eq!(record.last_reason(), "initial_list", "and nobody starves");
 }
 
 // C12

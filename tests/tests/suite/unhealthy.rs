@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::core::ObjectMeta;
 use watchkeeper::{controller::Why, prelude::*};
-use watchkeeper_apiserver::{ApiServer, Fault};
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Record, assert_rate_holds};
 
 const OBJECTS: usize = 200;
@@ -33,6 +33,34 @@ fn patrol(
     });
     let rate = RateLimit::per_second(5).burst(5);
     controller.namespace("shop").named(name).workers(2).rate_limit(rate)
+}
+
+// I13 C3
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_gave_up_asks_for_nothing_any_more() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    server.faults().on_any("secrets").always().then(Fault::Status(403));
+    let record = Record::default();
+    let giving_up = patrol("giving-up", &record, None).owns::<Secret>();
+    let mut running = Manager::new(server.client())
+        .controller(giving_up.sync_timeout(Duration::from_secs(60)))
+        .controller(patrol("staying", &record, None))
+        .spawn();
+    let inspector = running.inspector();
+    assert!(running.ended().await.is_err());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asked = || {
+        let requests = server.requests();
+        requests.count(Verb::List, "secrets") + requests.count(Verb::Watch, "secrets")
+    };
+    let before = asked();
+    assert!(before > 0);
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(asked(), before);
+    let reports = inspector.why::<ConfigMap>(&ObjectKey::new("shop", "map-0"));
+    let whys: Vec<_> = reports.iter().map(|report| (&*report.controller, report.why.clone())).collect();
+    assert_eq!(whys, [("giving-up", Why::Stopped), ("staying", Why::NotKnown)]);
+    running.stop().await.unwrap();
 }
 
 // C1 C11 P5

@@ -198,7 +198,7 @@ async fn a_source_is_held_up_while_its_keys_wait_and_loses_none() {
     assert!(sent_by_now > ran, "the source is ahead");
     assert!(sent_by_now <= ran + 260, "{sent_by_now} were taken, and {ran} ran");
     record.reaches(KEYS).await;
-    assert_eq!(record.last_reason(), "external source");
+    assert_eq!(record.last_reason(), "external_source");
     let mut names = record.names();
     names.sort();
     names.dedup();
@@ -223,7 +223,7 @@ async fn a_source_that_panics_or_ends_takes_nobody_down() {
     let controller = noting(&record).namespace("shop").source(broken).source(delayed);
     let running = Manager::new(server.client()).controller(controller).spawn();
     record.reaches(2).await;
-    assert_eq!(record.last_reason(), "external source");
+    assert_eq!(record.last_reason(), "external_source");
     server.patch_merge::<ConfigMap>("shop/a", json!({ "data": { "k": "v" } })).await;
     record.reaches(3).await;
     running.stop().await.unwrap();

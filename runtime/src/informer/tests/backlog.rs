@@ -355,3 +355,25 @@ fn whatever_waits_folds_to_what_is_cached_and_a_resync_misses_nothing() {
         }
     }
 }
+
+// I11
+#[test]
+fn a_key_that_flaps_behind_a_handler_that_is_stuck_leaves_no_holes() {
+    let mut case = Case::new();
+    case.add("head@1");
+    for _ in 0..20_000 {
+        case.add("flapping@2");
+        case.delete("flapping@2");
+    }
+    (0..20).for_each(|n| case.add(&format!("tail-{n}@3")));
+    for _ in 0..20_000 {
+        case.add("flapping@2");
+        case.delete("flapping@2");
+    }
+    assert_eq!(case.0.len(), 22);
+    assert!(case.0.room() <= 512, "{} slots", case.0.room());
+    case.update("tail-7@3", "tail-7@4");
+    let drained = case.drained();
+    assert_eq!((drained.len(), &*drained[0], &*drained[8]), (22, "+head@1", "+tail-7@4"), "{drained:?}");
+    assert_eq!(drained.iter().filter(|line| *line == "-flapping@2").count(), 1);
+}

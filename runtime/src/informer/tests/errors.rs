@@ -17,11 +17,14 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     factory::{Answer, Server, served, status},
-    testing::{item, settle},
+    testing::{held, item, settle},
 };
 use crate::{
     backoff::BackoffSchedule,
-    informer::{FailureCause, SharedInformer, SharedInformerFactory, SyncPhase},
+    informer::{
+        FailureCause, SharedInformer, SharedInformerFactory, SyncPhase, listener::Listener,
+        notification::Notification, registration::Slot,
+    },
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     metrics::Metrics,
     reflector::{FetchPart, FirstList, ReflectorConfig, WatchError, WatchErrorHandler},
@@ -123,7 +126,7 @@ async fn a_failing_kind_shows_its_last_error_since_when_and_how_often() {
     let failure = informer.sync_state().failure.expect("the stream failed");
     assert_eq!((failure.attempts, failure.cause, failure.since > begun), (1, server.0, true));
     let shown = informer.sync_state().to_string();
-    assert!(shown.starts_with("configmaps is synced: failing everywhere for "), "{shown}");
+    assert!(shown.starts_with("configmaps is synced: the watch fails, for "), "{shown}");
     sleep(Duration::from_secs(15)).await;
     assert!(informer.sync_state().failure.is_none());
     informer.shutdown().await;
@@ -193,7 +196,10 @@ async fn a_forbidden_kind_is_named_at_once_and_recovers_when_it_is_allowed() {
     assert_eq!(named.iter().map(|state| state.kind.to_string()).collect::<Vec<_>>(), ["secrets"]);
     let lag = factory.wait_for_sync(Duration::from_secs(1)).await.unwrap_err();
     assert!(lag.laggards[0].is_forbidden(), "{lag}");
-    assert!(lag.to_string().contains("secrets has not listed yet: forbidden everywhere for "), "{lag}");
+    assert!(
+        lag.to_string().contains("secrets has not listed yet: the right to list it is missing, for "),
+        "{lag}"
+    );
 
     allowed.store(true, Ordering::Relaxed);
     factory.wait_for_sync(Duration::from_secs(120)).await.unwrap();
@@ -286,6 +292,42 @@ async fn lists_watches_and_failures_are_counted_under_the_names_of_client_go() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing in:\n{text}");
     }
+    informer.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn depth_and_age_of_what_waits_for_handlers_are_metrics() {
+    let metrics = Metrics::new();
+    let config = ReflectorConfig { metrics: Some(metrics.clone()), ..ReflectorConfig::default() };
+    let informer = informer([Ok("a@1 b@2 c@3")], [], config);
+    let quick = informer.handler().register();
+    informer.start();
+    informer.wait_for_sync(Duration::from_secs(1)).await.unwrap();
+    settle().await;
+    let shows = |line: String| {
+        let text = metrics.encode();
+        assert!(text.lines().any(|found| found == line), "{line} is missing in:\n{text}");
+    };
+    let series = |name: &str, value: &str| {
+        shows(format!(r#"watchkeeper_informer_{name}{{name="configmaps"}} {value}"#));
+    };
+    series("handlers", "1.0");
+    series("handler_backlog", "0.0");
+    // One that has not had its turn yet: nobody runs between this and the scrape.
+    let slow = Arc::new(Listener::<ConfigMap>::new(None));
+    let slot: Arc<dyn Slot> = slow.clone();
+    informer.handle().engine.note_handler(&slot);
+    slow.notify(
+        [Notification::again(held("a@1")), Notification::again(held("b@2"))].into_iter(),
+        Instant::now(),
+    );
+    sleep(Duration::from_secs(7)).await;
+    series("handlers", "2.0");
+    series("handler_backlog", "2.0");
+    series("handler_backlog_age_seconds", "7.0");
+    drop((slow, slot));
+    series("handler_backlog", "0.0");
+    drop(quick);
     informer.shutdown().await;
 }
 

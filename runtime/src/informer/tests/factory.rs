@@ -22,11 +22,12 @@ use tokio::runtime::Handle;
 use super::testing::{Log, by_content, item, key, settle, show};
 use crate::{
     informer::{
-        Assembly, Dynamic, FailureCause, Metadata, SharedInformer, SharedInformerFactory, SyncPhase, Watched,
+        Assembly, Dynamic, EventHandler, FailureCause, Metadata, NameRefused, SharedInformer,
+        SharedInformerFactory, SyncPhase, Watched,
     },
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     object::{Kind, Scope},
-    reflector::{FirstList, ReflectorConfig},
+    reflector::{FirstList, ReflectorConfig, WatchError},
 };
 
 const SOON: Duration = Duration::from_secs(5);
@@ -214,7 +215,7 @@ async fn questions_that_differ_in_anything_are_not_shared() {
     let named = ask().named_transform("nothing", unchanged).unwrap().build();
     assert_eq!(of(&named), of(&built[13]));
     let refused = ask().named_transform("nothing", |_: &mut ConfigMap| ()).unwrap_err();
-    assert!(refused.to_string().contains("nothing"));
+    assert_eq!(refused, NameRefused::Taken("nothing".to_owned()));
 
     let metadata = factory.informer::<Metadata<ConfigMap>>().build();
     let (one, two) =
@@ -226,6 +227,72 @@ async fn questions_that_differ_in_anything_are_not_shared() {
 }
 
 fn unchanged(_: &mut ConfigMap) {}
+
+// I22
+#[tokio::test]
+async fn a_function_that_captures_has_no_name() {
+    let factory = Server::default().factory();
+    let ask = || factory.informer::<ConfigMap>();
+    // Of one type, and yet different: the first would be given to whoever asks for the second.
+    let capturing = |uid: &'static str| {
+        move |map: &mut ConfigMap| map.metadata.labels = Some([("by".to_owned(), uid.to_owned())].into())
+    };
+    let limit = |most: u32| move |options: &mut ListOptions| options.limit = Some(most);
+    let captures = NameRefused::Captures("labelled".to_owned());
+    assert_eq!(ask().named_transform("labelled", capturing("a")).unwrap_err(), captures);
+    assert_eq!(ask().named_options_hook("labelled", limit(5)).unwrap_err(), captures);
+    let pointer: fn(&mut ConfigMap) = unchanged;
+    assert_eq!(ask().named_transform("labelled", pointer).unwrap_err(), captures);
+    assert!(ask().named_transform("labelled", unchanged).is_ok());
+}
+
+// I16
+#[tokio::test(start_paused = true)]
+async fn after_one_sharers_shutdown_whoever_asks_anew_gets_one_that_lives() {
+    let server = Server::default();
+    let factory = server.factory();
+    let (one, other) = (factory.informer::<ConfigMap>().build(), factory.informer::<ConfigMap>().build());
+    factory.start();
+    factory.wait_for_sync(SOON).await.unwrap();
+    one.shutdown().await;
+    assert_eq!(other.sync_state().phase, SyncPhase::Stopped, "it was one informer");
+    let anew = factory.informer::<ConfigMap>().build();
+    factory.start();
+    factory.wait_for_sync(SOON).await.unwrap();
+    assert!(anew.has_synced() && anew.lister().len() == 1 && server.open_watches() == 1);
+    let shared = factory.informer::<ConfigMap>().build();
+    assert!(Arc::ptr_eq(anew.handle(), shared.handle()));
+    factory.shutdown().await;
+    assert_eq!((factory.tasks(), server.open_watches()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_of_watch_errors_goes_with_the_last_of_what_was_built_with_it() {
+    let factory = Server::default().factory();
+    let shared = factory.informer::<Secret>().build();
+    let heard = Log::default();
+    let hear = || {
+        let heard = heard.clone();
+        move |_: &WatchError| heard.push("failed".to_owned())
+    };
+    for _ in 0..1_000 {
+        drop(factory.informer::<Secret>().on_watch_error(hear()).build());
+    }
+    let lister = factory.informer::<Secret>().on_watch_error(hear()).lister();
+    let registration = factory.informer::<Secret>().on_watch_error(hear()).add_handler(Quiet);
+    assert_eq!(shared.handle().engine.health.handlers(), 2);
+    factory.start();
+    settle().await;
+    assert_eq!(heard.take().len(), 2, "what is held hears");
+    drop((lister, registration));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(heard.take().is_empty());
+    factory.shutdown().await;
+}
+
+struct Quiet;
+
+impl EventHandler<Secret> for Quiet {}
 
 // I15
 #[tokio::test(start_paused = true)]
@@ -239,9 +306,13 @@ async fn waiting_for_sync_names_who_lags_why_since_when_and_what_to_do() {
     let error = factory.wait_for_sync(SOON).await.unwrap_err();
     assert_eq!(error.waited, SOON);
     let text = error.to_string();
-    for part in
-        ["secrets has not listed yet", "forbidden", "may not list", "let this user", "was never started"]
-    {
+    for part in [
+        "secrets has not listed yet",
+        "the right to list it is missing",
+        "may not list",
+        "let this user",
+        "was never started",
+    ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
     }
     assert_eq!(error.laggards.len(), 2, "the healthy one is not named");

@@ -171,6 +171,7 @@ async fn an_informer_that_lost_a_task_does_not_say_that_it_is_synced() {
         feeds: vec![feed],
         transform: None,
         metrics: None,
+        seed: None,
         stop: CancellationToken::new(),
         fleet: TaskTracker::new(),
     });

@@ -2,7 +2,6 @@
 
 use std::{hash::BuildHasher, time::Duration};
 
-use foldhash::fast::FixedState;
 use tokio::time::Instant;
 
 use super::{Freshness, Goal, Paging, ProbeNeed, State, Streaming};
@@ -98,7 +97,7 @@ impl State {
             self.paging.always = true;
         }
         self.paging.pages += 1;
-        let known = !self.paging.followed.insert(FixedState::default().hash_one(&token));
+        let known = !self.paging.followed.insert(self.tokens.hash_one(&token));
         self.paging.next = Some(token);
         match known || self.paging.pages >= MOST_PAGES {
             true => Listed::Endless(self.paging.pages),

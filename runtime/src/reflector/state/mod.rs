@@ -7,6 +7,8 @@ mod watch;
 
 use std::{collections::HashSet, time::Duration};
 
+use foldhash::fast::RandomState;
+
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::time::Instant;
 
@@ -56,6 +58,8 @@ pub(super) struct State {
     freshness: Freshness,
     epoch: Epoch,
     paging: Paging,
+    /// Hashes continue tokens.
+    tokens: RandomState,
     streaming: Streaming,
     /// How many streaming lists were cut in this cycle.
     cuts: u32,
@@ -124,6 +128,7 @@ impl State {
             freshness: Freshness::LastSeen,
             epoch: Epoch::Same,
             paging: Paging::default(),
+            tokens: RandomState::default(),
             streaming: match config.first_list {
                 FirstList::Streaming => Streaming::Use,
                 FirstList::Paged | FirstList::AnyVersion => Streaming::Never,

@@ -152,6 +152,24 @@ async fn gone_in_the_middle_of_a_chain_falls_back_to_one_whole_list() {
     assert_eq!(rig.times()[2], 0.0);
 }
 
+// R16
+#[tokio::test(start_paused = true)]
+async fn after_the_whole_list_pages_are_asked_for_again() {
+    let broken = || [page_before("a@1", "5", "c1"), Err(gone())];
+    // The next list, at the present, comes after a whole one that was taken, or that failed.
+    let taken = Plan::paged()
+        .lists(broken().into_iter().chain([page("a@1 b@2", "6"), page("a@1", "7")]))
+        .watches([Answer::Refuses(gone())])
+        .run_for(10)
+        .await;
+    assert_eq!(taken.calls()[2..], ["list", "watch rv=6", "list limit=500", "watch rv=7"]);
+    let failed = Plan::paged()
+        .lists(broken().into_iter().chain([Err(answer(500, "")), page("a@1", "7")]))
+        .run_for(10)
+        .await;
+    assert_eq!(failed.calls()[2..], ["list", "list limit=500", "watch rv=7"]);
+}
+
 // R41, R8
 #[tokio::test(start_paused = true)]
 async fn list_failures_grow_the_back_off_to_a_jittered_plateau() {

@@ -98,6 +98,33 @@ async fn three_cuts_fall_back_for_this_cycle() {
     assert_eq!(rig.calls(), calls);
 }
 
+// R26
+#[tokio::test(start_paused = true)]
+async fn cuts_of_one_cycle_do_not_count_in_the_next() {
+    let cut = || opens([events("+a@1"), Act::Fail(ListWatchError::CutShort)]);
+    let garbage = || Act::Fail(ListWatchError::Unreadable("garbage".into()));
+    let rig = Plan::streaming()
+        .lists([page("a@1", "5")])
+        .watches([cut(), cut(), opens([events("!5"), garbage()]), cut(), cut(), opens([events("!6")])])
+        .run_for(120)
+        .await;
+    let again = "stream rv=5 match=NotOlderThan";
+    assert_eq!(rig.calls(), [STREAM, STREAM, STREAM, again, again, again]);
+}
+
+// R26 R31
+#[tokio::test(start_paused = true)]
+async fn a_right_that_is_missing_for_both_forms_of_a_list_is_one_failure() {
+    let rig = Plan::streaming()
+        .lists([Err(answer(403, "Forbidden"))])
+        .watches([Answer::Refuses(answer(403, "Forbidden"))])
+        .run_for(0)
+        .await;
+    tokio::task::yield_now().await;
+    assert_eq!(rig.calls(), [STREAM, "list limit=500"]);
+    assert_eq!(rig.told(), ["failed #1: the server answered 403: no"]);
+}
+
 // R27
 #[tokio::test(start_paused = true)]
 async fn a_bookmark_that_does_not_come_falls_back_for_good() {

@@ -194,6 +194,39 @@ async fn internal_errors_are_retried_for_a_minute_then_relist() {
     assert!(rig.times()[relist] > 60.0 && relist > 4);
 }
 
+// R10
+#[tokio::test(start_paused = true)]
+async fn internal_errors_of_streams_that_can_be_opened_count_as_well() {
+    // Each opens, so that nothing is out of reach, and fails before it has delivered or lived.
+    let failing = |seconds: u64| {
+        let failing = || opens([wait(1.0), Act::Tell(vec![error_event(500, "InternalError")])]);
+        watching()
+            .configured(|config| config.backoff = BackoffSchedule::custom(|_| Duration::from_secs(4)))
+            .lists([page("a@1", "5")])
+            .watches((0..40).map(move |_| failing()))
+            .run_for(seconds)
+    };
+    let relist = |rig: &Rig| rig.calls().iter().skip(1).position(|call| call.starts_with("list"));
+    let early = failing(60).await;
+    assert_eq!(relist(&early), None, "{:?}", early.calls());
+    let late = failing(75).await;
+    let at = relist(&late).expect("a relist after a minute") + 1;
+    assert!((60.0..72.0).contains(&late.times()[at]), "{:?}", late.times());
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_delivered_ends_the_minute_of_internal_errors() {
+    let failing = || opens([wait(1.0), Act::Tell(vec![error_event(500, "InternalError")])]);
+    let good = || opens([events("~5"), Act::Tell(vec![error_event(500, "InternalError")])]);
+    let rig = watching()
+        .configured(|config| config.backoff = BackoffSchedule::custom(|_| Duration::from_secs(4)))
+        .watches((0..10).map(|_| failing()).chain([good()]).chain((0..10).map(|_| failing())))
+        .run_for(90)
+        .await;
+    assert!(!rig.calls()[1..].iter().any(|call| call.starts_with("list")), "{:?}", rig.calls());
+}
+
 // R29
 #[tokio::test(start_paused = true)]
 async fn the_reopening_delay_starts_anew_after_a_stream_that_delivered_or_lived() {

@@ -1,0 +1,245 @@
+//! Which failures are worth a line: when they begin, while they last ever more seldom, when they end.
+
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::fault::Fault;
+
+/// When a failure that lasts is told of again; each time twice as long, up to an hour.
+const AGAIN: Duration = Duration::from_secs(30);
+const SELDOM: Duration = Duration::from_secs(3_600);
+
+/// How long to wait for others that fail by the same cause, to tell of all in one line.
+const GATHER: Duration = Duration::from_secs(5);
+
+/// Decides which failures the log tells of; clones are one.
+///
+/// Where several kinds of a server fail because the server does, that is one trouble, and told of in one line.
+#[derive(Clone, Debug, Default)]
+pub struct FailureLog {
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    joined: u64,
+    troubles: BTreeMap<Trouble, Ongoing>,
+}
+
+/// What fails together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    /// The server, whatever it is asked for.
+    Server,
+    /// One kind, in one way.
+    Kind(Cow<'static, str>, &'static str),
+}
+
+#[derive(Debug)]
+struct Ongoing {
+    since: Instant,
+    /// When it is told of again.
+    next: Instant,
+    gap: Duration,
+    /// Who fails, by number, and what each fetches.
+    who: BTreeMap<u64, Cow<'static, str>>,
+    /// How many kinds there were at most.
+    most: usize,
+}
+
+/// Says whether a failure is news.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum News {
+    /// It has just begun.
+    Begins,
+    /// It goes on, and was not told of for a while.
+    Lasts {
+        /// For how long.
+        lasting: Duration,
+        /// Everything that fails with it, by name.
+        kinds: Vec<Cow<'static, str>>,
+    },
+    /// It was told of.
+    Repeats,
+    /// It belongs to the run of things: what follows mends it.
+    Routine,
+}
+
+/// A trouble that is over.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Over {
+    pub(super) lasted: Duration,
+    /// How many kinds failed at most; `None` where it was the kind's own trouble.
+    pub(super) kinds: Option<usize>,
+}
+
+/// One reflector's part in a log.
+#[derive(Debug)]
+pub(super) struct Speaker {
+    log: FailureLog,
+    number: u64,
+    name: Cow<'static, str>,
+    trouble: Option<Trouble>,
+}
+
+impl FailureLog {
+    pub(super) fn join(&self, name: Cow<'static, str>) -> Speaker {
+        let number = {
+            let mut shared = self.lock();
+            shared.joined += 1;
+            shared.joined
+        };
+        Speaker { log: self.clone(), number, name, trouble: None }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Speaker {
+    /// Notes a failure, and says whether it is news.
+    pub(super) fn failed(&mut self, now: Instant, fault: Fault, attempts: u32) -> News {
+        if fault.is_routine() && attempts <= 1 && self.trouble.is_none() {
+            return News::Routine;
+        }
+        let trouble = match fault.is_the_servers() {
+            true => Trouble::Server,
+            false => Trouble::Kind(self.name.clone(), fault.label()),
+        };
+        if self.trouble.as_ref() != Some(&trouble) {
+            self.leave();
+            self.trouble = Some(trouble.clone());
+        }
+        self.log.lock().told(now, trouble, (self.number, &self.name))
+    }
+
+    /// Notes that all is well; says what is over by that, if it was the last.
+    pub(super) fn healthy(&mut self, now: Instant) -> Option<Over> {
+        let kinds = matches!(self.trouble, Some(Trouble::Server));
+        let ended = self.leave()?;
+        Some(Over { lasted: now - ended.since, kinds: kinds.then_some(ended.most) })
+    }
+
+    /// Takes leave of the trouble; returns it if that leaves nobody.
+    fn leave(&mut self) -> Option<Ongoing> {
+        let trouble = self.trouble.take()?;
+        let mut shared = self.log.lock();
+        let ongoing = shared.troubles.get_mut(&trouble)?;
+        ongoing.who.remove(&self.number);
+        match ongoing.who.is_empty() {
+            true => shared.troubles.remove(&trouble),
+            false => None,
+        }
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Shared {
+    fn told(&mut self, now: Instant, trouble: Trouble, (number, name): (u64, &Cow<'static, str>)) -> News {
+        let Some(ongoing) = self.troubles.get_mut(&trouble) else {
+            let who = BTreeMap::from([(number, name.clone())]);
+            self.troubles
+                .insert(trouble, Ongoing { since: now, next: now + AGAIN, gap: AGAIN, who, most: 1 });
+            return News::Begins;
+        };
+        if ongoing.who.insert(number, name.clone()).is_none() {
+            ongoing.next = ongoing.next.min(now + GATHER);
+            ongoing.gap = AGAIN;
+        }
+        let kinds = ongoing.kinds();
+        ongoing.most = ongoing.most.max(kinds.len());
+        if now < ongoing.next {
+            return News::Repeats;
+        }
+        ongoing.next = now + ongoing.gap;
+        ongoing.gap = (ongoing.gap * 2).min(SELDOM);
+        News::Lasts { lasting: now - ongoing.since, kinds }
+    }
+}
+
+impl Ongoing {
+    fn kinds(&self) -> Vec<Cow<'static, str>> {
+        let mut kinds: Vec<_> = self.who.values().cloned().collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn later(begun: Instant, seconds: u64) -> Instant {
+        begun + Duration::from_secs(seconds)
+    }
+
+    /// When a failure at every second is told of, within so many.
+    fn told_at(speaker: &mut Speaker, begun: Instant, fault: Fault, seconds: u64) -> Vec<u64> {
+        let told = |at: &u64| speaker.failed(later(begun, *at), fault, 2) != News::Repeats;
+        (0..seconds).filter(told).collect()
+    }
+
+    #[test]
+    fn a_failure_is_told_of_when_it_begins_then_ever_more_seldom_and_when_it_ends() {
+        let (log, begun) = (FailureLog::default(), Instant::now());
+        let mut speaker = log.join("secrets".into());
+        let told = told_at(&mut speaker, begun, Fault::Forbidden, 7_200);
+        assert_eq!(told, [0, 30, 60, 120, 240, 480, 960, 1_920, 3_840]);
+        let over = speaker.healthy(later(begun, 8_000));
+        assert_eq!(over, Some(Over { lasted: Duration::from_secs(8_000), kinds: None }));
+        assert_eq!(speaker.healthy(later(begun, 8_001)), None);
+        assert_eq!(speaker.failed(later(begun, 9_000), Fault::Forbidden, 1), News::Begins);
+    }
+
+    #[test]
+    fn what_fails_by_the_server_is_one_trouble_of_all_kinds() {
+        let (log, begun) = (FailureLog::default(), Instant::now());
+        let mut kinds: Vec<_> = ["a", "b", "c"].map(|name| log.join(name.into())).into();
+        let mut lines = Vec::new();
+        for second in 0..31 {
+            for kind in &mut kinds {
+                // By turns, as a server does that goes down and comes up.
+                let fault = [Fault::Unreachable, Fault::Internal, Fault::Overloaded][second as usize % 3];
+                match kind.failed(later(begun, second), fault, 2) {
+                    News::Begins => lines.push((second, 1)),
+                    News::Lasts { kinds, lasting } => {
+                        assert_eq!(lasting.as_secs(), second);
+                        lines.push((second, kinds.len()));
+                    }
+                    News::Repeats | News::Routine => {}
+                }
+            }
+        }
+        assert_eq!(lines, [(0, 1), (5, 3)], "and again half a minute after the second");
+        assert_eq!(kinds[0].healthy(later(begun, 40)), None);
+        drop(kinds.remove(1));
+        let over = kinds[1].healthy(later(begun, 41));
+        assert_eq!(over, Some(Over { lasted: Duration::from_secs(41), kinds: Some(3) }));
+    }
+
+    #[test]
+    fn another_cause_is_another_trouble() {
+        let (log, begun) = (FailureLog::default(), Instant::now());
+        let (mut one, mut other) = (log.join("a".into()), log.join("b".into()));
+        assert_eq!(one.failed(begun, Fault::Unreachable, 1), News::Begins);
+        assert_eq!(one.failed(begun, Fault::Forbidden, 2), News::Begins);
+        assert_eq!(other.failed(begun, Fault::Forbidden, 1), News::Begins);
+        assert!(one.healthy(begun).is_some() && other.healthy(begun).is_some());
+        assert_eq!(one.failed(begun, Fault::Expired, 1), News::Routine);
+        assert_eq!(one.failed(begun, Fault::Expired, 2), News::Begins);
+    }
+}
