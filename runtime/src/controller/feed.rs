@@ -14,6 +14,7 @@ use crate::{
         FailureCause, FetchFailure, Form, Observer, SharedInformer, SharedInformerFactory, SyncPhase, Watched,
     },
     object::{Kind, Object, ObjectKey, Scope},
+    reflector::Doubt,
     store::{Held, Lister, Lookup},
     writes::{CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, parking::Watching},
 };
@@ -28,6 +29,8 @@ pub(crate) trait Synced: Send + Sync {
     fn synced(&self) -> BoxFuture<'_, ()>;
     /// Says why it has not synced, in one line.
     fn why(&self) -> String;
+    /// Says why its cache can't be relied on at present, if so.
+    fn doubt(&self) -> Option<Doubt>;
 }
 
 impl<W: Watched> Synced for SharedInformer<W> {
@@ -50,6 +53,10 @@ impl<W: Watched> Synced for SharedInformer<W> {
             None if state.phase == SyncPhase::Stopped => "its informer was stopped".to_owned(),
             None => "its first list is not through".to_owned(),
         }
+    }
+
+    fn doubt(&self) -> Option<Doubt> {
+        SharedInformer::doubt(self)
     }
 }
 
@@ -129,6 +136,7 @@ fn cache_view<W: Watched>(
     // An informer of a cluster-scoped kind has no namespace to keep to.
     let namespace = namespace.filter(|_| kind.scope == Scope::Namespaced).map(str::to_owned);
     let (shown, failing) = (lister.clone(), informer.clone());
+    let (compared, lost) = (informer.clone(), informer.clone());
     CacheView {
         source,
         kind,
@@ -140,6 +148,8 @@ fn cache_view<W: Watched>(
             true => Watching::Shut,
             false => Watching::Open,
         }),
+        compare: Box::new(move |key| compared.compare(key)),
+        tell_of_loss: Box::new(move |key| lost.tell_of_loss(key)),
     }
 }
 

@@ -12,7 +12,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     ControllerError, Inspected, Reconciler, enqueue::Hub, external::External, feed::Synced, worker::Engine,
 };
-use crate::{informer::Watched, object::ObjectKey};
+use crate::{
+    informer::Watched,
+    object::ObjectKey,
+    reflector::Server,
+    writes::{Gate, ReadCache},
+};
 
 /// After how long a controller that waits says for whom, for the first time; later more seldom.
 const REMINDER: Duration = Duration::from_secs(30);
@@ -115,6 +120,17 @@ pub(crate) struct Waits {
     pub(crate) by_namespace: Vec<OfNamespace>,
 }
 
+/// Makes the gate that keeps keys from running while a cache is in doubt.
+pub(crate) fn gate(waits: &Waits, server: Server) -> Gate {
+    let read = |of: Option<&Arc<str>>, informer: &Arc<dyn Synced>| {
+        let (kind, of, informer) = (informer.kind(), of.cloned(), informer.clone());
+        ReadCache { kind, of, doubt: Box::new(move || informer.doubt()) }
+    };
+    let own = waits.by_namespace.iter().flat_map(|(of, own)| own.iter().map(move |cache| (Some(of), cache)));
+    let caches = waits.common.iter().map(|cache| (None, cache)).chain(own);
+    Gate::new(server, caches.map(|(of, cache)| read(of, cache)).collect())
+}
+
 /// A namespace, and whom its keys wait for.
 type OfNamespace = (Arc<str>, Vec<Arc<dyn Synced>>);
 
@@ -188,7 +204,7 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
             tracing::info!(controller = %engine.name, "caches have synced: working");
             engine.metrics.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
             engine.open(None);
-            (0..workers).for_each(|_| drop(running.spawn(engine.clone().work())));
+            (0..workers).for_each(|_| drop(running.spawn(engine.clone().work(stop.finish.clone()))));
             let (hub, sources) = sources;
             for source in sources {
                 listening.spawn(source.listen(engine.name.clone(), hub.clone()));

@@ -4,7 +4,7 @@
 //! reports every failure. It knows the source and the store by their traits alone.
 
 mod sink;
-mod history;
+mod server;
 mod config;
 mod fault;
 mod explain;
@@ -15,18 +15,21 @@ mod pages;
 mod snapshot;
 mod state;
 mod reporter;
+mod stream;
 mod run;
+mod news;
 #[cfg(test)]
 mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
 pub use explain::explain;
 pub use failure_log::{FailureLog, News};
-pub use history::History;
+pub use server::Server;
 pub use sink::{Epoch, FetchPart, FetchReport, List, ReflectorStore, StoreChange};
 pub use watch_error::{WatchError, WatchErrorHandler};
 
 pub(crate) use explain::with_sources;
+pub(crate) use server::{Doubt, DoubtCause, Standing};
 pub(crate) use watch_error::rounded;
 
 use std::{

@@ -19,6 +19,7 @@ mod panics;
 mod parking;
 mod rate;
 mod refusals;
+mod restored;
 mod runs;
 mod selection;
 mod settings;
