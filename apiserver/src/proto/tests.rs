@@ -1,3 +1,5 @@
+//! Messages to JSON and back, beside what is known of their types.
+
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
