@@ -128,6 +128,7 @@ impl<W: Watched> Assembly<W> {
         let informer = SharedInformer::of_parts(Parts {
             metrics: config.metrics.clone(),
             seed: config.seed,
+            on_error: config.on_error.clone(),
             kind: self.kind,
             indexes: W::indexes(),
             feeds: self.sources.into_iter().map(|(_, source)| source(config.clone())).collect(),

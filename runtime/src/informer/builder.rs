@@ -224,6 +224,7 @@ impl<W: Watched> InformerBuilder<W> {
             transform: self.transform.clone(),
             metrics: factory.reflector_config().metrics,
             seed: factory.reflector_config().seed,
+            on_error: factory.reflector_config().on_error,
             stop,
             fleet,
         });

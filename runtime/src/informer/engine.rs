@@ -24,7 +24,9 @@ use crate::{
     list_watch::{Item, ListerWatcher},
     metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
     object::{Kind, Object, ObjectKey},
-    reflector::{FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange},
+    reflector::{
+        FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange, WatchErrorHandler,
+    },
     store::{IndexDefinition, Indexer, Lister},
 };
 
@@ -153,6 +155,8 @@ pub(super) struct Parts<K> {
     pub(super) metrics: Option<Metrics>,
     /// Decides the order in which the cache lists; `None`: nobody knows.
     pub(super) seed: Option<u64>,
+    /// Hears of objects that can't be read; of failures the reflectors tell it themselves.
+    pub(super) on_error: WatchErrorHandler,
     pub(super) stop: CancellationToken,
     /// Counts the tasks of several informers.
     pub(super) fleet: TaskTracker,
@@ -160,10 +164,10 @@ pub(super) struct Parts<K> {
 
 impl<K: Object> Engine<K> {
     pub(super) fn new(parts: Parts<K>) -> Arc<Self> {
-        let Parts { kind, indexes, feeds, transform, metrics, seed, stop, fleet } = parts;
+        let Parts { kind, indexes, feeds, transform, metrics, seed, on_error, stop, fleet } = parts;
         let meter = metrics.as_ref().map(|metrics| metrics.fetch().cache_meter(&kind)).unwrap_or_default();
         let (indexer, fifo) = (Indexer::seeded(seed), DeltaFifo::new());
-        let health: Arc<Health> = Arc::default();
+        let health = Arc::new(Health::new(on_error));
         let (told, named) = (health.clone(), kind.clone());
         indexer.report_unreadable(move |unreadable| told.tell_unreadable(&named, unreadable));
         for definition in indexes {

@@ -69,6 +69,7 @@ impl<W: Watched> SharedInformer<W> {
             indexes: W::indexes(),
             metrics: config.metrics.clone(),
             seed: config.seed,
+            on_error: config.on_error.clone(),
             feeds: vec![Feed::reflecting(Extent::All, source, config)],
             transform: None,
             stop: CancellationToken::new(),

@@ -26,6 +26,7 @@ mod settings;
 mod stale_caches;
 mod stopping;
 mod storms;
+mod strict;
 mod trace;
 mod unhealthy;
 mod watches;
