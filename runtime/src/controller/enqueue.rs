@@ -104,8 +104,11 @@ impl Hub {
         }
     }
 
-    /// Lets writes know of a deletion, whoever wakes for it.
-    fn forget_what_is_gone<C>(&self, source: SourceId, change: &Change<C>) {
+    /// Lets writes know of a change, whoever wakes for it.
+    fn tell_writes<C>(&self, source: SourceId, change: &Change<C>) {
+        if let Some(object) = change.key() {
+            self.writer.changed(source, object);
+        }
         if let Change::Deleted { gone, .. } = change {
             self.writer.gone(source, gone.key());
         }
@@ -175,7 +178,7 @@ impl<K: Object> Itself<K> {
 
 impl<K: Object> Observer<K> for Itself<K> {
     fn changed(&self, change: &Change<K>) {
-        self.hub.forget_what_is_gone(self.source, change);
+        self.hub.tell_writes(self.source, change);
         let after = self.mending.note(change);
         if !self.is_worth_a_run(change, after) {
             return change.key().into_iter().for_each(|key| self.hub.writer.passed_over(key));
@@ -359,7 +362,7 @@ impl LastRelated {
 
 impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
     fn changed(&self, change: &Change<C>) {
-        self.hub.forget_what_is_gone(self.source, change);
+        self.hub.tell_writes(self.source, change);
         let after = self.mending.note(change);
         let refuses = |predicate: &Predicate<C>| after == After::Readable && !predicate.lets_pass(change);
         if self.predicate.as_ref().is_some_and(refuses) {

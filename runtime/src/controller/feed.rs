@@ -10,9 +10,7 @@ use futures::{FutureExt, future::BoxFuture};
 
 use super::enqueue::Hub;
 use crate::{
-    informer::{
-        FailureCause, FetchFailure, Form, Observer, SharedInformer, SharedInformerFactory, SyncPhase, Watched,
-    },
+    informer::{Form, Observer, SharedInformer, SharedInformerFactory, SyncState, Watched},
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
     store::{Held, Lister, Lookup},
@@ -27,8 +25,8 @@ pub(crate) trait Synced: Send + Sync {
     fn has_synced(&self) -> bool;
     /// Ends when it has synced.
     fn synced(&self) -> BoxFuture<'_, ()>;
-    /// Says why it has not synced, in one line.
-    fn why(&self) -> String;
+    /// Says how far it has come, and what keeps it.
+    fn state(&self) -> SyncState;
     /// Says why its cache can't be relied on at present, if so.
     fn doubt(&self) -> Option<Doubt>;
 }
@@ -46,13 +44,8 @@ impl<W: Watched> Synced for SharedInformer<W> {
         SharedInformer::synced(self).boxed()
     }
 
-    fn why(&self) -> String {
-        let state = self.sync_state();
-        match &state.failure {
-            Some(failure) => explained(failure),
-            None if state.phase == SyncPhase::Stopped => "its informer was stopped".to_owned(),
-            None => "its first list is not through".to_owned(),
-        }
+    fn state(&self) -> SyncState {
+        self.sync_state()
     }
 
     fn doubt(&self) -> Option<Doubt> {

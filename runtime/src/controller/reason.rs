@@ -31,6 +31,8 @@ pub enum Reason {
     Retry,
     /// The last run was computed from an old version.
     Conflict,
+    /// The last run could not write: the server was overloaded.
+    Overload,
 }
 
 impl Reason {
@@ -39,7 +41,7 @@ impl Reason {
         match self {
             Self::Resync => 0,
             Self::InitialList => 1,
-            Self::Due | Self::Retry | Self::Conflict => 2,
+            Self::Due | Self::Retry | Self::Conflict | Self::Overload => 2,
             _ => 3,
         }
     }
@@ -58,6 +60,11 @@ impl Reason {
             _ => Priority::Normal,
         }
     }
+
+    /// Whether the run is another attempt at what a run before it could not do.
+    pub(crate) fn is_retry(&self) -> bool {
+        matches!(self, Self::Retry | Self::Conflict | Self::Overload)
+    }
 }
 
 /// Shown as one word, so that it is one value in whatever format a log is written.
@@ -74,6 +81,7 @@ impl fmt::Display for Reason {
             Self::Due => "due",
             Self::Retry => "retry",
             Self::Conflict => "conflict",
+            Self::Overload => "the server was overloaded",
         })
     }
 }

@@ -20,6 +20,7 @@ const MOST_WORKERS: usize = 65_536;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) name: Option<String>,
+    pub(crate) field_manager: Option<String>,
     /// Empty: all.
     pub(crate) namespaces: Vec<Arc<str>>,
     pub(crate) workers: usize,
@@ -57,6 +58,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             name: None,
+            field_manager: None,
             namespaces: Vec::new(),
             workers: 1,
             finalizer: None,
@@ -86,6 +88,9 @@ impl Settings {
         }
         if !is_field_manager(name) {
             return Err(ControllerError::Name { name: named() });
+        }
+        if let Some(field_manager) = self.field_manager.clone().filter(|manager| !is_field_manager(manager)) {
+            return Err(ControllerError::FieldManager { name: named(), field_manager });
         }
         if let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| !is_qualified(finalizer)) {
             return Err(ControllerError::Finalizer { name: named(), finalizer: finalizer.clone() });

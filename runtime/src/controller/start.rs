@@ -99,7 +99,9 @@ async fn watch_over(name: &Arc<str>, waits: &Waits, within: Option<Duration>) ->
         let lagging = waits.lagging().join("; ");
         if within.is_some_and(|within| started.elapsed() >= within) {
             tracing::error!(controller = %name, ?waited, lagging, "gives up waiting for caches");
-            return ControllerError::NotSynced { name: name.to_string(), lagging, waited };
+            let lagging =
+                waits.all().filter(|informer| !informer.has_synced()).map(|informer| informer.state());
+            return ControllerError::NotSynced { name: name.to_string(), lagging: lagging.collect(), waited };
         }
         tracing::warn!(controller = %name, ?waited, lagging, "waits for caches that have not synced");
         pause = (pause * 2).min(LONGEST_REMINDER);
@@ -171,7 +173,8 @@ impl Waits {
 
 fn lagging<'a>(informers: impl Iterator<Item = &'a Arc<dyn Synced>>) -> Vec<String> {
     let lag = informers.filter(|informer| !informer.has_synced());
-    let mut names: Vec<_> = lag.map(|informer| format!("{} ({})", informer.kind(), informer.why())).collect();
+    let mut names: Vec<_> =
+        lag.map(|informer| format!("{} ({})", informer.kind(), informer.state())).collect();
     names.dedup();
     names
 }

@@ -339,6 +339,16 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
                 self.pace(item.key());
                 item.retry_uncounted();
             }
+            Way::HeldBack(asked) => {
+                tracing::debug!(error, "held back");
+                self.intake.expect(item.key(), super::Reason::Overload);
+                self.intake.queue.add_after(item.key().clone(), asked.left());
+                item.done();
+            }
+            Way::RetryAfter(asked) => {
+                tracing::warn!(error, failures = item.attempt(), "reconcile failed: retrying");
+                item.retry_at_least(asked.left());
+            }
             Way::Terminal => {
                 tracing::error!(error, "failed for good: waiting for a change");
                 item.terminal();
@@ -388,8 +398,8 @@ fn ended(outcome: &Result<Action, Failure>) -> Option<Ended> {
         Ok(Next::RequeueAfter { .. }) => Ended::RequeueAfter,
         Ok(Next::Backoff { .. }) => Ended::Requeue,
         Err(failure) => match failure.way {
-            Way::AfterFirstStep => Ended::Requeue,
-            Way::Retry => Ended::Error,
+            Way::AfterFirstStep | Way::HeldBack(_) => Ended::Requeue,
+            Way::Retry | Way::RetryAfter(_) => Ended::Error,
             Way::Terminal => Ended::TerminalError,
         },
     })

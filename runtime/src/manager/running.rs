@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     controller::{ControllerError, KeyReport, Planned, Stop},
-    error::Error,
+    error::{Error, Stopped},
     informer::{SharedInformerFactory, Watched},
     object::ObjectKey,
 };
@@ -107,11 +107,11 @@ impl Running {
             let left = grace_period.saturating_sub(began.elapsed()).max(ABORT);
             deaf = timeout(left, factory.shutdown()).await.is_err();
         }
-        let ran_on =
-            |what: String| Err(Error::Stopped(format!("{what} past the grace period of {grace_period:?}")));
+        let past_grace_period =
+            |who: RanOn| Err(Error::Stopped(Stopped::PastGracePeriod { period: grace_period, who }));
         match (late, deaf) {
-            (Some(late), _) => ran_on(format!("reconciles ran on, and were aborted: {late},")),
-            (None, true) => ran_on("an event handler of an informer ran on".to_owned()),
+            (Some(late), _) => past_grace_period(RanOn::Reconciles(late)),
+            (None, true) => past_grace_period(RanOn::Handler),
             (None, false) => self.failed.take().map_or(Ok(()), Err),
         }
     }

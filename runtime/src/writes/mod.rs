@@ -6,13 +6,19 @@
 //!
 //! A key that wrote runs again only once the caches show what it wrote, or after a deadline (see `parking`); an
 //! apply that would change nothing is not sent (see `applied`).
+//!
+//! While the server says that it is overloaded, no controller of a manager writes to it (see `overload`).
 
+mod awaited;
 pub(crate) mod own_writes;
+mod goals;
 pub(crate) mod parking;
+mod refusal;
 mod error;
 mod gate;
 mod contradictions;
 pub(crate) mod request;
+mod overload;
 mod caches;
 mod answers;
 mod applied;
@@ -23,6 +29,7 @@ mod child;
 mod apply;
 mod create;
 mod delete;
+mod merge;
 mod status;
 mod finalizer;
 
@@ -30,11 +37,14 @@ pub use apply::Apply;
 pub(crate) use caches::{CacheView, Cached, CachedMeta, Selects, Shown};
 pub use create::Create;
 pub(crate) use delete::delete;
-pub use error::{Stale, WriteError};
+pub use error::WriteError;
 pub(crate) use finalizer::{add_finalizer, remove_finalizer};
 pub(crate) use gate::{Gate, ReadCache};
-pub(crate) use status::patch_status;
-pub(crate) use writer::{Counters, Keys, Owner, WaitForOwn, Writer};
+pub(crate) use overload::Sender;
+pub(crate) use refusal::find;
+pub use refusal::{ForbiddenBy, RetryAfter, Stale};
+pub(crate) use status::{Patched, patch_status};
+pub(crate) use writer::{Author, Counters, Keys, Owner, WaitForOwn, Writer};
 
 use crate::{informer::TypedScope, object::Object};
 

@@ -33,11 +33,11 @@ impl Writer {
                 }
                 DoubtCause::WatchCut => "the server is out of reach, and may come back with another history",
             };
-            return Err(WriteError::doubted(target.to_string(), why));
+            return Err(WriteError::doubted(target, why));
         }
         match self.memory().own.is_outlived(key) {
             true => Err(WriteError::doubted(
-                target.to_string(),
+                target,
                 "the server lost its history since the run began",
             )),
             false => Ok(()),
