@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    marker::PhantomData,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -27,10 +26,11 @@ pub struct Context<K: Marker> {
 struct Run<K: Marker> {
     kind: Kind,
     ticket: Ticket,
+    /// What the run began with; `None` once it is gone.
+    object: Option<Arc<K::Seen>>,
     /// Of the object; empty where there is none.
     uid: String,
     writer: Arc<Writer>,
-    marker: PhantomData<fn() -> K>,
 }
 
 /// What is known of a run before it starts.
@@ -55,11 +55,11 @@ impl<K: Watched> Context<K> {
     pub(crate) fn new(
         question: K::Question,
         ticket: Ticket,
-        object: Option<Arc<K::Object>>,
+        object: Option<Arc<K::Seen>>,
         writer: Arc<Writer>,
     ) -> Self {
         let uid = object.as_ref().and_then(|object| object.meta().uid.clone()).unwrap_or_default();
-        Self { run: Arc::new(Run { kind: K::kind_of(&question), ticket, uid, writer, marker: PhantomData }) }
+        Self { run: Arc::new(Run { kind: K::kind_of(&question), ticket, object, uid, writer }) }
     }
 }
 
@@ -162,7 +162,6 @@ impl<K: Marker> Context<K> {
         let run = &self.run;
         let (kind, own) = (run.kind.clone(), run.object.as_deref());
         patch_status(Patched { writer: &run.writer, key: &run.ticket.key, kind, object, own }, status).await
-    }
     }
 
     fn owner(&self) -> Owner {

@@ -10,7 +10,10 @@ use futures::{FutureExt, future::BoxFuture};
 
 use super::enqueue::Hub;
 use crate::{
-    informer::{Form, Observer, SharedInformer, SharedInformerFactory, SyncState, Watched},
+    informer::{
+        FailureCause, FetchFailure, Form, Observer, SharedInformer, SharedInformerFactory, SyncPhase,
+        SyncState, Watched,
+    },
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
     store::{Held, Lister, Lookup},
@@ -29,6 +32,16 @@ pub(crate) trait Synced: Send + Sync {
     fn state(&self) -> SyncState;
     /// Says why its cache can't be relied on at present, if so.
     fn doubt(&self) -> Option<Doubt>;
+
+    /// Says why it has not synced, in one line.
+    fn why(&self) -> String {
+        let state = self.state();
+        match &state.failure {
+            Some(failure) => explained(failure),
+            None if state.phase == SyncPhase::Stopped => "its informer was stopped".to_owned(),
+            None => "its first list is not through".to_owned(),
+        }
+    }
 }
 
 impl<W: Watched> Synced for SharedInformer<W> {
@@ -61,6 +74,7 @@ fn explained(failure: &FetchFailure) -> String {
         FailureCause::NotServed => "the server does not serve it",
         FailureCause::Unreachable => "the server can't be reached",
         FailureCause::TooLarge => "something is too large",
+        FailureCause::Panicked => "code that it calls panics",
         FailureCause::Other => "it fails",
     };
     let (seconds, attempts) = (failure.since.elapsed().as_secs(), failure.attempts);

@@ -265,7 +265,9 @@ impl Intake {
             shut.waiting.retain(|key, _| !is_gone(key));
             shrink(&mut shut.waiting);
         }
-        state.held.retain(|_, held| held.parked || held.in_doubt || held.paced_until.is_some_and(|until| until > now));
+        state.held.retain(|_, held| {
+            held.parked || held.in_doubt || held.paced_until.is_some_and(|until| until > now)
+        });
         shrink(&mut state.held);
         shrink(&mut state.pending);
     }

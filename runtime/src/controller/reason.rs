@@ -61,9 +61,9 @@ impl Reason {
         }
     }
 
-    /// Whether the run is another attempt at what a run before it could not do.
+    /// Whether the run is another attempt at what a run before it could not do, after a delay of its own.
     pub(crate) fn is_retry(&self) -> bool {
-        matches!(self, Self::Retry | Self::Conflict | Self::Overload)
+        matches!(self, Self::Retry | Self::Overload)
     }
 }
 

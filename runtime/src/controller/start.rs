@@ -173,8 +173,7 @@ impl Waits {
 
 fn lagging<'a>(informers: impl Iterator<Item = &'a Arc<dyn Synced>>) -> Vec<String> {
     let lag = informers.filter(|informer| !informer.has_synced());
-    let mut names: Vec<_> =
-        lag.map(|informer| format!("{} ({})", informer.kind(), informer.state())).collect();
+    let mut names: Vec<_> = lag.map(|informer| format!("{} ({})", informer.kind(), informer.why())).collect();
     names.dedup();
     names
 }
@@ -306,10 +305,12 @@ mod tests {
             intake::Intake,
             last_read::LastRead,
         },
+        informer::SyncState,
         metrics::Metrics,
         object::{Kind, Scope},
+        reflector::Doubt,
         workqueue::{ItemExponentialFailure, RateLimit, WorkQueue},
-        writes::{WaitForOwn, Writer},
+        writes::{Author, Counters, Sender, WaitForOwn, Writer},
     };
 
     struct Idle;
@@ -338,8 +339,12 @@ mod tests {
             Box::pin(std::future::pending())
         }
 
-        fn why(&self) -> String {
-            "never".to_owned()
+        fn state(&self) -> SyncState {
+            unreachable!("nobody waits for so long")
+        }
+
+        fn doubt(&self) -> Option<Doubt> {
+            None
         }
     }
 
@@ -352,7 +357,9 @@ mod tests {
         let queue = WorkQueue::new(ItemExponentialFailure::default());
         let namespaces = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
         let intake = Arc::new(Intake::new(queue, namespaces));
-        let overdue = metrics.overdue.clone();
+        let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
+        let counters =
+            Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
         Arc::new(Engine {
             name: "test".into(),
             kind: "configmaps".to_owned(),
@@ -363,13 +370,15 @@ mod tests {
             selection: Selection::default(),
             graves: Arc::new(Graves::new(metrics.deletions_dropped.clone())),
             writer: Writer::new(
-                client,
-                "test".into(),
+                Sender::new(client),
+                Author { controller: "test".into(), field_manager: "test".into() },
                 Vec::new(),
+                gate.clone(),
                 intake.clone(),
                 WaitForOwn::Never,
-                overdue,
+                counters,
             ),
+            gate,
             intake,
             finalizer: None,
             panics: Panics::Contain,

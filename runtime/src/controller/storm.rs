@@ -6,7 +6,7 @@ use kube::Resource as _;
 use tokio::time::Instant;
 
 use super::{
-    Action, Reason, Reconciler,
+    Action, Reconciler,
     budget::{Budgets, Charged, Cost, News},
     context::Ticket,
     run::{Failure, Way},
@@ -50,7 +50,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         };
         match self.writer.did(key) {
             _ if matches!(outcome, Err(failure) if failure.way == Way::AfterFirstStep) => Some(Cost::Whole),
-            _ if ticket.reason == Reason::Retry => None,
+            _ if ticket.reason.is_retry() => None,
             Did::Write => Some(Cost::Whole),
             Did::Hear if began_with.is_some_and(moved) => Some(match ticket.took_client() {
                 true => Cost::Whole,

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     controller::{ControllerError, KeyReport, Planned, Stop},
-    error::{Error, Stopped},
+    error::{Error, RanOn, Stopped},
     informer::{SharedInformerFactory, Watched},
     object::ObjectKey,
 };

@@ -36,10 +36,7 @@ impl Writer {
             return Err(WriteError::doubted(target, why));
         }
         match self.memory().own.is_outlived(key) {
-            true => Err(WriteError::doubted(
-                target,
-                "the server lost its history since the run began",
-            )),
+            true => Err(WriteError::doubted(target, "the server lost its history since the run began")),
             false => Ok(()),
         }
     }
@@ -106,8 +103,8 @@ impl Writer {
         }
         self.memory().contradictions.resolved_by_list(*source);
         self.counters.contradicted.inc();
-        let (controller, kind) = (&self.field_manager, &cache.kind);
-        tracing::warn!(controller, %kind, %object, "the server contradicts the cache: listing {kind} anew");
+        let (controller, kind) = (&self.author.controller, &cache.kind);
+        tracing::warn!(%controller, %kind, %object, "the server contradicts the cache: listing {kind} anew");
     }
 }
 

@@ -19,7 +19,8 @@ use crate::{
     object::{Kind, Scope, Version},
     reflector::Server,
     writes::{
-        CacheView, CachedMeta, Counters, Gate, Keys, Selects, WaitForOwn, add_finalizer,
+        Author, CacheView, CachedMeta, Counters, Gate, Keys, Patched, Selects, Sender, WaitForOwn,
+        add_finalizer,
         applied::{Applied, Digests},
         delete,
         parking::Watching,
@@ -104,13 +105,18 @@ fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<
     };
     let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
-    let client = kube::Client::new(service, "shop");
-    (Writer::new(client, "test".to_owned(), vec![cache], gate, Nobody, WaitForOwn::Parked, counters), asked)
+    let sender = Sender::new(kube::Client::new(service, "shop"));
+    let author = Author { controller: "test".into(), field_manager: "test".into() };
+    (Writer::new(sender, author, vec![cache], gate, Nobody, WaitForOwn::Parked, counters), asked)
 }
 
 /// Lets the attendant work for a while.
 async fn attended(writer: &Writer) {
     let _ = timeout(Duration::from_secs(30), writer.attend()).await;
+}
+
+fn patching<'a>(writer: &'a Writer, key: &'a ObjectKey, object: &'a Pod) -> Patched<'a, Pod> {
+    Patched { writer, key, kind: kind("pods"), object, own: None }
 }
 
 fn status() -> Value {
@@ -122,7 +128,7 @@ fn status() -> Value {
 async fn a_status_whose_base_is_newer_than_what_the_server_has_is_not_sent_again_and_tells_of_the_loss() {
     let (writer, asked) = writer("60", [refusal(409), (200, object("60"))]);
     writer.begin(&key());
-    let patched = patch_status(&writer, &key(), kind("pods"), &pod("61"), &status()).await;
+    let patched = patch_status(patching(&writer, &key(), &pod("61")), status()).await;
     assert!(patched.unwrap_err().is_conflict());
     assert_eq!(asked.all(), ["loss"], "the cache itself is not behind");
     assert_eq!(writer.end(&key()), crate::writes::own_writes::RunEnd::Changed, "the key runs again");
@@ -144,7 +150,7 @@ async fn a_cache_that_shows_a_newer_version_than_the_server_is_compared_and_the_
 #[tokio::test(start_paused = true)]
 async fn every_write_that_learns_that_the_cached_object_is_gone_says_so() {
     let (patched, asked) = writer("61", [refusal(404), refusal(404)]);
-    patch_status(&patched, &key(), kind("pods"), &pod("61"), &status()).await.unwrap_err();
+    patch_status(patching(&patched, &key(), &pod("61")), status()).await.unwrap_err();
     attended(&patched).await;
     assert_eq!(asked.all(), ["list"], "a status");
 
@@ -167,7 +173,7 @@ async fn every_write_that_learns_that_the_cached_object_is_gone_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_status_that_is_not_found_of_an_object_that_is_there_contradicts_nothing() {
     let (writer, asked) = writer("61", [refusal(404), (200, object("61"))]);
-    let refused = patch_status(&writer, &key(), kind("pods"), &pod("61"), &status()).await;
+    let refused = patch_status(patching(&writer, &key(), &pod("61")), status()).await;
     assert!(matches!(refused, Err(WriteError::NoStatusSubresource { .. })));
     attended(&writer).await;
     assert!(asked.all().is_empty());

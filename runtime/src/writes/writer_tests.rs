@@ -6,8 +6,10 @@ use serde_json::json;
 
 use super::*;
 use crate::{
+    informer::Comparison,
     object::Scope,
-    writes::{Selects, parking::Watching},
+    reflector::Server,
+    writes::{Counters, Gate, Selects, parking::Watching},
 };
 
 struct Nobody;
@@ -24,7 +26,9 @@ fn writer(caches: Vec<CacheView>) -> Arc<Writer> {
     });
     let sender = Sender::new(kube::Client::new(nobody, "default"));
     let author = Author { controller: "test".into(), field_manager: "test".into() };
-    Writer::new(sender, author, caches, Nobody, WaitForOwn::Parked, Counter::default())
+    let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
+    let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
+    Writer::new(sender, author, caches, gate, Nobody, WaitForOwn::Parked, counters)
 }
 
 fn pod() -> Target {
@@ -47,6 +51,8 @@ fn cache(source: usize, selects: Selects, found: fn() -> Cached) -> CacheView {
         look_up: Box::new(move |_| found()),
         show: None,
         watching: Box::new(|| Watching::Open),
+        compare: Box::new(|_| Comparison::TooSoon),
+        tell_of_loss: Box::new(|_| {}),
     }
 }
 
