@@ -56,7 +56,7 @@ async fn follow_a_service(server: &ApiServer, record: &Record) {
     let seen = record.len();
     server.create(&service_for("s", "a")).await;
     record.reaches(seen + 1).await;
-    assert_eq!(record.last_reason(), "services changed");
+    assert_eq!(record.last_reason(), "related:services");
     server.patch_merge::<Service>("shop/s", json!({ "metadata": { "labels": { "for": "b" } } })).await;
     record.reaches(seen + 3).await;
     server.delete::<Service>("shop/s").await;
