@@ -1,15 +1,14 @@
-//! A list reads the same however its bytes are cut.
+//! A list reads the same however its bytes are cut, and as `serde_json` reads it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use watchkeeper::list_watch::ItemForm;
-use watchkeeper_fuzz::{Manner, listed};
+use watchkeeper_fuzz::{WHOLE, answer::Manner, judged_list};
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (size, body) = input;
-    let pieces = Manner { chunk: usize::from(size) + 1, form: ItemForm::Typed };
-    assert_eq!(listed(200, body, Manner::WHOLE), listed(200, body, pieces));
-    let whole = Manner { form: ItemForm::Bytes, ..Manner::WHOLE };
-    let pieces = Manner { form: ItemForm::Bytes, ..pieces };
-    assert_eq!(listed(200, body, whole), listed(200, body, pieces));
+    for form in [ItemForm::Typed, ItemForm::Bytes] {
+        let pieces = Manner { chunk: usize::from(size) + 1, form };
+        assert_eq!(judged_list(body, Manner { form, ..WHOLE }), judged_list(body, pieces));
+    }
 });

@@ -3,17 +3,17 @@
 
 use libfuzzer_sys::fuzz_target;
 use watchkeeper::list_watch::ItemForm;
-use watchkeeper_fuzz::{Manner, listed, watched};
+use watchkeeper_fuzz::{WHOLE, answer::Manner, listed, watched};
 
 fuzz_target!(|input: (u16, u8, &[u8])| {
     let (code, size, body) = input;
     let code = 300 + code % 300;
     let pieces = Manner { chunk: usize::from(size) + 1, form: ItemForm::Typed };
-    let refused = listed(code, body, Manner::WHOLE);
+    let refused = listed(code, body, WHOLE);
     assert_eq!(refused, listed(code, body, pieces));
-    assert_eq!(refused, watched(code, body, Manner::WHOLE));
+    assert_eq!(refused, watched(code, body, WHOLE));
     assert!(!refused.starts_with("ListPage"));
     // A Status in place of what was asked for, and one in the stream.
     let line = [b"{\"type\":\"ERROR\",\"object\":".as_slice(), body, b"}\n"].concat();
-    assert_eq!(watched(200, &line, Manner::WHOLE), watched(200, &line, pieces));
+    assert_eq!(watched(200, &line, WHOLE), watched(200, &line, pieces));
 });

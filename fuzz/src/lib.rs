@@ -1,71 +1,72 @@
-//! Serves bytes as a server's answer, and reads them as watchkeeper does.
+//! Reads bytes as watchkeeper does, and judges what comes of them.
 
-use std::convert::Infallible;
+pub mod answer;
+pub mod oracle;
 
-use bytes::Bytes;
-use futures::{StreamExt, stream};
-use http::{Request, Response};
-use http_body_util::StreamBody;
+use std::fmt::Debug;
+
 use k8s_openapi::api::core::v1::Pod;
-use kube::client::Body;
-use tower::service_fn;
 use watchkeeper::{
-    list_watch::{ClientListWatch, ItemForm, ListOptions, ListerWatcher},
-    object::{Kind, Scope},
+    list_watch::{ItemForm, ListWatchError},
+    object::Kind,
 };
 
-/// How an answer comes: in chunks of a size, decoded at once or taken as bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Manner {
-    /// Bytes a chunk.
-    pub chunk: usize,
-    /// What becomes of objects.
-    pub form: ItemForm,
+use crate::answer::{Manner, Reader, kind};
+
+/// Everything in one chunk, decoded at once.
+pub const WHOLE: Manner = Manner { chunk: usize::MAX, form: ItemForm::Typed };
+
+/// One server for all inputs of a process.
+pub struct Bench {
+    reader: Reader,
+    pods: Kind,
 }
 
-impl Manner {
-    /// Everything in one chunk.
-    pub const WHOLE: Self = Self { chunk: usize::MAX, form: ItemForm::Typed };
+impl Default for Bench {
+    fn default() -> Self {
+        Self { reader: Reader::start(), pods: kind("", "v1", "Pod") }
+    }
+}
+
+thread_local! {
+    static BENCH: Bench = Bench::default();
 }
 
 /// What was read, as text: equal answers read equal.
 pub fn listed(code: u16, body: &[u8], manner: Manner) -> String {
-    read(code, body, manner, async |source| match source.list(&ListOptions::default()).await {
-        Ok(page) => format!("{page:?}"),
-        Err(error) => format!("{error}"),
-    })
+    BENCH.with(|bench| shown(bench.reader.listed::<Pod>(&bench.pods, (code, body), manner)))
 }
 
 /// What was watched, as text.
 pub fn watched(code: u16, body: &[u8], manner: Manner) -> String {
-    read(code, body, manner, async |source| match source.watch(&ListOptions::default()).await {
-        Ok(events) => format!("{:?}", events.collect::<Vec<_>>().await),
+    BENCH.with(|bench| shown(bench.reader.watched::<Pod>(&bench.pods, (code, body), manner)))
+}
+
+fn shown<T: Debug>(read: Result<T, ListWatchError>) -> String {
+    match read {
+        Ok(read) => format!("{read:?}"),
         Err(error) => format!("{error}"),
+    }
+}
+
+/// Reads a list, and panics where it is not what `serde_json` says it is; returns it as text.
+pub fn judged_list(body: &[u8], manner: Manner) -> String {
+    BENCH.with(|bench| {
+        let found = bench.reader.listed::<Pod>(&bench.pods, (200, body), manner);
+        if let Err(difference) = oracle::list(&bench.pods, manner.form, body, &found) {
+            panic!("{manner:?}: {difference}");
+        }
+        shown(found)
     })
 }
 
-fn read(code: u16, body: &[u8], manner: Manner, ask: impl AsyncFnOnce(ClientListWatch<Pod>) -> String) -> String {
-    let body = Bytes::copy_from_slice(body);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    runtime.expect("a runtime without I/O needs nothing").block_on(async {
-        let service = service_fn(move |_: Request<Body>| {
-            let body = body.clone();
-            let size = manner.chunk.clamp(1, body.len().max(1));
-            let chunks: Vec<_> = (0..body.len())
-                .step_by(size)
-                .map(|at| Ok::<_, Infallible>(http_body::Frame::data(body.slice(at..body.len().min(at + size)))))
-                .collect();
-            let answer = Response::builder().status(code).body(StreamBody::new(stream::iter(chunks)));
-            async move { answer }
-        });
-        let kind = Kind {
-            group: "".into(),
-            version: "v1".into(),
-            kind: "Pod".into(),
-            plural: "pods".into(),
-            scope: Scope::Namespaced,
-        };
-        let client = kube::Client::new(service, "default");
-        ask(ClientListWatch::new(client, kind).item_form(manner.form)).await
+/// Reads a watch, and panics where it is not what `serde_json` says it is; returns it as text.
+pub fn judged_watch(body: &[u8], manner: Manner) -> String {
+    BENCH.with(|bench| {
+        let found = bench.reader.watched::<Pod>(&bench.pods, (200, body), manner).expect("it opens");
+        if let Err(difference) = oracle::watch(&bench.pods, manner.form, body, &found) {
+            panic!("{manner:?}: {difference}");
+        }
+        format!("{found:?}")
     })
 }

@@ -25,6 +25,17 @@ pub(super) struct Applied<K> {
     pub(super) resync: Option<Sync>,
 }
 
+impl<K> Applied<K> {
+    /// Shows the objects that were found to be unreadable.
+    pub(super) fn unreadable(&self) -> impl Iterator<Item = &Arc<Unreadable>> {
+        let named = self.changes.iter().filter_map(|change| match change {
+            Change::Unreadable { unreadable, .. } => Some(unreadable),
+            _ => None,
+        });
+        named.chain(self.nameless.iter().map(|(_, unreadable)| unreadable))
+    }
+}
+
 /// Applies deltas in order.
 ///
 /// A watch event that shows an older version than the cached one of the same object is skipped: nobody sees time
@@ -143,7 +154,6 @@ impl<K: Object> Applier<'_, K> {
 
     fn upsert_unreadable(&mut self, extent: &Extent, unreadable: Box<Unreadable>) -> Option<ObjectKey> {
         let Some(key) = unreadable.identity.key.clone() else {
-            tracing::warn!(kind = %self.kind, error = unreadable.error, "an object can't be read, nor its name");
             self.applied.nameless.push((extent.clone(), Arc::from(unreadable)));
             return None;
         };
@@ -155,7 +165,6 @@ impl<K: Object> Applier<'_, K> {
         if mark.as_ref().is_some_and(|mark| mark.identity.uid == *uid && same_state(mark, &unreadable)) {
             return Some(key);
         }
-        tracing::warn!(kind = %self.kind, object = %key, error = unreadable.error, "an object can't be read");
         let kept = self.batch.get(&key).cloned();
         let kept = match kept {
             Some(kept) if same_uid(kept.uid(), uid.as_deref()) => Some(kept),
@@ -198,7 +207,6 @@ impl<K: Object> Applier<'_, K> {
             Err(unreadable) => (unreadable.identity.key.clone(), unreadable.identity.uid.clone()),
         };
         let (Some(key), uid) = identity else {
-            tracing::warn!(kind = %self.kind, "a deletion can't be read, nor the object's name");
             self.applied
                 .nameless
                 .extend(last.err().map(|unreadable| (extent.clone(), Arc::from(unreadable))));

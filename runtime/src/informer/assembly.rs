@@ -127,6 +127,7 @@ impl<W: Watched> Assembly<W> {
         let config = self.config.named(|| self.kind.to_string());
         let informer = SharedInformer::of_parts(Parts {
             metrics: config.metrics.clone(),
+            on_error: config.on_error.clone(),
             kind: self.kind,
             indexes: W::indexes(),
             feeds: self.sources.into_iter().map(|(_, source)| source(config.clone())).collect(),

@@ -212,6 +212,7 @@ impl<W: Watched> InformerBuilder<W> {
             feeds: self.question.extents().into_iter().map(|extent| self.feed(extent)).collect(),
             transform: self.transform.clone(),
             metrics: factory.reflector_config().metrics,
+            on_error: factory.reflector_config().on_error,
             stop,
             fleet,
         });

@@ -23,7 +23,9 @@ use crate::{
     list_watch::{Item, ListerWatcher},
     metrics::{CacheMeter, Metrics},
     object::{Kind, Object, ObjectKey},
-    reflector::{FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, StoreChange},
+    reflector::{
+        FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, StoreChange, WatchErrorHandler,
+    },
     store::{IndexDefinition, Indexer, Lister},
 };
 
@@ -136,6 +138,8 @@ pub(super) struct Parts<K> {
     pub(super) transform: Option<Transform<K>>,
     /// Where the cache is counted.
     pub(super) metrics: Option<Metrics>,
+    /// Hears of objects that can't be read; of failures the reflectors tell it themselves.
+    pub(super) on_error: WatchErrorHandler,
     pub(super) stop: CancellationToken,
     /// Counts the tasks of several informers.
     pub(super) fleet: TaskTracker,
@@ -143,10 +147,10 @@ pub(super) struct Parts<K> {
 
 impl<K: Object> Engine<K> {
     pub(super) fn new(parts: Parts<K>) -> Arc<Self> {
-        let Parts { kind, indexes, feeds, transform, metrics, stop, fleet } = parts;
+        let Parts { kind, indexes, feeds, transform, metrics, on_error, stop, fleet } = parts;
         let meter = metrics.map(|metrics| metrics.fetch().cache_meter(&kind)).unwrap_or_default();
         let (indexer, fifo) = (Indexer::new(), DeltaFifo::new());
-        let health: Arc<Health> = Arc::default();
+        let health = Arc::new(Health::new(on_error));
         let (told, named) = (health.clone(), kind.clone());
         indexer.report_unreadable(move |unreadable| told.tell_unreadable(&named, unreadable));
         for definition in indexes {

@@ -172,6 +172,7 @@ impl<K: Object> Processor<K> {
         let lists = matches!(entries[..], [Entry { delta: Delta::Replaced(_), .. }]);
         let resync_waits = lists && engine.fifo.awaits_resync();
         let mut applied = engine.indexer.write(|store| apply(store, entries, &engine.kind, origin));
+        applied.unreadable().for_each(|unreadable| engine.health.tell_unreadable(&engine.kind, unreadable));
         if applied.replaced.is_some() || !applied.nameless.is_empty() {
             engine.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
         }

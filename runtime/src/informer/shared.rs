@@ -53,6 +53,7 @@ impl<W: Watched> SharedInformer<W> {
             kind,
             indexes: W::indexes(),
             metrics: config.metrics.clone(),
+            on_error: config.on_error.clone(),
             feeds: vec![Feed::reflecting(Extent::All, source, config)],
             transform: None,
             stop: CancellationToken::new(),

@@ -1,7 +1,6 @@
 //! How an informer is doing: synced or not, what failed last, what can't be read.
 
 use std::{
-    borrow::Cow,
     error::Error,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -214,8 +213,9 @@ impl fmt::Display for NotSynced {
 impl Error for NotSynced {}
 
 /// Remembers what reflectors reported, and what could not even be named.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Health {
+    on_error: WatchErrorHandler,
     state: Mutex<HealthState>,
 }
 
@@ -230,6 +230,10 @@ struct HealthState {
 }
 
 impl Health {
+    pub(super) fn new(on_error: WatchErrorHandler) -> Self {
+        Self { on_error, state: Mutex::default() }
+    }
+
     pub(super) fn count_panic(&self) {
         self.lock().panics += 1;
     }
@@ -292,13 +296,17 @@ impl Health {
         });
     }
 
-    /// Tells of an object of a compact cache that did not decode when somebody read it.
+    /// Tells of an object that can't be read: at once, or in a compact cache once somebody tried.
     pub(super) fn tell_unreadable(&self, kind: &Kind, unreadable: &Unreadable) {
-        let key = unreadable.identity.key.as_ref().map(ToString::to_string).unwrap_or_default();
-        let error = ListWatchError::Unexpected(format!("{key}, which can't be read: {}", unreadable.error));
-        let name = kind.to_string().into();
-        let name: Cow<'static, str> = name;
-        self.tell(&WatchError::new(name, FetchPart::Watch, error, 0, Duration::ZERO));
+        let Unreadable { identity, error } = unreadable;
+        let what = match &identity.key {
+            Some(key) => format!("{key}, which can't be read: {error}"),
+            None => format!("an object without a name that can't be read: {error}"),
+        };
+        let error = ListWatchError::Unexpected(what);
+        let error = WatchError::new(kind.to_string(), FetchPart::Watch, error, 0, Duration::ZERO);
+        self.on_error.tell(&error);
+        self.tell(&error);
     }
 
     fn tell(&self, error: &WatchError) {

@@ -21,7 +21,7 @@ use crate::{
     },
     list_watch::{Identity, Item, ItemForm, RawObject, Unreadable},
     object::{Object, ObjectKey},
-    reflector::{Epoch, List, ReflectorStore, StoreChange},
+    reflector::{Epoch, List, ReflectorStore, StoreChange, WatchErrorHandler},
     store::{Held, IndexDefinition, Indexer},
 };
 
@@ -132,6 +132,7 @@ impl Fed {
             feeds,
             transform,
             metrics: None,
+            on_error: WatchErrorHandler::default(),
             stop: CancellationToken::new(),
             fleet: TaskTracker::new(),
         });

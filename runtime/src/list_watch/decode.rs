@@ -1,6 +1,9 @@
-//! Decodes one object from its bytes, and reads who it is where that fails.
+//! Makes an item of one object's text, and says who it is where that fails.
 
-use std::{cell::Cell, sync::Arc};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::de::DeserializeOwned;
@@ -8,18 +11,15 @@ use serde_json::value::RawValue;
 
 use super::{
     item::{Identity, Item, Unreadable},
-    json,
-    lean::{Context, Lean, ManagedFields, TypeNames},
-    one_pass::cut,
-    raw::{ItemForm, LeanBytes},
+    json::{Borrowed, Json},
+    places::{Places, Refused, Span},
+    raw::{ItemForm, RawObject},
     scrub,
 };
 use crate::object::{Kind, Object, ObjectKey};
 
 /// Longest path inside an object that an error repeats.
 const LONGEST_PATH: usize = 200;
-
-pub(super) const NO_NAME: &str = "metadata.name: missing";
 
 /// Says how much of each object is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -31,7 +31,19 @@ pub enum Representation {
     Metadata,
 }
 
+/// Says what becomes of `metadata.managedFields`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ManagedFields {
+    /// Left out before decoding: they take up more room than most objects.
+    #[default]
+    Drop,
+    /// Decoded and kept.
+    Keep,
+}
+
 /// Decodes the objects of one kind.
+///
+/// What it is given is well-formed, and its places have been found: see [`Finder`](super::places::Finder).
 #[derive(Clone, Debug)]
 pub(super) struct Decoder {
     api_version: String,
@@ -65,91 +77,83 @@ impl Decoder {
         Self { form, ..self }
     }
 
+    /// Appends an object to others, without what is not kept and with the type that it does not say.
+    ///
+    /// Returns its places, counted from where it begins there.
+    pub(super) fn push_lean(&self, object: &str, places: &Places, objects: &mut String) -> Places {
+        let Some(open) = object.strip_suffix('}').filter(|_| !places.metadata.is_empty()) else {
+            objects.push_str(object);
+            return *places;
+        };
+        let left_out = places.managed_fields.range();
+        let lean = match self.managed_fields {
+            ManagedFields::Drop if !left_out.is_empty() => {
+                objects.extend([&open[..left_out.start], &open[left_out.end..]]);
+                places.without_managed_fields()
+            }
+            _ => {
+                objects.push_str(open);
+                *places
+            }
+        };
+        // Its places are known from what was said, not from what is filled in.
+        let (api_version, kind) = self.type_names();
+        if places.api_version.is_empty() {
+            objects.extend([",\"apiVersion\":\"", api_version, "\""]);
+        }
+        if places.kind.is_empty() {
+            objects.extend([",\"kind\":\"", kind, "\""]);
+        }
+        objects.push('}');
+        lean
+    }
+
+    /// Tells whether an object is kept as it is: nothing is left out of it, and its type is said.
+    pub(super) fn is_lean(&self, places: &Places) -> bool {
+        let complete = !places.api_version.is_empty() && !places.kind.is_empty();
+        complete && (places.managed_fields.is_empty() || self.managed_fields == ManagedFields::Keep)
+    }
+
     /// Decodes an object whose kind is known from where it stood; what is wrong with it is told in the item.
-    pub(super) fn list_item<K: Object>(&self, object: &[u8]) -> Item<K> {
-        match self.decode(object) {
+    pub(super) fn list_item<K: Object>(&self, lean: &str, places: &Places) -> Item<K> {
+        match self.decode(lean, places) {
             Decoded::Item(item) => item,
-            Decoded::OfAnotherKind(found) => Item::Unreadable(Box::new(Unreadable {
-                identity: identity(object),
-                error: format!("it is a {found}, not a {} of {}", self.kind, self.api_version),
-            })),
+            Decoded::OfAnotherKind(found) => {
+                let error = format!("it is a {found}, not a {} of {}", self.kind, self.api_version);
+                unreadable(lean, places, error)
+            }
         }
     }
 
-    /// Decodes an object, or takes its bytes.
-    pub(super) fn decode<K: Object>(&self, object: &[u8]) -> Decoded<K> {
-        match self.form {
-            ItemForm::Typed => self.decode_typed(object),
-            ItemForm::Bytes => self.take_bytes(object),
-        }
-    }
-
-    fn take_bytes<K>(&self, object: &[u8]) -> Decoded<K> {
-        if let Some(cut) = cut(object, self.type_names(), self.managed_fields) {
-            return match self.accepts(cut.api_version, cut.kind) {
-                true => Decoded::Item(Item::Raw(Box::new(cut.object))),
-                false => {
-                    Decoded::OfAnotherKind(spelled(cut.api_version.map(Into::into), cut.kind.map(Into::into)))
-                }
-            };
-        }
-        let lean = LeanBytes::of(object, self.type_names(), self.managed_fields);
-        if !self.accepts(lean.api_version.as_deref(), lean.kind.as_deref()) {
-            return Decoded::OfAnotherKind(spelled(lean.api_version, lean.kind));
-        }
-        match lean.into_raw() {
-            Some(raw) => Decoded::Item(Item::Raw(Box::new(raw))),
-            None => unreadable(object, NO_NAME.to_owned()),
-        }
-    }
-
-    fn decode_typed<K: Object>(&self, object: &[u8]) -> Decoded<K> {
-        let context = self.context();
-        let decoded = decode_lean::<K>(object, &context);
-        if (decoded.is_err() || context.of_another_type.get())
-            && let Some(found) = self.foreign_type(object)
-        {
+    /// Decodes a lean object, or takes its bytes.
+    pub(super) fn decode<K: Object>(&self, lean: &str, places: &Places) -> Decoded<K> {
+        if let Some(found) = self.foreign_type(lean, places) {
             return Decoded::OfAnotherKind(found);
         }
-        match decoded {
-            Ok(decoded) if ObjectKey::of_meta(decoded.meta()).is_none() => {
-                unreadable(object, NO_NAME.to_owned())
+        Decoded::Item(match self.form {
+            ItemForm::Typed => decode_typed(lean, places),
+            ItemForm::Bytes => {
+                RawObject::found(lean, places).map_or_else(Item::Unreadable, |raw| Item::Raw(Box::new(raw)))
             }
-            Ok(decoded) => Decoded::Item(Item::Object(Arc::new(decoded))),
-            Err(error) => self.failed::<K>(object, &error),
-        }
+        })
     }
 
     /// Returns the type that an object says it has, if that is not the one asked for.
-    fn foreign_type(&self, object: &[u8]) -> Option<String> {
-        let (api_version, kind) =
-            (json::text_member(object, "apiVersion"), json::text_member(object, "kind"));
+    fn foreign_type(&self, lean: &str, places: &Places) -> Option<String> {
+        let is = |said: Span, name: &str| said.of(lean).is_none_or(|said| is_text(said, name));
+        if is(places.api_version, &self.api_version) && is(places.kind, &self.kind) {
+            return None;
+        }
+        let said = |said: Span| said.of(lean).and_then(Json::decode::<String>);
+        let (api_version, kind) = (said(places.api_version), said(places.kind));
         let foreign = !self.accepts(api_version.as_deref(), kind.as_deref());
         foreign.then(|| spelled(api_version, kind))
     }
 
-    fn failed<K: Object>(&self, object: &[u8], error: &serde_json::Error) -> Decoded<K> {
-        let reason = scrub::without_content(error);
-        match path_of_failure::<K>(object, &self.context()) {
-            Some(path) => unreadable(object, format!("{path}: {reason}")),
-            None => unreadable(object, reason),
-        }
-    }
-
-    fn context(&self) -> Context<'_> {
-        Context {
-            names: self.type_names(),
-            managed_fields: self.managed_fields,
-            of_another_type: Cell::new(false),
-        }
-    }
-
-    fn type_names(&self) -> TypeNames<'_> {
+    fn type_names(&self) -> (&str, &str) {
         match self.representation {
-            Representation::Whole => TypeNames { api_version: &self.api_version, kind: &self.kind },
-            Representation::Metadata => {
-                TypeNames { api_version: "meta.k8s.io/v1", kind: "PartialObjectMetadata" }
-            }
+            Representation::Whole => (&self.api_version, &self.kind),
+            Representation::Metadata => ("meta.k8s.io/v1", "PartialObjectMetadata"),
         }
     }
 
@@ -157,28 +161,53 @@ impl Decoder {
     ///
     /// Where metadata is asked for, a server that sends whole objects will do.
     fn accepts(&self, api_version: Option<&str>, kind: Option<&str>) -> bool {
-        let names = self.type_names();
-        let is = |api_version_wanted: &str, kind_wanted: &str| {
+        let is = |(api_version_wanted, kind_wanted): (&str, &str)| {
             api_version.is_none_or(|found| found == api_version_wanted)
                 && kind.is_none_or(|found| found == kind_wanted)
         };
-        is(names.api_version, names.kind) || is(&self.api_version, &self.kind)
+        is(self.type_names()) || is((&self.api_version, &self.kind))
     }
 }
 
+fn decode_typed<K: Object>(lean: &str, places: &Places) -> Item<K> {
+    let decoded = admitted(places).and_then(|()| typed::<K>(lean));
+    match decoded {
+        Ok(object) if object.meta().name.as_deref().is_some_and(|name| !name.is_empty()) => {
+            Item::Object(Arc::new(object))
+        }
+        Ok(_) => unreadable(lean, places, NO_NAME.to_owned()),
+        Err(error) => unreadable(lean, places, error),
+    }
+}
+
+/// Decodes a text into its type, a user's; a panic there is a failure like others.
+///
+/// # Errors
+/// Why it does not decode, with the path of the failure and without content.
+pub(super) fn typed<K: DeserializeOwned>(json: &str) -> Result<K, String> {
+    let decode = || {
+        serde_json::from_str(json).map_err(|error| {
+            let reason = scrub::without_content(&error);
+            match path_of_failure::<K>(json) {
+                Some(path) => format!("{path}: {reason}"),
+                None => reason,
+            }
+        })
+    };
+    catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|_| Err("its type panicked as it was decoded".to_owned()))
+}
+
 /// Decodes once more, slowly, to learn where it fails.
-pub(super) fn path_of_failure<K: DeserializeOwned>(object: &[u8], context: &Context<'_>) -> Option<String> {
-    let mut json = serde_json::Deserializer::from_slice(object);
-    let error = serde_path_to_error::deserialize::<_, K>(Lean::root(&mut json, context)).err()?;
+fn path_of_failure<K: DeserializeOwned>(json: &str) -> Option<String> {
+    let mut json = serde_json::Deserializer::from_str(json);
+    let error = serde_path_to_error::deserialize::<_, K>(&mut json).err()?;
     let path: String = error.path().to_string().chars().take(LONGEST_PATH).collect();
     (path != "." && !path.is_empty()).then_some(path)
 }
 
-fn decode_lean<K: DeserializeOwned>(object: &[u8], context: &Context<'_>) -> serde_json::Result<K> {
-    let mut json = serde_json::Deserializer::from_slice(object);
-    let decoded = K::deserialize(Lean::root(&mut json, context))?;
-    json.end()?;
-    Ok(decoded)
+fn is_text(json: Json<'_>, text: &str) -> bool {
+    json.as_str().strip_prefix('"').and_then(|json| json.strip_suffix('"')) == Some(text)
 }
 
 fn spelled(api_version: Option<String>, kind: Option<String>) -> String {
@@ -189,41 +218,70 @@ fn spelled(api_version: Option<String>, kind: Option<String>) -> String {
     }
 }
 
-fn unreadable<K>(object: &[u8], error: String) -> Decoded<K> {
-    Decoded::Item(Item::Unreadable(Box::new(Unreadable { identity: identity(object), error })))
+fn unreadable<K>(json: &str, places: &Places, error: String) -> Item<K> {
+    Item::Unreadable(Box::new(Unreadable { identity: identity(json, places), error }))
+}
+
+const NO_NAME: &str = "metadata.name: missing";
+
+/// Reads the key of an object of which something may be made.
+///
+/// # Errors
+/// Why nothing may be made of it.
+pub(super) fn checked_key(json: &str, places: &Places) -> Result<ObjectKey, String> {
+    admitted(places)?;
+    key(json, places).ok_or_else(|| "metadata: name or namespace can't be read".to_owned())
+}
+
+/// Tells whether something may be made of an object.
+fn admitted(places: &Places) -> Result<(), String> {
+    let refused = match places.refused {
+        Some(Refused::Ambiguous) => "it says twice who or of what type it is",
+        Some(Refused::TooDeep) => "it is nested too deep",
+        None if places.name.is_empty() => NO_NAME,
+        None => return Ok(()),
+    };
+    Err(refused.to_owned())
 }
 
 /// Reads who an object is, each member for itself: one that can't be read hides no other.
-pub(super) fn identity(object: &[u8]) -> Identity {
-    let Some(metadata) = json::member(object, "metadata") else { return Identity::default() };
+///
+/// Where the object contradicts itself, that is nobody.
+pub(super) fn identity(json: &str, places: &Places) -> Identity {
+    if places.refused == Some(Refused::Ambiguous) {
+        return Identity::default();
+    }
+    let text = |member: Option<Json<'_>>| member.and_then(Json::decode);
+    let of_metadata = |name| places.metadata.of(json).and_then(|metadata| metadata.member(name));
     Identity {
-        key: key(metadata),
-        uid: json::text_member(metadata, "uid"),
-        resource_version: json::text_member(metadata, "resourceVersion"),
-        deletion_timestamp: json::text_member(metadata, "deletionTimestamp"),
-        finalizers: elements(json::member(metadata, "finalizers")),
-        owners: owners(json::member(metadata, "ownerReferences")),
+        key: key(json, places),
+        uid: text(places.uid.of(json)),
+        resource_version: text(places.version.of(json)),
+        deletion_timestamp: text(of_metadata("deletionTimestamp")),
+        finalizers: elements(of_metadata("finalizers")),
+        owners: owners(places.owners.of(json)),
     }
 }
 
-pub(super) fn owners(array: Option<&[u8]>) -> Vec<OwnerReference> {
+pub(super) fn owners(array: Option<Json<'_>>) -> Vec<OwnerReference> {
     let mut owners: Vec<OwnerReference> = elements(array);
     owners.retain(|owner| !owner.name.is_empty() && !owner.uid.is_empty());
     owners
 }
 
-fn key(metadata: &[u8]) -> Option<ObjectKey> {
-    let name = json::text_member(metadata, "name").filter(|name| !name.is_empty())?;
-    let namespace = match json::member(metadata, "namespace") {
-        Some(namespace) => serde_json::from_slice::<Option<String>>(namespace).ok()?,
+fn key(json: &str, places: &Places) -> Option<ObjectKey> {
+    let name = places.name.of(json)?.decode::<Borrowed<'_>>()?.0;
+    let namespace = match places.namespace.of(json) {
+        Some(namespace) => namespace.decode::<Option<Borrowed<'_>>>()?,
         None => None,
     };
-    Some(ObjectKey::new(namespace.unwrap_or_default(), name))
+    let namespace = namespace.map(|namespace| namespace.0).unwrap_or_default();
+    (!name.is_empty()).then(|| ObjectKey::new(namespace, name))
 }
 
 /// Reads the elements of an array that can be read.
-pub(super) fn elements<T: DeserializeOwned>(array: Option<&[u8]>) -> Vec<T> {
-    let raw: Option<Vec<&RawValue>> = array.and_then(|array| serde_json::from_slice(array).ok());
+pub(super) fn elements<T: DeserializeOwned>(array: Option<Json<'_>>) -> Vec<T> {
+    let raw: Option<Vec<&RawValue>> = array.and_then(Json::decode);
     let elements = raw.unwrap_or_default().into_iter();
     elements.filter_map(|element| serde_json::from_str(element.get()).ok()).collect()
 }

@@ -9,7 +9,10 @@ use super::{
     decode::{Decoded, Decoder},
     error::ListWatchError,
     item::Item,
-    json, status,
+    json::{self, Flaw, Json},
+    places::{Finder, Places},
+    scan::Scan,
+    status,
 };
 use crate::object::Object;
 
@@ -115,10 +118,10 @@ impl Frames {
     pub(super) fn finish<K: Object>(&mut self) -> Option<Event<K>> {
         let line = std::mem::take(&mut self.rest);
         let line = json::trimmed(&line);
-        match serde_json::from_slice::<serde::de::IgnoredAny>(line) {
-            Err(_) if line.is_empty() => None,
-            Err(error) if error.is_eof() => Some(Err(ListWatchError::CutShort)),
-            _ => self.decoder.event(line),
+        match Json::read(line) {
+            Err(Flaw::CutShort) if line.is_empty() => None,
+            Err(Flaw::CutShort) => Some(Err(ListWatchError::CutShort)),
+            _ => self.decoder.event(line, &mut String::new()),
         }
     }
 }
@@ -128,10 +131,11 @@ impl Decoder {
     pub(super) fn lines<K: Object>(&self, lines: &[u8], events: &mut impl Extend<Event<K>>) {
         let mut start = 0;
         let ends = memchr::memchr_iter(b'\n', lines).chain([lines.len()]);
+        let mut lean = String::new();
         for end in ends {
             let line = &lines[start.min(end)..end];
             start = end + 1;
-            let Some(event) = self.event(line) else { continue };
+            let Some(event) = self.event(line, &mut lean) else { continue };
             let ended = event.is_err();
             events.extend([event]);
             if ended {
@@ -140,52 +144,55 @@ impl Decoder {
         }
     }
 
-    fn event<K: Object>(&self, line: &[u8]) -> Option<Event<K>> {
+    fn event<K: Object>(&self, line: &[u8], lean: &mut String) -> Option<Event<K>> {
         let line = json::trimmed(line);
         if line.is_empty() {
             return None;
         }
-        Some(self.event_of(line))
-    }
-
-    fn event_of<K: Object>(&self, line: &[u8]) -> Event<K> {
-        if let Some((event, object)) = usual(line)
-            && let Decoded::Item(item @ Item::Object(_)) = self.decode(object)
-        {
-            return Ok(event(item));
+        if let Some((event, object, places)) = usual(line) {
+            return Some(self.of_object(object, &places, lean, event));
         }
-        self.unusual(line)
+        Some(match Json::read(line) {
+            Ok(line) => self.unusual(line, lean),
+            Err(_) => Err(ListWatchError::Unreadable("a line of the stream is no JSON".to_owned())),
+        })
     }
 
     /// Decodes a line member by member, whatever their order, and says what is wrong with it.
-    fn unusual<K: Object>(&self, line: &[u8]) -> Event<K> {
-        let (mut kind, mut object) = (None, None);
-        for (key, value) in json::members(line) {
-            match key {
-                key if json::key_is(key, "type") => kind = serde_json::from_slice::<String>(value).ok(),
-                key if json::key_is(key, "object") => object = Some(value),
-                _ => {}
-            }
-        }
-        let (Some(kind), Some(object)) = (kind, object) else {
-            return if status::is_status(line) {
-                Ok(WatchEvent::Error(Box::new(status::read_status(line))))
-            } else {
-                Err(ListWatchError::Unreadable("a line of the stream is no event".to_owned()))
+    fn unusual<K: Object>(&self, line: Json<'_>, lean: &mut String) -> Event<K> {
+        let (Some(kind), Some(object)) = (line.text_member("type"), line.member("object")) else {
+            return match status::is_status(line) {
+                true => Ok(WatchEvent::Error(Box::new(status::read_status(line)))),
+                false => Err(ListWatchError::Unreadable("a line of the stream is no event".to_owned())),
             };
         };
+        let mut item = |event| self.of_object(object.as_str(), &Places::of(object), lean, event);
         match kind.as_str() {
-            "ADDED" => self.of_object(object, WatchEvent::Added),
-            "MODIFIED" => self.of_object(object, WatchEvent::Modified),
-            "DELETED" => self.of_object(object, WatchEvent::Deleted),
+            "ADDED" => item(WatchEvent::Added),
+            "MODIFIED" => item(WatchEvent::Modified),
+            "DELETED" => item(WatchEvent::Deleted),
             "BOOKMARK" => Ok(bookmark(object)),
             "ERROR" => Ok(WatchEvent::Error(Box::new(error_status(object)))),
             _ => Ok(WatchEvent::Unexpected("an event of an unknown type".to_owned())),
         }
     }
 
-    fn of_object<K: Object>(&self, object: &[u8], event: impl FnOnce(Item<K>) -> WatchEvent<K>) -> Event<K> {
-        Ok(match self.decode(object) {
+    fn of_object<K: Object>(
+        &self,
+        object: &str,
+        places: &Places,
+        lean: &mut String,
+        event: Wrap<K>,
+    ) -> Event<K> {
+        let decoded = match self.is_lean(places) {
+            true => self.decode(object, places),
+            false => {
+                lean.clear();
+                let places = self.push_lean(object, places, lean);
+                self.decode(lean, &places)
+            }
+        };
+        Ok(match decoded {
             Decoded::Item(item) => event(item),
             Decoded::OfAnotherKind(found) => {
                 WatchEvent::Unexpected(format!("an event with an object of another kind: {found}"))
@@ -197,10 +204,10 @@ impl Decoder {
 /// Makes an event of an item.
 type Wrap<K> = fn(Item<K>) -> WatchEvent<K>;
 
-/// Splits a line as API servers write them: the type first, then the object, which is the rest of the line.
+/// Reads a line as API servers write them: the type first, then the object, and nothing else.
 ///
-/// Where more follows, what is taken for the object is no JSON, and does not decode.
-fn usual<K>(line: &[u8]) -> Option<(Wrap<K>, &[u8])> {
+/// The object is checked and its places are found in one pass; `None` for any other line, and for what is no JSON.
+fn usual<K>(line: &[u8]) -> Option<(Wrap<K>, &str, Places)> {
     let rest = line.strip_prefix(b"{\"type\":\"")?;
     let (event, rest): (Wrap<K>, _) = match rest.first()? {
         b'A' => (WatchEvent::Added, rest.strip_prefix(b"ADDED")?),
@@ -209,25 +216,31 @@ fn usual<K>(line: &[u8]) -> Option<(Wrap<K>, &[u8])> {
         _ => return None,
     };
     let object = rest.strip_prefix(b"\",\"object\":")?.strip_suffix(b"}")?;
-    Some((event, object))
+    let mut finder = Finder::default();
+    match finder.scan(object) {
+        Ok(Scan::Ends(end)) if end == object.len() => {}
+        _ => return None,
+    }
+    Some((event, std::str::from_utf8(object).ok()?, finder.found()))
 }
 
 /// Reads a bookmark leniently: servers fill it with whatever the kind requires.
-fn bookmark<K>(object: &[u8]) -> WatchEvent<K> {
-    let metadata = json::member(object, "metadata").unwrap_or_default();
-    let Some(resource_version) = json::text_member(metadata, "resourceVersion") else {
+fn bookmark<K>(object: Json<'_>) -> WatchEvent<K> {
+    let metadata = object.member("metadata");
+    let Some(resource_version) = metadata.and_then(|metadata| metadata.text_member("resourceVersion")) else {
         return WatchEvent::Unexpected("a bookmark without a resource version".to_owned());
     };
-    let annotations = json::member(metadata, "annotations").unwrap_or_default();
-    let initial_events = match json::text_member(annotations, INITIAL_EVENTS_END).as_deref() {
+    let annotations = metadata.and_then(|metadata| metadata.member("annotations"));
+    let end = annotations.and_then(|annotations| annotations.text_member(INITIAL_EVENTS_END));
+    let initial_events = match end.as_deref() {
         Some("true") => InitialEventsMark::End,
         _ => InitialEventsMark::Absent,
     };
     WatchEvent::Bookmark { resource_version, initial_events }
 }
 
-fn error_status(object: &[u8]) -> Status {
-    if status::is_status(object) || json::member(object, "code").is_some() {
+fn error_status(object: Json<'_>) -> Status {
+    if status::is_status(object) || object.member("code").is_some() {
         status::read_status(object)
     } else {
         Status::failure("the server sent an error without saying which", "InternalError").with_code(500)

@@ -3,11 +3,12 @@
 //! What is kept at any time is the unfinished item, and the few members that describe the list.
 
 use bytes::{Buf, BytesMut};
-use serde::Deserialize;
 
 use super::{
     error::ListWatchError,
-    json::{self, Scan, ValueScanner},
+    json::{Json, is_spelled},
+    places::{Finder, Places},
+    scan::{Malformed, Scan, is_blank},
     status,
 };
 
@@ -25,12 +26,11 @@ const KEPT: [&str; 8] = ["apiVersion", "kind", "metadata", "status", "code", "me
 pub(super) struct ListBody {
     /// What has come and has not been dealt with yet.
     buffer: BytesMut,
-    /// How much of the buffer has been scanned for the end of the present value.
-    scanned: usize,
-    scanner: ValueScanner,
+    /// Reads the value that the buffer begins with.
+    finder: Finder,
     place: Place,
     /// The kept members as an object, still without its closing bracket.
-    envelope: Vec<u8>,
+    envelope: String,
     items: ItemsMember,
     /// Most bytes of an item.
     largest: usize,
@@ -40,14 +40,16 @@ pub(super) struct ListBody {
 #[derive(Debug)]
 enum Place {
     Start,
-    /// Before a key, or the end of the document where it has no members.
+    /// Before the first key, or the end of a document without members.
+    FirstKey,
     Key,
     /// After a key, before its colon.
     Colon(Member),
     Value(Member),
     /// After the value of a member.
     AfterMember,
-    /// Before an item, or the end of the items.
+    /// Before the first item, or the end of a list without items.
+    FirstItem,
     Item,
     AfterItem,
     End,
@@ -56,8 +58,10 @@ enum Place {
 #[derive(Debug)]
 enum Member {
     Items,
-    Kept(Vec<u8>),
-    Skipped,
+    /// Its key, as it stands.
+    Kept(String),
+    /// Checked, and dropped.
+    Dropped,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,20 +75,6 @@ enum ItemsMember {
 pub(super) struct ListHead {
     pub(super) resource_version: String,
     pub(super) continue_token: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Envelope {
-    kind: Option<String>,
-    metadata: Option<Metadata>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    resource_version: Option<String>,
-    #[serde(rename = "continue")]
-    continue_token: Option<String>,
 }
 
 fn unreadable(what: &str) -> ListWatchError {
@@ -101,17 +91,20 @@ impl ListBody {
     pub(super) fn new(largest: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
-            scanned: 0,
-            scanner: ValueScanner::default(),
+            finder: Finder::default(),
             place: Place::Start,
-            envelope: b"{".to_vec(),
+            envelope: "{".to_owned(),
             items: ItemsMember::NotMet,
             largest,
         }
     }
 
     /// Takes a chunk, and hands over every item that is complete now.
-    pub(super) fn feed(&mut self, chunk: &[u8], mut item: impl FnMut(&[u8])) -> Result<(), ListWatchError> {
+    pub(super) fn feed(
+        &mut self,
+        chunk: &[u8],
+        mut item: impl FnMut(&str, &Places),
+    ) -> Result<(), ListWatchError> {
         self.buffer.extend_from_slice(chunk);
         while let Progress::Made = self.step(&mut item)? {}
         Ok(())
@@ -126,54 +119,56 @@ impl ListBody {
             });
         }
         let mut envelope = self.envelope;
-        envelope.push(b'}');
-        if status::is_status(&envelope) {
-            return Err(ListWatchError::from_status(status::read_status(&envelope)));
+        envelope.push('}');
+        let said = Json::part(&envelope);
+        if status::is_status(said) {
+            return Err(ListWatchError::from_status(status::read_status(said)));
         }
         if self.items == ItemsMember::NotMet {
             return Err(unreadable("it is no list: it has no items"));
         }
-        let head: Envelope = serde_json::from_slice(&envelope)
-            .map_err(|_| unreadable("its metadata are not those of a list"))?;
-        if head.kind.as_deref() == Some("Table") {
-            return Err(unreadable("it is a Table"));
+        match said.text_or_none("kind").as_deref() {
+            Some("Table") => return Err(unreadable("it is a Table")),
+            Some(_) => {}
+            None => return Err(unreadable("its kind is no text")),
         }
-        let metadata = head.metadata.ok_or_else(|| unreadable("it has no metadata"))?;
-        Ok(ListHead {
-            resource_version: metadata.resource_version.unwrap_or_default(),
-            continue_token: metadata.continue_token.filter(|token| !token.is_empty()),
-        })
+        let metadata = said.member("metadata").ok_or_else(|| unreadable("it has no metadata"))?;
+        let text = |name| {
+            let text = metadata.is_object().then(|| metadata.text_or_none(name)).flatten();
+            text.ok_or_else(|| unreadable("its metadata are not those of a list"))
+        };
+        let (resource_version, continue_token) = (text("resourceVersion")?, text("continue")?);
+        let continue_token = Some(continue_token).filter(|token| !token.is_empty());
+        Ok(ListHead { resource_version, continue_token })
     }
 
-    fn step(&mut self, item: &mut impl FnMut(&[u8])) -> Result<Progress, ListWatchError> {
-        if self.scanned == 0 && !self.scanner.has_begun() {
-            let blanks = self.buffer.iter().take_while(|byte| json::is_blank(**byte)).count();
-            self.buffer.advance(blanks);
-        }
+    fn step(&mut self, item: &mut impl FnMut(&str, &Places)) -> Result<Progress, ListWatchError> {
+        let blanks = self.buffer.iter().take_while(|byte| is_blank(**byte)).count();
+        self.buffer.advance(blanks);
         let Some(&next) = self.buffer.first() else { return Ok(Progress::NeedsMore) };
         match (std::mem::replace(&mut self.place, Place::Start), next) {
-            (Place::Start, b'{') => self.token(Place::Key),
+            (Place::Start, b'{') => self.token(Place::FirstKey),
             (Place::Start, _) => Err(unreadable("it is no JSON object")),
-            (Place::Key, b'}') | (Place::AfterMember, b'}') => self.token(Place::End),
-            (Place::Key, b'"') => self.key(),
+            (Place::FirstKey | Place::AfterMember, b'}') => self.token(Place::End),
+            (Place::FirstKey | Place::Key, b'"') => self.key(),
             (Place::Colon(member), b':') => self.token(Place::Value(member)),
             (Place::Value(Member::Items), b'[') if self.items == ItemsMember::NotMet => {
                 self.items = ItemsMember::Met;
-                self.token(Place::Item)
+                self.token(Place::FirstItem)
             }
             (Place::Value(Member::Items), b'n') if self.items == ItemsMember::NotMet => {
                 self.items = ItemsMember::Met;
-                self.value(Member::Skipped)
+                self.value(Member::Dropped)
             }
             (Place::Value(Member::Items), _) => Err(unreadable("its items are no array")),
             (Place::Value(member), _) => self.value(member),
             (Place::AfterMember, b',') => self.token(Place::Key),
-            (Place::Item, b']') | (Place::AfterItem, b']') => self.token(Place::AfterMember),
-            (Place::Item, _) => self.item(item),
+            (Place::FirstItem | Place::AfterItem, b']') => self.token(Place::AfterMember),
+            (Place::FirstItem | Place::Item, _) => self.item(item),
             (Place::AfterItem, b',') => self.token(Place::Item),
             (Place::End, _) => Err(unreadable("something follows the list")),
-            (Place::Key | Place::Colon(_) | Place::AfterMember | Place::AfterItem, _) => {
-                Err(unreadable("it is no JSON"))
+            (Place::FirstKey | Place::Key | Place::Colon(_) | Place::AfterMember | Place::AfterItem, _) => {
+                Err(unreadable(NO_JSON))
             }
         }
     }
@@ -185,89 +180,82 @@ impl ListBody {
     }
 
     fn key(&mut self) -> Result<Progress, ListWatchError> {
-        let Some(end) = self.end_of_value()? else {
+        let Some((end, _)) = self.end_of_value()? else {
             self.check_envelope(0)?;
             self.place = Place::Key;
             return Ok(Progress::NeedsMore);
         };
-        let raw = self.buffer.split_to(end);
-        let name = raw.strip_prefix(b"\"").and_then(|raw| raw.strip_suffix(b"\"")).unwrap_or_default();
-        let member = if json::key_is(name, "items") {
+        let key = text(&self.buffer[..end])?;
+        let name = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or_default();
+        let member = if is_spelled(name, "items") {
             Member::Items
-        } else if KEPT.iter().any(|kept| json::key_is(name, kept)) {
-            Member::Kept(raw.to_vec())
+        } else if KEPT.iter().any(|kept| is_spelled(name, kept)) {
+            Member::Kept(key.to_owned())
         } else {
-            Member::Skipped
+            Member::Dropped
         };
+        self.buffer.advance(end);
         self.place = Place::Colon(member);
         Ok(Progress::Made)
     }
 
     fn value(&mut self, member: Member) -> Result<Progress, ListWatchError> {
-        let Some(end) = self.end_of_value()? else {
-            match &member {
-                Member::Skipped => {
-                    self.buffer.clear();
-                    // What comes next still belongs to this value: the scanner remembers where it stands.
-                    self.scanned = 0;
-                }
-                Member::Kept(key) => self.check_envelope(key.len())?,
-                Member::Items => {}
-            }
+        let key = if let Member::Kept(key) = &member { key.len() } else { 0 };
+        let Some((end, _)) = self.end_of_value()? else {
+            self.check_envelope(key)?;
             self.place = Place::Value(member);
             return Ok(Progress::NeedsMore);
         };
-        let value = self.buffer.split_to(end);
+        let value = text(&self.buffer[..end])?;
         if let Member::Kept(key) = member {
             if self.envelope.len() + key.len() + value.len() > LARGEST_ENVELOPE {
                 return Err(ENVELOPE_TOO_LARGE);
             }
             if self.envelope.len() > 1 {
-                self.envelope.push(b',');
+                self.envelope.push(',');
             }
-            self.envelope.extend_from_slice(&key);
-            self.envelope.push(b':');
-            self.envelope.extend_from_slice(&value);
+            self.envelope.extend([&key, ":", value]);
         }
+        self.buffer.advance(end);
         self.place = Place::AfterMember;
         Ok(Progress::Made)
     }
 
-    fn item(&mut self, item: &mut impl FnMut(&[u8])) -> Result<Progress, ListWatchError> {
+    fn item(&mut self, item: &mut impl FnMut(&str, &Places)) -> Result<Progress, ListWatchError> {
         let end = self.end_of_value()?;
-        if end.unwrap_or(self.buffer.len()) > self.largest {
+        if end.map_or(self.buffer.len(), |(end, _)| end) > self.largest {
             return Err(ListWatchError::TooLarge { what: "an object of the list", limit: self.largest });
         }
-        let Some(end) = end else {
+        let Some((end, places)) = end else {
             self.place = Place::Item;
             return Ok(Progress::NeedsMore);
         };
-        item(json::trimmed(&self.buffer[..end]));
+        item(text(&self.buffer[..end])?, &places);
         self.buffer.advance(end);
         self.place = Place::AfterItem;
         Ok(Progress::Made)
     }
 
-    /// Refuses to hold more of what describes the list than it may take.
+    /// Refuses to hold more of what stands beside the items than it may take.
     fn check_envelope(&self, key: usize) -> Result<(), ListWatchError> {
         let held = self.envelope.len() + key + self.buffer.len();
         if held > LARGEST_ENVELOPE { Err(ENVELOPE_TOO_LARGE) } else { Ok(()) }
     }
 
-    fn end_of_value(&mut self) -> Result<Option<usize>, ListWatchError> {
-        let begun = self.scanner.has_begun();
-        match self.scanner.scan(&self.buffer[self.scanned..]) {
-            Scan::Ends(ahead) => {
-                let end = self.scanned + ahead;
-                self.scanned = 0;
-                if end == 0 && !begun { Err(unreadable("it is no JSON")) } else { Ok(Some(end)) }
-            }
-            Scan::GoesOn => {
-                self.scanned = self.buffer.len();
-                Ok(None)
-            }
+    /// Finds the end of the value that the buffer begins with, and what stands where in it.
+    fn end_of_value(&mut self) -> Result<Option<(usize, Places)>, ListWatchError> {
+        match self.finder.scan(&self.buffer) {
+            Ok(Scan::Ends(end)) => Ok(Some((end, std::mem::take(&mut self.finder).found()))),
+            Ok(Scan::GoesOn) => Ok(None),
+            Err(Malformed) => Err(unreadable(NO_JSON)),
         }
     }
+}
+
+const NO_JSON: &str = "it is no JSON";
+
+fn text(bytes: &[u8]) -> Result<&str, ListWatchError> {
+    std::str::from_utf8(bytes).map_err(|_| unreadable(NO_JSON))
 }
 
 #[cfg(test)]

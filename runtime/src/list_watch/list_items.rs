@@ -4,6 +4,7 @@ use super::{
     crew::{Crew, ROOM_FOR_A_TASK, WORTH_A_TASK},
     decode::Decoder,
     item::Item,
+    places::Places,
 };
 use crate::object::Object;
 
@@ -18,11 +19,18 @@ pub(super) struct ListItems<K> {
     spare: Vec<(Batch, Vec<Item<K>>)>,
 }
 
-/// Objects that wait to be decoded, one behind the other.
+/// Objects that wait to be decoded, one behind the other, and without what is not kept.
 #[derive(Debug, Default)]
 struct Batch {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    text: String,
+    objects: Vec<Lean>,
+}
+
+/// An object of a batch: where it ends, and what stands where in it.
+#[derive(Debug)]
+struct Lean {
+    end: usize,
+    places: Places,
 }
 
 impl<K: Object> ListItems<K> {
@@ -37,16 +45,20 @@ impl<K: Object> ListItems<K> {
     }
 
     /// Takes one object; [`settle`](Self::settle) is to follow before more are read.
-    pub(super) fn push(&mut self, object: &[u8]) {
+    pub(super) fn push(&mut self, object: &str, places: &Places) {
         let Some(crew) = &mut self.crew else {
-            return self.items.push(self.decoder.list_item(object));
+            if self.decoder.is_lean(places) {
+                return self.items.push(self.decoder.list_item(object, places));
+            }
+            self.waiting.push(&self.decoder, object, places);
+            self.waiting.decode(&self.decoder, &mut self.items);
+            return self.waiting.clear();
         };
-        if self.waiting.bytes.is_empty() {
-            self.waiting.bytes.reserve(ROOM_FOR_A_TASK);
+        if self.waiting.text.is_empty() {
+            self.waiting.text.reserve(ROOM_FOR_A_TASK);
         }
-        self.waiting.bytes.extend_from_slice(object);
-        self.waiting.ends.push(self.waiting.bytes.len());
-        if self.waiting.bytes.len() >= WORTH_A_TASK {
+        self.waiting.push(&self.decoder, object, places);
+        if self.waiting.text.len() >= WORTH_A_TASK {
             let (empty, mut items) = self.spare.pop().unwrap_or_default();
             let (decoder, batch) = (self.decoder.clone(), std::mem::replace(&mut self.waiting, empty));
             crew.begin(move || {
@@ -83,14 +95,21 @@ impl<K: Object> ListItems<K> {
 }
 
 impl Batch {
+    fn push(&mut self, decoder: &Decoder, object: &str, places: &Places) {
+        let places = decoder.push_lean(object, places, &mut self.text);
+        self.objects.push(Lean { end: self.text.len(), places });
+    }
+
     fn decode<K: Object>(&self, decoder: &Decoder, items: &mut Vec<Item<K>>) {
         let mut start = 0;
-        let object = |end: &usize| decoder.list_item(&self.bytes[std::mem::replace(&mut start, *end)..*end]);
-        items.extend(self.ends.iter().map(object));
+        items.extend(self.objects.iter().map(|Lean { end, places }| {
+            let object = &self.text[std::mem::replace(&mut start, *end)..*end];
+            decoder.list_item(object, places)
+        }));
     }
 
     fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
+        self.text.clear();
+        self.objects.clear();
     }
 }

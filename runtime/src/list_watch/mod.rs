@@ -7,25 +7,26 @@
 mod options;
 mod item;
 mod error;
+mod scan;
 mod json;
+mod places;
 mod scrub;
-mod lean;
 mod status;
+mod decode;
 mod text;
 mod raw;
-mod one_pass;
-mod decode;
 mod list_body;
 mod crew;
 mod list_items;
 mod frames;
 mod client;
+#[cfg(test)]
+pub(crate) mod touchy;
 
 pub use client::{ClientListWatch, Deadlines};
-pub use decode::Representation;
+pub use decode::{ManagedFields, Representation};
 pub use error::ListWatchError;
 pub use item::{Identity, Item, Unreadable};
-pub use lean::ManagedFields;
 pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
 pub use raw::{ItemForm, RawObject};
 pub use text::ObjectText;
@@ -105,6 +106,16 @@ pub enum WatchEvent<K> {
     Unexpected(String),
     /// The server ends the stream with a Status.
     Error(Box<kube::core::Status>),
+}
+
+impl<K> WatchEvent<K> {
+    /// Returns the object that the event is of.
+    pub fn item(&self) -> Option<&Item<K>> {
+        match self {
+            Self::Added(item) | Self::Modified(item) | Self::Deleted(item) => Some(item),
+            Self::Bookmark { .. } | Self::Unexpected(_) | Self::Error(_) => None,
+        }
+    }
 }
 
 /// Says whether a bookmark closes the initial events of a streaming list.

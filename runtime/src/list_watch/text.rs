@@ -1,6 +1,6 @@
 //! An object's JSON, and where in it stands what is read without decoding the rest.
 
-use std::{borrow::Cow, fmt, ops::Range};
+use std::{borrow::Cow, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
@@ -8,25 +8,20 @@ use serde::de::DeserializeOwned;
 
 use super::{
     decode,
-    item::Unreadable,
-    json,
-    lean::{Context, ManagedFields, TypeNames},
+    item::{Identity, Unreadable},
+    json::{Borrowed, Json},
+    places::{Places, Span},
     scrub,
 };
-use crate::object::{Object, ObjectKey, Version};
+use crate::object::{Object, Version};
 
-/// An object as JSON text, exact-sized, with the places of its metadata.
+/// An object as well-formed JSON, exact-sized, with the places of its metadata.
 ///
 /// UID, version, labels and owners are found without a search; other metadata by a search within the metadata. What
 /// stands outside is not looked at.
 #[derive(Clone)]
 pub struct ObjectText {
     json: Box<str>,
-    places: Places,
-}
-
-#[derive(Clone, Copy)]
-struct Places {
     metadata: Span,
     uid: Span,
     version: Span,
@@ -34,104 +29,16 @@ struct Places {
     owners: Span,
 }
 
-/// Where in an object's text its metadata stand, and some of their members.
-#[derive(Debug)]
-pub(super) struct Metadata {
-    pub(super) whole: Range<usize>,
-    pub(super) uid: Option<Range<usize>>,
-    pub(super) version: Option<Range<usize>>,
-    pub(super) labels: Option<Range<usize>>,
-    pub(super) owners: Option<Range<usize>>,
-}
-
-/// A part of the text; an empty one stands for what is not there.
-#[derive(Clone, Copy, Default)]
-struct Span {
-    start: u32,
-    end: u32,
-}
-
-impl Span {
-    /// Finds the place of a slice of the text.
-    fn of(part: &[u8], text: &str) -> Self {
-        let start = part.as_ptr().addr() - text.as_ptr().addr();
-        Self { start: short(start), end: short(start + part.len()) }
-    }
-
-    /// Leaves out the quotes of a string that holds no escapes; empty for anything else.
-    fn unquoted(self, text: &str) -> Self {
-        let plain = text[self.range()].strip_prefix('"').and_then(|text| text.strip_suffix('"'));
-        match plain {
-            Some(plain) if !plain.contains('\\') => Self { start: self.start + 1, end: self.end - 1 },
-            _ => Self::default(),
-        }
-    }
-
-    fn range(self) -> Range<usize> {
-        self.start as usize..self.end as usize
-    }
-}
-
-impl From<&Range<usize>> for Span {
-    fn from(range: &Range<usize>) -> Self {
-        Self { start: short(range.start), end: short(range.end) }
-    }
-}
-
-/// Texts of 4 GiB are refused before.
-fn short(at: usize) -> u32 {
-    u32::try_from(at).unwrap_or(u32::MAX)
-}
-
-impl Places {
-    fn find(json: &str) -> Option<(ObjectKey, Self)> {
-        u32::try_from(json.len()).ok()?;
-        let metadata = json::member(json.as_bytes(), "metadata")?;
-        let [mut uid, mut version, mut labels, mut owners] = [Span::default(); 4];
-        let (mut name, mut namespace) = (None, None);
-        for (key, value) in json::members(metadata) {
-            let place = Span::of(value, json);
-            if json::key_is(key, "name") {
-                name = serde_json::from_slice::<Cow<'_, str>>(value).ok();
-            } else if json::key_is(key, "namespace") {
-                namespace = serde_json::from_slice::<Option<Cow<'_, str>>>(value).ok()?;
-            } else if json::key_is(key, "uid") {
-                uid = place.unquoted(json);
-            } else if json::key_is(key, "resourceVersion") {
-                version = place.unquoted(json);
-            } else if json::key_is(key, "labels") {
-                labels = place;
-            } else if json::key_is(key, "ownerReferences") {
-                owners = place;
-            }
-        }
-        let name = name.filter(|name| !name.is_empty())?;
-        let key = ObjectKey::new(namespace.unwrap_or_default(), name);
-        let metadata = Span::of(metadata, json);
-        Some((key, Self { metadata, uid, version, labels, owners }))
-    }
-}
-
 impl ObjectText {
-    /// Finds the places in a text; gives back what is no object with a name.
-    pub(super) fn read(json: Box<str>) -> Result<(ObjectKey, Self), Box<str>> {
-        match Places::find(&json) {
-            Some((key, places)) => Ok((key, Self { json, places })),
-            None => Err(json),
-        }
-    }
-
-    /// Takes a text whose places have been found, less than 4 GiB of it.
-    pub(super) fn found(json: Box<str>, at: &Metadata) -> Self {
-        let span = |range: &Option<Range<usize>>| range.as_ref().map(Span::from).unwrap_or_default();
-        let places = Places {
-            metadata: Span::from(&at.whole),
-            uid: span(&at.uid).unquoted(&json),
-            version: span(&at.version).unquoted(&json),
-            labels: span(&at.labels),
-            owners: span(&at.owners),
+    /// Takes the text of an object whose places have been found; `None` where UID or version are spelled with escapes.
+    pub(super) fn found(json: &str, places: &Places) -> Option<Self> {
+        let plain = |span: Span| match span.of(json).map(Json::as_str) {
+            Some(text) if text.starts_with('"') => (!text.contains('\\')).then(|| span.unquoted()),
+            _ => Some(Span::default()),
         };
-        Self { json, places }
+        let (uid, version) = (plain(places.uid)?, plain(places.version)?);
+        let Places { metadata, labels, owners, .. } = *places;
+        Some(Self { json: json.into(), metadata, uid, version, labels, owners })
     }
 
     /// Returns the object as JSON.
@@ -141,12 +48,12 @@ impl ObjectText {
 
     /// Returns the UID, where there is one.
     pub fn uid(&self) -> Option<&str> {
-        self.text(self.places.uid)
+        self.plain(self.uid)
     }
 
     /// Returns the resource version, where there is one.
     pub fn resource_version(&self) -> Option<&str> {
-        self.text(self.places.version)
+        self.plain(self.version)
     }
 
     /// Returns the resource version, where it can be compared.
@@ -156,27 +63,22 @@ impl ObjectText {
 
     /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
-        serde_json::from_slice::<Borrowed<'_>>(json::member(self.bytes(self.places.labels), key)?)
-            .ok()
-            .map(|value| value.0)
+        self.labels.of(&self.json)?.member(key)?.decode::<Borrowed<'_>>().map(|value| value.0)
     }
 
     /// Returns the owners that can be read.
     pub fn owners(&self) -> Vec<OwnerReference> {
-        match self.text(self.places.owners) {
-            Some(array) => decode::owners(Some(array.as_bytes())),
-            None => Vec::new(),
-        }
+        decode::owners(self.owners.of(&self.json))
     }
 
     /// Returns the finalizers.
     pub fn finalizers(&self) -> Vec<String> {
-        decode::elements(json::member(self.bytes(self.places.metadata), "finalizers"))
+        decode::elements(self.of_metadata("finalizers"))
     }
 
     /// Returns when deletion was asked for, as RFC 3339 text.
     pub fn deletion_timestamp(&self) -> Option<String> {
-        json::text_member(self.bytes(self.places.metadata), "deletionTimestamp")
+        self.of_metadata("deletionTimestamp")?.decode()
     }
 
     /// Decodes the metadata alone.
@@ -184,29 +86,21 @@ impl ObjectText {
     /// # Errors
     /// It does not decode; the text says why, without content.
     pub fn metadata(&self) -> Result<ObjectMeta, String> {
-        serde_json::from_slice(self.bytes(self.places.metadata))
+        serde_json::from_str(&self.json[self.metadata.range()])
             .map_err(|error| format!("metadata: {}", scrub::without_content(&error)))
     }
 
     /// Decodes the object.
     ///
     /// # Errors
-    /// It does not decode; the path of the failure is told, and no content.
+    /// It does not decode, or its type panics on it; the path of the failure is told, and no content.
     pub fn decode<K: Object>(&self) -> Result<K, Box<Unreadable>> {
-        serde_json::from_str(&self.json).map_err(|error| {
-            // The type was filled in on arrival, and managedFields were dealt with.
-            let context = Context {
-                names: TypeNames { api_version: "", kind: "" },
-                managed_fields: ManagedFields::Keep,
-                of_another_type: false.into(),
-            };
-            let reason = scrub::without_content(&error);
-            let error = match decode::path_of_failure::<K>(self.json.as_bytes(), &context) {
-                Some(path) => format!("{path}: {reason}"),
-                None => reason,
-            };
-            Box::new(Unreadable { identity: decode::identity(self.json.as_bytes()), error })
-        })
+        decode::typed(&self.json).map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
+    }
+
+    /// Reads who the object is, each member for itself: one that can't be read hides no other.
+    pub(super) fn identity(&self) -> Identity {
+        decode::identity(&self.json, &Places::of(Json::part(&self.json)))
     }
 
     /// Decodes some fields of the object into a type that has no others.
@@ -217,18 +111,14 @@ impl ObjectText {
         serde_json::from_str(&self.json).map_err(|error| scrub::without_content(&error))
     }
 
-    fn bytes(&self, span: Span) -> &[u8] {
-        self.json[span.range()].as_bytes()
-    }
-
-    fn text(&self, span: Span) -> Option<&str> {
+    fn plain(&self, span: Span) -> Option<&str> {
         Some(&self.json[span.range()]).filter(|text| !text.is_empty())
     }
-}
 
-/// A string that is borrowed where it holds no escapes.
-#[derive(serde::Deserialize)]
-struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
+    fn of_metadata(&self, name: &str) -> Option<Json<'_>> {
+        self.metadata.of(&self.json)?.member(name)
+    }
+}
 
 /// Shows no content.
 impl fmt::Debug for ObjectText {
@@ -241,9 +131,11 @@ impl fmt::Debug for ObjectText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{list_watch::RawObject, object::ObjectKey};
 
     fn read(json: &str) -> (ObjectKey, ObjectText) {
-        ObjectText::read(json.into()).unwrap()
+        let RawObject { key, text } = RawObject::new(json).unwrap();
+        (key, text)
     }
 
     #[test]
@@ -271,7 +163,7 @@ mod tests {
         assert_eq!((text.uid(), text.resource_version(), text.label("a")), (None, None, None));
         assert!(text.owners().is_empty() && text.finalizers().is_empty());
         for json in ["", "[]", "{}", r#"{"metadata":[]}"#, r#"{"metadata":{"name":""}}"#] {
-            assert!(ObjectText::read(json.into()).is_err(), "{json}");
+            assert!(RawObject::new(json).is_err(), "{json}");
         }
     }
 

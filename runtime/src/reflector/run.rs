@@ -34,6 +34,8 @@ const BATCH: usize = 256;
 /// How far the wall clock must run ahead for the machine to have been suspended.
 const SUSPENDED: Duration = Duration::from_secs(30);
 
+const NAMELESS: &str = "an event is of an object whose name can't be read";
+
 /// How often an open stream is checked for that.
 const LOOK: Duration = Duration::from_secs(10);
 
@@ -270,7 +272,15 @@ where
                     break;
                 }
                 (Ok(WatchEvent::Unexpected(what)), _) => self.reporter.skipped(what),
-                (Ok(event), None) => changes.extend(change(event)),
+                (Ok(event), None) => {
+                    let nameless = event.item().is_some_and(|item| item.key().is_none());
+                    changes.extend(change(event));
+                    if nameless {
+                        // Which object it is of is what only a list can tell.
+                        end = Some(End::Failed(ListWatchError::Unreadable(NAMELESS.to_owned())));
+                        break;
+                    }
+                }
                 (Ok(event), Some(collected)) => {
                     let Some(version) = collected.take(event, now, &*self.store) else { continue };
                     let collected = snapshot.take();

@@ -71,7 +71,8 @@ impl fmt::Display for WatchError {
 /// Hears of every [`WatchError`]; by default the log does.
 ///
 /// A watch that was only silent for too long, and is opened again at once, is none.
-/// It is called by the task that fetches, which it holds up: it should be quick. A panic is contained.
+/// It is called by the task that fetches or applies, or that reads an object which can't be read, and holds that up:
+/// it should be quick. A panic is contained.
 #[derive(Clone)]
 pub struct WatchErrorHandler(Arc<dyn Fn(&WatchError) + Send + Sync>);
 

@@ -275,6 +275,29 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
 
     use super::*;
+    use crate::{
+        list_watch::{RawObject, touchy::Touchy},
+        store::{Indexer, Lookup},
+    };
+
+    // R47
+    #[test]
+    fn an_object_whose_type_panics_as_it_is_read_is_unreadable_and_the_others_are_served() {
+        let indexer = Indexer::<Touchy>::new();
+        for name in ["calm", "touchy"] {
+            let json = format!(r#"{{"metadata":{{"name":"{name}","uid":"u-{name}"}}}}"#);
+            drop(indexer.upsert_raw(RawObject::new(json).unwrap()));
+        }
+        let lister = indexer.lister();
+        let touchy = ObjectKey::cluster("touchy");
+        for _ in 0..2 {
+            assert!(lister.get(&touchy).is_none());
+            assert_eq!(lister.list().len(), 1);
+            let Lookup::Unreadable(unreadable) = lister.lookup(&touchy) else { panic!("it was read") };
+            assert_eq!(unreadable.identity.uid.as_deref(), Some("u-touchy"));
+        }
+        assert_eq!(lister.unreadable().len(), 1);
+    }
 
     #[test]
     fn a_compact_object_takes_little_beside_its_text() {

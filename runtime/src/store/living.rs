@@ -119,10 +119,12 @@ impl<K> Living<K> {
     /// Notes an object that does not decode, and says so.
     pub(super) fn refuse(&self, serial: u64, unreadable: &Arc<Unreadable>) {
         lock(&self.refused).insert(serial, unreadable.clone());
-        let key = unreadable.identity.key.as_ref();
-        tracing::warn!(kind = std::any::type_name::<K>(), object = ?key, error = unreadable.error, "an object can't be read");
-        if let Some(report) = self.report.get() {
-            report(unreadable);
+        match self.report.get() {
+            Some(report) => report(unreadable),
+            None => {
+                let key = unreadable.identity.key.as_ref();
+                tracing::warn!(kind = std::any::type_name::<K>(), object = ?key, error = unreadable.error, "an object can't be read");
+            }
         }
     }
 

@@ -25,7 +25,7 @@ pub(super) fn repeats<K: Object>(held: &Held<K>, item: &Item<K>, transform: Opti
 fn says<K: Object>(held: &Held<K>, item: &Item<K>) -> bool {
     match item {
         Item::Raw(raw) => held.is_text(&raw.text),
-        Item::Object(object) => held.object().is_ok_and(|cached| reads_the_same(&*cached, &**object)),
+        Item::Object(object) => held.object().is_ok_and(|cached| reads_the_same(&*cached, object)),
         Item::Unreadable(_) => false,
     }
 }
@@ -51,5 +51,24 @@ impl Write for Rest<'_> {
 
     fn flush(&mut self) -> Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{list_watch::touchy::Touchy, store::Indexer};
+
+    // R47
+    #[test]
+    fn an_object_whose_type_panics_as_it_is_written_repeats_nothing() {
+        let object = |name: &str| Arc::new(Touchy::named(name));
+        let repeats = |name: &str| {
+            let held = Indexer::new().write(|batch| batch.hold(Item::Object(object(name)))).unwrap();
+            repeats(&held, &Item::Object(object(name)), None)
+        };
+        assert!(repeats("calm") && !repeats("shy"));
     }
 }

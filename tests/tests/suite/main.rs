@@ -20,6 +20,7 @@ mod runs;
 mod selection;
 mod stale_caches;
 mod storms;
+mod strict;
 mod trace;
 mod unhealthy;
 mod watches;

@@ -17,12 +17,14 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     factory::{Answer, Server, served, status},
-    testing::{item, settle},
+    testing::{broken, item, nameless, settle},
 };
 use crate::{
     backoff::BackoffSchedule,
     informer::{FailureCause, SharedInformer, SharedInformerFactory, SyncPhase},
-    list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
+    list_watch::{
+        Item, ListOptions, ListPage, ListWatchError, ListerWatcher, RawObject, WatchEvent, WatchStream,
+    },
     metrics::Metrics,
     reflector::{FetchPart, FirstList, ReflectorConfig, WatchError, WatchErrorHandler},
 };
@@ -230,6 +232,36 @@ async fn every_failure_reaches_the_handlers_in_stream_ones_too_and_their_panics_
     );
     assert_eq!(second.take(), heard);
     assert!(informer.sync_state().failure.is_none());
+    informer.shutdown().await;
+}
+
+// R30, R33
+#[tokio::test(start_paused = true)]
+async fn an_object_that_can_not_be_read_reaches_the_handlers_once_in_either_form() {
+    let heard = Heard::default();
+    let compact = r#"{"metadata":{"namespace":"shop","name":"b","resourceVersion":"7"},"data":"hunter2"}"#;
+    let events = vec![
+        Ok(WatchEvent::Modified(broken("a@6"))),
+        Ok(WatchEvent::Modified(broken("a@6"))),
+        Ok(WatchEvent::Added(Item::Raw(RawObject::new(compact).unwrap().into()))),
+        Ok(WatchEvent::Modified(nameless())),
+    ];
+    let on_error = WatchErrorHandler::new(heard.hear());
+    let config = ReflectorConfig { on_error, ..ReflectorConfig::default() };
+    let informer = informer([Ok("a@1 b@1")], [Ok(events)], config);
+    informer.start();
+    settle().await;
+    assert_eq!(informer.lister().list().len(), 1, "somebody reads them");
+    let heard = heard.take();
+    for unreadable in [
+        "skipped shop/a, which can't be read: data: not a map",
+        "skipped shop/b, which can't be read: data: invalid type: string, expected a map",
+        "skipped an object without a name that can't be read: no JSON",
+    ] {
+        let told = heard.iter().filter(|told| told.contains(unreadable)).count();
+        assert_eq!(told, 1, "{unreadable}: {heard:?}");
+    }
+    assert_eq!(informer.sync_state().unreadable.len(), 3);
     informer.shutdown().await;
 }
 

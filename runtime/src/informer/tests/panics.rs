@@ -27,7 +27,7 @@ use crate::{
     },
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     metrics::Metrics,
-    reflector::{FetchPart, FirstList, ReflectorConfig},
+    reflector::{FetchPart, FirstList, ReflectorConfig, WatchErrorHandler},
 };
 
 /// What a source does when it is asked.
@@ -171,6 +171,7 @@ async fn an_informer_that_lost_a_task_does_not_say_that_it_is_synced() {
         feeds: vec![feed],
         transform: None,
         metrics: None,
+        on_error: WatchErrorHandler::default(),
         stop: CancellationToken::new(),
         fleet: TaskTracker::new(),
     });

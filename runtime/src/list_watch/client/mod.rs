@@ -12,12 +12,12 @@ use tokio::time::timeout;
 
 use super::{
     ListPage, ListWatchError, ListerWatcher, WatchStream,
-    decode::{Decoder, Representation},
+    decode::{Decoder, ManagedFields, Representation},
     frames::Frames,
-    lean::ManagedFields,
     list_body::ListBody,
     list_items::ListItems,
     options::ListOptions,
+    places::LARGEST,
     raw::ItemForm,
 };
 use crate::object::{Kind, Object, Scope};
@@ -159,10 +159,10 @@ impl<K: Object> ClientListWatch<K> {
     /// Bounds the JSON of one object, or of one event of a watch: 32 MiB unless set.
     ///
     /// What is larger fails the list or the watch ([`ListWatchError::TooLarge`]): memory stays bounded, whatever
-    /// a server sends.
+    /// a server sends. More than 4 GiB count as 4 GiB.
     #[must_use]
     pub fn largest_object(mut self, bytes: usize) -> Self {
-        self.largest_object = bytes;
+        self.largest_object = bytes.min(LARGEST);
         self
     }
 
@@ -212,7 +212,7 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
         let mut chunks = response::Chunks::new(self.open(request).await?);
         let (mut body, mut items) = (ListBody::new(self.largest_object), ListItems::new(self.decoder()));
         while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
-            body.feed(&chunk, |object| items.push(object))?;
+            body.feed(&chunk, |object, places| items.push(object, places))?;
             items.settle().await;
         }
         let (head, items) = (body.finish()?, items.finish().await);
@@ -229,11 +229,11 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
 
     async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {
         let options = ListOptions { limit: Some(1), ..ListOptions::default() };
-        let request = request::list(&self.path(), &options, request::ACCEPT_ANY_LIST)?;
+        let request = request::list(&self.path(), &options, request::accept_list(Representation::Metadata))?;
         let mut chunks = response::Chunks::new(self.open(request).await?);
         let mut body = ListBody::new(self.largest_object);
         while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
-            body.feed(&chunk, |_| {})?;
+            body.feed(&chunk, |_, _| {})?;
         }
         Ok(Some(body.finish()?.resource_version).filter(|version| !version.is_empty()))
     }

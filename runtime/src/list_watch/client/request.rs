@@ -8,11 +8,10 @@ use crate::list_watch::{
 };
 
 const JSON: &str = "application/json";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Prefers metadata, and takes whatever there is: only the list's own version is read.
-pub(super) const ACCEPT_ANY_LIST: &str =
+/// Prefers metadata, and takes whole objects of a server that can't make it.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 pub(super) fn accept_list(representation: Representation) -> &'static str {

@@ -1,8 +1,10 @@
 //! ClientListWatch over an in-memory service, under paused time.
 
 use std::{
+    collections::HashSet,
     convert::Infallible,
     sync::{Arc, Mutex},
+    thread::ThreadId,
 };
 
 use bytes::Bytes;
@@ -12,12 +14,15 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
-use tokio::time::{Instant, advance};
+use tokio::{
+    runtime::Runtime,
+    time::{Instant, advance},
+};
 use tower::service_fn;
 
 use super::*;
 use crate::{
-    list_watch::{Item, WatchEvent},
+    list_watch::{Item, WatchEvent, touchy::Touchy},
     object::Scope,
 };
 
@@ -88,6 +93,10 @@ impl Server {
     }
 
     fn config_maps(&self) -> ClientListWatch<ConfigMap> {
+        self.objects()
+    }
+
+    fn objects<K: Object>(&self) -> ClientListWatch<K> {
         let kind = Kind {
             group: "".into(),
             version: "v1".into(),
@@ -146,16 +155,17 @@ async fn selectors_namespace_form_and_hook_go_with_every_request() {
     server.says(200, LIST);
     assert_eq!(source.latest_version().await.unwrap().as_deref(), Some("7"));
     let path = "/api/v1/namespaces/n/configmaps";
-    let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    // As client-go asks: a server that can't make metadata may send whole objects.
+    let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
     assert_eq!(
         server.requests(),
         [
             format!("{path}?labelSelector=a%3Db&fieldSelector=metadata.name%3Dx&limit=9 {list}"),
             format!(
                 "{path}?watch=true&labelSelector=a%3Db&fieldSelector=metadata.name%3Dx \
-                 application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+                 application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
             ),
-            format!("{path}?limit=1 {list},application/json"),
+            format!("{path}?limit=1 {list}"),
         ]
     );
 }
@@ -285,31 +295,56 @@ async fn a_reset_ends_the_stream_after_the_events_before_it() {
     assert!(watch.next().await.is_none());
 }
 
-// R21
-#[tokio::test(start_paused = true)]
-async fn one_kept_object_does_not_keep_its_page() {
-    let server = Server::default();
-    let page = Bytes::from(LIST.as_bytes().to_vec());
+/// Lists and watches from one chunk each, keeps one object of each, and sees what that keeps alive.
+///
+/// Returns how many threads decoded, where objects are decoded on arrival.
+async fn keep_one(form: ItemForm) -> usize {
+    let (server, objects) = (Server::default(), many());
+    let source = server.objects::<Touchy>().item_form(form);
+    let page =
+        Bytes::from(format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{}]}}"#, objects.join(",")));
     let feed = server.answers(200, &[]);
     feed.0.unbounded_send(Ok(Frame::data(page.clone()))).unwrap();
     drop(feed);
-    let kept = server.config_maps().list(&ListOptions::default()).await.unwrap().items.remove(0);
+    let mut items = source.list(&ListOptions::default()).await.unwrap().items;
+    assert_eq!(items.len(), objects.len());
+    let threads: HashSet<_> = items.iter().filter_map(decoded_by).collect();
+    let kept = items.swap_remove(1_000);
+    drop(items);
     assert!(page.is_unique(), "{kept:?} holds the page");
 
-    // Nor as bytes, nor what a watch brings.
-    let feed = server.answers(200, &[]);
-    feed.0.unbounded_send(Ok(Frame::data(page.clone()))).unwrap();
-    drop(feed);
-    let source = server.config_maps().item_form(ItemForm::Bytes);
-    let kept = source.list(&ListOptions::default()).await.unwrap().items.remove(0);
-    assert!(page.is_unique(), "{kept:?} holds the page");
-    let chunk = Bytes::from(added(1) + &added(2));
+    let lines: String =
+        objects.iter().map(|object| format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n")).collect();
+    let chunk = Bytes::from(lines);
     let feed = server.answers(200, &[]);
     feed.0.unbounded_send(Ok(Frame::data(chunk.clone()))).unwrap();
     let mut watch = source.watch(&ListOptions::default()).await.unwrap();
     let kept = watch.next().await;
-    assert!(matches!(&kept, Some(Ok(WatchEvent::Added(Item::Raw(_))))));
+    assert!(
+        matches!(&kept, Some(Ok(WatchEvent::Added(item))) if matches!(item, Item::Raw(_)) == (form == ItemForm::Bytes))
+    );
+    assert_eq!(watch.by_ref().take(objects.len() - 1).count().await, objects.len() - 1);
     assert!(chunk.is_unique(), "{kept:?} holds its chunk");
+    threads.len()
+}
+
+fn decoded_by(item: &Item<Touchy>) -> Option<ThreadId> {
+    match item {
+        Item::Object(object) => Some(object.thread),
+        Item::Raw(_) | Item::Unreadable(_) => None,
+    }
+}
+
+// R21
+#[test]
+fn one_kept_object_does_not_keep_its_page() {
+    for form in [ItemForm::Typed, ItemForm::Bytes] {
+        let typed = form == ItemForm::Typed;
+        assert_eq!(one_thread().block_on(keep_one(form)), usize::from(typed));
+        // The thread that reads decodes the rest; others take what comes before, and what is read is theirs to drop.
+        let threads = several_threads().block_on(keep_one(form));
+        assert!(threads > 1 || !typed, "one thread decoded alone");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -335,6 +370,14 @@ async fn limits_beyond_the_end_of_time_are_none() {
     let mut watch = server.config_maps().deadlines(deadlines).watch(&options).await.unwrap();
     feed.send(&added(1));
     assert!(is_added(watch.next().await));
+}
+
+fn one_thread() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn several_threads() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap()
 }
 
 /// So many objects that several threads decode them, with one in the middle that does not decode.
@@ -380,12 +423,78 @@ async fn listed_and_watched() -> (Vec<String>, Vec<String>) {
 // R34 R35
 #[test]
 fn several_threads_decode_what_one_does_in_the_same_order() {
-    let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let several = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    let (one, several) = (one_thread(), several_threads());
     let (list, watch) = one.block_on(listed_and_watched());
     assert_eq!((list.len(), watch.len()), (3_000, 3_002));
     assert!(list[1_500].starts_with("Unreadable") && watch[3_001].starts_with("Err(CutShort"));
     for _ in 0..3 {
         assert_eq!(several.block_on(listed_and_watched()), (list.clone(), watch.clone()));
+    }
+}
+
+async fn with_touchy_objects() -> Vec<String> {
+    let server = Server::default();
+    let objects: Vec<_> = many()
+        .into_iter()
+        .enumerate()
+        .map(|(at, object)| match at % 1_000 {
+            // One in the middle of each batch, and the last, which the reading thread decodes.
+            500 | 999 => object.replace("\"name\":\"m", "\"name\":\"touchy"),
+            _ => object,
+        })
+        .collect();
+    let list = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{}]}}"#, objects.join(","));
+    in_pieces(&list, &server.answers(200, &[]));
+    let source = server.objects::<Touchy>();
+    let page = source.list(&ListOptions::default()).await.unwrap();
+    let lines: String =
+        objects.iter().map(|object| format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n")).collect();
+    in_pieces(&lines, &server.answers(200, &[]));
+    let events: Vec<_> = source.watch(&ListOptions::default()).await.unwrap().collect().await;
+    let watched = events.into_iter().map(|event| match event {
+        Ok(WatchEvent::Added(item)) => item,
+        other => panic!("{other:?}"),
+    });
+    page.items
+        .into_iter()
+        .chain(watched)
+        .map(|item| match &item {
+            Item::Unreadable(unreadable) => format!("{} {}", item.key().unwrap(), unreadable.error),
+            _ => item.key().unwrap().to_string(),
+        })
+        .collect()
+}
+
+// R47
+#[test]
+fn a_panic_in_decoding_is_that_objects_alone() {
+    let expected: Vec<_> = (0..3_000)
+        .map(|at| match at % 1_000 {
+            500 | 999 => format!("touchy{at} its type panicked as it was decoded"),
+            _ => format!("m{at}"),
+        })
+        .collect();
+    let expected = [expected.clone(), expected].concat();
+    assert_eq!(one_thread().block_on(with_touchy_objects()), expected);
+    assert_eq!(several_threads().block_on(with_touchy_objects()), expected);
+}
+
+// R48
+#[tokio::test(start_paused = true)]
+async fn a_syntax_error_within_an_item_fails_its_list() {
+    for form in [ItemForm::Typed, ItemForm::Bytes] {
+        for broken in [
+            r#"{"metadata":{"name":"a""namespace":"shop"}}"#,
+            r#"{"metadata":{"name":"a"},"data":{"k":tru}}"#,
+            r#"{"metadata":{"name":"a","managedFields":[{"f":01}]}}"#,
+            r#"{"metadata":{"name":"a"},"unknown":["\ud800"]}"#,
+            "{\"metadata\":{\"name\":\"a\"},\"unknown\":\"\t\"}",
+            r#"{"metadata":{"name":"a"}"#,
+        ] {
+            let server = Server::default();
+            server.says(200, &LIST.replace(r#"{"metadata":{"name":"b"},"data":5}"#, broken));
+            let error = server.config_maps().item_form(form).list(&ListOptions::default()).await.unwrap_err();
+            assert!(matches!(error, ListWatchError::Unreadable(_)), "{broken}: {error:?}");
+        }
     }
 }

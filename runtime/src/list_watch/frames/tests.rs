@@ -152,11 +152,27 @@ fn events_of_the_wrong_type_or_kind_are_told_and_the_stream_goes_on() {
     );
 }
 
+// R48
 #[test]
 fn garbage_ends_the_stream_and_shows_nothing_of_itself() {
-    for line in ["hunter2", "{\"hunter2\"", "[\"hunter2\"]", "{\"type\":5,\"object\":{}}"] {
+    for (line, what) in [
+        ("hunter2", "JSON"),
+        (r#"{"hunter2"}"#, "JSON"),
+        (r#"["hunter2"]"#, "event"),
+        (r#"{"type":5,"object":{}}"#, "event"),
+        (r#"{"type":"ADDED"}"#, "event"),
+        // Broken within the object: never that object's fault, since nobody knows whose it is.
+        (r#"{"type":"ADDED","object":{"metadata":{"name":"a""namespace":"hunter2"}}}"#, "JSON"),
+        (r#"{"type":"DELETED","object":{"metadata":{"name":"a"}}"#, "JSON"),
+        (r#"{"type":"ADDED","object":{"metadata":{"name":"a"},}}"#, "JSON"),
+        (r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"4"} "x":1}}"#, "JSON"),
+        (r#"{"type":"HUNTER","object":{"a"}}"#, "JSON"),
+    ] {
         let body = format!("{line}\n{BODY}");
-        assert_eq!(read(&[body.as_bytes()]), ["the answer can't be read: a line of the stream is no event"]);
+        assert_eq!(
+            read(&[body.as_bytes()]),
+            [format!("the answer can't be read: a line of the stream is no {what}")]
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use super::*;
 fn read(chunks: &[&[u8]]) -> Result<(Vec<String>, ListHead), ListWatchError> {
     let (mut body, mut items) = (ListBody::new(1_000), Vec::new());
     for chunk in chunks {
-        body.feed(chunk, |item| items.push(String::from_utf8_lossy(item).into_owned()))?;
+        body.feed(chunk, |item, _| items.push(item.to_owned()))?;
     }
     Ok((items, body.finish()?))
 }
@@ -35,10 +35,10 @@ fn the_members_of_a_list_may_stand_in_any_order() {
 fn items_come_out_as_they_are_complete_and_nothing_piles_up() {
     let mut body = ListBody::new(1_000);
     let mut count = 0;
-    body.feed(br#"{"kind":"PodList","items":["#, |_| count += 1).unwrap();
+    body.feed(br#"{"kind":"PodList","items":["#, |_, _| count += 1).unwrap();
     for n in 1..=1_000 {
-        body.feed(br#"{"metadata":{"name":"a"}"#, |_| count += 1).unwrap();
-        body.feed(b"},", |_| count += 1).unwrap();
+        body.feed(br#"{"metadata":{"name":"a"}"#, |_, _| count += 1).unwrap();
+        body.feed(b"},", |_, _| count += 1).unwrap();
         assert_eq!(count, n);
         assert!(body.buffer.len() < 64 && body.buffer.capacity() < 1_024);
     }
@@ -63,7 +63,14 @@ fn what_is_no_list_is_refused() {
         r#"{"kind":"PodList","metadata":{},"items":[]} x"#,
         r#"{"kind":"PodList","metadata":{},"items":[],"items":[]}"#,
         r#"{"kind":"PodList","metadata":[],"items":[]}"#,
+        r#"{"kind":"PodList","metadata":["7","c"],"items":[]}"#,
+        r#"{"kind":"PodList","metadata":{"resourceVersion":7},"items":[]}"#,
+        r#"{"kind":7,"metadata":{},"items":[]}"#,
         r#"{"kind":"PodList","metadata":{},"items":[,]}"#,
+        r#"{"kind":"PodList","metadata":{},"items":[{},]}"#,
+        r#"{"kind":"PodList","metadata":{},"items":[],}"#,
+        r#"{"kind":"PodList","metadata":{},"items":[{}{}]}"#,
+        r#"{"kind":"PodList","metadata":{},"items":nil}"#,
         r#"{"kind" "PodList"}"#,
         r#"{"kind":"PodList","items":[]}"#,
         r#"{"kind":"Table","metadata":{},"items":[]}"#,
@@ -123,7 +130,7 @@ fn an_item_past_the_bound_is_refused_before_it_is_whole() {
     for chunk in [5, 1_000] {
         let read = |largest| {
             let mut body = ListBody::new(largest);
-            list.as_bytes().chunks(chunk).try_for_each(|chunk| body.feed(chunk, |_| {}))?;
+            list.as_bytes().chunks(chunk).try_for_each(|chunk| body.feed(chunk, |_, _| {}))?;
             body.finish()
         };
         assert_eq!(read(item.len()).unwrap(), head("1", None));
@@ -133,14 +140,14 @@ fn an_item_past_the_bound_is_refused_before_it_is_whole() {
             "{refused:?}"
         );
     }
-    // What is not kept may be of any size; what is kept may not, even before it is whole.
-    let mut body = ListBody::new(10);
-    let mut feed = |text: &str| body.feed(text.as_bytes(), |_| {});
-    feed(r#"{"more":""#).unwrap();
-    (0..100).for_each(|_| feed(&"x".repeat(100_000)).unwrap());
-    feed(r#"","message":""#).unwrap();
-    let refused = (0..100).find_map(|_| feed(&"x".repeat(100_000)).err()).unwrap();
-    assert!(matches!(refused, ListWatchError::TooLarge { limit: LARGEST_ENVELOPE, .. }), "{refused:?}");
+    // What stands beside the items is bounded as well, even before it is whole, whether it is kept or not.
+    for member in ["message", "more"] {
+        let mut body = ListBody::new(10);
+        let mut feed = |text: &str| body.feed(text.as_bytes(), |_, _| {});
+        feed(&format!(r#"{{"{member}":""#)).unwrap();
+        let refused = (0..100).find_map(|_| feed(&"x".repeat(100_000)).err()).unwrap();
+        assert!(matches!(refused, ListWatchError::TooLarge { limit: LARGEST_ENVELOPE, .. }), "{refused:?}");
+    }
 }
 
 #[test]
@@ -150,7 +157,7 @@ fn reading_a_long_list_holds_no_more_than_an_item_and_a_chunk() {
         format!(r#"{{"items":[{}],"metadata":{{"resourceVersion":"1"}}}}"#, vec![item; 4_000].join(","));
     let (mut body, mut items, mut most) = (ListBody::new(1 << 20), 0, 0);
     for chunk in list.as_bytes().chunks(16 << 10) {
-        body.feed(chunk, |_| items += 1).unwrap();
+        body.feed(chunk, |_, _| items += 1).unwrap();
         most = most.max(body.buffer.capacity());
     }
     assert_eq!((items, body.finish().unwrap()), (4_000, head("1", None)));

@@ -250,3 +250,22 @@ async fn the_version_advances_past_what_could_not_be_read_once_the_store_has_it(
     assert!(rig.told()[2].starts_with("failed"), "the store has all that came before the failure");
     assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "latest", "watch rv=7"]);
 }
+
+// R48
+#[tokio::test(start_paused = true)]
+async fn an_event_of_an_object_without_a_name_asks_for_a_list() {
+    for event in [WatchEvent::Modified, WatchEvent::Deleted] {
+        let told = Act::Tell(vec![
+            WatchEvent::Added(item("b", "6")),
+            event(without_key()),
+            WatchEvent::Added(item("c", "8")),
+        ]);
+        let rig = Plan::paged()
+            .lists([page("a@1", "5"), page("a@1 b@6 c@8", "8")])
+            .watches([opens([told])])
+            .run_for(30)
+            .await;
+        assert_eq!(rig.calls(), ["list limit=500", "watch rv=5", "list rv=6", "watch rv=8"]);
+        assert!(rig.told().iter().any(|told| told.contains("whose name can't be read")), "{:?}", rig.told());
+    }
+}

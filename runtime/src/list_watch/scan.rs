@@ -1,0 +1,381 @@
+//! Reads one JSON value strictly, over as many chunks as it takes: where it ends, and that it is well-formed.
+//!
+//! What `serde_json` rejects is malformed here as well, but for two things that whoever takes the value's text looks
+//! at: whether it is UTF-8, and how deep it is nested.
+
+use std::ops::Range;
+
+use serde_json::Number;
+
+/// Reads one value, blanks before it included.
+///
+/// The text given starts where the value does, and grows from call to call; what has been read is not read again.
+#[derive(Debug, Default)]
+pub(super) struct Scanner {
+    at: usize,
+    /// Where the string or number that is being read began.
+    begun: usize,
+    state: State,
+    depth: usize,
+    /// Most brackets that were open at once.
+    deepest: usize,
+    /// The innermost open brackets: a bit each, set for objects.
+    brackets: u64,
+    /// Those around them, in full words.
+    outer: Vec<u64>,
+}
+
+/// Says what comes next, or what is being read.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum State {
+    #[default]
+    Value,
+    /// After `[`: a value or `]`.
+    FirstElement,
+    /// After `{`: a key or `}`.
+    FirstKey,
+    Key,
+    Colon,
+    /// After a value within brackets.
+    After,
+    Text(Role),
+    Number,
+}
+
+/// Says what a string is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Key(Spelling),
+    Value(Spelling),
+}
+
+/// Says whether a string names characters by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Spelling {
+    Plain,
+    Numbers,
+}
+
+/// Says how far a scan has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scan {
+    /// The value ends before this offset.
+    Ends(usize),
+    /// The value goes on beyond the bytes given.
+    GoesOn,
+}
+
+/// The text is not JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// Hears of keys and values of the outer two levels; a level is how many brackets are open around.
+pub(super) trait Notes {
+    /// A key was read; it stands here between its quotes.
+    fn key(&mut self, level: usize, text: &[u8], key: Range<usize>);
+    /// A value begins.
+    fn begins(&mut self, level: usize, at: usize);
+    /// The value ended.
+    fn ends(&mut self, level: usize, at: usize);
+}
+
+/// Takes no notes.
+impl Notes for () {
+    fn key(&mut self, _level: usize, _text: &[u8], _key: Range<usize>) {}
+    fn begins(&mut self, _level: usize, _at: usize) {}
+    fn ends(&mut self, _level: usize, _at: usize) {}
+}
+
+/// The levels that notes are taken of.
+const NOTED: usize = 2;
+
+impl Scanner {
+    /// Reads on.
+    pub(super) fn scan(&mut self, text: &[u8], notes: &mut impl Notes) -> Result<Scan, Malformed> {
+        let mut pass = Pass {
+            text,
+            at: self.at,
+            begun: self.begun,
+            state: self.state,
+            depth: self.depth,
+            deepest: self.deepest,
+            brackets: self.brackets,
+            outer: &mut self.outer,
+            notes,
+        };
+        let scan = pass.run();
+        (self.at, self.begun, self.state) = (pass.at, pass.begun, pass.state);
+        (self.depth, self.deepest, self.brackets) = (pass.depth, pass.deepest, pass.brackets);
+        scan
+    }
+
+    /// Returns how deep the value is nested.
+    pub(super) fn deepest(&self) -> usize {
+        self.deepest
+    }
+
+    /// Tells, at the end of the text, whether the value is whole: a number goes on for as long as digits may come.
+    pub(super) fn is_whole_at_end_of(&self, text: &[u8]) -> Result<bool, Malformed> {
+        match self.state == State::Number && self.depth == 0 {
+            true => is_number(&text[self.begun..]).then_some(true).ok_or(Malformed),
+            false => Ok(false),
+        }
+    }
+}
+
+/// A scanner at work on the text that there is.
+struct Pass<'a, N> {
+    text: &'a [u8],
+    at: usize,
+    begun: usize,
+    state: State,
+    depth: usize,
+    deepest: usize,
+    brackets: u64,
+    outer: &'a mut Vec<u64>,
+    notes: &'a mut N,
+}
+
+/// What a step comes to: the value ended, more bytes are needed, or there is another step to take.
+enum Step {
+    Done,
+    NeedsMore,
+    Next,
+}
+
+impl<N: Notes> Pass<'_, N> {
+    fn run(&mut self) -> Result<Scan, Malformed> {
+        loop {
+            let step = match self.state {
+                State::Text(role) => self.text(role)?,
+                State::Number => self.number()?,
+                _ => self.token()?,
+            };
+            match step {
+                Step::Next => {}
+                Step::NeedsMore => return Ok(Scan::GoesOn),
+                Step::Done => return Ok(Scan::Ends(self.at)),
+            }
+        }
+    }
+
+    /// Reads what stands between strings and numbers.
+    #[inline(always)]
+    fn token(&mut self) -> Result<Step, Malformed> {
+        let Some(byte) = self.next_token() else { return Ok(Step::NeedsMore) };
+        match (self.state, byte) {
+            (State::Colon, b':') => {
+                self.at += 1;
+                self.state = State::Value;
+            }
+            (State::After, b',') => self.comma(),
+            (State::FirstKey | State::Key, b'"') => return self.open_text(Role::Key(Spelling::Plain)),
+            (State::FirstKey, b'}') => return Ok(self.close()),
+            (State::FirstElement, b']') => return Ok(self.close()),
+            (State::After, b'}') if self.brackets & 1 == 1 => return Ok(self.close()),
+            (State::After, b']') if self.brackets & 1 == 0 => return Ok(self.close()),
+            (State::Value | State::FirstElement, _) => return self.value(byte),
+            _ => return Err(Malformed),
+        }
+        Ok(Step::Next)
+    }
+
+    #[inline(always)]
+    fn value(&mut self, byte: u8) -> Result<Step, Malformed> {
+        if self.depth <= NOTED {
+            self.notes.begins(self.depth, self.at);
+        }
+        match byte {
+            b'"' => return self.open_text(Role::Value(Spelling::Plain)),
+            b'{' => self.open(1, State::FirstKey),
+            b'[' => self.open(0, State::FirstElement),
+            b't' => return self.word(b"true"),
+            b'f' => return self.word(b"false"),
+            b'n' => return self.word(b"null"),
+            b'-' | b'0'..=b'9' => {
+                (self.begun, self.state) = (self.at, State::Number);
+                self.at += 1;
+            }
+            _ => return Err(Malformed),
+        }
+        Ok(Step::Next)
+    }
+
+    #[inline(always)]
+    fn next_token(&mut self) -> Option<u8> {
+        loop {
+            let byte = *self.text.get(self.at)?;
+            if !is_blank(byte) {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn open_text(&mut self, role: Role) -> Result<Step, Malformed> {
+        self.at += 1;
+        (self.begun, self.state) = (self.at, State::Text(role));
+        self.text(role)
+    }
+
+    #[inline(always)]
+    fn comma(&mut self) {
+        self.at += 1;
+        self.state = if self.brackets & 1 == 1 { State::Key } else { State::Value };
+    }
+
+    /// Reads on in a string.
+    #[inline(always)]
+    fn text(&mut self, mut role: Role) -> Result<Step, Malformed> {
+        loop {
+            self.at += plain(&self.text[self.at..]);
+            match self.text.get(self.at..).unwrap_or_default() {
+                [] | [b'\\'] => return Ok(Step::NeedsMore),
+                [b'"', ..] => break,
+                [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => self.at += 2,
+                [b'\\', b'u', ..] => {
+                    self.at += 2;
+                    role = match role {
+                        Role::Key(_) => Role::Key(Spelling::Numbers),
+                        Role::Value(_) => Role::Value(Spelling::Numbers),
+                    };
+                    self.state = State::Text(role);
+                }
+                _ => return Err(Malformed),
+            }
+        }
+        self.at += 1;
+        if let Role::Key(Spelling::Numbers) | Role::Value(Spelling::Numbers) = role {
+            // Half a surrogate pair, a digit that is none: the oracle knows.
+            let quoted = &self.text[self.begun - 1..self.at];
+            serde_json::from_slice::<String>(quoted).map_err(|_| Malformed)?;
+        }
+        match role {
+            Role::Value(_) => Ok(self.ended()),
+            Role::Key(_) => {
+                if self.depth <= NOTED {
+                    self.notes.key(self.depth, self.text, self.begun..self.at - 1);
+                }
+                self.state = State::Colon;
+                // As it stands nearly always.
+                if self.text.get(self.at) == Some(&b':') {
+                    self.at += 1;
+                    self.state = State::Value;
+                }
+                Ok(Step::Next)
+            }
+        }
+    }
+
+    /// Reads on in a number: as far as its characters go, then asks whether they are one.
+    fn number(&mut self) -> Result<Step, Malformed> {
+        let rest = &self.text[self.at..];
+        let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
+        let Some(length) = rest.iter().position(|byte| !is_part(byte)) else {
+            self.at = self.text.len();
+            return Ok(Step::NeedsMore);
+        };
+        self.at += length;
+        match is_number(&self.text[self.begun..self.at]) {
+            true => Ok(self.ended()),
+            false => Err(Malformed),
+        }
+    }
+
+    fn word(&mut self, word: &'static [u8]) -> Result<Step, Malformed> {
+        let rest = &self.text[self.at..];
+        if rest.starts_with(word) {
+            self.at += word.len();
+            Ok(self.ended())
+        } else if word.starts_with(rest) {
+            Ok(Step::NeedsMore)
+        } else {
+            Err(Malformed)
+        }
+    }
+
+    #[inline(always)]
+    fn open(&mut self, bracket: u64, state: State) {
+        if self.depth % WORD == 0 && self.depth > 0 {
+            self.outer.push(self.brackets);
+        }
+        self.brackets = self.brackets << 1 | bracket;
+        self.depth += 1;
+        self.deepest = self.deepest.max(self.depth);
+        self.at += 1;
+        self.state = state;
+    }
+
+    #[inline(always)]
+    fn close(&mut self) -> Step {
+        self.at += 1;
+        self.depth -= 1;
+        self.brackets >>= 1;
+        if self.depth % WORD == 0 && self.depth > 0 {
+            self.brackets = self.outer.pop().unwrap_or_default();
+        }
+        self.ended()
+    }
+
+    /// A value ended here.
+    #[inline(always)]
+    fn ended(&mut self) -> Step {
+        self.state = State::After;
+        if self.depth <= NOTED {
+            self.notes.ends(self.depth, self.at);
+        }
+        if self.depth == 0 {
+            return Step::Done;
+        }
+        // As it stands nearly always.
+        if self.text.get(self.at) == Some(&b',') {
+            self.comma();
+        }
+        Step::Next
+    }
+}
+
+/// Brackets in a word.
+const WORD: usize = u64::BITS as usize;
+
+/// Counts the bytes before the first quote, backslash or control character.
+#[inline(always)]
+fn plain(text: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    let is = |word: u64, byte: u8| {
+        let other = word ^ (ONES * u64::from(byte));
+        other.wrapping_sub(ONES) & !other
+    };
+    let (words, rest) = text.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let control = word.wrapping_sub(ONES * 0x20) & !word;
+        let found = (control | is(word, b'"') | is(word, b'\\')) & HIGH;
+        if found != 0 {
+            return at * 8 + found.trailing_zeros() as usize / 8;
+        }
+    }
+    let matters = |byte: &u8| matches!(byte, 0..0x20 | b'"' | b'\\');
+    words.len() * 8 + rest.iter().position(matters).unwrap_or(rest.len())
+}
+
+/// Tells whether a text is a number: a short whole one, or what `serde_json` takes for one.
+#[inline(always)]
+fn is_number(text: &[u8]) -> bool {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    match digits {
+        [b'0'] => true,
+        [b'1'..=b'9', rest @ ..] if rest.len() < 18 && rest.iter().all(u8::is_ascii_digit) => true,
+        _ => serde_json::from_slice::<Number>(text).is_ok(),
+    }
+}
+
+/// Tells whether a byte is blank between JSON tokens.
+pub(super) fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+#[cfg(test)]
+mod tests;
