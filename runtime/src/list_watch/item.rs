@@ -22,6 +22,8 @@ pub enum Item<K> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Identity {
     /// Name and namespace; `None` where not even these could be read.
+    ///
+    /// A list with such an item infers no deletions, and an event with one asks for a list.
     pub key: Option<ObjectKey>,
     /// The UID.
     pub uid: Option<String>,
