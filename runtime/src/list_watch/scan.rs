@@ -297,7 +297,7 @@ impl<N: Notes> Pass<'_, N> {
 
     #[inline(always)]
     fn open(&mut self, bracket: u64, state: State) {
-        if self.depth % WORD == 0 && self.depth > 0 {
+        if self.depth.is_multiple_of(WORD) && self.depth > 0 {
             self.outer.push(self.brackets);
         }
         self.brackets = self.brackets << 1 | bracket;
@@ -312,7 +312,7 @@ impl<N: Notes> Pass<'_, N> {
         self.at += 1;
         self.depth -= 1;
         self.brackets >>= 1;
-        if self.depth % WORD == 0 && self.depth > 0 {
+        if self.depth.is_multiple_of(WORD) && self.depth > 0 {
             self.brackets = self.outer.pop().unwrap_or_default();
         }
         self.ended()
