@@ -1,15 +1,15 @@
 //! What a run knows beside its object: the key, the attempt, and how to write.
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{fmt, sync::Arc};
 
-use kube::Resource as _;
+use kube::{Resource as _, core::object::HasStatus};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::Reason;
 use crate::{
     informer::{Marker, Watched},
     object::{Kind, Object, ObjectKey},
-    writes::{Apply, Create, Owner, TypedObject, WriteError, Writer, delete, patch_status},
+    writes::{Apply, Create, Owner, Patched, TypedObject, WriteError, Writer, delete, patch_status},
 };
 
 /// Goes with every run of a reconciler; owned and cheap to clone.
@@ -22,8 +22,8 @@ struct Run<K: Marker> {
     ticket: Ticket,
     /// Of the object; empty where there is none.
     uid: String,
+    object: Option<Arc<K::Seen>>,
     writer: Arc<Writer>,
-    marker: PhantomData<fn() -> K>,
 }
 
 /// What is known of a run before it starts.
@@ -43,7 +43,7 @@ impl<K: Watched> Context<K> {
         writer: Arc<Writer>,
     ) -> Self {
         let uid = object.as_ref().and_then(|object| object.meta().uid.clone()).unwrap_or_default();
-        Self { run: Arc::new(Run { kind: K::kind_of(&question), ticket, uid, writer, marker: PhantomData }) }
+        Self { run: Arc::new(Run { kind: K::kind_of(&question), ticket, uid, object, writer }) }
     }
 }
 
@@ -103,21 +103,47 @@ impl<K: Marker> Context<K> {
 
     /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
     ///
+    /// Takes the kind's own status type, the one that `#[kube(status = "..")]` names. Built-in kinds and kinds that
+    /// are known only at run time do not say theirs: see [`patch_status_as`](Self::patch_status_as).
+    ///
     /// Sends a merge patch of the difference to `object`, or to this key's later answer for it, to the status
-    /// subresource, carrying that version: another writer's fields stay untouched. What `status` leaves out is
-    /// removed if its type knows it, and stays if not (a `serde_json::Value` knows everything).
+    /// subresource, carrying that version. Where `object` is the reconciled one, at the version that the run began
+    /// with, the difference is to what the run began with: the new status may be written into a copy and passed with
+    /// it. What `status` leaves out is removed if its type knows it, and stays if not, in the elements of lists too:
+    /// another writer's fields stay untouched. A patch replaces lists whole, so one that changes a list of objects
+    /// is preceded by a GET, unless an answer to this key has just shown that list.
     ///
     /// # Errors
     /// [`WriteError::Conflict`] when what the patch replaces was changed by somebody else: no failure, return
-    /// it (with `?`), and the key runs again soon, uncounted. [`WriteError::Unversioned`] for an object that was
-    /// never read. [`WriteError::NoStatusSubresource`] where the kind has none, [`WriteError::NotFound`] where
-    /// the object is gone.
-    pub async fn patch_status<S>(&self, object: &K::Seen, status: S) -> Result<(), WriteError>
+    /// it (with `?`), and the key runs again soon, uncounted. [`WriteError::NotStored`] where the server dropped
+    /// fields, since its definition does not know them. [`WriteError::Unversioned`] for an object that was never
+    /// read. [`WriteError::NoStatusSubresource`] where the kind has none, [`WriteError::NotFound`] where the object
+    /// is gone.
+    pub async fn patch_status(
+        &self,
+        object: &K::Seen,
+        status: <K::Seen as HasStatus>::Status,
+    ) -> Result<(), WriteError>
+    where
+        K::Seen: Object + HasStatus<Status: Serialize + DeserializeOwned>,
+    {
+        self.patch_status_as(object, status).await
+    }
+
+    /// Brings the status of `object` to `status`, of whatever type that is.
+    ///
+    /// For built-in kinds, for kinds that are known only at run time, and for types that know a part of the status.
+    /// A `serde_json::Value` knows everything: what it leaves out is removed. Otherwise, and in its errors, like
+    /// [`patch_status`](Self::patch_status); a type that has nothing to do with the kind is
+    /// [`WriteError::NotStored`].
+    pub async fn patch_status_as<S>(&self, object: &K::Seen, status: S) -> Result<(), WriteError>
     where
         K::Seen: Object,
         S: Serialize + DeserializeOwned,
     {
-        patch_status(&self.run.writer, &self.run.ticket.key, self.run.kind.clone(), object, &status).await
+        let run = &self.run;
+        let (kind, own) = (run.kind.clone(), run.object.as_deref());
+        patch_status(Patched { writer: &run.writer, key: &run.ticket.key, kind, object, own }, status).await
     }
 
     fn owner(&self) -> Owner {

@@ -15,10 +15,19 @@ pub(crate) struct LastAnswer {
     pub(crate) resource_version: String,
     pub(crate) owners: Vec<OwnerReference>,
     /// The status, where the write was one of status.
-    pub(crate) status: Option<Value>,
+    pub(crate) status: Option<StatusSeen>,
     /// The cache that will show it; `None` for kinds that are not cached.
     pub(crate) source: Option<SourceId>,
     pub(crate) seen: Seen,
+}
+
+/// A status that the server answered.
+#[derive(Clone, Debug)]
+pub(crate) struct StatusSeen {
+    /// Read through the object's type.
+    pub(crate) typed: Value,
+    /// As the server holds it.
+    pub(crate) raw: Value,
 }
 
 /// Says whether the cache shows what was answered.

@@ -122,6 +122,22 @@ pub enum WriteError {
         /// The kind, as `plural.group`.
         kind: String,
     },
+    /// The server took the status, and did not store all of it: its definition does not know these fields.
+    ///
+    /// What it knows is stored. Returned from a run this is a failure; whoever writes more than an older definition
+    /// knows, on purpose, lets it pass.
+    #[error(
+        "{object}: the server dropped {}: the definition of {kind} does not know that; install the one that \
+         belongs to this program, or send a status of this kind", fields.join(", ")
+    )]
+    NotStored {
+        /// The object.
+        object: String,
+        /// The kind, as `plural.group`.
+        kind: String,
+        /// What was sent and is not there, as paths: `status.conditions[0].reason`.
+        fields: Vec<String>,
+    },
     /// The server refuses the object as it was sent (HTTP 422).
     #[error("{verb} {object}: invalid: {}", status.message)]
     Invalid {

@@ -20,6 +20,7 @@ mod child;
 mod apply;
 mod create;
 mod delete;
+mod merge;
 mod status;
 mod finalizer;
 
@@ -29,7 +30,7 @@ pub use create::Create;
 pub(crate) use delete::delete;
 pub use error::{Stale, WriteError};
 pub(crate) use finalizer::{add_finalizer, remove_finalizer};
-pub(crate) use status::patch_status;
+pub(crate) use status::{Patched, patch_status};
 pub(crate) use writer::{Keys, Owner, WaitForOwn, Writer};
 
 use crate::{informer::TypedScope, object::Object};

@@ -1,17 +1,22 @@
 //! Status patches: the difference to what the caller saw, on the version the caller saw.
 
+use std::marker::PhantomData;
+
 use http::Method;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     WriteError,
+    answers::StatusSeen,
+    merge::{difference, dropped, replaces_elements, replaces_the_same},
     parking::Goal,
     request::{Answer, Content, Path, Request, Target},
     writer::{Proof, Writer},
 };
 use crate::object::{Kind, Object, ObjectKey, Version};
 
+const VERB: &str = "patch the status of";
 /// How often a patch that met a stranger's change elsewhere in the object is sent again.
 const RESENDS: usize = 3;
 
@@ -20,58 +25,178 @@ struct Base {
     uid: String,
     resource_version: String,
     status: Value,
+    /// The same as the server holds it, where that is known.
+    raw: Option<Value>,
 }
 
-/// Patches the status of `object` to `status`; sends nothing where they are equal.
+/// What a patch is sent on.
+struct Ground {
+    resource_version: String,
+    raw: Option<Value>,
+}
+
+/// Whose object's status is patched, by the run of which key.
+pub(crate) struct Patched<'a, K> {
+    pub(crate) writer: &'a Writer,
+    pub(crate) key: &'a ObjectKey,
+    pub(crate) kind: Kind,
+    /// What the caller passed.
+    pub(crate) object: &'a K,
+    /// What the run began with.
+    pub(crate) own: Option<&'a K>,
+}
+
+/// Patches the status of an object to `status`; sends nothing where they are equal.
 ///
 /// All states are read through the object's type and the status' own: what these do not know is nobody's to remove.
 pub(crate) async fn patch_status<K: Object, S: Serialize + DeserializeOwned>(
-    writer: &Writer,
-    key: &ObjectKey,
-    kind: Kind,
-    object: &K,
-    status: &S,
+    Patched { writer, key, kind, object, own }: Patched<'_, K>,
+    status: S,
 ) -> Result<(), WriteError> {
     let target = Target { kind, key: ObjectKey::of(object) };
-    let wanted = encode(&target, status)?;
-    let base = base::<K, S>(writer, key, &target, object)?;
-    let Some(difference) = difference(&base.status, &wanted) else { return Ok(()) };
-    if base.resource_version.is_empty() {
-        return Err(WriteError::Unversioned { object: target.to_string() });
-    }
-    let mut version = base.resource_version.clone();
-    for _ in 0..=RESENDS {
-        match send(writer, key, &target, &base.uid, &version, &difference).await {
-            Ok(answer) => {
-                let now = through_object::<K>(&answer.object);
-                writer.learn(key, &target, &answer, &Proof::Carried(version), now);
-                return Ok(());
-            }
-            Err(error) if error.is_conflict() => {
-                let resend = resend_on::<K, S>(writer, key, &target, &base, &difference, error).await;
-                version =
-                    resend.inspect_err(|error| wait_for_stranger(writer, key, &target, &base, error))?;
-            }
-            Err(error) => return Err(explain(writer, &target, &base.uid, error).await),
-        }
-    }
-    let error = WriteError::conflict(target.to_string(), "it keeps changing");
-    wait_for_stranger(writer, key, &target, &base, &error);
-    Err(error)
+    let wanted = encode(&target, &status)?;
+    drop(status);
+    let patching = Patching::<K, S> { writer, key, target, types: PhantomData };
+    let base = patching.base(object, own)?;
+    patching.run(&base, &wanted).await
 }
 
-/// Sees to it that the next run begins with what this one did not know.
-fn wait_for_stranger(writer: &Writer, key: &ObjectKey, target: &Target, base: &Base, error: &WriteError) {
-    if let Ok(version) = base.resource_version.parse()
-        && error.is_conflict()
-    {
-        writer.wait_for(key, target, &Goal::Past(version));
+/// One status on its way to the server.
+struct Patching<'a, K, S> {
+    writer: &'a Writer,
+    key: &'a ObjectKey,
+    target: Target,
+    types: PhantomData<fn() -> (K, S)>,
+}
+
+impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
+    async fn run(&self, base: &Base, wanted: &Value) -> Result<(), WriteError> {
+        let Some(change) = difference(&base.status, wanted, &Value::Null) else { return Ok(()) };
+        if base.resource_version.is_empty() {
+            return Err(WriteError::Unversioned { object: self.target.to_string() });
+        }
+        let mut ground = Ground { resource_version: base.resource_version.clone(), raw: base.raw.clone() };
+        if ground.raw.is_none() && replaces_elements(&change, &base.status) {
+            ground = self.look(base, &change).await?;
+        }
+        for _ in 0..=RESENDS {
+            let raw = ground.raw.as_ref().unwrap_or(&Value::Null);
+            let patch = difference(&base.status, wanted, raw).unwrap_or(Value::Null);
+            match self.send(&base.uid, &ground.resource_version, &patch).await {
+                Ok(answer) => return self.learn(&answer, ground.resource_version, &patch),
+                Err(error) if error.is_conflict() => {
+                    tracing::debug!(object = %self.target, %error, "refused as stale: looking again");
+                    self.writer.forget_answer(self.key, &self.target);
+                    ground = self.look(base, &change).await?;
+                }
+                Err(error) => return Err(self.explain(&base.uid, error).await),
+            }
+        }
+        Err(self.stale(base, "it keeps changing"))
     }
+
+    /// Takes what the caller saw, or this key's later answer for the same UID: never a newer cached object.
+    ///
+    /// What the caller saw is what the run began with, where that is the same version: the caller may have written
+    /// the new status into its own copy.
+    fn base(&self, object: &K, own: Option<&K>) -> Result<Base, WriteError> {
+        let meta = object.meta();
+        let uid = meta.uid.clone().unwrap_or_default();
+        let resource_version = meta.resource_version.clone().unwrap_or_default();
+        let seen = resource_version.parse::<Version>().ok();
+        let later = self
+            .writer
+            .last_answer(self.key, &self.target)
+            .filter(|answer| answer.uid == uid && answer.resource_version.parse::<Version>().ok() > seen);
+        if let Some(answer) = later
+            && let Some(StatusSeen { typed, raw }) = answer.status
+        {
+            let status = through_status::<S>(typed);
+            return Ok(Base { uid, resource_version: answer.resource_version, status, raw: Some(raw) });
+        }
+        let seen = own.filter(|own| is_same(*own, object)).unwrap_or(object);
+        let mut whole = encode(&self.target, seen)?;
+        let status = through_status::<S>(whole["status"].take());
+        Ok(Base { uid, resource_version, status, raw: None })
+    }
+
+    async fn send(&self, uid: &str, version: &str, patch: &Value) -> Result<Answer<Value>, WriteError> {
+        let request = Request {
+            verb: VERB,
+            method: Method::PATCH,
+            target: &self.target,
+            path: Path::Status,
+            query: self.writer.query(),
+            content: Content::MergePatch(json!({
+                "metadata": { "uid": uid, "resourceVersion": version },
+                "status": patch,
+            })),
+        };
+        self.writer.write(self.key, request).await
+    }
+
+    /// Asks the server for the object as it is now, if nothing that the patch replaces has changed.
+    async fn look(&self, base: &Base, change: &Value) -> Result<Ground, WriteError> {
+        let mut found = match self.writer.fetch(&self.target).await? {
+            Some(found) => found,
+            None => return Err(self.stale(base, "it is gone")),
+        };
+        let text = |field: &str| found["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let (uid, resource_version) = (text("uid"), text("resourceVersion"));
+        if uid != base.uid {
+            return Err(self.stale(base, "another object bears its name"));
+        }
+        let reads = through_object::<K>(&found).map(through_status::<S>);
+        if !reads.is_some_and(|status| replaces_the_same(change, &base.status, &status)) {
+            return Err(self.stale(base, "what the patch replaces has changed"));
+        }
+        Ok(Ground { resource_version, raw: Some(found["status"].take()) })
+    }
+
+    /// Makes a conflict, and sees to it that the next run begins with what this one did not know.
+    fn stale(&self, base: &Base, why: &str) -> WriteError {
+        if let Ok(version) = base.resource_version.parse() {
+            self.writer.wait_for(self.key, &self.target, &Goal::Past(version));
+        }
+        WriteError::conflict(self.target.to_string(), why)
+    }
+
+    /// Learns from an answer, and says what of the patch it does not show.
+    fn learn(&self, answer: &Answer<Value>, carried: String, patch: &Value) -> Result<(), WriteError> {
+        let raw = &answer.object["status"];
+        let seen = through_object::<K>(&answer.object).map(|typed| StatusSeen { typed, raw: raw.clone() });
+        self.writer.learn(self.key, &self.target, answer, &Proof::Carried(carried), seen);
+        match dropped(patch, raw) {
+            fields if fields.is_empty() => Ok(()),
+            fields => Err(WriteError::NotStored {
+                object: self.target.to_string(),
+                kind: self.target.kind.to_string(),
+                fields,
+            }),
+        }
+    }
+
+    /// Finds out what was not found: the object, or its status subresource. The server says the same of both.
+    async fn explain(&self, uid: &str, error: WriteError) -> WriteError {
+        let WriteError::NotFound { verb, object, status } = error else { return error };
+        match self.writer.fetch(&self.target).await {
+            Ok(Some(found)) if found["metadata"]["uid"] == uid => {
+                WriteError::NoStatusSubresource { object, kind: self.target.kind.to_string() }
+            }
+            _ => WriteError::NotFound { verb, object, status },
+        }
+    }
+}
+
+/// Tells whether two objects are one, at one version.
+fn is_same<K: Object>(one: &K, other: &K) -> bool {
+    let (one, other) = (one.meta(), other.meta());
+    one.uid.is_some() && one.uid == other.uid && one.resource_version == other.resource_version
 }
 
 fn encode(target: &Target, value: &impl Serialize) -> Result<Value, WriteError> {
     serde_json::to_value(value).map_err(|error| WriteError::Codec {
-        verb: "patch the status of",
+        verb: VERB,
         object: target.to_string(),
         problem: format!("can't be written as JSON: {error}"),
     })
@@ -87,134 +212,4 @@ fn through_object<K: Object>(answer: &Value) -> Option<Value> {
 fn through_status<S: Serialize + DeserializeOwned>(status: Value) -> Value {
     let read = serde_json::from_value::<S>(status.clone()).and_then(serde_json::to_value);
     read.unwrap_or(status)
-}
-
-/// Takes what the caller saw, or this key's later answer for the same UID: never a newer cached object.
-fn base<K: Object, S: Serialize + DeserializeOwned>(
-    writer: &Writer,
-    key: &ObjectKey,
-    target: &Target,
-    object: &K,
-) -> Result<Base, WriteError> {
-    let meta = object.meta();
-    let uid = meta.uid.clone().unwrap_or_default();
-    let resource_version = meta.resource_version.clone().unwrap_or_default();
-    let seen = resource_version.parse::<Version>().ok();
-    let later = writer
-        .last_answer(key, target)
-        .filter(|answer| answer.uid == uid && answer.resource_version.parse::<Version>().ok() > seen);
-    if let Some(answer) = later
-        && let Some(status) = answer.status
-    {
-        let status = through_status::<S>(status);
-        return Ok(Base { uid, resource_version: answer.resource_version, status });
-    }
-    let mut whole = encode(target, object)?;
-    let status = through_status::<S>(whole["status"].take());
-    Ok(Base { uid, resource_version, status })
-}
-
-async fn send(
-    writer: &Writer,
-    key: &ObjectKey,
-    target: &Target,
-    uid: &str,
-    version: &str,
-    difference: &Value,
-) -> Result<Answer<Value>, WriteError> {
-    let request = Request {
-        verb: "patch the status of",
-        method: Method::PATCH,
-        target,
-        path: Path::Status,
-        query: writer.query(),
-        content: Content::MergePatch(json!({
-            "metadata": { "uid": uid, "resourceVersion": version },
-            "status": difference,
-        })),
-    };
-    writer.write(key, request).await
-}
-
-/// Finds out what was not found: the object, or its status subresource. The server says the same of both.
-async fn explain(writer: &Writer, target: &Target, uid: &str, error: WriteError) -> WriteError {
-    let WriteError::NotFound { verb, object, status } = error else { return error };
-    match writer.fetch(target).await {
-        Ok(Some(found)) if found["metadata"]["uid"] == uid => {
-            WriteError::NoStatusSubresource { object, kind: target.kind.to_string() }
-        }
-        _ => WriteError::NotFound { verb, object, status },
-    }
-}
-
-/// Returns the version to send the patch on again, if nothing that it replaces has changed.
-async fn resend_on<K: Object, S: Serialize + DeserializeOwned>(
-    writer: &Writer,
-    key: &ObjectKey,
-    target: &Target,
-    base: &Base,
-    difference: &Value,
-    refused: WriteError,
-) -> Result<String, WriteError> {
-    writer.forget_answer(key, target);
-    let Some(found) = writer.fetch(target).await? else { return Err(refused) };
-    let text = |field: &str| found["metadata"][field].as_str().unwrap_or_default().to_owned();
-    let reads = through_object::<K>(&found).map(through_status::<S>);
-    let same = reads.is_some_and(|status| replaces_the_same(difference, &base.status, &status));
-    if text("uid") == base.uid && same { Ok(text("resourceVersion")) } else { Err(refused) }
-}
-
-/// Computes the merge patch that turns one value into the other; `None` where they are equal.
-fn difference(old: &Value, new: &Value) -> Option<Value> {
-    if old == new {
-        return None;
-    }
-    let (Value::Object(before), Value::Object(after)) = (old, new) else { return Some(new.clone()) };
-    let mut patch = Map::new();
-    for (name, value) in after {
-        if let Some(changed) = difference(before.get(name).unwrap_or(&Value::Null), value) {
-            patch.insert(name.clone(), changed);
-        }
-    }
-    for name in before.keys().filter(|name| !after.contains_key(*name)) {
-        patch.insert(name.clone(), Value::Null);
-    }
-    (!patch.is_empty()).then_some(Value::Object(patch))
-}
-
-/// Tells whether two values agree in everything that a merge patch replaces whole.
-fn replaces_the_same(patch: &Value, base: &Value, found: &Value) -> bool {
-    match patch {
-        Value::Object(fields) => fields.iter().all(|(name, inner)| {
-            let null = &Value::Null;
-            let (before, now) = (base.get(name).unwrap_or(null), found.get(name).unwrap_or(null));
-            replaces_the_same(inner, before, now)
-        }),
-        _ => base == found,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_difference_holds_what_changed_and_nulls_what_went() {
-        let old = json!({ "a": 1, "b": { "c": 1, "d": 2 }, "e": [1], "f": "x" });
-        let new = json!({ "a": 1, "b": { "c": 2, "d": 2 }, "e": [1, 2] });
-        let patch = difference(&old, &new).unwrap();
-        assert_eq!(patch, json!({ "b": { "c": 2 }, "e": [1, 2], "f": null }));
-        assert_eq!(difference(&old, &old), None);
-        assert_eq!(difference(&Value::Null, &new), Some(new));
-    }
-
-    #[test]
-    fn a_patch_may_be_resent_only_over_what_it_replaces_unchanged() {
-        let patch = json!({ "mine": { "n": 2 }, "list": [2] });
-        let base = json!({ "mine": { "n": 1 }, "list": [1] });
-        let elsewhere = json!({ "mine": { "n": 1, "x": 9 }, "list": [1], "theirs": true });
-        let clash = json!({ "mine": { "n": 1 }, "list": [1, 5] });
-        assert!(replaces_the_same(&patch, &base, &elsewhere));
-        assert!(!replaces_the_same(&patch, &base, &clash));
-    }
 }

@@ -15,7 +15,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     WriteError,
-    answers::{Answers, LastAnswer, Seen},
+    answers::{Answers, LastAnswer, Seen, StatusSeen},
     applied::{Applied, AppliedMemory, Digest, Digests},
     attendant::{Lost, Pending},
     caches::{CacheView, Cached, CachedMeta, Shown},
@@ -360,7 +360,7 @@ impl Writer {
         target: &Target,
         answer: &Answer<Value>,
         proof: &Proof,
-        status: Option<Value>,
+        status: Option<StatusSeen>,
     ) {
         let meta = &answer.object["metadata"];
         let text = |field: &str| meta[field].as_str().unwrap_or_default().to_owned();

@@ -150,7 +150,7 @@ async fn fields_that_the_callers_status_type_does_not_know_stay() {
     server.patch_status::<Website>("shop/a", before).await;
     let kind = Website::kind_of(&());
     let (reconciler, record) = does(|site: Arc<DynamicObject>, cx: Context<Dynamic>| async move {
-        cx.patch_status(&site, Part { replicas: 3, note: None }).await?;
+        cx.patch_status_as(&site, Part { replicas: 3, note: None }).await?;
         Ok(Action::await_change())
     });
     let _running = spawn(&server, Controller::for_kind(Dynamic::new(kind), reconciler));

@@ -19,6 +19,7 @@ mod refusals;
 mod runs;
 mod selection;
 mod stale_caches;
+mod statuses;
 mod storms;
 mod trace;
 mod unhealthy;

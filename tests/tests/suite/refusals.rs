@@ -163,7 +163,7 @@ async fn a_status_patch_of_a_kind_without_that_subresource_names_the_remedy() {
     let (reconciler, record) = does(move |plain: Arc<Plain>, cx: Context<Plain>| {
         let seen = seen.clone();
         async move {
-            let done = cx.patch_status(&plain, json!({ "size": 1 })).await;
+            let done = cx.patch_status_as(&plain, json!({ "size": 1 })).await;
             seen.lock().unwrap().push(done.expect_err("there is no such subresource"));
             Ok(Action::await_change())
         }
@@ -273,7 +273,7 @@ async fn another_writers_condition_survives() {
             }
             conditions.push(condition("Ours"));
             let status = DeploymentStatus { conditions: Some(conditions), ..DeploymentStatus::default() };
-            cx.patch_status(&deployment, status).await?;
+            cx.patch_status_as(&deployment, status).await?;
             Ok(Action::await_change())
         }
     });

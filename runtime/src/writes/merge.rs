@@ -1,0 +1,201 @@
+//! Merge patches of a status: what changed, and what must not get lost in lists that a patch replaces whole.
+//!
+//! A merge patch leaves alone the fields that it does not name, but replaces lists. A list is therefore sent with
+//! what the server holds in its elements beyond what the caller's type knows.
+
+use std::collections::{HashMap, VecDeque};
+
+use serde_json::{Map, Value};
+
+/// Fields that tell the elements of a list apart, as Kubernetes' own types use them; the first that is there counts.
+const IDENTIFIES: [&str; 5] = ["type", "name", "uid", "ip", "key"];
+
+/// Computes the merge patch that turns one value into the other; `None` where they are equal.
+///
+/// Both are read through the caller's type. `raw` is the old one as the server holds it, or null where that is not
+/// known: elements of lists keep what it has and the type does not know.
+pub(super) fn difference(old: &Value, new: &Value, raw: &Value) -> Option<Value> {
+    if old == new {
+        return None;
+    }
+    let (Value::Object(before), Value::Object(after)) = (old, new) else { return Some(kept(old, new, raw)) };
+    let mut patch = Map::new();
+    for (name, value) in after {
+        if let Some(changed) =
+            difference(before.get(name).unwrap_or(&Value::Null), value, &raw[name.as_str()])
+        {
+            patch.insert(name.clone(), changed);
+        }
+    }
+    for name in before.keys().filter(|name| !after.contains_key(*name)) {
+        patch.insert(name.clone(), Value::Null);
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Tells whether two values agree in everything that a merge patch replaces whole.
+pub(super) fn replaces_the_same(patch: &Value, base: &Value, found: &Value) -> bool {
+    match patch {
+        Value::Object(fields) => fields
+            .iter()
+            .all(|(name, inner)| replaces_the_same(inner, &base[name.as_str()], &found[name.as_str()])),
+        _ => base == found,
+    }
+}
+
+/// Tells whether a patch replaces a list whose elements may hold what the caller's type does not know.
+pub(super) fn replaces_elements(patch: &Value, base: &Value) -> bool {
+    match (patch, base) {
+        (Value::Object(fields), Value::Object(_)) => {
+            fields.iter().any(|(name, inner)| replaces_elements(inner, &base[name.as_str()]))
+        }
+        (Value::Array(_), Value::Array(elements)) => elements.iter().any(holds_objects),
+        _ => false,
+    }
+}
+
+fn holds_objects(value: &Value) -> bool {
+    match value {
+        Value::Object(_) => true,
+        Value::Array(elements) => elements.iter().any(holds_objects),
+        _ => false,
+    }
+}
+
+/// Lists the fields of a patch that an answer does not have: those that the server dropped.
+///
+/// Empty values count as had: many types leave them out.
+pub(super) fn dropped(patch: &Value, answer: &Value) -> Vec<String> {
+    let mut fields = Vec::new();
+    note_dropped(patch, answer, "status", &mut fields);
+    fields
+}
+
+fn note_dropped(sent: &Value, found: &Value, path: &str, fields: &mut Vec<String>) {
+    match (sent, found) {
+        (Value::Object(sent), Value::Object(found)) => {
+            for (name, inner) in sent {
+                note_dropped(
+                    inner,
+                    found.get(name).unwrap_or(&Value::Null),
+                    &format!("{path}.{name}"),
+                    fields,
+                );
+            }
+        }
+        (Value::Array(sent), Value::Array(found)) if sent.len() == found.len() => {
+            for (at, (inner, found)) in sent.iter().zip(found).enumerate() {
+                note_dropped(inner, found, &format!("{path}[{at}]"), fields);
+            }
+        }
+        (sent, Value::Null) if !is_empty(sent) => fields.push(path.to_owned()),
+        _ => {}
+    }
+}
+
+/// Tells a value that says nothing: what an encoder may leave out.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(set) => !set,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(elements) => elements.is_empty(),
+        Value::Object(fields) => fields.values().all(is_empty),
+    }
+}
+
+/// Writes the new value with what the raw one has and the old one, its typed form, does not.
+fn kept(old: &Value, new: &Value, raw: &Value) -> Value {
+    match (old, new, raw) {
+        _ if old == new && !raw.is_null() => raw.clone(),
+        (Value::Object(old), Value::Object(new), Value::Object(raw)) => {
+            let mut whole = raw.clone();
+            whole.retain(|name, _| !old.contains_key(name));
+            for (name, value) in new {
+                let of = |fields: &Map<String, Value>| fields.get(name).cloned().unwrap_or_default();
+                whole.insert(name.clone(), kept(&of(old), value, &of(raw)));
+            }
+            Value::Object(whole)
+        }
+        (Value::Array(old), Value::Array(new), Value::Array(raw)) => {
+            Value::Array(kept_elements(old, new, raw))
+        }
+        _ => new.clone(),
+    }
+}
+
+/// Finds for each new element the old one that it is, or was, and keeps what that one's raw form has.
+fn kept_elements(old: &[Value], new: &[Value], raw: &[Value]) -> Vec<Value> {
+    let raw = raw_forms(old, raw);
+    let mut same: HashMap<&Value, VecDeque<usize>> = HashMap::new();
+    for (at, element) in old.iter().enumerate() {
+        same.entry(element).or_default().push_back(at);
+    }
+    let (identified, unambiguous) = (by_identity(old), by_identity(new));
+    let partner = |element: &Value, same: &mut HashMap<&Value, VecDeque<usize>>| {
+        let unchanged = same.get_mut(element).and_then(VecDeque::pop_front);
+        unchanged.or_else(|| {
+            let identity = identity(element)?;
+            unambiguous.get(&identity)?;
+            identified.get(&identity).copied()
+        })
+    };
+    let whole = |element: &Value| match partner(element, &mut same) {
+        Some(at) => raw[at].map_or_else(|| element.clone(), |raw| kept(&old[at], element, raw)),
+        None => element.clone(),
+    };
+    new.iter().map(whole).collect()
+}
+
+/// Finds the raw form of each element of a list that was read through a type, which may have put it in another order.
+fn raw_forms<'a>(typed: &[Value], raw: &'a [Value]) -> Vec<Option<&'a Value>> {
+    let identified = by_identity(raw);
+    let find = |(at, element): (usize, &Value)| {
+        let here = raw.get(at).filter(|raw| may_be(element, raw));
+        here.or_else(|| identified.get(&identity(element)?).map(|at| &raw[*at]))
+    };
+    typed.iter().enumerate().map(find).collect()
+}
+
+/// Tells whether an element can be what a raw one reads as.
+fn may_be(typed: &Value, raw: &Value) -> bool {
+    match (typed, raw) {
+        (Value::Object(fields), Value::Object(_)) => match (identity(typed), identity(raw)) {
+            (Some(typed), Some(raw)) if typed.0 == raw.0 => typed == raw,
+            _ => fields
+                .iter()
+                .all(|(name, value)| raw.get(name).is_none_or(|raw| is_nested(raw) || raw == value)),
+        },
+        (Value::Array(_), Value::Array(_)) => true,
+        _ => typed == raw,
+    }
+}
+
+fn is_nested(value: &Value) -> bool {
+    value.is_object() || value.is_array()
+}
+
+/// What tells an element from the others of its list: a field and its value.
+type Identity<'a> = (&'static str, &'a Value);
+
+fn identity(element: &Value) -> Option<Identity<'_>> {
+    let fields = element.as_object()?;
+    let of = |name: &'static str| Some((name, fields.get(name).filter(|value| value.is_string())?));
+    IDENTIFIES.into_iter().find_map(of)
+}
+
+/// Indexes the elements of a list by what tells them apart, leaving out those that it does not.
+fn by_identity(elements: &[Value]) -> HashMap<Identity<'_>, usize> {
+    let mut places: HashMap<Identity<'_>, Option<usize>> = HashMap::new();
+    for (at, element) in elements.iter().enumerate() {
+        if let Some(identity) = identity(element) {
+            places.entry(identity).and_modify(|place| *place = None).or_insert(Some(at));
+        }
+    }
+    places.into_iter().filter_map(|(identity, place)| Some((identity, place?))).collect()
+}
+
+#[cfg(test)]
+#[path = "merge_tests.rs"]
+mod tests;

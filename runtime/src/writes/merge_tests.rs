@@ -1,0 +1,144 @@
+//! Checks what merge patches hold, and what of a list stays.
+
+use serde_json::json;
+
+use super::*;
+
+fn patch(old: &Value, new: &Value, raw: &Value) -> Value {
+    difference(old, new, raw).expect("they differ")
+}
+
+#[test]
+fn a_difference_holds_what_changed_and_nulls_what_went() {
+    let old = json!({ "a": 1, "b": { "c": 1, "d": 2 }, "e": [1], "f": "x" });
+    let new = json!({ "a": 1, "b": { "c": 2, "d": 2 }, "e": [1, 2] });
+    let patch = patch(&old, &new, &Value::Null);
+    assert_eq!(patch, json!({ "b": { "c": 2 }, "e": [1, 2], "f": null }));
+    assert_eq!(difference(&old, &old, &Value::Null), None);
+    assert_eq!(difference(&Value::Null, &new, &Value::Null), Some(new));
+}
+
+#[test]
+fn a_patch_may_be_resent_only_over_what_it_replaces_unchanged() {
+    let patch = json!({ "mine": { "n": 2 }, "list": [2] });
+    let base = json!({ "mine": { "n": 1 }, "list": [1] });
+    let elsewhere = json!({ "mine": { "n": 1, "x": 9 }, "list": [1], "theirs": true });
+    let clash = json!({ "mine": { "n": 1 }, "list": [1, 5] });
+    assert!(replaces_the_same(&patch, &base, &elsewhere));
+    assert!(!replaces_the_same(&patch, &base, &clash));
+}
+
+// W12
+#[test]
+fn elements_keep_what_their_type_does_not_know_changed_or_not() {
+    let old = json!({ "conditions": [
+        { "type": "Theirs", "status": "True" },
+        { "type": "Ours", "status": "False", "message": "wait" },
+    ] });
+    let raw = json!({ "conditions": [
+        { "type": "Theirs", "status": "True", "observedGeneration": 4 },
+        { "type": "Ours", "status": "False", "message": "wait", "observedGeneration": 3 },
+    ] });
+    let new = json!({ "conditions": [
+        { "type": "New", "status": "True" },
+        { "type": "Ours", "status": "True" },
+        { "type": "Theirs", "status": "True" },
+    ] });
+    assert_eq!(
+        patch(&old, &new, &raw),
+        json!({ "conditions": [
+            { "type": "New", "status": "True" },
+            { "type": "Ours", "status": "True", "observedGeneration": 3 },
+            { "type": "Theirs", "status": "True", "observedGeneration": 4 },
+        ] }),
+        "and what the type knows and leaves out goes"
+    );
+}
+
+// W12
+#[test]
+fn an_element_that_went_takes_what_was_unknown_of_it_along() {
+    let old = json!({ "parts": [{ "size": 1 }, { "size": 2 }] });
+    let raw = json!({ "parts": [{ "size": 1, "x": "one" }, { "size": 2, "x": "two" }] });
+    let new = json!({ "parts": [{ "size": 2 }, { "size": 3 }] });
+    assert_eq!(patch(&old, &new, &raw), json!({ "parts": [{ "size": 2, "x": "two" }, { "size": 3 }] }));
+}
+
+// W12
+#[test]
+fn nested_lists_and_equal_elements_keep_theirs_each() {
+    let old = json!({ "all": [{ "name": "a", "ports": [{ "name": "p", "n": 1 }] }, { "n": 5 }, { "n": 5 }] });
+    let raw = json!({ "all": [
+        { "name": "a", "ports": [{ "name": "p", "n": 1, "x": 1 }], "y": 1 }, { "n": 5, "z": 1 }, { "n": 5, "z": 2 },
+    ] });
+    let new = json!({ "all": [{ "name": "a", "ports": [{ "name": "p", "n": 2 }] }, { "n": 5 }, { "n": 5 }] });
+    let kept = json!({ "all": [
+        { "name": "a", "ports": [{ "name": "p", "n": 2, "x": 1 }], "y": 1 }, { "n": 5, "z": 1 }, { "n": 5, "z": 2 },
+    ] });
+    assert_eq!(patch(&old, &new, &raw), kept);
+}
+
+// W12
+#[test]
+fn a_type_that_reorders_a_list_gives_no_element_what_another_had() {
+    let old = json!({ "set": [{ "name": "a", "n": 1 }, { "name": "b", "n": 1 }] });
+    let raw = json!({ "set": [{ "name": "b", "n": 1, "x": "of b" }, { "name": "a", "n": 1, "x": "of a" }] });
+    let new = json!({ "set": [{ "name": "a", "n": 1 }, { "name": "b", "n": 2 }] });
+    assert_eq!(
+        patch(&old, &new, &raw),
+        json!({ "set": [{ "name": "a", "n": 1, "x": "of a" }, { "name": "b", "n": 2, "x": "of b" }] })
+    );
+    let nameless = json!({ "set": [{ "n": 1 }, { "n": 2 }] });
+    let reordered = json!({ "set": [{ "n": 2, "x": 2 }, { "n": 1, "x": 1 }] });
+    let new = json!({ "set": [{ "n": 1 }] });
+    assert_eq!(
+        patch(&nameless, &new, &reordered),
+        json!({ "set": [{ "n": 1 }] }),
+        "nothing tells whose it is"
+    );
+}
+
+// W12
+#[test]
+fn one_name_that_two_elements_bear_tells_nothing() {
+    let old = json!({ "at": [{ "type": "IP", "a": 1 }, { "type": "IP", "a": 2 }] });
+    let raw = json!({ "at": [{ "type": "IP", "a": 1, "zone": "x" }, { "type": "IP", "a": 2, "zone": "y" }] });
+    let new = json!({ "at": [{ "type": "IP", "a": 2 }, { "type": "IP", "a": 3 }] });
+    assert_eq!(
+        patch(&old, &new, &raw),
+        json!({ "at": [{ "type": "IP", "a": 2, "zone": "y" }, { "type": "IP", "a": 3 }] })
+    );
+}
+
+#[test]
+fn only_lists_of_objects_hold_what_a_type_may_not_know() {
+    let base = json!({ "names": ["a"], "at": { "parts": [[{ "n": 1 }]] }, "none": [], "n": 1 });
+    for (patch, holds) in [
+        (json!({ "names": ["b"], "n": 2 }), false),
+        (json!({ "none": [{ "n": 1 }] }), false),
+        (json!({ "at": { "parts": [] } }), true),
+        (json!({ "at": null }), false),
+    ] {
+        assert_eq!(replaces_elements(&patch, &base), holds, "{patch}");
+    }
+}
+
+// W12
+#[test]
+fn what_an_answer_lacks_is_named_by_its_path_and_empty_values_are_not() {
+    let sent = json!({
+        "kept": 1, "gone": "x", "went": null, "zero": 0, "off": false, "none": [], "deep": { "in": { "x": 1 } },
+        "list": [{ "a": 1 }, { "b": 2, "c": "" }], "shell": { "n": 0 },
+    });
+    let answer = json!({ "kept": 2, "deep": {}, "list": [{ "a": 1 }, {}] });
+    assert_eq!(dropped(&sent, &answer), ["status.gone", "status.deep.in", "status.list[1].b"]);
+    assert_eq!(dropped(&json!({ "a": 1 }), &Value::Null), ["status"]);
+}
+
+#[test]
+fn long_lists_are_compared_in_proportion_to_their_length() {
+    let elements = |from: i32| Value::Array((from..from + 30_000).map(|n| json!({ "n": n })).collect());
+    let (old, new) = (json!({ "list": elements(0) }), json!({ "list": elements(15_000) }));
+    let patch = patch(&old, &new, &old);
+    assert_eq!(patch["list"].as_array().unwrap().len(), 30_000);
+}
