@@ -1,5 +1,7 @@
 //! What running controllers can fail with: the errors of all stages, composed once.
 
+use std::{fmt, time::Duration};
+
 use crate::{
     controller::{ControllerError, Terminal},
     informer::NotSynced,
@@ -39,9 +41,9 @@ pub enum Error {
     /// Signals can't be listened to.
     #[error("can't listen for SIGINT and SIGTERM")]
     Signals(#[source] std::io::Error),
-    /// A controller ended by a panic that was to be propagated, or a grace period was too short.
+    /// The manager stopped before all was done.
     #[error("stopped before all was done: {0}")]
-    Stopped(String),
+    Stopped(Stopped),
     /// An error that retrying can't mend.
     #[error("{0}")]
     Terminal(#[from] Terminal),
@@ -78,5 +80,26 @@ impl From<String> for Error {
 impl From<&str> for Error {
     fn from(text: &str) -> Self {
         Self::other(text)
+    }
+}
+
+/// Says why a manager stopped before all was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stopped {
+    /// Reconciles ran on past the grace period, and were aborted.
+    PastGracePeriod(Duration),
+    /// A second signal came.
+    SecondSignal,
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PastGracePeriod(period) => {
+                write!(f, "reconciles ran on past the grace period of {period:?}")
+            }
+            Self::SecondSignal => f.write_str("a second signal came"),
+        }
     }
 }

@@ -148,6 +148,23 @@ pub struct Kind {
     pub scope: Scope,
 }
 
+/// Names an object and its kind: what errors speak of.
+///
+/// Shown as the kind and the key, `Deployment shop/web`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectRef {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its key; the name is empty where the server is to choose it.
+    pub key: ObjectKey,
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.kind, self.key)
+    }
+}
+
 impl Kind {
     /// Returns the apiVersion: `group/version`, or `version` for the core group.
     pub fn api_version(&self) -> String {

@@ -94,11 +94,23 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
 
 // Not bound by `Watched`: a kind that can't be watched has its one error where its controller is made.
 impl<K: Marker, R> Controller<K, R> {
-    /// Names the controller; `<plural>.<group>` unless it is named. It is the field manager of its writes.
+    /// Names the controller; `<plural>.<group>` unless it is named.
     ///
-    /// Two controllers of one manager can't have the same name.
+    /// Two controllers of one manager can't have the same name. It is the field manager of what the controller writes,
+    /// unless [`field_manager`](Self::field_manager) sets another.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.settings.name = Some(name.into());
+        self
+    }
+
+    /// Sets the field manager of the controller's writes: its name unless set.
+    ///
+    /// The API server keeps by this name which fields an apply owns, and removes those that the next apply leaves out.
+    /// Under another field manager than before, what was applied earlier stays, with its old owner, although it is
+    /// applied no more: when a controller is renamed, keep its field manager by setting the old name here. 1 to 128 of
+    /// a-z, A-Z, 0-9, '.', '-', '_' and '/'; anything else is refused at the start.
+    pub fn field_manager(mut self, field_manager: impl Into<String>) -> Self {
+        self.settings.field_manager = Some(field_manager.into());
         self
     }
 

@@ -98,8 +98,11 @@ impl Hub {
         }
     }
 
-    /// Lets writes know of a deletion, whoever wakes for it.
-    fn forget_what_is_gone<C>(&self, source: SourceId, change: &Change<C>) {
+    /// Lets writes know of a change, whoever wakes for it.
+    fn tell_writes<C>(&self, source: SourceId, change: &Change<C>) {
+        if let Some(object) = change.key() {
+            self.writer.changed(source, object);
+        }
         if let Change::Deleted { gone, .. } = change {
             self.writer.gone(source, gone.key());
         }
@@ -164,7 +167,7 @@ impl<K: Object> Itself<K> {
 
 impl<K: Object> Observer<K> for Itself<K> {
     fn changed(&self, change: &Change<K>) {
-        self.hub.forget_what_is_gone(self.source, change);
+        self.hub.tell_writes(self.source, change);
         if !self.lets_pass(change) {
             return change.key().into_iter().for_each(|key| self.hub.writer.passed_over(key));
         }
@@ -293,7 +296,7 @@ impl<C: Object, R: Relation<C>> Related<C, R> {
 
 impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
     fn changed(&self, change: &Change<C>) {
-        self.hub.forget_what_is_gone(self.source, change);
+        self.hub.tell_writes(self.source, change);
         if self.predicate.as_ref().is_some_and(|predicate| !predicate.lets_pass(change)) {
             return;
         }

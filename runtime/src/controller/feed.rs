@@ -10,7 +10,7 @@ use futures::{FutureExt, future::BoxFuture};
 
 use super::enqueue::Hub;
 use crate::{
-    informer::{Form, Observer, SharedInformer, SharedInformerFactory, Watched},
+    informer::{Form, Observer, SharedInformer, SharedInformerFactory, SyncState, Watched},
     object::{Kind, Object, ObjectKey, Scope},
     store::{Lister, Lookup},
     writes::{CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, parking::Watching},
@@ -24,8 +24,8 @@ pub(crate) trait Synced: Send + Sync {
     fn has_synced(&self) -> bool;
     /// Ends when it has synced.
     fn synced(&self) -> BoxFuture<'_, ()>;
-    /// Says why it has not synced, in one line.
-    fn why(&self) -> String;
+    /// Says how far it has come, and what keeps it.
+    fn state(&self) -> SyncState;
 }
 
 impl<W: Watched> Synced for SharedInformer<W> {
@@ -41,8 +41,8 @@ impl<W: Watched> Synced for SharedInformer<W> {
         SharedInformer::synced(self).boxed()
     }
 
-    fn why(&self) -> String {
-        self.sync_state().to_string()
+    fn state(&self) -> SyncState {
+        self.sync_state()
     }
 }
 

@@ -21,11 +21,11 @@ use super::{
     worker::Engine,
 };
 use crate::{
-    informer::{SharedInformerFactory, Watched},
+    informer::{SharedInformerFactory, SyncState, Watched},
     metrics::Metrics,
     object::{Kind, Scope},
     workqueue::{ConfigError, InvalidRate},
-    writes::{Writer, own_writes::SourceId},
+    writes::{Author, Sender, Writer, own_writes::SourceId},
 };
 
 /// Says why a controller can't be started, or has given up.
@@ -78,21 +78,35 @@ pub enum ControllerError {
         /// The name.
         name: String,
     },
+    /// The API server would refuse the field manager on every write.
+    #[error(
+        "controller {name}: {field_manager:?} can't be a field manager: use 1 to 128 of a-z, A-Z, 0-9, '.', '-', '_', '/'"
+    )]
+    FieldManager {
+        /// The controller.
+        name: String,
+        /// The field manager.
+        field_manager: String,
+    },
     /// Caches did not sync within the time that `sync_timeout` gives them.
-    #[error("controller {name}: not synced within {waited:?}: {lagging}")]
+    #[error("controller {name}: not synced within {waited:?}: {}", named(lagging))]
     NotSynced {
         /// The controller.
         name: String,
         /// Whom it waits for, and why.
-        lagging: String,
+        lagging: Vec<SyncState>,
         /// How long it waited.
         waited: Duration,
     },
 }
 
+fn named(lagging: &[SyncState]) -> String {
+    lagging.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// What a manager gives its controllers.
 pub(crate) struct Surroundings<'a> {
-    pub(crate) client: &'a kube::Client,
+    pub(crate) sender: &'a Sender,
     pub(crate) factory: &'a SharedInformerFactory,
     /// The informers that the program asked for.
     pub(crate) asked: &'a [Arc<dyn Synced>],
@@ -195,9 +209,10 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let intake = Arc::new(Intake::new(queue, shut));
     let (views, connects): (Vec<_>, Vec<_>) =
         opened.feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
+    let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
     let writer = Writer::new(
-        around.client.clone(),
-        name.to_string(),
+        around.sender.clone(),
+        Author { controller: name.clone(), field_manager },
         views,
         intake.clone(),
         settings.wait_for_own,

@@ -31,6 +31,8 @@ pub enum Reason {
     Retry,
     /// The last run was computed from an old version.
     Conflict,
+    /// The last run could not write: the server was overloaded.
+    Overload,
 }
 
 impl Reason {
@@ -39,7 +41,7 @@ impl Reason {
         match self {
             Self::Resync => 0,
             Self::InitialList => 1,
-            Self::Due | Self::Retry | Self::Conflict => 2,
+            Self::Due | Self::Retry | Self::Conflict | Self::Overload => 2,
             _ => 3,
         }
     }
@@ -61,7 +63,7 @@ impl Reason {
 
     /// Whether the run is another attempt at what a run before it could not do.
     pub(crate) fn is_retry(&self) -> bool {
-        matches!(self, Self::Retry | Self::Conflict)
+        matches!(self, Self::Retry | Self::Conflict | Self::Overload)
     }
 }
 
@@ -78,6 +80,7 @@ impl fmt::Display for Reason {
             Self::Due => "due",
             Self::Retry => "retry",
             Self::Conflict => "conflict",
+            Self::Overload => "the server was overloaded",
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     informer::Watched,
     object::ObjectKey,
     workqueue::Item,
-    writes::{Stale, WriteError, Writer, own_writes::RunEnd},
+    writes::{RetryAfter, Stale, WriteError, Writer, find, own_writes::RunEnd},
 };
 
 /// Says what a panic in a reconciler does.
@@ -35,14 +35,29 @@ pub(crate) enum Way {
     Retry,
     /// No failure: computed from an old version. Run again after the first step, uncounted.
     AfterFirstStep,
+    /// Run again with growing delay, and not before the server wants to be asked.
+    RetryAfter(RetryAfter),
+    /// No failure: nothing was sent, since the server asks for quiet. Run again then, uncounted.
+    HeldBack(RetryAfter),
     /// Wait for a change.
     Terminal,
 }
 
+impl Way {
+    /// Says what follows an error that is not terminal, by what it has in its chain.
+    fn of(error: &(dyn Error + 'static)) -> Self {
+        match find::<RetryAfter>(error) {
+            _ if find::<Stale>(error).is_some() => Self::AfterFirstStep,
+            Some(asked) if asked.is_held_back() => Self::HeldBack(*asked),
+            Some(asked) => Self::RetryAfter(*asked),
+            None => Self::Retry,
+        }
+    }
+}
+
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
-        let way = if error.is_conflict() { Way::AfterFirstStep } else { Way::Retry };
-        Self { report: one_line(&error), way }
+        Self { report: one_line(&error), way: Way::of(&error) }
     }
 }
 
@@ -51,13 +66,7 @@ impl Failure {
     pub(crate) fn judge<K: Watched, R: Reconciler<K>>(error: R::Error) -> Self {
         let terminal = R::is_terminal(&error);
         let error: Box<dyn Error + Send + Sync> = error.into();
-        let way = if terminal || Terminal::is_in(&*error) {
-            Way::Terminal
-        } else if Stale::is_in(&*error) {
-            Way::AfterFirstStep
-        } else {
-            Way::Retry
-        };
+        let way = if terminal || Terminal::is_in(&*error) { Way::Terminal } else { Way::of(&*error) };
         Self { report: one_line(&*error), way }
     }
 
@@ -111,16 +120,16 @@ mod tests {
     use super::*;
     use crate::{
         workqueue::{ItemExponentialFailure, WorkQueue},
-        writes::WaitForOwn,
+        writes::{Author, Sender, WaitForOwn},
     };
 
     fn writer(intake: &Arc<Intake>) -> Arc<Writer> {
         let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
             std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
         });
-        let client = kube::Client::new(nobody, "default");
-        let (name, overdue) = ("test".to_owned(), Counter::default());
-        Writer::new(client, name, Vec::new(), intake.clone(), WaitForOwn::Parked, overdue)
+        let sender = Sender::new(kube::Client::new(nobody, "default"));
+        let author = Author { controller: "test".into(), field_manager: "test".into() };
+        Writer::new(sender, author, Vec::new(), intake.clone(), WaitForOwn::Parked, Counter::default())
     }
 
     // C25

@@ -18,6 +18,7 @@ const STORM_LIMIT: RateLimit = RateLimit::per_second(1).burst(10);
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) name: Option<String>,
+    pub(crate) field_manager: Option<String>,
     /// Empty: all.
     pub(crate) namespaces: Vec<Arc<str>>,
     pub(crate) workers: usize,
@@ -35,6 +36,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             name: None,
+            field_manager: None,
             namespaces: Vec::new(),
             workers: 1,
             finalizer: None,
@@ -58,6 +60,9 @@ impl Settings {
         }
         if !is_field_manager(name) {
             return Err(ControllerError::Name { name: named() });
+        }
+        if let Some(field_manager) = self.field_manager.clone().filter(|manager| !is_field_manager(manager)) {
+            return Err(ControllerError::FieldManager { name: named(), field_manager });
         }
         if let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| !is_qualified(finalizer)) {
             return Err(ControllerError::Finalizer { name: named(), finalizer: finalizer.clone() });

@@ -93,7 +93,9 @@ async fn watch_over(name: &Arc<str>, waits: &Waits, within: Option<Duration>) ->
         if within.is_some_and(|within| started.elapsed() >= within) {
             let waited = started.elapsed();
             tracing::error!(controller = %name, "gives up waiting for {lagging}");
-            return ControllerError::NotSynced { name: name.to_string(), lagging, waited };
+            let lagging =
+                waits.all().filter(|informer| !informer.has_synced()).map(|informer| informer.state());
+            return ControllerError::NotSynced { name: name.to_string(), lagging: lagging.collect(), waited };
         }
         tracing::warn!(controller = %name, "still waiting for {lagging}");
     }
@@ -143,7 +145,8 @@ impl Waits {
 
 fn lagging<'a>(informers: impl Iterator<Item = &'a Arc<dyn Synced>>) -> Vec<String> {
     let lag = informers.filter(|informer| !informer.has_synced());
-    let mut names: Vec<_> = lag.map(|informer| format!("{} ({})", informer.kind(), informer.why())).collect();
+    let mut names: Vec<_> =
+        lag.map(|informer| format!("{} ({})", informer.kind(), informer.state())).collect();
     names.dedup();
     names
 }

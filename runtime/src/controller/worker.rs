@@ -281,6 +281,17 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
                         self.intake.expect(&key, super::Reason::Conflict);
                         item.retry_uncounted();
                     }
+                    Way::HeldBack(asked) => {
+                        tracing::debug!(controller = %self.name, %key, error, "held back");
+                        self.intake.expect(&key, super::Reason::Overload);
+                        self.intake.queue.add_after(key, asked.left());
+                        item.done();
+                    }
+                    Way::RetryAfter(asked) => {
+                        let failures = item.attempt();
+                        tracing::warn!(controller = %self.name, %key, error, failures, "reconcile failed: retrying");
+                        item.retry_at_least(asked.left());
+                    }
                     Way::Terminal => {
                         tracing::error!(controller = %self.name, %key, error, "failed for good: waiting for a change");
                         item.terminal();
@@ -326,8 +337,8 @@ fn ended(outcome: &Result<Action, Failure>) -> Ended {
         Ok(Next::RequeueAfter { .. }) => Ended::RequeueAfter,
         Ok(Next::Backoff { .. }) => Ended::Requeue,
         Err(failure) => match failure.way {
-            Way::AfterFirstStep => Ended::Requeue,
-            Way::Retry => Ended::Error,
+            Way::AfterFirstStep | Way::HeldBack(_) => Ended::Requeue,
+            Way::Retry | Way::RetryAfter(_) => Ended::Error,
             Way::Terminal => Ended::TerminalError,
         },
     }

@@ -22,10 +22,11 @@ use std::{
 
 use crate::{
     controller::{Controller, Plan, Surroundings, Synced},
-    error::Error,
+    error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     metrics::Metrics,
     reflector::ReflectorConfig,
+    writes::Sender,
 };
 
 /// How long running reconciles may take to end after a stop.
@@ -188,7 +189,7 @@ impl Manager {
         tracing::info!("stopping: running reconciles end first (a second signal gives up waiting)");
         tokio::select! {
             stopped = running.stop() => stopped,
-            _ = signals.next() => Err(Error::Stopped("a second signal came".to_owned())),
+            _ = signals.next() => Err(Error::Stopped(Stopped::SecondSignal)),
         }
     }
 
@@ -209,7 +210,7 @@ impl Manager {
     fn start(self) -> Result<Running, Error> {
         let asked = self.asked.into_inner().unwrap_or_else(PoisonError::into_inner);
         let around = Surroundings {
-            client: &self.client,
+            sender: &Sender::new(self.client.clone()),
             factory: &self.factory,
             asked: &asked,
             metrics: &self.metrics,

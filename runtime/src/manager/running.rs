@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{
     controller::{ControllerError, KeyReport, Planned, Stop},
-    error::Error,
+    error::{Error, Stopped},
     informer::{SharedInformerFactory, Watched},
     object::ObjectKey,
 };
@@ -90,9 +90,7 @@ impl Running {
         if let Some(factory) = self.factory.take() {
             factory.shutdown().await;
         }
-        ended.map_err(|_| {
-            Error::Stopped(format!("reconciles ran on past the grace period of {:?}", self.grace_period))
-        })?;
+        ended.map_err(|_| Error::Stopped(Stopped::PastGracePeriod(self.grace_period)))?;
         self.failed.take().map_or(Ok(()), Err)
     }
 

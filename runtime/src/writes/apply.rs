@@ -4,6 +4,7 @@ use std::{fmt, future::IntoFuture, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use http::Method;
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{
@@ -25,8 +26,13 @@ const ONLY_IF_ABSENT: &str = "1";
 /// Forced, with the controller's name as field manager, and with an owner reference to the reconciled object.
 /// The child's namespace defaults to the owner's. The result is the object as the server answered.
 ///
-/// Nothing is sent where that would change nothing: the same was applied last, and the cached child still shows, in
-/// the fields that were applied, what that apply was answered with. The result is the cached child then.
+/// Nothing is written where that would change nothing: the same was applied last, and the child still shows, in the
+/// fields that were applied, what that apply was answered with. The result is the cached child then. Where no cache
+/// holds children of this very type (one of metadata, or of another type of the kind), the child is asked for by a GET
+/// instead: it is never returned in part.
+///
+/// A kind that the controller does not watch is applied as well, but nothing wakes the owner when it is edited or
+/// deleted, and it is sent at every run; the log says so once.
 ///
 /// Nothing is taken over by accident: an existing object that the reconciled one does not control is an error,
 /// unless [`Apply::adopt`] says otherwise.
@@ -55,6 +61,7 @@ impl<C: TypedObject> Apply<C> {
         let target = self.child.target(Naming::Given)?;
         let intent = self.child.intent(VERB, &target)?;
         let meant = self.writer.digest(&intent);
+        self.writer.tell_of_unowned(&target);
         Sending { apply: &self, target, intent, meant }.run().await
     }
 }
@@ -90,7 +97,8 @@ impl<C: TypedObject> Sending<'_, C> {
             None => self.ask().await?,
         };
         self.check(&known)?;
-        if let Some(unchanged) = self.unchanged() {
+        if let Some(unchanged) = self.unchanged().await {
+            tracing::debug!(object = %self.target, "nothing would change: not applied");
             return Ok(unchanged);
         }
         // Whatever comes of it, what was applied before is not what was applied last.
@@ -122,28 +130,38 @@ impl<C: TypedObject> Sending<'_, C> {
         }
     }
 
-    /// Returns the cached child if the same was applied last and it still shows what that was answered with.
-    ///
-    /// Only a cache that has seen that answer tells; one that is behind, or can't be read, never does.
-    fn unchanged(&self) -> Option<C> {
+    /// Returns the child if the same was applied last and it still shows what that was answered with.
+    async fn unchanged(&self) -> Option<C> {
         let (writer, key) = (&self.apply.writer, &self.apply.child.owner.key);
         let last = writer.applied(&self.target)?;
         if last.writer != *key || last.intent != self.meant {
             return None;
         }
-        let cached: C = writer.show(&self.target).and_then(typed)?;
-        let (meta, version) = (cached.meta(), Version::of_meta(cached.meta())?);
+        let mut held = writer.shown(&self.target).filter_map(whole::<C>).peekable();
+        if held.peek().is_some() {
+            return held.find(|child| self.still_shows(&last, child));
+        }
+        drop(held);
+        // No cache holds the child as it is to be returned; if it can't be had, it is sent.
+        let found = writer.fetch(&self.target).await.ok()??;
+        let child = decode(VERB, &self.target, found).ok()?;
+        self.still_shows(&last, &child).then_some(child)
+    }
+
+    /// Only a child that has seen the last answer tells; one that is behind never does.
+    fn still_shows(&self, last: &Applied, child: &C) -> bool {
+        let meta = child.meta();
+        let Some(version) = Version::of_meta(meta) else { return false };
         if meta.uid.as_deref() != Some(last.uid.as_str()) || version < last.version {
-            return None;
+            return false;
         }
         if version > last.version {
-            if self.shown_by(&cached).ok()? != last.shown {
-                return None;
+            if self.shown_by(child).ok() != Some(last.shown) {
+                return false;
             }
-            writer.keep_applied(&self.target, Applied { version, ..last });
+            self.apply.writer.keep_applied(&self.target, Applied { version, ..last.clone() });
         }
-        tracing::debug!(object = %self.target, "nothing would change: not applied");
-        Some(cached)
+        true
     }
 
     fn shown_by(&self, object: &C) -> Result<Digest, WriteError> {
@@ -206,16 +224,18 @@ enum Carry {
 /// Tells whether the server refused because the object is another one, or another version, than we knew.
 fn is_stale(error: &WriteError) -> bool {
     match error {
-        WriteError::Conflict { .. } => true,
+        error if error.is_conflict() => true,
         WriteError::Invalid { status, .. } => status.message.contains("metadata.uid"),
         _ => false,
     }
 }
 
-/// Reads a cached object as the type that is applied.
-fn typed<C: TypedObject>(shown: Shown) -> Option<C> {
+/// Takes a cached object as the type that is applied, if that loses nothing.
+fn whole<C: TypedObject>(shown: Shown) -> Option<C> {
     match shown.object.downcast::<C>() {
         Ok(object) => Some((*object).clone()),
-        Err(object) => serde_json::from_value((shown.encode)(&*object)?).ok(),
+        // A type that knows the kind only at run time holds all there is.
+        Err(object) if object.is::<DynamicObject>() => serde_json::from_value((shown.encode)(&*object)?).ok(),
+        Err(_) => None,
     }
 }

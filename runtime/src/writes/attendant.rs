@@ -91,7 +91,7 @@ impl Writer {
     }
 
     fn lost(&self, lost: Lost) {
-        if self.cache_of(&lost.target).is_some() {
+        if self.is_cached(&lost.target) {
             self.wait_for(&lost.key, &lost.target, &Goal::Asked);
             self.memory().lost.push(lost);
             self.called.notify_one();
@@ -109,13 +109,13 @@ impl Writer {
     }
 
     fn report(&self, Overdue { key, object, goal, waited }: &Overdue<ObjectKey>) {
-        let controller = &self.field_manager;
+        let controller = &self.author.controller;
         if matches!(goal, Goal::Past(_)) {
-            tracing::debug!(controller, %key, %object, "runs again although its cache shows no change yet");
+            tracing::debug!(%controller, %key, %object, "runs again although its cache shows no change yet");
             return;
         }
         self.overdue.inc();
-        tracing::warn!(controller, %key, %object, ?waited, "the cache did not show an own write in time");
+        tracing::warn!(%controller, %key, %object, ?waited, "the cache did not show an own write in time");
     }
 
     /// Asks the server what became of a write, until it says or nobody waits any more.
@@ -130,7 +130,8 @@ impl Writer {
                 }
                 return;
             }
-            sleep(ASK_AGAIN).await;
+            let quiet = self.sender.quiet().map_or(Duration::ZERO, |asked| asked.left());
+            sleep(quiet.max(ASK_AGAIN)).await;
         }
     }
 

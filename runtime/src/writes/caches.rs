@@ -29,6 +29,19 @@ pub(crate) enum Cached {
     Present(CachedMeta),
 }
 
+impl Cached {
+    /// Sums up two caches: what either shows, then that it is absent from one that would show it.
+    pub(super) fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Present(one), Self::Present(other)) => Self::Present(one.or_newer(other)),
+            (present @ Self::Present(_), _) | (_, present @ Self::Present(_)) => present,
+            (Self::Absent, _) | (_, Self::Absent) => Self::Absent,
+            (Self::Unselected, Self::Unselected) => Self::Unselected,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 /// As much of an object as a write must know beforehand.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedMeta {
@@ -47,6 +60,15 @@ impl CachedMeta {
             finalizers: meta.finalizers.clone().unwrap_or_default(),
         }
     }
+
+    /// Picks the newer of two states; the other one where they can't be compared.
+    pub(super) fn or_newer(self, other: Self) -> Self {
+        let version = |meta: &Self| meta.resource_version.parse::<Version>();
+        match (version(&self), version(&other)) {
+            (Ok(own), Ok(others)) if own >= others => self,
+            _ => other,
+        }
+    }
 }
 
 /// Which objects of its scope a cache shows.
@@ -60,6 +82,10 @@ pub(crate) enum Selects {
 }
 
 impl Selects {
+    pub(super) fn is_everything(&self) -> bool {
+        matches!(self, Self::Everything)
+    }
+
     fn shows(&self, labels: &BTreeMap<String, String>) -> bool {
         match self {
             Self::Everything => true,

@@ -49,13 +49,13 @@ impl<C: TypedObject> Child<C> {
         let generated = naming == Naming::Generated && meta.generate_name.is_some();
         let scope = kind.scope;
         let target = Target { kind, key: ObjectKey::new(namespace, name) };
-        let object = target.to_string();
+        let object = Box::new(target.clone());
         let forbidden = |rule| {
-            Err(WriteError::ForbiddenOwner { object: object.clone(), owner: self.owner.to_string(), rule })
+            Err(WriteError::ForbiddenOwner { object: object.clone(), owner: self.owner.named(), rule })
         };
         match scope {
             _ if self.owner.uid.is_empty() => {
-                Err(WriteError::OwnerGone { object, owner: self.owner.to_string() })
+                Err(WriteError::OwnerGone { object, owner: self.owner.named() })
             }
             _ if target.key.name().is_empty() && !generated => {
                 Err(WriteError::Unnamed { object, missing: "metadata.name" })
@@ -112,7 +112,7 @@ impl<C: TypedObject> Child<C> {
         adoption: Adoption,
     ) -> Result<(), WriteError> {
         let owner = &self.owner;
-        let (object, named) = (target.to_string(), owner.to_string());
+        let (object, named) = (Box::new(target.clone()), owner.named());
         let controller = found.owners.iter().find(|reference| reference.controller == Some(true));
         match controller {
             Some(reference) if reference.uid == owner.uid => Ok(()),
@@ -123,12 +123,10 @@ impl<C: TypedObject> Child<C> {
                 Err(WriteError::EarlierOwner { object, owner: named })
             }
             _ if adoption == Adoption::TakeOver => Ok(()),
-            Some(reference) => Err(WriteError::NotControlled {
-                object,
-                owner: named,
-                controller: format!("{} {}", reference.kind, reference.name),
-            }),
-            None => Err(WriteError::NotControlled { object, owner: named, controller: "nobody".to_owned() }),
+            other => {
+                let controller = other.map(|reference| Box::new(reference.clone()));
+                Err(WriteError::NotControlled { object, owner: named, controller })
+            }
         }
     }
 }
@@ -151,7 +149,7 @@ pub(super) fn encode(
 ) -> Result<Value, WriteError> {
     serde_json::to_value(object).map_err(|error| WriteError::Codec {
         verb,
-        object: target.to_string(),
+        object: Box::new(target.clone()),
         problem: format!("can't be written as JSON: {error}"),
     })
 }
@@ -164,7 +162,7 @@ pub(super) fn decode<C: TypedObject>(
 ) -> Result<C, WriteError> {
     serde_json::from_value(answer).map_err(|error| WriteError::Codec {
         verb,
-        object: target.to_string(),
+        object: Box::new(target.clone()),
         problem: format!(
             "the answer does not decode: {:?} at line {}, column {}",
             error.classify(),

@@ -22,7 +22,7 @@ pub(crate) async fn delete<C: TypedObject>(
 ) -> Result<(), WriteError> {
     let target = Target { kind: typed_kind::<C>(), key: ObjectKey::of(object) };
     let Some(uid) = object.meta().uid.clone().filter(|uid| !uid.is_empty()) else {
-        return Err(WriteError::Unidentified { object: target.to_string() });
+        return Err(WriteError::Unidentified { object: Box::new(target.clone()) });
     };
     let request = Request {
         verb: "delete",

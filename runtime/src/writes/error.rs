@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::Status;
+
+use super::refusal::{ForbiddenBy, RetryAfter, Stale};
+use crate::object::ObjectRef;
 
 /// Says why a write did not happen, or may not have.
 ///
 /// Every variant names the object. None of them holds its content, but for what the server says of a refused value.
 ///
-/// Returned from a run, a [`Conflict`](Self::Conflict) is no failure. All others are: the key is retried with
-/// growing delay, since rights, definitions and quotas change without the object changing. Whoever knows better
-/// wraps them in [`Terminal`](crate::Terminal), or says so in `Reconciler::is_terminal`.
+/// Returned from a run, a [`Conflict`](Self::Conflict), an [`AlreadyExists`](Self::AlreadyExists) and a
+/// [`HeldBack`](Self::HeldBack) are no failures. All others are: the key is retried with growing delay, since rights,
+/// definitions and quotas change without the object changing; and not before the time that the server names. Whoever
+/// knows better wraps them in [`Terminal`](crate::Terminal), or says so in `Reconciler::is_terminal`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -18,7 +23,7 @@ pub enum WriteError {
     #[error("{object}: {missing} is missing: set it before writing the object")]
     Unnamed {
         /// Kind and what is known of the name.
-        object: String,
+        object: Box<ObjectRef>,
         /// What is missing.
         missing: &'static str,
     },
@@ -26,58 +31,58 @@ pub enum WriteError {
     #[error("{object}: a name holds no '/' and no '%', and is neither '.' nor '..': choose another one")]
     Misnamed {
         /// Kind and name.
-        object: String,
+        object: Box<ObjectRef>,
     },
     /// The object carries no UID: nothing tells which one is meant.
     #[error("{object} has no metadata.uid: pass the object as it was read")]
     Unidentified {
         /// The object.
-        object: String,
+        object: Box<ObjectRef>,
     },
     /// The object carries no version: nothing tells what a write would overwrite.
     #[error("{object} has no metadata.resourceVersion: pass the object as it was read")]
     Unversioned {
         /// The object.
-        object: String,
+        object: Box<ObjectRef>,
     },
     /// Kubernetes forbids this owner reference.
     #[error("{object} can't be owned by {owner}: {rule}")]
     ForbiddenOwner {
         /// The child.
-        object: String,
+        object: Box<ObjectRef>,
         /// The object that was to own it.
-        owner: String,
+        owner: Box<ObjectRef>,
         /// The rule that forbids it.
         rule: &'static str,
     },
     /// The object exists and is not controlled by the reconciled object.
     #[error(
-        "{object} exists and is controlled by {controller}, not by {owner}: delete it, choose another name, \
-         or take it over with `.adopt()`"
+        "{object} exists and is controlled by {}, not by {owner}: delete it, choose another name, or take it over \
+         with `.adopt()`", named(controller.as_deref())
     )]
     NotControlled {
         /// The child.
-        object: String,
+        object: Box<ObjectRef>,
         /// The object that was to own it.
-        owner: String,
-        /// Who controls it: kind and name, or `nobody`.
-        controller: String,
+        owner: Box<ObjectRef>,
+        /// Who controls it; `None`: nobody.
+        controller: Option<Box<OwnerReference>>,
     },
     /// The object belongs to an earlier object of the same name, which garbage collection has yet to remove.
     #[error("{object} still belongs to an earlier {owner}: waiting for garbage collection")]
     EarlierOwner {
         /// The child.
-        object: String,
+        object: Box<ObjectRef>,
         /// The object that was to own it.
-        owner: String,
+        owner: Box<ObjectRef>,
     },
     /// The reconciled object is gone, so nothing can be written on its behalf.
     #[error("{object} can't be written: its owner {owner} is deleted")]
     OwnerGone {
         /// The object that was to be written.
-        object: String,
+        object: Box<ObjectRef>,
         /// The deleted owner.
-        owner: String,
+        owner: Box<ObjectRef>,
     },
     /// The write was computed from a version that is no longer the present one (HTTP 409).
     ///
@@ -86,18 +91,31 @@ pub enum WriteError {
     #[error("{object} changed in the meantime")]
     Conflict {
         /// The object.
-        object: String,
+        object: Box<ObjectRef>,
         /// What the server said.
         #[source]
         cause: Stale,
     },
-    /// This user may not do that (HTTP 403).
-    #[error("{verb} {object}: forbidden; let this user do it (a Role or ClusterRole, and its binding): {}", status.message)]
+    /// The object that was to be created is there already (HTTP 409).
+    ///
+    /// As a [`Conflict`](Self::Conflict) no failure: the cache did not show it yet.
+    #[error("{object} exists already")]
+    AlreadyExists {
+        /// The object.
+        object: Box<ObjectRef>,
+        /// What the server said.
+        #[source]
+        cause: Stale,
+    },
+    /// This user may not do that, or nobody may (HTTP 403).
+    #[error("{verb} {object}: forbidden{by}: {}", status.message)]
     Forbidden {
         /// What was asked for.
         verb: &'static str,
         /// The object.
-        object: String,
+        object: Box<ObjectRef>,
+        /// Who refused it.
+        by: ForbiddenBy,
         /// What the server said.
         status: Box<Status>,
     },
@@ -107,34 +125,30 @@ pub enum WriteError {
         /// What was asked for.
         verb: &'static str,
         /// The object.
-        object: String,
+        object: Box<ObjectRef>,
         /// What the server said.
         status: Box<Status>,
     },
     /// The kind has no status subresource, so that its status can't be patched.
     #[error(
-        "{object}: {kind} has no status subresource: give its definition `subresources: {{status: {{}}}}` \
-         (`#[kube(status = \"..\")]` on a derived type), and install it"
+        "{object}: {} has no status subresource: give its definition `subresources: {{status: {{}}}}` \
+         (`#[kube(status = \"..\")]` on a derived type), and install it", object.kind
     )]
     NoStatusSubresource {
         /// The object.
-        object: String,
-        /// The kind, as `plural.group`.
-        kind: String,
+        object: Box<ObjectRef>,
     },
     /// The server took the status, and did not store all of it: its definition does not know these fields.
     ///
     /// What it knows is stored. Returned from a run this is a failure; whoever writes more than an older definition
     /// knows, on purpose, lets it pass.
     #[error(
-        "{object}: the server dropped {}: the definition of {kind} does not know that; install the one that \
-         belongs to this program, or send a status of this kind", fields.join(", ")
+        "{object}: the server dropped {}: the definition of {} does not know that; install the one that belongs to \
+         this program, or send a status of this kind", fields.join(", "), object.kind
     )]
     NotStored {
         /// The object.
-        object: String,
-        /// The kind, as `plural.group`.
-        kind: String,
+        object: Box<ObjectRef>,
         /// What was sent and is not there, as paths: `status.conditions[0].reason`.
         fields: Vec<String>,
     },
@@ -144,7 +158,7 @@ pub enum WriteError {
         /// What was asked for.
         verb: &'static str,
         /// The object.
-        object: String,
+        object: Box<ObjectRef>,
         /// What the server said; its causes name the fields.
         status: Box<Status>,
     },
@@ -154,9 +168,25 @@ pub enum WriteError {
         /// What was asked for.
         verb: &'static str,
         /// The object.
-        object: String,
+        object: Box<ObjectRef>,
         /// What the server said.
         status: Box<Status>,
+        /// When it wants to be asked again, where it says so: the key is not retried before.
+        #[source]
+        retry_after: Option<RetryAfter>,
+    },
+    /// Nothing was sent: the server said that it is overloaded (429 or 503 with Retry-After), and until when.
+    ///
+    /// No controller of the manager writes before that. No failure: the key runs again then, uncounted.
+    #[error("{verb} {object}: not sent: the server is overloaded, and asked not to be written to")]
+    HeldBack {
+        /// What was to be asked for.
+        verb: &'static str,
+        /// The object.
+        object: Box<ObjectRef>,
+        /// What the server asked for, of whichever request.
+        #[source]
+        retry_after: RetryAfter,
     },
     /// The request could not be sent, or its answer was lost: the write may have happened.
     #[error("{verb} {object}: the connection failed, and the write may or may not have happened")]
@@ -164,7 +194,7 @@ pub enum WriteError {
         /// What was asked for.
         verb: &'static str,
         /// The object.
-        object: String,
+        object: Box<ObjectRef>,
         /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -175,7 +205,7 @@ pub enum WriteError {
         /// What was asked for.
         verb: &'static str,
         /// The object.
-        object: String,
+        object: Box<ObjectRef>,
         /// The deadline.
         after: Duration,
     },
@@ -185,44 +215,27 @@ pub enum WriteError {
         /// What was asked for.
         verb: &'static str,
         /// The object.
-        object: String,
+        object: Box<ObjectRef>,
         /// What did not fit, without the content.
         problem: String,
     },
 }
 
-/// Says that a write was computed from an old version: what a [`WriteError::Conflict`] has in its chain.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Stale(String);
-
-impl Stale {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
-    }
-
-    /// Tells whether an error, or one that caused it, is a conflict.
-    pub(crate) fn is_in(error: &(dyn std::error::Error + 'static)) -> bool {
-        let mut next = Some(error);
-        while let Some(cause) = next {
-            if cause.is::<Self>() {
-                return true;
-            }
-            next = cause.source();
-        }
-        false
-    }
+fn named(controller: Option<&OwnerReference>) -> String {
+    controller.map_or_else(|| "nobody".to_owned(), |of| format!("{} {}", of.kind, of.name))
 }
 
 impl WriteError {
-    /// Makes a conflict about an object.
-    pub(crate) fn conflict(object: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Conflict { object: object.into(), cause: Stale::new(message) }
+    /// Makes a conflict about an object that no answer of the server tells of.
+    pub(crate) fn conflict(object: &ObjectRef, message: impl Into<String>) -> Self {
+        Self::Conflict { object: Box::new(object.clone()), cause: Stale::new(message) }
     }
 
-    /// Tells whether the write was computed from an old version: retry on the present one.
+    /// Tells whether the write was computed from an old view: retry on the present one.
+    ///
+    /// True of [`Conflict`](Self::Conflict) and [`AlreadyExists`](Self::AlreadyExists).
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::Conflict { .. })
+        matches!(self, Self::Conflict { .. } | Self::AlreadyExists { .. })
     }
 
     /// Tells whether the server says that there is no such object.
@@ -230,16 +243,45 @@ impl WriteError {
         matches!(self, Self::NotFound { .. })
     }
 
+    /// Returns what the server said, where it refused the write.
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Forbidden { status, .. }
+            | Self::NotFound { status, .. }
+            | Self::Invalid { status, .. }
+            | Self::Refused { status, .. } => Some(status),
+            Self::Conflict { cause, .. } | Self::AlreadyExists { cause, .. } => cause.status(),
+            _ => None,
+        }
+    }
+
+    /// Returns when the server wants to be asked again, where it says so.
+    pub fn retry_after(&self) -> Option<RetryAfter> {
+        match self {
+            Self::Refused { retry_after, .. } => *retry_after,
+            Self::HeldBack { retry_after, .. } => Some(*retry_after),
+            _ => None,
+        }
+    }
+
     /// Sorts a refusal by its code.
-    pub(crate) fn refused(verb: &'static str, object: String, status: Status) -> Self {
+    pub(crate) fn refused(
+        verb: &'static str,
+        object: Box<ObjectRef>,
+        status: Status,
+        retry_after: Option<RetryAfter>,
+    ) -> Self {
         let code = status.code;
         let status = Box::new(status);
         match code {
-            403 => Self::Forbidden { verb, object, status },
+            403 => Self::Forbidden { verb, object, by: ForbiddenBy::of(&status), status },
             404 => Self::NotFound { verb, object, status },
-            409 => Self::conflict(object, status.message),
+            409 if status.reason == "AlreadyExists" => {
+                Self::AlreadyExists { object, cause: Stale::said(status) }
+            }
+            409 => Self::Conflict { object, cause: Stale::said(status) },
             422 => Self::Invalid { verb, object, status },
-            _ => Self::Refused { verb, object, status },
+            _ => Self::Refused { verb, object, status, retry_after },
         }
     }
 

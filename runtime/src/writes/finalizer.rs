@@ -51,7 +51,7 @@ pub(crate) async fn add_finalizer<K: DeserializeOwned>(
             }
             serde_json::from_value(answer).map(Some).map_err(|error| WriteError::Codec {
                 verb: VERB,
-                object: target.to_string(),
+                object: Box::new(target.clone()),
                 problem: format!("the answer does not decode (line {})", error.line()),
             })
         }
@@ -108,7 +108,7 @@ pub(crate) async fn remove_finalizer(
         }
         finalizers = serde_json::from_value(found["metadata"]["finalizers"].clone()).unwrap_or_default();
     }
-    Err(WriteError::conflict(target.to_string(), "its finalizers keep changing"))
+    Err(WriteError::conflict(target, "its finalizers keep changing"))
 }
 
 async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Value, WriteError> {
@@ -122,7 +122,7 @@ async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Value, W
     };
     writer.write(&target.key, request).await.map(|answer| answer.object).map_err(|error| match error {
         WriteError::Invalid { object, status, .. } if status.message == TEST_FAILED => {
-            WriteError::conflict(object, "its finalizers or its version changed")
+            WriteError::conflict(&object, "its finalizers or its version changed")
         }
         error => error,
     })

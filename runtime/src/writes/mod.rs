@@ -6,11 +6,17 @@
 //!
 //! A key that wrote runs again only once the caches show what it wrote, or after a deadline (see `parking`); an
 //! apply that would change nothing is not sent (see `applied`).
+//!
+//! While the server says that it is overloaded, no controller of a manager writes to it (see `overload`).
 
+mod awaited;
 pub(crate) mod own_writes;
+mod goals;
 pub(crate) mod parking;
+mod refusal;
 mod error;
 pub(crate) mod request;
+mod overload;
 mod caches;
 mod answers;
 mod applied;
@@ -28,10 +34,13 @@ pub use apply::Apply;
 pub(crate) use caches::{CacheView, Cached, CachedMeta, Selects, Shown};
 pub use create::Create;
 pub(crate) use delete::delete;
-pub use error::{Stale, WriteError};
+pub use error::WriteError;
 pub(crate) use finalizer::{add_finalizer, remove_finalizer};
+pub(crate) use overload::Sender;
+pub(crate) use refusal::find;
+pub use refusal::{ForbiddenBy, RetryAfter, Stale};
 pub(crate) use status::{Patched, patch_status};
-pub(crate) use writer::{Keys, Owner, WaitForOwn, Writer};
+pub(crate) use writer::{Author, Keys, Owner, WaitForOwn, Writer};
 
 use crate::{informer::TypedScope, object::Object};
 

@@ -11,6 +11,7 @@ use std::{collections::VecDeque, hash::Hash};
 
 use foldhash::HashMap;
 
+use super::awaited::Awaited;
 use crate::{
     informer::{Progress, ProgressVia},
     object::Version,
@@ -95,15 +96,22 @@ pub(crate) struct OwnWrites<Key> {
     runs: HashMap<Key, Run>,
     sources: HashMap<SourceId, Source>,
     own: HashMap<Key, VecDeque<Own>>,
+    /// Whose versions are not delivered past yet.
+    awaited: Awaited<Key>,
 }
 
 impl<Key> Default for OwnWrites<Key> {
     fn default() -> Self {
-        Self { runs: HashMap::default(), sources: HashMap::default(), own: HashMap::default() }
+        Self {
+            runs: HashMap::default(),
+            sources: HashMap::default(),
+            own: HashMap::default(),
+            awaited: Awaited::default(),
+        }
     }
 }
 
-impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
+impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
     /// Starts a run of a key: from here on its events are held.
     pub(crate) fn begin(&mut self, key: &Key) {
         self.runs.insert(key.clone(), Run::default());
@@ -184,10 +192,13 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
         }
         if state.delivered.is_none_or(|delivered| delivered < version) {
             let own = self.own.entry(key.clone()).or_default();
-            if own.len() == OWN_PER_KEY {
-                own.pop_front();
+            if own.len() == OWN_PER_KEY
+                && let Some(oldest) = own.pop_front()
+            {
+                self.awaited.remove(oldest.source, oldest.version, key);
             }
             own.push_back(Own { source, version, seen });
+            self.awaited.insert(source, version, key.clone());
         }
         Verdict::Own
     }
@@ -213,7 +224,8 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
                     run.changed = true;
                     run.renewed.push(source);
                 }
-                let lost = self.forget(|own| own.source == source);
+                let lost = self.awaited.take(source);
+                let lost = self.forget(lost, |own| own.source == source);
                 self.wake_all(lost)
             }
         }
@@ -238,18 +250,23 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
     /// Forgets own versions that a source has delivered past; returns the keys that never saw theirs.
     fn forget_up_to(&mut self, source: SourceId, version: Option<Version>) -> Vec<Key> {
         let Some(version) = version else { return Vec::new() };
-        self.forget(|own| own.source == source && own.version <= version)
+        let passed = self.awaited.take_up_to(source, version);
+        self.forget(passed, |own| own.source == source && own.version <= version)
     }
 
-    fn forget(&mut self, gone: impl Fn(&Own) -> bool) -> Vec<Key> {
+    fn forget(&mut self, keys: Vec<Key>, gone: impl Fn(&Own) -> bool) -> Vec<Key> {
         let mut missed = Vec::new();
-        self.own.retain(|key, versions| {
-            if versions.iter().any(|own| gone(own) && own.seen == Seen::NotYet) {
-                missed.push(key.clone());
-            }
+        for key in keys {
+            let Some(versions) = self.own.get_mut(&key) else { continue };
+            let unseen = versions.iter().any(|own| gone(own) && own.seen == Seen::NotYet);
             versions.retain(|own| !gone(own));
-            !versions.is_empty()
-        });
+            if versions.is_empty() {
+                self.own.remove(&key);
+            }
+            if unseen {
+                missed.push(key);
+            }
+        }
         missed
     }
 }
@@ -358,7 +375,7 @@ mod tests {
         assert_eq!(own.own["a"].len(), OWN_PER_KEY);
         own.end(&"a");
         own.progressed(SITES, progress(200, ProgressVia::Watch));
-        assert!(own.own.is_empty() && own.runs.is_empty());
+        assert!(own.own.is_empty() && own.runs.is_empty() && own.awaited.is_empty());
     }
 
     #[test]

@@ -3,11 +3,16 @@
 //! A key that wrote is parked until the cache of each kind it wrote shows as much, or until a deadline that runs
 //! only while the kind's watch is open. What a cache shows is asked for through [`Caches`]; the time is passed in.
 
-use std::{collections::HashMap, hash::Hash, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    hash::Hash,
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
-use super::own_writes::SourceId;
+pub(crate) use super::goals::{Goal, Sight};
+use super::{awaited::Awaited, own_writes::SourceId};
 use crate::object::{ObjectKey, Version};
 
 /// How long a key waits while the watch is open.
@@ -18,38 +23,6 @@ pub(crate) const IN_OUTAGE: Duration = Duration::from_secs(300);
 pub(crate) const FOR_STRANGER: Duration = Duration::from_secs(1);
 /// How soon a watch that opens or shuts is noticed.
 const NOTICED_WITHIN: Duration = Duration::from_secs(1);
-
-/// What a cache is to show before the key runs again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Goal {
-    /// This version of the object, or a later one.
-    Reached(Version),
-    /// That the object of this UID is gone.
-    Gone { uid: String },
-    /// That it is gone, or marked as deleted: at this version.
-    Marked { uid: String, version: Version },
-    /// That it is gone, or without the finalizer (the answer to such a patch has no new version).
-    Released { uid: String, finalizer: String },
-    /// That there is no such object.
-    Absent,
-    /// A later version than this, which a stranger made; or that the object is gone.
-    Past(Version),
-    /// Whatever the server will say: the reply to the write was lost.
-    Asked,
-}
-
-/// What a cache shows of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
-    Absent,
-    /// It can't say: the object is unreadable.
-    Unknown,
-    Shown {
-        uid: String,
-        version: Option<Version>,
-        finalizers: Vec<String>,
-    },
-}
 
 /// Says whether a kind's watch is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,9 +111,18 @@ impl Wait {
 }
 
 /// Keys that wait for their own writes.
+///
+/// A batch of changes costs in proportion to what it brought: who waits is found by the versions that it reached, and
+/// by the objects that it changed.
 #[derive(Debug)]
 pub(crate) struct Parking<Key> {
     parked: HashMap<Key, Vec<Wait>>,
+    /// Who waits for a version, and of which object.
+    by_version: Awaited<(Key, ObjectKey)>,
+    /// Who waits for something of an object.
+    by_object: HashMap<(SourceId, ObjectKey), BTreeSet<Key>>,
+    /// The objects among these that changed since the last progress of their source.
+    changed: HashMap<SourceId, HashSet<ObjectKey>>,
     delivered: HashMap<SourceId, Version>,
     /// Clocks of the sources that somebody waits for.
     clocks: HashMap<SourceId, Clock>,
@@ -148,11 +130,18 @@ pub(crate) struct Parking<Key> {
 
 impl<Key> Default for Parking<Key> {
     fn default() -> Self {
-        Self { parked: HashMap::new(), delivered: HashMap::new(), clocks: HashMap::new() }
+        Self {
+            parked: HashMap::new(),
+            by_version: Awaited::default(),
+            by_object: HashMap::new(),
+            changed: HashMap::new(),
+            delivered: HashMap::new(),
+            clocks: HashMap::new(),
+        }
     }
 }
 
-impl<Key: Clone + Eq + Hash> Parking<Key> {
+impl<Key: Clone + Eq + Hash + Ord> Parking<Key> {
     /// Learns what a key's write makes it wait for; replaces what it waited for of that object.
     pub(crate) fn wrote(
         &mut self,
@@ -163,7 +152,7 @@ impl<Key: Clone + Eq + Hash> Parking<Key> {
         caches: &impl Caches,
     ) -> Turn {
         let before = self.is_parked(key);
-        let met = is_met(&goal, self.delivered.get(&source).copied(), || caches.sight(source, object));
+        let met = goal.is_met(self.delivered.get(&source).copied(), || caches.sight(source, object));
         self.drop_waits(key, |wait| wait.source == source && wait.object == *object);
         if !met {
             let clock = self.clocks.entry(source).or_insert_with(|| Clock {
@@ -173,6 +162,7 @@ impl<Key: Clone + Eq + Hash> Parking<Key> {
             });
             clock.notice(caches.watching(source), now);
             let wait = Wait { source, object: object.clone(), goal, since: now, began: clock.elapsed(now) };
+            self.enlist(key, &wait);
             self.parked.entry(key.clone()).or_default().push(wait);
         }
         self.drop_clocks();
@@ -204,27 +194,69 @@ impl<Key: Clone + Eq + Hash> Parking<Key> {
         self.parked.get(key).is_some_and(|waits| waits.iter().any(asked))
     }
 
-    /// Learns how far a source has been brought; returns the keys that wait for nothing any more.
+    /// Learns that a cache shows another state of an object.
+    pub(crate) fn changed(&mut self, source: SourceId, object: &ObjectKey) {
+        if !self.by_object.is_empty() && self.by_object.contains_key(&(source, object.clone())) {
+            self.changed.entry(source).or_default().insert(object.clone());
+        }
+    }
+
+    /// Learns how far a source has been brought by changes; returns the keys that wait for nothing any more.
     pub(crate) fn progressed(
         &mut self,
         source: SourceId,
         version: Option<Version>,
         caches: &impl Caches,
     ) -> Vec<Key> {
-        let delivered = self.delivered.get(&source).copied().max(version);
+        let delivered = self.deliver(source, version);
+        let mut concerned = BTreeSet::new();
         if let Some(version) = delivered {
-            self.delivered.insert(source, version);
+            concerned.extend(self.by_version.take_up_to(source, version).into_iter().map(|(key, _)| key));
         }
-        self.drop_all(|wait| {
-            wait.source == source && is_met(&wait.goal, delivered, || caches.sight(source, &wait.object))
-        })
+        for object in self.changed.remove(&source).unwrap_or_default() {
+            concerned.extend(self.by_object.get(&(source, object)).into_iter().flatten().cloned());
+        }
+        self.settle(source, delivered, concerned, caches)
+    }
+
+    /// Learns that a list has replaced what a source shows; returns the keys that wait for nothing any more.
+    pub(crate) fn replaced(
+        &mut self,
+        source: SourceId,
+        version: Option<Version>,
+        caches: &impl Caches,
+    ) -> Vec<Key> {
+        let delivered = self.deliver(source, version);
+        self.changed.remove(&source);
+        let all = self.parked.keys().cloned().collect();
+        self.settle(source, delivered, all, caches)
     }
 
     /// Learns that a source's versions start anew; returns the keys that wait for nothing any more.
     pub(crate) fn new_epoch(&mut self, source: SourceId, version: Option<Version>) -> Vec<Key> {
         self.delivered.remove(&source);
-        self.delivered.extend(version.map(|version| (source, version)));
-        self.drop_all(|wait| wait.source == source)
+        self.deliver(source, version);
+        self.changed.remove(&source);
+        let all = self.parked.keys().cloned().collect();
+        self.drop_all(all, |wait| wait.source == source)
+    }
+
+    fn deliver(&mut self, source: SourceId, version: Option<Version>) -> Option<Version> {
+        let delivered = self.delivered.get(&source).copied().max(version)?;
+        self.delivered.insert(source, delivered);
+        Some(delivered)
+    }
+
+    fn settle(
+        &mut self,
+        source: SourceId,
+        delivered: Option<Version>,
+        concerned: BTreeSet<Key>,
+        caches: &impl Caches,
+    ) -> Vec<Key> {
+        self.drop_all(concerned, |wait| {
+            wait.source == source && wait.goal.is_met(delivered, || caches.sight(source, &wait.object))
+        })
     }
 
     /// Gives up what is overdue; returns it, and the keys that wait for nothing any more.
@@ -242,8 +274,9 @@ impl<Key: Clone + Eq + Hash> Parking<Key> {
                 waited: now - wait.since,
             }));
         }
+        let late = overdue.iter().map(|overdue: &Overdue<Key>| overdue.key.clone()).collect();
         let clocks = std::mem::take(&mut self.clocks);
-        let released = self.drop_all(|wait| clocks[&wait.source].is_over(wait, now));
+        let released = self.drop_all(late, |wait| clocks[&wait.source].is_over(wait, now));
         self.clocks = clocks;
         self.drop_clocks();
         (overdue, released)
@@ -260,28 +293,47 @@ impl<Key: Clone + Eq + Hash> Parking<Key> {
         self.parked.contains_key(key)
     }
 
+    /// Drops some of what a key waits for.
     fn drop_waits(&mut self, key: &Key, gone: impl Fn(&Wait) -> bool) {
-        if let Some(waits) = self.parked.get_mut(key) {
-            waits.retain(|wait| !gone(wait));
-            if waits.is_empty() {
-                self.parked.remove(key);
-            }
+        let Some(waits) = self.parked.get_mut(key) else { return };
+        let (dropped, kept): (Vec<_>, Vec<_>) = std::mem::take(waits).into_iter().partition(gone);
+        match kept.is_empty() {
+            true => drop(self.parked.remove(key)),
+            false => *waits = kept,
         }
+        dropped.iter().for_each(|wait| self.strike(key, wait));
     }
 
-    fn drop_all(&mut self, gone: impl Fn(&Wait) -> bool) -> Vec<Key> {
-        let mut released = Vec::new();
-        self.parked.retain(|key, waits| {
-            waits.retain(|wait| !gone(wait));
-            if waits.is_empty() {
-                released.push(key.clone());
-            }
-            !waits.is_empty()
-        });
+    /// Drops some of what these keys wait for; returns those that wait for nothing any more.
+    fn drop_all(&mut self, keys: BTreeSet<Key>, gone: impl Fn(&Wait) -> bool) -> Vec<Key> {
+        let waited = keys.into_iter().filter(|key| self.is_parked(key)).collect::<Vec<_>>();
+        waited.iter().for_each(|key| self.drop_waits(key, &gone));
+        let released: Vec<_> = waited.into_iter().filter(|key| !self.is_parked(key)).collect();
         if !released.is_empty() {
             self.drop_clocks();
         }
         released
+    }
+
+    fn enlist(&mut self, key: &Key, wait: &Wait) {
+        if let Some(version) = wait.goal.version() {
+            self.by_version.insert(wait.source, version, (key.clone(), wait.object.clone()));
+        }
+        let of = (wait.source, wait.object.clone());
+        self.by_object.entry(of).or_default().insert(key.clone());
+    }
+
+    fn strike(&mut self, key: &Key, wait: &Wait) {
+        if let Some(version) = wait.goal.version() {
+            self.by_version.remove(wait.source, version, &(key.clone(), wait.object.clone()));
+        }
+        let of = (wait.source, wait.object.clone());
+        if let Some(all) = self.by_object.get_mut(&of) {
+            all.remove(key);
+            if all.is_empty() {
+                self.by_object.remove(&of);
+            }
+        }
     }
 
     /// A clock that nobody reads stops.
@@ -295,43 +347,6 @@ impl<Key: Clone + Eq + Hash> Parking<Key> {
 impl Clock {
     fn is_over(&self, wait: &Wait, now: Instant) -> bool {
         wait.due(self, now) <= now
-    }
-}
-
-fn is_met(goal: &Goal, delivered: Option<Version>, sight: impl FnOnce() -> Sight) -> bool {
-    let brought_to = |version: &Version| delivered.is_some_and(|delivered| delivered >= *version);
-    match goal {
-        Goal::Asked => false,
-        Goal::Reached(version) | Goal::Marked { version, .. } if brought_to(version) => true,
-        Goal::Reached(version) => sight().is_at_least(*version),
-        Goal::Marked { uid, version } => {
-            let sight = sight();
-            sight.is_at_least(*version) || sight.is_without(uid)
-        }
-        Goal::Gone { uid } => sight().is_without(uid),
-        Goal::Released { uid, finalizer } => match sight() {
-            Sight::Shown { uid: shown, finalizers, .. } => shown != *uid || !finalizers.contains(finalizer),
-            sight => sight == Sight::Absent,
-        },
-        Goal::Absent => sight() == Sight::Absent,
-        Goal::Past(version) => match sight() {
-            Sight::Shown { version: shown, .. } => shown.is_none_or(|shown| shown > *version),
-            sight => sight == Sight::Absent,
-        },
-    }
-}
-
-impl Sight {
-    fn is_at_least(&self, version: Version) -> bool {
-        matches!(self, Self::Shown { version: Some(shown), .. } if *shown >= version)
-    }
-
-    fn is_without(&self, uid: &str) -> bool {
-        match self {
-            Self::Absent => true,
-            Self::Unknown => false,
-            Self::Shown { uid: shown, .. } => shown != uid,
-        }
     }
 }
 

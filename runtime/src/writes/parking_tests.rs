@@ -1,6 +1,9 @@
 //! What is waited for, until when, and that nobody waits for ever.
 
-use std::{cell::RefCell, collections::BTreeMap};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+};
 
 use proptest::prelude::*;
 
@@ -13,12 +16,15 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Caches as a test wants them.
 #[derive(Default)]
 struct Fake {
+    /// How often somebody looked.
+    looks: Cell<usize>,
     shown: RefCell<BTreeMap<(SourceId, ObjectKey), Sight>>,
     shut: RefCell<Vec<SourceId>>,
 }
 
 impl Caches for Fake {
     fn sight(&self, source: SourceId, object: &ObjectKey) -> Sight {
+        self.looks.set(self.looks.get() + 1);
         self.shown.borrow().get(&(source, object.clone())).cloned().unwrap_or(Sight::Absent)
     }
 
@@ -41,8 +47,8 @@ fn pod() -> ObjectKey {
     ObjectKey::new("shop", "pod")
 }
 
-struct Lot {
-    parking: Parking<&'static str>,
+struct Lot<Key = &'static str> {
+    parking: Parking<Key>,
     caches: Fake,
     now: Instant,
 }
@@ -52,12 +58,24 @@ impl Lot {
         Self { parking: Parking::default(), caches: Fake::default(), now: Instant::now() }
     }
 
+    fn show(&mut self, source: SourceId, object: &ObjectKey, sight: Sight) {
+        self.caches.show(source, object, sight);
+        self.parking.changed(source, object);
+    }
+
     fn wrote(&mut self, source: SourceId, object: &ObjectKey, goal: Goal) -> Turn {
         self.parking.wrote(&"a", (source, object), goal, self.now, &self.caches)
     }
 
     fn progressed(&mut self, source: SourceId, version: u64) -> Vec<&'static str> {
         self.parking.progressed(source, Some(Version(version)), &self.caches)
+    }
+
+    /// Whether somebody waits for what a source shows already.
+    fn keeps_in_vain(&self, source: SourceId) -> bool {
+        let delivered = self.parking.delivered.get(&source).copied();
+        let met = |wait: &&Wait| wait.goal.is_met(delivered, || self.caches.sight(source, &wait.object));
+        self.parking.parked.values().flatten().filter(|wait| wait.source == source).any(|wait| met(&wait))
     }
 
     /// Lets time pass as the attendant does; returns after how long the key was given up.
@@ -95,7 +113,7 @@ fn what_a_cache_shows_already_is_not_waited_for() {
     let mut lot = Lot::new();
     lot.progressed(SITES, 5);
     assert_eq!(lot.wrote(SITES, &pod(), Goal::Reached(Version(5))), Turn::Same);
-    lot.caches.show(PODS, &pod(), sight("u", 7));
+    lot.show(PODS, &pod(), sight("u", 7));
     assert_eq!(lot.wrote(PODS, &pod(), Goal::Reached(Version(7))), Turn::Same);
     assert_eq!(lot.wrote(PODS, &pod(), Goal::Reached(Version(8))), Turn::Parked);
     assert_eq!(lot.wrote(PODS, &pod(), Goal::Reached(Version(7))), Turn::Released, "the last word counts");
@@ -112,10 +130,10 @@ fn a_deletion_is_seen_by_its_mark_or_by_the_uid_going() {
         (Goal::Absent, sight("u", 6), Sight::Absent),
     ] {
         let mut lot = Lot::new();
-        lot.caches.show(PODS, &pod(), before);
+        lot.show(PODS, &pod(), before);
         assert_eq!(lot.wrote(PODS, &pod(), goal.clone()), Turn::Parked, "{goal:?}");
         assert!(lot.progressed(PODS, 5).is_empty(), "{goal:?}");
-        lot.caches.show(PODS, &pod(), seen);
+        lot.show(PODS, &pod(), seen);
         assert_eq!(lot.progressed(PODS, 6), ["a"], "{goal:?}");
     }
 }
@@ -131,10 +149,10 @@ fn a_finalizers_removal_is_seen_by_its_going_since_its_answer_has_the_old_versio
     let goal = || Goal::Released { uid: "u".into(), finalizer: "ours".into() };
     for seen in [held(&["theirs"]), Sight::Absent, sight("v", 6)] {
         let mut lot = Lot::new();
-        lot.caches.show(SITES, &pod(), held(&["theirs", "ours"]));
+        lot.show(SITES, &pod(), held(&["theirs", "ours"]));
         assert_eq!(lot.wrote(SITES, &pod(), goal()), Turn::Parked);
         assert!(lot.progressed(SITES, 5).is_empty());
-        lot.caches.show(SITES, &pod(), seen);
+        lot.show(SITES, &pod(), seen);
         assert_eq!(lot.progressed(SITES, 6), ["a"]);
     }
 }
@@ -143,14 +161,14 @@ fn a_finalizers_removal_is_seen_by_its_going_since_its_answer_has_the_old_versio
 #[test]
 fn whom_a_stranger_refused_waits_a_second_for_the_strangers_change() {
     let mut lot = Lot::new();
-    lot.caches.show(SITES, &pod(), sight("u", 5));
+    lot.show(SITES, &pod(), sight("u", 5));
     assert_eq!(lot.wrote(SITES, &pod(), Goal::Past(Version(5))), Turn::Parked);
     assert!(lot.progressed(SITES, 9).is_empty(), "the object is what it was");
     assert_eq!(lot.given_up_after(10 * SECOND), Some(FOR_STRANGER));
     lot.wrote(SITES, &pod(), Goal::Past(Version(5)));
-    lot.caches.show(SITES, &pod(), sight("u", 6));
+    lot.show(SITES, &pod(), sight("u", 6));
     assert_eq!(lot.progressed(SITES, 10), ["a"]);
-    lot.caches.show(SITES, &pod(), Sight::Absent);
+    lot.show(SITES, &pod(), Sight::Absent);
     assert_eq!(lot.wrote(SITES, &pod(), Goal::Past(Version(6))), Turn::Same);
 }
 
@@ -179,6 +197,42 @@ fn time_in_an_outage_does_not_count_towards_the_time_of_an_open_watch() {
 
 // W3
 #[test]
+fn a_batch_costs_in_proportion_to_what_it_changed() {
+    let mut lot = Lot { parking: Parking::<u32>::default(), caches: Fake::default(), now: Instant::now() };
+    let object = |n: u32| ObjectKey::new("shop", n.to_string());
+    for n in 0..10_000 {
+        let goal = if n % 2 == 0 {
+            Goal::Gone { uid: "u".into() }
+        } else {
+            Goal::Reached(Version(u64::from(n) + 100))
+        };
+        lot.caches.show(PODS, &object(n), sight("u", 7));
+        assert_eq!(lot.parking.wrote(&n, (PODS, &object(n)), goal, lot.now, &lot.caches), Turn::Parked);
+    }
+    lot.caches.looks.set(0);
+    lot.caches.show(PODS, &object(4), Sight::Absent);
+    lot.parking.changed(PODS, &object(4));
+    lot.parking.changed(PODS, &ObjectKey::new("shop", "somebody"));
+    assert_eq!(lot.parking.progressed(PODS, Some(Version(50)), &lot.caches), [4]);
+    assert_eq!(lot.parking.progressed(PODS, Some(Version(103)), &lot.caches), [1, 3]);
+    assert_eq!(lot.caches.looks.get(), 1, "nobody looked at what did not change");
+    let all = lot.parking.replaced(PODS, Some(Version(20_000)), &lot.caches);
+    assert_eq!(all.len(), 4_998, "a list is looked through whole");
+}
+
+// W3
+#[test]
+fn a_list_shows_what_no_change_told_of() {
+    let mut lot = Lot::new();
+    lot.show(PODS, &pod(), sight("u", 6));
+    lot.wrote(PODS, &pod(), Goal::Gone { uid: "u".into() });
+    lot.caches.show(PODS, &pod(), Sight::Absent);
+    assert!(lot.progressed(PODS, 7).is_empty());
+    assert_eq!(lot.parking.replaced(PODS, Some(Version(8)), &lot.caches), ["a"]);
+}
+
+// W3
+#[test]
 fn a_new_epoch_releases() {
     let mut lot = Lot::new();
     lot.wrote(SITES, &pod(), Goal::Reached(Version(500)));
@@ -195,7 +249,7 @@ fn a_new_epoch_releases() {
 #[test]
 fn whose_reply_was_lost_waits_for_what_the_server_says() {
     let mut lot = Lot::new();
-    lot.caches.show(PODS, &pod(), sight("u", 4));
+    lot.show(PODS, &pod(), sight("u", 4));
     assert_eq!(lot.wrote(PODS, &pod(), Goal::Asked), Turn::Parked);
     assert!(lot.progressed(PODS, 9).is_empty());
     let (now, place) = (lot.now, pod());
@@ -209,7 +263,9 @@ fn whose_reply_was_lost_waits_for_what_the_server_says() {
 #[derive(Clone, Debug)]
 enum Input {
     Wrote { key: usize, source: usize, object: usize, goal: usize, ahead: u64 },
+    Changed { source: usize, object: usize, sight: usize },
     Progressed { source: usize, ahead: u64 },
+    Replaced { source: usize, ahead: u64 },
     Turned { source: usize },
     Epoch { source: usize },
     Passed { millis: u64 },
@@ -219,7 +275,10 @@ fn input() -> impl Strategy<Value = Input> {
     prop_oneof![
         4 => (0..3usize, 0..2usize, 0..3usize, 0..7usize, 0..4u64)
             .prop_map(|(key, source, object, goal, ahead)| Input::Wrote { key, source, object, goal, ahead }),
+        4 => (0..2usize, 0..3usize, 0..4usize)
+            .prop_map(|(source, object, sight)| Input::Changed { source, object, sight }),
         4 => (0..2usize, 0..3u64).prop_map(|(source, ahead)| Input::Progressed { source, ahead }),
+        1 => (0..2usize, 0..3u64).prop_map(|(source, ahead)| Input::Replaced { source, ahead }),
         1 => (0..2usize).prop_map(|source| Input::Turned { source }),
         1 => (0..2usize).prop_map(|source| Input::Epoch { source }),
         4 => (0..3_000u64).prop_map(|millis| Input::Passed { millis }),
@@ -249,8 +308,8 @@ proptest! {
         let mut lot = Lot::new();
         let (mut held, mut at) = (BTreeMap::<&str, Instant>::new(), [0u64; 2]);
         for object in &objects {
-            lot.caches.show(SITES, object, sight("u", 0));
-            lot.caches.show(PODS, object, sight("u", 0));
+            lot.show(SITES, object, sight("u", 0));
+            lot.show(PODS, object, sight("u", 0));
         }
         for input in inputs {
             match input {
@@ -268,6 +327,24 @@ proptest! {
                     for key in lot.progressed(SourceId(source), at[source]) {
                         prop_assert!(held.remove(key).is_some());
                     }
+                    prop_assert!(!lot.keeps_in_vain(SourceId(source)));
+                }
+                Input::Replaced { source, ahead } => {
+                    at[source] += ahead;
+                    let version = Some(Version(at[source]));
+                    for key in lot.parking.replaced(SourceId(source), version, &lot.caches) {
+                        prop_assert!(held.remove(key).is_some());
+                    }
+                    prop_assert!(!lot.keeps_in_vain(SourceId(source)));
+                }
+                Input::Changed { source, object, sight: choice } => {
+                    let seen = match choice {
+                        0 => Sight::Absent,
+                        1 => Sight::Unknown,
+                        2 => sight("v", at[source] + 1),
+                        _ => sight("u", at[source] + 1),
+                    };
+                    lot.show(SourceId(source), &objects[object], seen);
                 }
                 Input::Epoch { source } => {
                     at[source] = 0;
@@ -306,5 +383,6 @@ proptest! {
             lot.parking.tick(next, &lot.caches);
         }
         prop_assert!(lot.parking.parked.is_empty() && lot.parking.clocks.is_empty());
+        prop_assert!(lot.parking.by_object.is_empty() && lot.parking.by_version.is_empty());
     }
 }

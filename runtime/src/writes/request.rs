@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, response};
 use http_body_util::BodyExt;
 use kube::{
     client::Body,
@@ -11,24 +11,12 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::WriteError;
-use crate::object::{Kind, ObjectKey};
+use super::{WriteError, refusal::RetryAfter};
+/// What a request is about, for URLs and messages.
+pub(crate) use crate::object::ObjectRef as Target;
 
 /// How long a request may take, its answer included.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
-
-/// What a request is about, for URLs and messages.
-#[derive(Clone, Debug)]
-pub(crate) struct Target {
-    pub(crate) kind: Kind,
-    pub(crate) key: ObjectKey,
-}
-
-impl std::fmt::Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.kind.kind, self.key)
-    }
-}
 
 /// The body of a request and how it is meant.
 #[derive(Debug)]
@@ -96,17 +84,20 @@ impl Request<'_> {
         self,
         client: &kube::Client,
     ) -> Result<Answer<T>, WriteError> {
-        let (verb, object) = (self.verb, self.target.to_string());
+        let (verb, object) = (self.verb, Box::new(self.target.clone()));
         let key = &self.target.key;
         let name = if self.path == Path::Collection { "-" } else { key.name() };
         if ![key.namespace().unwrap_or("-"), name].into_iter().all(is_segment) {
             return Err(WriteError::Misnamed { object });
         }
-        let (code, body) = tokio::time::timeout(DEADLINE, self.exchange(client))
+        let (head, body) = tokio::time::timeout(DEADLINE, self.exchange(client))
             .await
             .map_err(|_| WriteError::Deadline { verb, object: object.clone(), after: DEADLINE })??;
+        let code = head.status;
         if !code.is_success() {
-            return Err(refusal(verb, object, code, &body));
+            let status = status_of(code, &body);
+            let retry_after = RetryAfter::asked_by(&head.headers, &status);
+            return Err(WriteError::refused(verb, object, status, retry_after));
         }
         let decoded = serde_json::from_slice(&body).map_err(|error| WriteError::Codec {
             verb,
@@ -120,8 +111,8 @@ impl Request<'_> {
         Ok(Answer { code, object: decoded })
     }
 
-    async fn exchange(self, client: &kube::Client) -> Result<(StatusCode, Vec<u8>), WriteError> {
-        let (verb, object) = (self.verb, self.target.to_string());
+    async fn exchange(self, client: &kube::Client) -> Result<(response::Parts, Vec<u8>), WriteError> {
+        let (verb, object) = (self.verb, Box::new(self.target.clone()));
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| WriteError::Connection {
             verb,
             object: object.clone(),
@@ -135,9 +126,9 @@ impl Request<'_> {
             .body(Body::from(self.content.bytes()))
             .map_err(|error| failed(error.into()))?;
         let response = client.send(request).await.map_err(|error| failed(error.into()))?;
-        let code = response.status();
-        let body = response.into_body().collect().await.map_err(|error| failed(error.into()))?;
-        Ok((code, body.to_bytes().to_vec()))
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.map_err(|error| failed(error.into()))?;
+        Ok((head, body.to_bytes().to_vec()))
     }
 
     fn uri(&self) -> String {
@@ -169,14 +160,14 @@ fn escaped(name: &str) -> String {
     name.bytes().map(byte).collect()
 }
 
-fn refusal(verb: &'static str, object: String, code: StatusCode, body: &[u8]) -> WriteError {
+/// Reads what the server says of a refusal; a body of another sort is its message.
+fn status_of(code: StatusCode, body: &[u8]) -> Status {
     let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code != 0);
-    let status = status.unwrap_or_else(|| Status {
+    status.unwrap_or_else(|| Status {
         status: Some(StatusSummary::Failure),
         code: code.as_u16(),
         message: String::from_utf8_lossy(body).trim().chars().take(200).collect(),
         reason: code.canonical_reason().unwrap_or_default().to_owned(),
         ..Status::default()
-    });
-    WriteError::refused(verb, object, status)
+    })
 }

@@ -73,7 +73,7 @@ impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
     async fn run(&self, base: &Base, wanted: &Value) -> Result<(), WriteError> {
         let Some(change) = difference(&base.status, wanted, &Value::Null) else { return Ok(()) };
         if base.resource_version.is_empty() {
-            return Err(WriteError::Unversioned { object: self.target.to_string() });
+            return Err(WriteError::Unversioned { object: Box::new(self.target.clone()) });
         }
         let mut ground = Ground { resource_version: base.resource_version.clone(), raw: base.raw.clone() };
         if ground.raw.is_none() && replaces_elements(&change, &base.status) {
@@ -158,7 +158,7 @@ impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
         if let Ok(version) = base.resource_version.parse() {
             self.writer.wait_for(self.key, &self.target, &Goal::Past(version));
         }
-        WriteError::conflict(self.target.to_string(), why)
+        WriteError::conflict(&self.target, why)
     }
 
     /// Learns from an answer, and says what of the patch it does not show.
@@ -168,11 +168,7 @@ impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
         self.writer.learn(self.key, &self.target, answer, &Proof::Carried(carried), seen);
         match dropped(patch, raw) {
             fields if fields.is_empty() => Ok(()),
-            fields => Err(WriteError::NotStored {
-                object: self.target.to_string(),
-                kind: self.target.kind.to_string(),
-                fields,
-            }),
+            fields => Err(WriteError::NotStored { object: Box::new(self.target.clone()), fields }),
         }
     }
 
@@ -180,9 +176,7 @@ impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
     async fn explain(&self, uid: &str, error: WriteError) -> WriteError {
         let WriteError::NotFound { verb, object, status } = error else { return error };
         match self.writer.fetch(&self.target).await {
-            Ok(Some(found)) if found["metadata"]["uid"] == uid => {
-                WriteError::NoStatusSubresource { object, kind: self.target.kind.to_string() }
-            }
+            Ok(Some(found)) if found["metadata"]["uid"] == uid => WriteError::NoStatusSubresource { object },
             _ => WriteError::NotFound { verb, object, status },
         }
     }
@@ -197,7 +191,7 @@ fn is_same<K: Object>(one: &K, other: &K) -> bool {
 fn encode(target: &Target, value: &impl Serialize) -> Result<Value, WriteError> {
     serde_json::to_value(value).map_err(|error| WriteError::Codec {
         verb: VERB,
-        object: target.to_string(),
+        object: Box::new(target.clone()),
         problem: format!("can't be written as JSON: {error}"),
     })
 }

@@ -1,7 +1,7 @@
 //! What all writes of one controller share: the client, the caches to compare with, the memory.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -19,6 +19,7 @@ use super::{
     applied::{Applied, AppliedMemory, Digest, Digests},
     attendant::{Lost, Pending},
     caches::{CacheView, Cached, CachedMeta, Shown},
+    overload::Sender,
     own_writes::{Did, OwnWrites, RunEnd, SourceId, Verdict},
     parking::{Goal, Parking},
     request::{Answer, Content, Path, Request, Target},
@@ -37,13 +38,12 @@ pub(crate) struct Owner {
     pub(crate) uid: String,
 }
 
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind.kind, self.key)
-    }
-}
-
 impl Owner {
+    /// Names the owner in an error.
+    pub(crate) fn named(&self) -> Box<Target> {
+        Box::new(Target { kind: self.kind.clone(), key: self.key.clone() })
+    }
+
     pub(crate) fn is_cluster_scoped(&self) -> bool {
         self.kind.scope == Scope::Cluster
     }
@@ -93,14 +93,23 @@ pub(super) struct Memory {
     pub(super) parking: Parking<ObjectKey>,
     /// When the attendant looks next; `None` while nobody is parked.
     pub(super) alarm: Option<Instant>,
+    /// Kinds that are applied although no cache shows them, of which the log has told.
+    unowned: HashSet<Kind>,
     /// Writes whose reply was lost, until the attendant asks after them.
     pub(super) lost: Vec<Lost>,
 }
 
+/// Who writes: what logs call it, and what the server does.
+#[derive(Clone, Debug)]
+pub(crate) struct Author {
+    pub(crate) controller: Arc<str>,
+    pub(crate) field_manager: Arc<str>,
+}
+
 /// Shared by all runs of one controller.
 pub(crate) struct Writer {
-    client: kube::Client,
-    pub(super) field_manager: String,
+    pub(super) sender: Sender,
+    pub(super) author: Author,
     pub(super) caches: Vec<CacheView>,
     pub(super) keys: Box<dyn Keys>,
     wait: WaitForOwn,
@@ -114,22 +123,22 @@ pub(crate) struct Writer {
 
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").field("field_manager", &self.field_manager).finish_non_exhaustive()
+        f.debug_struct("Writer").field("author", &self.author).finish_non_exhaustive()
     }
 }
 
 impl Writer {
     pub(crate) fn new(
-        client: kube::Client,
-        field_manager: String,
+        sender: Sender,
+        author: Author,
         caches: Vec<CacheView>,
         keys: impl Keys,
         wait: WaitForOwn,
         overdue: Counter,
     ) -> Arc<Self> {
         Arc::new(Self {
-            client,
-            field_manager,
+            sender,
+            author,
             caches,
             keys: Box::new(keys),
             wait,
@@ -141,20 +150,21 @@ impl Writer {
     }
 
     pub(crate) fn client(&self) -> &kube::Client {
-        &self.client
+        self.sender.client()
     }
 
     /// Query pairs of every write: who writes.
     pub(crate) fn query(&self) -> String {
-        format!("fieldManager={}", self.field_manager)
+        format!("fieldManager={}", self.author.field_manager)
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn cache_of(&self, target: &Target) -> Option<&CacheView> {
-        self.caches_of(target).next()
+    /// Tells whether any cache shows a target, or will.
+    pub(super) fn is_cached(&self, target: &Target) -> bool {
+        self.caches_of(target).next().is_some()
     }
 
     /// Finds every cache that shows a target: a kind may be watched in several forms.
@@ -168,6 +178,12 @@ impl Writer {
         sources.sort_unstable();
         sources.dedup();
         sources
+    }
+
+    /// Finds the source whose cache shows a target, whatever it selects, before one that may not.
+    fn source_that_shows(&self, target: &Target) -> Option<SourceId> {
+        let preferred = self.caches_of(target).min_by_key(|cache| !cache.selects.is_everything());
+        preferred.map(|cache| cache.source)
     }
 
     // --- what the controller tells the memory
@@ -200,6 +216,11 @@ impl Writer {
         self.memory().own.stranger(key)
     }
 
+    /// Learns that a cache shows another state of an object.
+    pub(crate) fn changed(&self, source: SourceId, object: &ObjectKey) {
+        self.memory().parking.changed(source, object);
+    }
+
     /// Learns that an object is gone from a cache: what was applied to it is over.
     pub(crate) fn gone(&self, source: SourceId, object: &ObjectKey) {
         if let Some(cache) = self.caches.iter().find(|cache| cache.source == source) {
@@ -218,10 +239,13 @@ impl Writer {
                 }
                 memory.parking.new_epoch(source, progress.version)
             }
-            _ => {
-                let Memory { answers, own, .. } = &mut *memory;
+            via => {
+                let Memory { answers, own, parking, .. } = &mut *memory;
                 answers.delivered(source, progress.version, |key| own.is_running(key));
-                memory.parking.progressed(source, progress.version, &self.caches)
+                match via {
+                    ProgressVia::Watch => parking.progressed(source, progress.version, &self.caches),
+                    _ => parking.replaced(source, progress.version, &self.caches),
+                }
             }
         };
         let mut woken = memory.own.progressed(source, progress);
@@ -241,8 +265,9 @@ impl Writer {
         key: &ObjectKey,
         request: Request<'_>,
     ) -> Result<Answer<T>, WriteError> {
+        self.sender.check(&request)?;
         let pending = Pending::new(self, key, request.target, request.path);
-        let answer = request.send::<T>(&self.client).await;
+        let answer = self.sender.send::<T>(request).await;
         match &answer {
             Err(error) if error.leaves_in_doubt() => drop(pending),
             _ => pending.settled(),
@@ -293,21 +318,38 @@ impl Writer {
         self.memory().applied.get(&target.kind, &target.key).cloned()
     }
 
-    /// Remembers what was applied, of objects that a cache shows whole: nothing else could tell later.
+    /// Remembers what was applied, of objects that a cache shows: it tells when they are gone.
     pub(super) fn keep_applied(&self, target: &Target, applied: Applied) {
-        if self.caches_of(target).any(|cache| cache.show.is_some()) {
+        if self.is_cached(target) {
             self.memory().applied.keep(&target.kind, &target.key, applied);
         }
+    }
+
+    /// Says once of each kind that is applied, and that no cache shows, what will not happen.
+    pub(super) fn tell_of_unowned(&self, target: &Target) {
+        if self.is_cached(target) || !self.memory().unowned.insert(target.kind.clone()) {
+            return;
+        }
+        let (controller, kind) = (&self.author.controller, &target.kind.kind);
+        tracing::warn!(
+            %controller, object = %target,
+            "the controller watches no {kind} there: if one is edited or deleted, nothing puts it right until its owner \
+             runs again, and each run sends it anew; add `.owns::<{kind}>()`",
+        );
     }
 
     pub(super) fn forget_applied(&self, target: &Target) {
         self.memory().applied.forget(&target.kind, &target.key);
     }
 
-    /// Shows a target as a cache has it, whole.
-    pub(super) fn show(&self, target: &Target) -> Option<Shown> {
-        let mut caches = self.caches_of(target);
-        caches.find_map(|cache| cache.show.as_ref())?(&target.key)
+    /// Shows a target as the caches have it that hold whole objects.
+    pub(super) fn shown(&self, target: &Target) -> impl Iterator<Item = Shown> {
+        self.caches_of(target).filter_map(|cache| cache.show.as_ref()?(&target.key))
+    }
+
+    /// Says what the caches know of a target; `None` where none covers it.
+    fn cached(&self, target: &Target) -> Option<Cached> {
+        self.caches_of(target).map(|cache| (cache.look_up)(&target.key)).reduce(Cached::or)
     }
 
     /// Returns what is known of a target without asking the server; `None`: nothing.
@@ -320,9 +362,9 @@ impl Writer {
             owners,
             finalizers: Vec::new(),
         });
-        let Some(cache) = self.cache_of(target) else { return answer.map(Known::Present) };
-        match ((cache.look_up)(&target.key), answer) {
-            (Cached::Present(cached), Some(answer)) => Some(Known::Present(newer(cached, answer))),
+        let Some(cached) = self.cached(target) else { return answer.map(Known::Present) };
+        match (cached, answer) {
+            (Cached::Present(cached), Some(answer)) => Some(Known::Present(cached.or_newer(answer))),
             (Cached::Present(cached), None) => Some(Known::Present(cached)),
             (Cached::Absent, Some(_)) if seen == Seen::InCache => Some(Known::Absent),
             (_, Some(answer)) => Some(Known::Present(answer)),
@@ -350,7 +392,8 @@ impl Writer {
             query: query.to_owned(),
             content: Content::None,
         };
-        request.send::<Value>(&self.client).await.map(|answer| answer.object)
+        self.sender.check(&request)?;
+        self.sender.send::<Value>(request).await.map(|answer| answer.object)
     }
 
     /// Learns from an answer: its version is the key's own where that is proved, and is waited for.
@@ -373,15 +416,14 @@ impl Writer {
         };
         let owners = serde_json::from_value(meta["ownerReferences"].clone()).unwrap_or_default();
         let sources = self.sources_of(target);
-        let source = sources.first().copied();
+        let source = self.source_that_shows(target);
         let version = resource_version.parse::<Version>().ok();
         let mut memory = self.memory();
-        memory.answers.keep(
-            key,
-            &target.kind,
-            &target.key,
-            LastAnswer { uid, resource_version, owners, status, source, seen: Seen::NotYet },
-        );
+        // After its run, only what a cache will show is needed: nothing else ends the memory of it.
+        if memory.own.is_running(key) || (source.is_some() && version.is_some()) {
+            let answer = LastAnswer { uid, resource_version, owners, status, source, seen: Seen::NotYet };
+            memory.answers.keep(key, &target.kind, &target.key, answer);
+        }
         let mut wakes = false;
         if let Some(version) = version.filter(|_| own) {
             for source in sources {
@@ -399,11 +441,6 @@ impl Writer {
     }
 }
 
-/// Picks the newer of two states; the answer where they can't be compared.
-fn newer(cached: CachedMeta, answer: CachedMeta) -> CachedMeta {
-    let version = |meta: &CachedMeta| meta.resource_version.parse::<Version>();
-    match (version(&cached), version(&answer)) {
-        (Ok(in_cache), Ok(answered)) if in_cache >= answered => cached,
-        _ => answer,
-    }
-}
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;

@@ -9,8 +9,8 @@ use k8s_openapi::{
 use kube::core::ObjectMeta;
 use serde_json::json;
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::ApiServer;
-use watchkeeper_tests::{Keeper, Looker, Record, Website, deployment_for, owned_by, website};
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
+use watchkeeper_tests::{Keeper, Looker, Record, Website, deployment_for, gates::Gates, owned_by, website};
 
 async fn shop() -> ApiServer {
     ApiServer::in_memory().crd::<Website>().namespace("shop").start().await
@@ -106,18 +106,21 @@ async fn a_strangers_object_created_a_moment_ago_is_not_taken_over() {
     let server = shop().await;
     let errors = Arc::new(Mutex::new(Vec::new()));
     let maker = Maker { errors: errors.clone(), adopts: false };
-    // Without `owns` nothing is cached, and with it the cache may lag: the write itself must find out.
-    let lagging = server.faults().on(watchkeeper_apiserver::Verb::Watch, "deployments").always();
-    let lagging = lagging.then(watchkeeper_apiserver::Fault::Silence);
-    let controller = Controller::new(maker);
-    let _running = Manager::new(server.client()).controller(controller).spawn();
-    server.create(&strangers_deployment()).await;
+    // Nobody watches Deployments: the server is asked, says that there is none, and then a stranger makes one.
+    let (gates, client) = Gates::before(server.client());
+    gates.hold_a_write();
+    let _running = Manager::new(client).controller(Controller::new(maker)).spawn();
     server.create(&website("a")).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.requests().count(Verb::Get, "deployments"), 1, "it has asked");
+    assert!(errors.lock().unwrap().is_empty(), "it is about to write");
+    server.create(&strangers_deployment()).await;
+    gates.let_writes_pass();
     tokio::time::sleep(Duration::from_secs(10)).await;
     let found = server.get::<Deployment>("shop/a").await.unwrap();
     assert_eq!(found.spec.unwrap().replicas, Some(77));
-    assert!(!errors.lock().unwrap().is_empty());
-    lagging.disarm();
+    let errors = errors.lock().unwrap().clone();
+    assert!(errors[0].contains("Deployment shop/a") && errors[0].contains("nobody"), "{errors:?}");
 }
 
 // C26
@@ -129,11 +132,7 @@ async fn a_cache_that_lags_behind_a_stranger_does_not_take_over_either() {
     let controller = Controller::new(maker).owns::<Deployment>();
     let _running = Manager::new(server.client()).controller(controller).spawn();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    server
-        .faults()
-        .on(watchkeeper_apiserver::Verb::Watch, "deployments")
-        .always()
-        .then(watchkeeper_apiserver::Fault::Silence);
+    server.faults().on(Verb::Watch, "deployments").always().then(Fault::Silence);
     server.create(&strangers_deployment()).await;
     server.create(&website("a")).await;
     tokio::time::sleep(Duration::from_secs(10)).await;

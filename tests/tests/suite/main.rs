@@ -12,6 +12,7 @@ mod first_list;
 mod interleavings;
 mod no_op;
 mod outages;
+mod overload;
 mod own_writes;
 mod parking;
 mod rate;

@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 use kube::core::ObjectMeta;
 use serde_json::json;
-use watchkeeper::{WriteError, prelude::*};
+use watchkeeper::{WriteError, prelude::*, writes::ForbiddenBy};
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Record, Website, WebsiteStatus, deployment_for, does, gates::lagging, website};
 
@@ -59,7 +59,7 @@ async fn an_apply_is_forced_owned_and_signed() {
         cx.apply(config_map("child")).await?;
         Ok(Action::await_change())
     });
-    let controller = Controller::new(reconciler).named("signed");
+    let controller = Controller::new(reconciler).named("new-name").field_manager("signed");
     let _running = Manager::new(server.client()).controller(controller).spawn();
     let site = server.create(&website("a")).await;
     record.reaches(1).await;
@@ -83,11 +83,32 @@ async fn an_owner_that_kubernetes_forbids_is_refused_with_the_rule() {
         let cluster = Namespace { metadata: config_map("child").metadata, ..Namespace::default() };
         vec![cx.apply(elsewhere).await.map(|_| ()), cx.create(cluster).await.map(|_| ())]
     });
-    for (failure, rule) in failures.await.iter().zip(["live in one namespace", "own a cluster-scoped one"]) {
-        assert!(matches!(failure, WriteError::ForbiddenOwner { .. }), "{failure:?}");
+    let failures = failures.await;
+    assert_eq!(failures.len(), 2, "both were refused");
+    for (failure, rule) in failures.iter().zip(["live in one namespace", "own a cluster-scoped one"]) {
+        let WriteError::ForbiddenOwner { object, owner, .. } = failure else { panic!("{failure:?}") };
+        assert_eq!((object.key.name(), owner.to_string().as_str()), ("child", "Website shop/a"));
         assert!(failure.to_string().contains(rule), "{failure}");
     }
-    assert!(server.requests().of(Verb::Patch, "configmaps").is_empty(), "nothing was sent");
+    assert_eq!(server.requests().count(Verb::Patch, "configmaps"), 0, "nothing was sent");
+    assert_eq!(server.requests().count(Verb::Create, "namespaces"), 0, "nothing was sent");
+}
+
+// W1
+#[tokio::test(start_paused = true)]
+async fn a_field_manager_that_the_server_would_refuse_is_refused_at_the_start() {
+    let server = shop().await;
+    let start = async |field_manager: &str| {
+        let (reconciler, _) =
+            does(|_: Arc<Website>, _: Context<Website>| async { Ok(Action::await_change()) });
+        let controller = Controller::new(reconciler).field_manager(field_manager);
+        Manager::new(server.client()).controller(controller).spawn().stop().await
+    };
+    for refused in ["", "a b", "a&force=true", "ä", "m".repeat(129).as_str()] {
+        let error = start(refused).await.unwrap_err().to_string();
+        assert!(error.contains("websites.web.example.dev") && error.contains("1 to 128"), "{error}");
+    }
+    start(&"m".repeat(128)).await.unwrap();
 }
 
 // W4
@@ -132,6 +153,126 @@ async fn a_refusal_is_typed_by_its_code_and_names_verb_and_object() {
     );
     assert!(matches!(&failures[1], WriteError::Refused { status, .. } if status.code == 429), "{failures:?}");
     assert!(matches!(failures[2], WriteError::Invalid { .. }), "{failures:?}");
+}
+
+/// Runs an operator whose first two applies get this answer; returns the attempts, when the runs began, in
+/// milliseconds, and how many applies there were.
+async fn attempts_after(code: u16, end: fn(WriteError) -> anyhow::Error) -> (Vec<u32>, Vec<u128>, u64) {
+    let server = shop().await;
+    server.faults().on(Verb::Patch, "configmaps").times(4).then(Fault::Status(code));
+    let (reconciler, record) = does(move |_: Arc<Website>, cx: Context<Website>| async move {
+        cx.apply(config_map("child")).await.map_err(end)?;
+        Ok(Action::await_change())
+    });
+    let controller = Controller::new(reconciler).owns::<ConfigMap>();
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    server.create(&website("a")).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let starts = record.starts();
+    let since = starts[0].at;
+    let attempts = starts.iter().map(|start| start.attempt).collect();
+    let times = starts.iter().map(|start| (start.at - since).as_millis()).collect();
+    (attempts, times, server.requests().count(Verb::Patch, "configmaps"))
+}
+
+// W5
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_retried_with_growing_delay_until_it_is_none_and_a_terminal_one_never() {
+    for code in [400, 403, 404, 413, 422, 429] {
+        let (attempts, times, sent) = attempts_after(code, anyhow::Error::from).await;
+        assert_eq!((attempts, sent), (vec![1, 2, 3, 4, 5], 5), "{code}");
+        let delays: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(delays.windows(2).all(|pair| pair[1] > pair[0] && pair[0] >= 5), "{code}: {delays:?}");
+        let (attempts, _, sent) = attempts_after(code, |error| Terminal::new(error).into()).await;
+        assert_eq!((attempts, sent), (vec![1], 1), "{code}");
+    }
+}
+
+// W5
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_retried_uncounted() {
+    // Each run tries twice: once as it knows the child, once more as the server does.
+    let (attempts, _, sent) = attempts_after(409, anyhow::Error::from).await;
+    assert_eq!((attempts, sent), (vec![1, 1, 1], 5));
+}
+
+// W5
+#[tokio::test(start_paused = true)]
+async fn what_exists_already_is_told_apart_from_what_has_changed() {
+    let server = shop().await;
+    let failures = failures_of(&server, |_, cx| async move {
+        let first = cx.create(config_map("child")).await;
+        assert!(first.is_ok(), "{first:?}");
+        vec![cx.create(config_map("child")).await.map(drop)]
+    });
+    let failures = failures.await;
+    let WriteError::AlreadyExists { object, cause } = &failures[0] else { panic!("{failures:?}") };
+    assert_eq!((object.kind.kind.as_ref(), object.key.to_string().as_str()), ("ConfigMap", "shop/child"));
+    assert_eq!(cause.status().unwrap().reason, "AlreadyExists");
+    assert!(failures[0].is_conflict() && failures[0].status().is_some());
+}
+
+// W5
+#[tokio::test(start_paused = true)]
+async fn who_forbids_is_told_and_only_a_missing_right_advises_a_role() {
+    let server = shop().await;
+    let says = [
+        ("right", r#"configmaps is forbidden: User "me" cannot patch resource "configmaps" in API group """#),
+        ("quota", r#"configmaps "quota" is forbidden: exceeded quota: few, requested: count/configmaps=1"#),
+        ("hook", r#"admission webhook "guard.example.dev" denied the request: no"#),
+    ];
+    for (name, message) in says {
+        let denied = Fault::Status(403).message(message);
+        server.faults().on(Verb::Patch, "configmaps").name(name).always().then(denied);
+    }
+    let failures = failures_of(&server, move |_, cx| async move {
+        let mut failures = Vec::new();
+        for (name, _) in says {
+            failures.push(cx.apply(config_map(name)).await.map(drop));
+        }
+        failures
+    });
+    let failures = failures.await;
+    let by = |at: usize| match &failures[at] {
+        WriteError::Forbidden { by, .. } => *by,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([by(0), by(1), by(2)], [ForbiddenBy::Rights, ForbiddenBy::Quota, ForbiddenBy::Webhook]);
+    let texts: Vec<_> = failures.iter().map(ToString::to_string).collect();
+    assert!(
+        texts[0].contains("Role") && !texts[1].contains("Role") && !texts[2].contains("Role"),
+        "{texts:?}"
+    );
+    assert!(texts[1].contains("raise it") && texts[2].contains("by an admission webhook"), "{texts:?}");
+}
+
+// W5
+#[tokio::test(start_paused = true)]
+async fn names_at_their_limits_are_taken_and_those_beyond_are_refused() {
+    let server = shop().await;
+    let long = |length: usize| "n".repeat(length);
+    let failures = failures_of(&server, move |_, cx| async move {
+        let apply = async |name: String| cx.apply(config_map(&name)).await.map(drop);
+        let longest = apply(long(253)).await;
+        assert!(longest.is_ok(), "{longest:?}");
+        let mut names = vec![apply(long(254)).await];
+        for name in ["", "..", "a/b", "a%2fb", "a b", "ä"] {
+            names.push(apply(name.to_owned()).await);
+        }
+        names
+    });
+    let failures = failures.await;
+    assert_eq!(failures.len(), 7);
+    assert!(matches!(failures[0], WriteError::Invalid { .. }), "{failures:?}");
+    assert!(matches!(failures[1], WriteError::Unnamed { .. }), "{failures:?}");
+    assert!(
+        failures[2..5].iter().all(|failure| matches!(failure, WriteError::Misnamed { .. })),
+        "{failures:?}"
+    );
+    assert!(
+        failures[5..].iter().all(|failure| matches!(failure, WriteError::Invalid { .. })),
+        "{failures:?}"
+    );
 }
 
 // W5

@@ -385,7 +385,8 @@ async fn a_reconciler_that_never_returns_keeps_its_worker_until_the_grace_period
     assert_eq!(running.why::<ConfigMap>(&key(second))[0].why, Why::Queued);
     let (began, inspector) = (tokio::time::Instant::now(), running.inspector());
     let error = running.stop().await.unwrap_err();
-    assert!(matches!(error, watchkeeper::Error::Stopped(_)), "{error}");
+    let past = watchkeeper::error::Stopped::PastGracePeriod(Duration::from_secs(20));
+    assert!(matches!(error, watchkeeper::Error::Stopped(why) if why == past), "{error}");
     assert!((20..=22).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     assert_eq!(inspector.why::<ConfigMap>(&key(second))[0].why, Why::Stopped);
     assert_eq!(record.len(), 1);

@@ -1,0 +1,98 @@
+//! Checks what a writer remembers, and of which cache it asks.
+
+use std::convert::Infallible;
+
+use serde_json::json;
+
+use super::*;
+use crate::{
+    object::Scope,
+    writes::{Selects, parking::Watching},
+};
+
+struct Nobody;
+
+impl Keys for Nobody {
+    fn wake(&self, _: ObjectKey) {}
+    fn hold(&self, _: &ObjectKey, _: Duration) {}
+    fn release(&self, _: &ObjectKey) {}
+}
+
+fn writer(caches: Vec<CacheView>) -> Arc<Writer> {
+    let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
+    });
+    let sender = Sender::new(kube::Client::new(nobody, "default"));
+    let author = Author { controller: "test".into(), field_manager: "test".into() };
+    Writer::new(sender, author, caches, Nobody, WaitForOwn::Parked, Counter::default())
+}
+
+fn pod() -> Target {
+    let kind = Kind {
+        group: "".into(),
+        version: "v1".into(),
+        kind: "Pod".into(),
+        plural: "pods".into(),
+        scope: Scope::Namespaced,
+    };
+    Target { kind, key: ObjectKey::new("shop", "pod") }
+}
+
+fn cache(source: usize, selects: Selects, found: fn() -> Cached) -> CacheView {
+    CacheView {
+        source: SourceId(source),
+        kind: pod().kind,
+        namespace: None,
+        selects,
+        look_up: Box::new(move |_| found()),
+        show: None,
+        watching: Box::new(|| Watching::Open),
+    }
+}
+
+fn at(resource_version: &str) -> Cached {
+    let (uid, resource_version) = ("u".to_owned(), resource_version.to_owned());
+    Cached::Present(CachedMeta { uid, resource_version, owners: Vec::new(), finalizers: Vec::new() })
+}
+
+fn answer(resource_version: &str) -> Answer<Value> {
+    let object = json!({ "metadata": { "uid": "u", "resourceVersion": resource_version } });
+    Answer { code: StatusCode::OK, object }
+}
+
+#[tokio::test]
+async fn a_write_after_its_run_leaves_nothing_behind_that_nobody_would_clear() {
+    let (writer, key) = (writer(Vec::new()), ObjectKey::new("shop", "a"));
+    writer.begin(&key);
+    writer.learn(&key, &pod(), &answer("5"), &Proof::None, None);
+    assert!(writer.last_answer(&key, &pod()).is_some(), "its run goes on from it");
+    writer.end(&key);
+    assert!(writer.last_answer(&key, &pod()).is_none());
+    writer.learn(&key, &pod(), &answer("6"), &Proof::None, None);
+    assert!(writer.last_answer(&key, &pod()).is_none(), "its run was over, and no cache ends it");
+}
+
+// W2
+#[tokio::test]
+async fn of_several_caches_of_a_kind_the_one_that_knows_most_tells() {
+    let some = || Selects::SomeFields;
+    let key = ObjectKey::new("shop", "a");
+    let known = |caches| writer(caches).known(&key, &pod());
+    let version = |caches| match known(caches) {
+        Some(Known::Present(found)) => found.resource_version,
+        other => panic!("{other:?}"),
+    };
+    let unselected: fn() -> Cached = || Cached::Unselected;
+    let absent: fn() -> Cached = || Cached::Absent;
+    let everything = || Selects::Everything;
+    assert_eq!(version(vec![cache(0, some(), unselected), cache(1, everything(), || at("7"))]), "7");
+    assert_eq!(version(vec![cache(0, some(), || at("9")), cache(1, everything(), || at("7"))]), "9");
+    assert_eq!(version(vec![cache(0, some(), || at("9")), cache(1, everything(), absent)]), "9");
+    assert!(matches!(
+        known(vec![cache(0, some(), unselected), cache(1, everything(), absent)]),
+        Some(Known::Absent)
+    ));
+    assert!(known(vec![cache(0, some(), unselected), cache(1, everything(), || Cached::Unknown)]).is_none());
+    let writer = writer(vec![cache(0, some(), unselected), cache(1, everything(), || at("7"))]);
+    assert_eq!(writer.source_that_shows(&pod()), Some(SourceId(1)), "one that shows it, whatever it selects");
+}
