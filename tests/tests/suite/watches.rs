@@ -257,7 +257,7 @@ async fn a_source_goes_on_for_open_namespaces_however_many_of_its_keys_wait_for_
     assert_eq!(record.names(), ["a"]);
     server.faults().clear();
     record.reaches(2).await;
-    assert_eq!((record.names()[1].as_str(), record.last_reason()), ("map-7", "external source".to_owned()));
+    assert_eq!((record.names()[1].as_str(), record.last_reason()), ("map-7", "external_source".to_owned()));
 }
 
 // C33 C38
