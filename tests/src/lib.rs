@@ -6,11 +6,13 @@ mod counter;
 mod does;
 pub mod gates;
 mod hear;
+mod made;
 mod operator;
 mod record;
 
 pub use counter::{Counter, Gate};
 pub use does::{Does, Done, does};
 pub use hear::{Hearing, hear};
+pub use made::Made;
 pub use operator::{Keeper, Looker, Website, WebsiteSpec, WebsiteStatus, deployment_for, owned_by, website};
 pub use record::{Record, Start, assert_rate_holds};

@@ -12,6 +12,7 @@ use super::enqueue::Hub;
 use crate::{
     informer::{Form, Observer, SharedInformer, SharedInformerFactory, Watched},
     object::{Kind, Object, ObjectKey, Scope},
+    reflector::Doubt,
     store::{Lister, Lookup},
     writes::{CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, parking::Watching},
 };
@@ -26,6 +27,8 @@ pub(crate) trait Synced: Send + Sync {
     fn synced(&self) -> BoxFuture<'_, ()>;
     /// Says why it has not synced, in one line.
     fn why(&self) -> String;
+    /// Says why its cache can't be relied on at present, if so.
+    fn doubt(&self) -> Option<Doubt>;
 }
 
 impl<W: Watched> Synced for SharedInformer<W> {
@@ -43,6 +46,10 @@ impl<W: Watched> Synced for SharedInformer<W> {
 
     fn why(&self) -> String {
         self.sync_state().to_string()
+    }
+
+    fn doubt(&self) -> Option<Doubt> {
+        SharedInformer::doubt(self)
     }
 }
 
@@ -107,6 +114,7 @@ fn cache_view<W: Watched>(
     // An informer of a cluster-scoped kind has no namespace to keep to.
     let namespace = namespace.filter(|_| kind.scope == Scope::Namespaced).map(str::to_owned);
     let (shown, failing) = (lister.clone(), informer.clone());
+    let (compared, lost) = (informer.clone(), informer.clone());
     CacheView {
         source,
         kind,
@@ -118,6 +126,8 @@ fn cache_view<W: Watched>(
             true => Watching::Shut,
             false => Watching::Open,
         }),
+        compare: Box::new(move |key| compared.compare(key)),
+        tell_of_loss: Box::new(move |key| lost.tell_of_loss(key)),
     }
 }
 

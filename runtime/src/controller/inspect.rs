@@ -61,6 +61,13 @@ pub enum Why {
         /// When it goes on whatever the caches show.
         at_most_until: Instant,
     },
+    /// Waits for caches that can't be relied on for now: the server lost its history, or a watch is lost.
+    AwaitsCaches {
+        /// What they hold.
+        kinds: Vec<String>,
+        /// When it goes on whatever comes of them.
+        at_most_until: Instant,
+    },
     /// Writes more often than [`storm_limit`](super::Controller::storm_limit) allows.
     Paced {
         /// When it goes on.
@@ -124,6 +131,10 @@ impl fmt::Display for Why {
             Self::AwaitsOwnWrites { at_most_until } => {
                 write!(f, "waits for its own writes, for {:?} at most", wait(at_most_until))
             }
+            Self::AwaitsCaches { kinds, at_most_until } => {
+                let (kinds, wait) = (kinds.join(", "), wait(at_most_until));
+                write!(f, "waits for the cache of {kinds} to be relied on again, for {wait:?} at most")
+            }
             Self::Paced { until } => write!(f, "writes too often: paced for {:?}", wait(until)),
             Self::InFlight { since: Some(since), attempt } => {
                 write!(f, "runs since {:?} (attempt {attempt})", since.elapsed())
@@ -157,7 +168,14 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         if !lagging.is_empty() {
             return Why::BlockedOnSync(lagging);
         }
-        match self.intake.queue.state_of(key) {
+        let state = self.intake.queue.state_of(key);
+        if matches!(state, KeyState::Queued { .. } | KeyState::Held { .. })
+            && let Some(doubt) = self.gate.doubt(key)
+        {
+            let kinds = self.gate.doubts().iter().map(|(kind, _)| kind.to_string()).collect();
+            return Why::AwaitsCaches { kinds, at_most_until: doubt.until };
+        }
+        match state {
             KeyState::Queued { .. } => Why::Queued,
             KeyState::Delayed { until } => Why::WaitsUntil(until),
             KeyState::BackingOff { until, failures } => Why::BackingOff { until, failures },

@@ -42,6 +42,8 @@ struct Held {
     parked: bool,
     /// It ran and wrote too often.
     paced_until: Option<Instant>,
+    /// A cache that it reads is in doubt.
+    in_doubt: bool,
 }
 
 struct Pending {
@@ -174,6 +176,26 @@ impl Intake {
         }
     }
 
+    /// Gives back a key that must not run yet, because a cache that it reads is in doubt.
+    pub(crate) fn hold_in_doubt(&self, item: Item<ObjectKey>, until: Instant) {
+        let mut state = self.state();
+        state.held.entry(item.key().clone()).or_default().in_doubt = true;
+        self.queue.hold(item.key(), until.saturating_duration_since(Instant::now()));
+        item.put_back();
+    }
+
+    /// Lets keys go on whose caches are in no doubt any more.
+    pub(crate) fn let_go(&self, may_run: impl Fn(&ObjectKey) -> bool) {
+        let mut state = self.state();
+        for (key, held) in &mut state.held {
+            if held.in_doubt && may_run(key) {
+                held.in_doubt = false;
+                self.queue.release(key);
+            }
+        }
+        state.held.retain(|_, held| held.parked || held.in_doubt || held.paced_until.is_some());
+    }
+
     /// Whether a key that is held back waits for its own writes.
     pub(crate) fn is_parked(&self, key: &ObjectKey) -> bool {
         self.state().held.get(key).is_some_and(|held| held.parked)
@@ -182,7 +204,9 @@ impl Intake {
     /// Forgets the keys that are held back no more.
     pub(crate) fn sweep(&self, now: Instant) {
         let mut state = self.state();
-        state.held.retain(|_, held| held.parked || held.paced_until.is_some_and(|until| until > now));
+        state.held.retain(|_, held| {
+            held.parked || held.in_doubt || held.paced_until.is_some_and(|until| until > now)
+        });
         shrink(&mut state.held);
         shrink(&mut state.pending);
     }
@@ -215,7 +239,7 @@ impl Keys for Arc<Intake> {
         let paced_until = state.held.get(key).and_then(|held| held.paced_until).filter(|until| *until > now);
         match paced_until {
             Some(until) => {
-                state.held.insert(key.clone(), Held { parked: false, paced_until });
+                state.held.insert(key.clone(), Held { parked: false, paced_until, in_doubt: false });
                 self.queue.hold(key, until - now);
             }
             None => {

@@ -33,6 +33,7 @@ mod run;
 mod terminating;
 mod worker;
 mod storm;
+mod doubts;
 mod start;
 mod plan;
 mod builder;

@@ -13,11 +13,12 @@ use rand::{SeedableRng, rngs::SmallRng};
 use super::{
     Controller, Reconciler,
     budget::Budgets,
+    doubts,
     enqueue::{self, Hub, Told},
     feed::{self, Asked, Objects, OpenFeed, Selection, Synced},
     graves::Graves,
     intake::Intake,
-    start::{Connections, Planned, Waits, run_workers},
+    start::{Connections, Planned, Waits, gate, run_workers},
     worker::Engine,
 };
 use crate::{
@@ -25,7 +26,7 @@ use crate::{
     metrics::Metrics,
     object::{Kind, Scope},
     workqueue::{ConfigError, InvalidRate},
-    writes::{Writer, own_writes::SourceId},
+    writes::{Counters, Writer, own_writes::SourceId},
 };
 
 /// Says why a controller can't be started, or has given up.
@@ -195,13 +196,15 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let intake = Arc::new(Intake::new(queue, shut));
     let (views, connects): (Vec<_>, Vec<_>) =
         opened.feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
+    let gate = Arc::new(gate(&waits, around.factory.server()));
     let writer = Writer::new(
         around.client.clone(),
         name.to_string(),
         views,
+        gate.clone(),
         intake.clone(),
         settings.wait_for_own,
-        metrics.overdue.clone(),
+        Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() },
     );
     let told = Arc::new(Told::of(opened.shared));
     let hub = Hub { intake: intake.clone(), writer, kind: kind.clone(), told };
@@ -222,6 +225,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         panics: settings.panics,
         deadline: settings.deadline,
         waits: waits.clone(),
+        gate,
         budgets: Mutex::new(Budgets::new(settings.storm_limit)),
         failures: Mutex::new(HashMap::new()),
         jitter: Mutex::new(SmallRng::seed_from_u64(seed)),
@@ -230,11 +234,12 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let (inspected, workers) = (engine.clone(), settings.workers);
     let work = Box::new(move |stop| -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let writer = engine.writer.clone();
+            let (writer, doubted) = (engine.writer.clone(), engine.clone());
             tokio::select! {
                 biased;
                 () = run_workers(engine, workers, connections, (hub, sources), stop) => {}
                 never = writer.attend() => match never {},
+                never = doubts::attend(&doubted.name, &doubted.gate, &doubted.intake) => match never {},
             }
         })
     });

@@ -41,7 +41,7 @@ pub(crate) enum Way {
 
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
-        let way = if error.is_conflict() { Way::AfterFirstStep } else { Way::Retry };
+        let way = if Stale::is_in(&error) { Way::AfterFirstStep } else { Way::Retry };
         Self { report: one_line(&error), way }
     }
 }
@@ -110,8 +110,9 @@ mod tests {
 
     use super::*;
     use crate::{
+        reflector::Server,
         workqueue::{ItemExponentialFailure, WorkQueue},
-        writes::WaitForOwn,
+        writes::{Counters, Gate, WaitForOwn},
     };
 
     fn writer(intake: &Arc<Intake>) -> Arc<Writer> {
@@ -119,8 +120,9 @@ mod tests {
             std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
         });
         let client = kube::Client::new(nobody, "default");
-        let (name, overdue) = ("test".to_owned(), Counter::default());
-        Writer::new(client, name, Vec::new(), intake.clone(), WaitForOwn::Parked, overdue)
+        let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
+        let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
+        Writer::new(client, "test".to_owned(), Vec::new(), gate, intake.clone(), WaitForOwn::Parked, counters)
     }
 
     // C25

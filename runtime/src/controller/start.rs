@@ -13,7 +13,12 @@ use super::{
     ControllerError, Inspected, Reconciler, enqueue::Hub, external::External, feed::Synced, intake::Intake,
     worker::Engine,
 };
-use crate::{informer::Watched, object::ObjectKey};
+use crate::{
+    informer::Watched,
+    object::ObjectKey,
+    reflector::Server,
+    writes::{Gate, ReadCache},
+};
 
 /// How often a controller that waits says for whom.
 const REMINDER: Duration = Duration::from_secs(30);
@@ -108,6 +113,17 @@ pub(crate) struct Waits {
     pub(crate) by_namespace: Vec<OfNamespace>,
 }
 
+/// Makes the gate that keeps keys from running while a cache is in doubt.
+pub(crate) fn gate(waits: &Waits, server: Server) -> Gate {
+    let read = |of: Option<&Arc<str>>, informer: &Arc<dyn Synced>| {
+        let (kind, of, informer) = (informer.kind(), of.cloned(), informer.clone());
+        ReadCache { kind, of, doubt: Box::new(move || informer.doubt()) }
+    };
+    let own = waits.by_namespace.iter().flat_map(|(of, own)| own.iter().map(move |cache| (Some(of), cache)));
+    let caches = waits.common.iter().map(|cache| (None, cache)).chain(own);
+    Gate::new(server, caches.map(|(of, cache)| read(of, cache)).collect())
+}
+
 /// A namespace, and whom its keys wait for.
 type OfNamespace = (Arc<str>, Vec<Arc<dyn Synced>>);
 
@@ -162,7 +178,7 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
     if !stop.finish.is_cancelled() {
         engine.metrics.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
         for _ in 0..workers {
-            running.spawn(engine.clone().work());
+            running.spawn(engine.clone().work(stop.finish.clone()));
         }
         let (hub, sources) = sources;
         for source in sources {

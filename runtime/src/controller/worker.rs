@@ -15,6 +15,7 @@ use futures::FutureExt;
 use kube::Resource as _;
 use rand::{Rng, rngs::SmallRng};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::{
@@ -33,9 +34,10 @@ use crate::{
     informer::Watched,
     metrics::{ControllerMetrics, Ended},
     object::ObjectKey,
+    reflector::Doubt,
     store::Lookup,
     workqueue::Item,
-    writes::{Writer, add_finalizer, remove_finalizer, request::Target},
+    writes::{Gate, Writer, add_finalizer, remove_finalizer, request::Target},
 };
 
 /// What all workers of a controller share.
@@ -54,6 +56,7 @@ pub(crate) struct Engine<K: Watched, R> {
     pub(crate) panics: Panics,
     pub(crate) deadline: Option<Duration>,
     pub(crate) waits: Arc<Waits>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) metrics: ControllerMetrics,
     pub(crate) budgets: Mutex<Budgets<ObjectKey>>,
     /// How the last runs of keys failed that have not succeeded since.
@@ -79,9 +82,13 @@ impl Drop for Active<'_> {
 }
 
 impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
-    /// Works until the queue is shut down.
-    pub(crate) async fn work(self: Arc<Self>) {
-        while let Some(item) = self.intake.queue.get().await {
+    /// Works until the queue is shut down, which comes after a stop.
+    pub(crate) async fn work(self: Arc<Self>, stop: CancellationToken) {
+        while let Some(item) = self.next_item(&stop).await {
+            if let Some(doubt) = self.gate.doubt(item.key()) {
+                self.put_off(item, doubt);
+                continue;
+            }
             let active = Active::begin(&self.metrics);
             let ticket = self.ticket(&item);
             let run = Run::begin(&self.writer, &self.intake, item);
@@ -97,6 +104,19 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             self.perform(&ticket, run).instrument(span).await;
             drop(active);
         }
+    }
+
+    /// Waits for the next key, and before that until caches are in no doubt that all keys read.
+    async fn next_item(&self, stop: &CancellationToken) -> Option<Item<ObjectKey>> {
+        // Whether it was stopped, the queue says.
+        let _ = stop.run_until_cancelled(self.gate.opened()).await;
+        self.intake.queue.get().await
+    }
+
+    fn put_off(&self, item: Item<ObjectKey>, doubt: Doubt) {
+        self.intake.hold_in_doubt(item, doubt.until);
+        // It may have ended meanwhile, unseen by who lets keys go.
+        self.intake.let_go(|key| self.gate.doubt(key).is_none());
     }
 
     fn ticket(&self, item: &Item<ObjectKey>) -> Ticket {

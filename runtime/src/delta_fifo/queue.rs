@@ -46,6 +46,8 @@ struct State<K> {
     extents: Vec<(Extent, Replace)>,
     /// How many batches are being handled.
     under_way: usize,
+    /// Up to which number deltas have been handled.
+    handled: u64,
     closing: Closing,
 }
 
@@ -71,6 +73,7 @@ impl<K: Object> DeltaFifo<K> {
             deletions: HashMap::default(),
             extents: Vec::new(),
             under_way: 0,
+            handled: 0,
             closing: Closing::Open,
         };
         Self {
@@ -104,7 +107,8 @@ impl<K: Object> DeltaFifo<K> {
                 let mut state = self.shared.lock();
                 if !state.entries.is_empty() {
                     state.under_way += 1;
-                    return Some(Batch::of(state.take(limit.get()), &self.shared));
+                    let entries = state.take(limit.get());
+                    return Some(Batch::of(entries, state.first, &self.shared));
                 }
                 if state.closing == Closing::Closed {
                     return None;
@@ -130,6 +134,17 @@ impl<K: Object> DeltaFifo<K> {
     pub fn is_settled(&self) -> bool {
         let state = self.shared.lock();
         state.entries.is_empty() && state.under_way == 0
+    }
+
+    /// Numbers the delta that comes next.
+    pub(crate) fn next_number(&self) -> u64 {
+        let state = self.shared.lock();
+        state.first + state.entries.len() as u64
+    }
+
+    /// Tells up to which number, exclusive, deltas have been handled.
+    pub(crate) fn handled(&self) -> u64 {
+        self.shared.lock().handled
     }
 
     /// Tells whether a resync waits.
@@ -284,14 +299,16 @@ impl<K: Object> State<K> {
 pub struct Batch<K> {
     entries: Vec<Entry<K>>,
     replaced: Option<Extent>,
+    /// The number of the delta that follows.
+    end: u64,
     shared: Arc<Shared<K>>,
 }
 
 impl<K> Batch<K> {
-    fn of(entries: Vec<Entry<K>>, shared: &Arc<Shared<K>>) -> Self {
+    fn of(entries: Vec<Entry<K>>, end: u64, shared: &Arc<Shared<K>>) -> Self {
         let replaces = |entry: &&Entry<K>| matches!(entry.delta, Delta::Replaced(_));
         let replaced = entries.iter().find(replaces).map(|entry| entry.extent.clone());
-        Self { entries, replaced, shared: shared.clone() }
+        Self { entries, replaced, end, shared: shared.clone() }
     }
 
     /// Takes the deltas out; the batch stays behind to say when they are handled.
@@ -304,6 +321,7 @@ impl<K> Drop for Batch<K> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.under_way -= 1;
+        state.handled = state.handled.max(self.end);
         let Some(replaced) = &self.replaced else { return };
         for (extent, replace) in &mut state.extents {
             if extent == replaced {

@@ -36,6 +36,16 @@ impl<K: Object> FifoSink<K> {
         self.fifo.len()
     }
 
+    /// Numbers what is written here next, among all extents.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.fifo.next_number()
+    }
+
+    /// Tells up to which number what was written has been handled.
+    pub(crate) fn handled(&self) -> u64 {
+        self.fifo.handled()
+    }
+
     /// Tells whether all that was written here, or into other extents, has been handled.
     pub fn is_settled(&self) -> bool {
         self.fifo.is_settled()

@@ -16,6 +16,7 @@ use super::{
     listener::Listener,
     processor::{Looker, Processor},
     registration::{Keeper, Slot},
+    standing::Standings,
     sync_state::{Health, SyncPhase, SyncState},
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
     metrics::{CacheMeter, Metrics},
     object::{Kind, Object, ObjectKey},
     reflector::{
-        FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, StoreChange, WatchErrorHandler,
+        FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange, WatchErrorHandler,
     },
     store::{IndexDefinition, Indexer, Lister},
 };
@@ -34,6 +35,8 @@ type Run<K> = dyn FnOnce(Arc<Intake<K>>, CancellationToken) -> BoxFuture<'static
 /// Where a part of the cache comes from: an extent, and what fills it until it is cancelled.
 pub(super) struct Feed<K> {
     pub(super) extent: Extent,
+    /// What it comes from.
+    pub(super) server: Server,
     pub(super) run: Box<Run<K>>,
 }
 
@@ -44,10 +47,11 @@ impl<K: Object> Feed<K> {
         source: L,
         config: ReflectorConfig,
     ) -> Self {
+        let server = config.server.clone();
         let run = move |intake, stop| -> BoxFuture<'static, ()> {
             Box::pin(async move { Reflector::new(source, intake, config).run(stop).await })
         };
-        Self { extent, run: Box::new(run) }
+        Self { extent, server, run: Box::new(run) }
     }
 }
 
@@ -56,6 +60,8 @@ pub(super) struct Intake<K> {
     sink: FifoSink<K>,
     cache: Lister<K>,
     health: Arc<Health>,
+    standings: Arc<Standings>,
+    wants_list: Arc<Notify>,
     meter: CacheMeter,
 }
 
@@ -86,6 +92,13 @@ impl<K: Object> ReflectorStore<K> for Intake<K> {
 
     fn report(&self, report: FetchReport) {
         self.health.report(self.sink.extent(), &report);
+        self.standings.report(self.sink.extent(), &report, self.sink.next_number());
+        // What comes before may have been handled already.
+        self.standings.handled(self.sink.handled());
+    }
+
+    fn wants_list(&self) -> impl Future<Output = ()> + Send {
+        self.wants_list.notified()
     }
 }
 
@@ -105,6 +118,7 @@ pub(super) struct Engine<K> {
     pub(super) indexer: Indexer<K>,
     pub(super) fifo: DeltaFifo<K>,
     pub(super) health: Arc<Health>,
+    pub(super) standings: Arc<Standings>,
     meter: CacheMeter,
     pub(super) synced: Latch,
     pub(super) stop: CancellationToken,
@@ -159,6 +173,8 @@ impl<K: Object> Engine<K> {
             }
         }
         indexer.write(|batch| feeds.iter().for_each(|feed| batch.set_version(&feed.extent, None)));
+        let server = feeds.first().map(|feed| feed.server.clone()).unwrap_or_default();
+        let standings = Arc::new(Standings::new(server, feeds.iter().map(|feed| feed.extent.clone())));
         let sink = |feed: Feed<K>| {
             let sink = fifo.sink(feed.extent.clone(), transform.clone());
             (feed, sink)
@@ -170,6 +186,7 @@ impl<K: Object> Engine<K> {
             indexer,
             fifo,
             health,
+            standings,
             meter,
             synced: Latch::default(),
             stop,
@@ -196,6 +213,8 @@ impl<K: Object> Engine<K> {
                 sink,
                 cache: self.indexer.lister(),
                 health: self.health.clone(),
+                wants_list: self.standings.wants_list(&feed.extent),
+                standings: self.standings.clone(),
                 meter: self.meter.clone(),
             });
             self.spawn_vital("the task that fetches", (feed.run)(intake, self.stop.clone()));

@@ -20,7 +20,10 @@ use super::{
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
-use crate::{object::Object, reflector::ReflectorConfig};
+use crate::{
+    object::Object,
+    reflector::{ReflectorConfig, Server},
+};
 
 /// Shares informers: for one question there is one list and one watch.
 ///
@@ -178,6 +181,11 @@ impl SharedInformerFactory {
     /// Counts the tasks that run for informers of this factory.
     pub fn tasks(&self) -> usize {
         self.shared.tasks.len()
+    }
+
+    /// Returns what the informers read from.
+    pub(crate) fn server(&self) -> Server {
+        self.shared.config.server.clone()
     }
 
     pub(super) fn client(&self) -> Client {

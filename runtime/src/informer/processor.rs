@@ -185,6 +185,7 @@ impl<K: Object> Processor<K> {
             self.begin_resync(sync);
         }
         drop(batch);
+        self.engine.standings.handled(self.engine.fifo.handled());
         self.engine.measure();
         if !self.engine.synced.is_set() && self.engine.fifo.has_synced() {
             self.engine.synced.set();

@@ -12,14 +12,15 @@ use super::{
     listener::Listener,
     processor::Looker,
     registration::{ObserverRegistration, Registration, Watcher},
+    standing::Comparison,
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
 use crate::{
     delta_fifo::Extent,
     list_watch::ListerWatcher,
-    object::Kind,
-    reflector::{ReflectorConfig, WatchError, WatchErrorHandler},
+    object::{Kind, ObjectKey},
+    reflector::{Doubt, ReflectorConfig, WatchError, WatchErrorHandler},
     store::{DuplicateIndex, IndexDefinition, Lister},
 };
 
@@ -154,6 +155,21 @@ impl<W: Watched> SharedInformer<W> {
     /// Tells whether something keeps the informer from listing or watching at present.
     pub(crate) fn is_failing(&self) -> bool {
         self.handle.engine.health.failure().is_some()
+    }
+
+    /// Says why the cache can't be relied on at present, if so.
+    pub(crate) fn doubt(&self) -> Option<Doubt> {
+        self.handle.engine.standings.doubt()
+    }
+
+    /// Lists anew what holds a key, because an answer contradicts the cache.
+    pub(crate) fn compare(&self, key: &ObjectKey) -> Comparison {
+        self.handle.engine.standings.compare(key)
+    }
+
+    /// Tells the informers of the server that it lost its history, found at a key.
+    pub(crate) fn tell_of_loss(&self, key: &ObjectKey) {
+        self.handle.engine.standings.tell_of_loss(key);
     }
 
     /// Tells how the informer is doing.

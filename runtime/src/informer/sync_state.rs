@@ -273,6 +273,7 @@ impl Health {
                 self.lock().failures.retain(|failure| failure.extent != *extent || failure.part != *part);
             }
             FetchReport::Skipped(error) => self.tell(error),
+            FetchReport::WatchLost | FetchReport::WatchBack | FetchReport::Current { .. } => {}
             FetchReport::Failed(error) => {
                 self.note_failure(extent, error);
                 self.tell(error);

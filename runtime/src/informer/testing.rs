@@ -175,6 +175,7 @@ impl Fed {
 fn feed(extent: &Extent, source: &Source) -> Feed<ConfigMap> {
     let source = source.clone();
     Feed {
+        server: Default::default(),
         extent: extent.clone(),
         run: Box::new(move |intake, stop| {
             *source.lock().unwrap() = Some(intake);

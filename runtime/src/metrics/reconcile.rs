@@ -37,6 +37,7 @@ pub(crate) struct ReconcileMetrics {
     paced: Family<OfController, Counter>,
     deletions_dropped: Family<OfController, Counter>,
     overdue: Family<OfController, Counter>,
+    contradicted: Family<OfController, Counter>,
     time: Family<OfController, Histogram, fn() -> Histogram>,
     max_concurrent: Family<OfController, Gauge>,
     active_workers: Family<OfController, Gauge>,
@@ -56,6 +57,7 @@ pub(crate) struct ControllerMetrics {
     pub(crate) paced: Counter,
     pub(crate) deletions_dropped: Counter,
     pub(crate) overdue: Counter,
+    pub(crate) contradicted: Counter,
     time: Histogram,
     pub(crate) max_concurrent: Gauge,
     pub(crate) active_workers: Gauge,
@@ -83,6 +85,7 @@ impl ReconcileMetrics {
             paced: Family::default(),
             deletions_dropped: Family::default(),
             overdue: Family::default(),
+            contradicted: Family::default(),
             time: Family::new_with_constructor(histogram),
             max_concurrent: Family::default(),
             active_workers: Family::default(),
@@ -114,6 +117,11 @@ impl ReconcileMetrics {
                 "watchkeeper_own_writes_overdue",
                 "Keys that ran on before their caches showed what they wrote",
                 &metrics.overdue,
+            ),
+            (
+                "watchkeeper_caches_contradicted",
+                "Caches that were listed anew because an answer contradicted them",
+                &metrics.contradicted,
             ),
         ];
         registry.register(
@@ -160,6 +168,7 @@ impl ReconcileMetrics {
             paced: self.paced.get_or_create_owned(&of),
             deletions_dropped: self.deletions_dropped.get_or_create_owned(&of),
             overdue: self.overdue.get_or_create_owned(&of),
+            contradicted: self.contradicted.get_or_create_owned(&of),
             time: self.time.get_or_create_owned(&of),
             max_concurrent: self.max_concurrent.get_or_create_owned(&of),
             active_workers: self.active_workers.get_or_create_owned(&of),

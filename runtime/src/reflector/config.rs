@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
 
-use super::{history::History, watch_error::WatchErrorHandler};
+use super::{server::Server, watch_error::WatchErrorHandler};
 use crate::{backoff::BackoffSchedule, clock::WallClock, metrics::Metrics};
 
 /// Configures a reflector; the defaults suit any server.
@@ -28,8 +28,8 @@ pub struct ReflectorConfig {
     pub metrics: Option<Metrics>,
     /// Tells when the machine was suspended: watches are then opened again. The system's clock.
     pub clock: WallClock,
-    /// Who hears of it when the server lost its history, and lists anew too: all that a clone was given to.
-    pub history: History,
+    /// What is read from: the reflectors that are given clones of one server help each other through its outages.
+    pub server: Server,
 }
 
 /// What is fetched where nobody says what.
@@ -56,7 +56,7 @@ impl Default for ReflectorConfig {
             on_error: WatchErrorHandler::default(),
             metrics: None,
             clock: WallClock::system(),
-            history: History::default(),
+            server: Server::default(),
         }
     }
 }

@@ -78,6 +78,36 @@ impl Fault {
 }
 
 impl Fault {
+    /// Tells whether the connection failed, and so takes the watch with it.
+    pub(super) fn is_of_the_connection(self) -> bool {
+        matches!(self, Self::Unreachable | Self::CutShort)
+    }
+
+    /// Tells whether it is likely to end for all kinds of a server at once.
+    pub(super) fn is_of_an_outage(self) -> bool {
+        self.is_of_the_connection() || self == Self::Internal
+    }
+
+    /// Tells whether a question has no answer for this kind, and will have none soon.
+    pub(super) fn leaves_unknown(self) -> bool {
+        matches!(self, Self::Forbidden | Self::NotFound | Self::NotAllowed | Self::Rejected | Self::Other)
+    }
+
+    /// Tells whether the server, or who speaks for it, has looked at the request.
+    pub(super) fn is_an_answer(self) -> bool {
+        matches!(
+            self,
+            Self::Expired
+                | Self::TooLarge
+                | Self::Overloaded
+                | Self::Unauthorized
+                | Self::Forbidden
+                | Self::NotFound
+                | Self::NotAllowed
+                | Self::Rejected
+        )
+    }
+
     /// Names the sort of failure, for metrics.
     pub(super) fn label(self) -> &'static str {
         match self {

@@ -4,7 +4,7 @@
 //! reports every failure. It knows the source and the store by their traits alone.
 
 mod sink;
-mod history;
+mod server;
 mod config;
 mod fault;
 mod explain;
@@ -15,14 +15,17 @@ mod snapshot;
 mod state;
 mod reporter;
 mod run;
+mod news;
 #[cfg(test)]
 mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
 pub use explain::explain;
-pub use history::History;
+pub use server::Server;
 pub use sink::{Epoch, FetchPart, FetchReport, List, ReflectorStore, StoreChange};
 pub use watch_error::{WatchError, WatchErrorHandler};
+
+pub(crate) use server::{Doubt, DoubtCause, Standing};
 
 use std::{
     borrow::Cow,

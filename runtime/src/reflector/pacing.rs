@@ -58,6 +58,12 @@ impl Pacing {
         self.reopening.next_delay()
     }
 
+    /// Starts the reopening delay anew, and returns its first step.
+    pub(super) fn reopen_anew(&mut self) -> Duration {
+        self.reopening.reset();
+        self.reopening.next_delay()
+    }
+
     /// Starts the reopening delay anew: a stream has delivered, or lived.
     pub(super) fn stream_was_good(&mut self) {
         self.reopening.reset();

@@ -85,7 +85,7 @@ impl<S> Reporter<S> {
     }
 
     /// Tells the store, which must not end the stage that it is fed by.
-    fn report<K>(&self, report: FetchReport)
+    pub(super) fn report<K>(&self, report: FetchReport)
     where
         S: ReflectorStore<K>,
     {

@@ -14,9 +14,10 @@ use tracing::{debug, info, warn};
 
 use super::{
     ReflectorConfig, ReflectorStore, StoreChange,
-    history::Losses,
+    news::Phase,
     pages::Pages,
     reporter::Reporter,
+    server::{Member, News},
     sink::{Epoch, FetchPart, List},
     snapshot::{PATIENCE, Snapshot},
     state::{Brought, Ending, LIVED, Listed, Opened, ProbeFailure, State, Step, StreamPhase},
@@ -41,30 +42,46 @@ const LOOK: Duration = Duration::from_secs(10);
 
 /// A reflector at work.
 pub(super) struct Run<K, L, S> {
-    source: L,
-    store: Arc<S>,
-    reporter: Reporter<S>,
+    pub(super) source: L,
+    pub(super) store: Arc<S>,
+    pub(super) reporter: Reporter<S>,
     clock: WallClock,
-    losses: Losses,
-    state: State,
+    pub(super) member: Member,
+    pub(super) state: State,
     /// The pages of the list under way.
-    pages: Pages<K>,
+    pub(super) pages: Pages<K>,
     /// How many events the stream under way has brought.
     heard: usize,
     /// What it is at.
     part: FetchPart,
+    /// How many losses of the server's history were known when the question under way was asked.
+    pub(super) asked_at: u64,
+    /// How many losses what the store was given accounts for.
+    pub(super) accounted: u64,
+    pub(super) watch: Watching,
+}
+
+/// Says whether the store was told that there is no watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watching {
+    Fine,
+    Lost,
 }
 
 /// How the reading of a stream ended.
-enum End {
+pub(super) enum End {
     Closed,
     Failed(ListWatchError),
     /// The initial events did not end in time.
     Overdue,
     /// The initial events showed the past; this is their version.
     TooOld(String),
-    /// Another reflector found that the server lost its history.
+    /// The server lost its history.
     HistoryLost,
+    /// What was read may be of before the server lost its history.
+    Outdated,
+    /// The store wants a list.
+    Contradicted,
 }
 
 impl<K, L, S> Run<K, L, S>
@@ -77,17 +94,19 @@ where
         let seed = config.seed.unwrap_or_else(rand::random);
         let state = State::new(config, seed);
         let (reporter, clock) = (Reporter::new(store.clone(), config), config.clock.clone());
-        let losses = config.history.follow();
         Self {
             source,
             store,
             reporter,
             clock,
-            losses,
+            member: config.server.join(),
             state,
             pages: Pages::new(),
             heard: 0,
             part: FetchPart::List,
+            asked_at: 0,
+            accounted: 0,
+            watch: Watching::Fine,
         }
     }
 
@@ -102,11 +121,11 @@ where
     }
 
     async fn step(&mut self) {
-        if self.losses.take() {
-            self.history_lost();
+        if self.member.take_news() == Some(News::HistoryLost) {
+            self.compare_soon();
         }
         match self.state.next() {
-            Step::Sleep(wait) => sleep(wait).await,
+            Step::Sleep(wait) => self.sleep(wait).await,
             Step::Probe => self.probe().await,
             Step::List(options) => self.list(&options).await,
             Step::Stream(options) => self.stream(&options).await,
@@ -119,6 +138,7 @@ where
     /// What the store had not taken is lost, so that everything is listed again.
     fn restart(&mut self) {
         self.pages = Pages::new();
+        self.member.watch_ended();
         self.reporter.list_given_up();
         self.state.restarted(Instant::now());
         self.reporter.failed(self.part, ListWatchError::Panicked, self.state.wait());
@@ -126,11 +146,15 @@ where
 
     async fn list(&mut self, options: &ListOptions) {
         self.part = FetchPart::List;
+        if self.pages.is_empty() {
+            self.asked_at = self.member.losses();
+        }
         self.reporter.listing();
         let page = match self.source.list(options).await {
             Ok(page) => page,
             Err(error) => return self.list_failed(error),
         };
+        self.member.got_through();
         self.pages.add(page.items, &*self.store).await;
         match self.state.page_read(&page.resource_version, page.continue_token) {
             Listed::More => {}
@@ -155,6 +179,7 @@ where
 
     async fn stream(&mut self, options: &ListOptions) {
         self.part = FetchPart::List;
+        self.asked_at = self.member.losses();
         self.reporter.listing();
         match self.source.watch(options).await {
             Ok(stream) => self.follow(stream, Some(Snapshot::new(Instant::now()))).await,
@@ -175,8 +200,14 @@ where
         self.part = FetchPart::Watch;
         match self.source.watch(options).await {
             Ok(stream) => match self.state.watch_opened(Instant::now()) {
-                Opened::Follow => self.follow(stream, None).await,
-                Opened::Relist => self.tell_long_outage(),
+                Opened::Follow => {
+                    self.watch_is_back();
+                    self.follow(stream, None).await;
+                }
+                Opened::Relist => {
+                    self.member.got_through();
+                    self.tell_long_outage();
+                }
             },
             Err(error) => {
                 self.state.open_failed(Instant::now(), &error);
@@ -187,18 +218,18 @@ where
 
     async fn probe(&mut self) {
         self.part = FetchPart::Watch;
+        self.asked_at = self.member.losses();
         match self.source.latest_version().await {
             Ok(latest) => {
+                self.member.got_through();
                 self.state.probed(Instant::now(), latest.as_deref());
-                if self.state.next_epoch() == Epoch::New {
-                    self.losses.found();
-                    self.warn_of_lost_history();
+                match self.state.next_epoch() {
+                    Epoch::New => self.found_loss(),
+                    Epoch::Same => self.is_current(),
                 }
             }
             Err(error) => match self.state.probe_failed(Instant::now(), &error) {
-                ProbeFailure::WatchWithout => {
-                    debug!(kind = %self.reporter.name, %error, "the latest version can't be asked for");
-                }
+                ProbeFailure::WatchWithout => self.cant_tell(&error),
                 ProbeFailure::NotOpened => self.failed(error),
             },
         }
@@ -212,6 +243,7 @@ where
         let mut lead = Lead::start(self.clock.clone());
         let mut alarm = Box::pin(sleep(LOOK));
         self.reporter.watch_opened();
+        self.member.watch_opened();
         self.heard = 0;
         let end = loop {
             let until = match &snapshot {
@@ -220,7 +252,14 @@ where
             };
             let next = tokio::select! {
                 biased;
-                () = self.losses.news() => break End::HistoryLost,
+                news = self.member.news() => {
+                    let phase = snapshot.as_ref().map_or(Phase::Watch, |_| Phase::List);
+                    match self.heard_while_open(news, phase).await {
+                        Some(end) => break end,
+                        None => continue,
+                    }
+                }
+                () = self.store.wants_list(), if snapshot.is_none() => break End::Contradicted,
                 next = next_batch(&mut stream, &mut batch, alarm.as_mut()) => next,
             };
             match next {
@@ -244,6 +283,7 @@ where
         };
         self.reporter.watch_ended(opened, self.heard);
         drop(stream);
+        self.member.watch_ended();
         match snapshot {
             Some(_) => self.list_ended(end),
             None => self.watch_ended(end, ending),
@@ -325,11 +365,18 @@ where
         let (count, version, epoch) =
             (list.items.len() + list.held.len(), list.resource_version.clone(), list.epoch);
         debug!(kind = %self.reporter.name, items = count, held = list.held.len(), version, ?epoch, "listed");
+        // Before the store acts on it: others must not go on meanwhile.
+        if epoch == Epoch::New && self.state.next_epoch() == Epoch::Same {
+            self.found_loss();
+            self.asked_at = self.member.losses();
+        }
         self.reporter.listed(count);
         self.store.replace(list);
         self.state.replaced(Instant::now(), &version);
         self.reporter.reached(self.state.version());
         self.reporter.healthy(FetchPart::List);
+        self.is_current();
+        self.watch_is_back();
     }
 
     /// Goes on from a stream that ended while it still told the list.
@@ -347,7 +394,8 @@ where
                 self.failed(ListWatchError::Deadline(PATIENCE));
             }
             End::TooOld(version) => self.refuse(&version),
-            End::HistoryLost => self.history_lost(),
+            End::Outdated | End::HistoryLost => self.compare_soon(),
+            End::Contradicted => {}
             End::Failed(error) => {
                 self.state.stream_failed(now, &error, StreamPhase::Reading);
                 self.warn_of_falling_back("the server refuses them");
@@ -360,7 +408,12 @@ where
     fn watch_ended(&mut self, end: End, ending: Ending) {
         let now = Instant::now();
         match end {
-            End::HistoryLost => self.history_lost(),
+            End::HistoryLost => {
+                self.state.history_lost(now);
+                self.found_loss();
+            }
+            End::Contradicted => self.list_to_compare(),
+            End::Outdated => self.compare_soon(),
             End::Closed | End::Overdue | End::TooOld(_) => {
                 self.state.watch_closed(now, ending);
                 if !self.state.wait().is_zero() {
@@ -385,6 +438,7 @@ where
     }
 
     fn failed(&mut self, error: ListWatchError) {
+        self.note_reach(&error);
         let wait = self.state.wait();
         self.reporter.failed(self.part, error, wait);
     }
@@ -394,23 +448,6 @@ where
             let name = &self.reporter.name;
             warn!(kind = %name, "{name} is listed in pages from now on, streaming lists don't work: {why}");
         }
-    }
-
-    /// Lists anew because another reflector of the server found that it must.
-    fn history_lost(&mut self) {
-        if self.state.version().is_some() && self.state.next_epoch() == Epoch::Same {
-            if !self.pages.is_empty() {
-                self.pages = Pages::new();
-                self.reporter.list_given_up();
-            }
-            self.state.history_lost(Instant::now());
-            self.warn_of_lost_history();
-        }
-    }
-
-    fn warn_of_lost_history(&self) {
-        let name = &self.reporter.name;
-        warn!(kind = %name, "the server lost its history: listing {name} anew");
     }
 
     fn tell_long_outage(&self) {

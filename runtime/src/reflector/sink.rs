@@ -31,6 +31,13 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
 
     /// Hears how fetching goes, failures of lists, openings and streams alike.
     fn report(&self, report: FetchReport);
+
+    /// Ends when the store wants a list, because it has reason to doubt what it shows; by default never.
+    ///
+    /// Waited for again and again, and dropped meanwhile: what was asked for must not get lost.
+    fn wants_list(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
 }
 
 /// All there was at one version.
@@ -101,4 +108,13 @@ pub enum FetchReport {
     Skipped(WatchError),
     /// A list, an opening or a stream failed; it will be tried again.
     Failed(WatchError),
+    /// The connection failed, and there is no watch.
+    WatchLost,
+    /// After that, a watch is open again, or a list was taken.
+    WatchBack,
+    /// What was handed over shows at least what the server held after so many losses of its history.
+    Current {
+        /// How many.
+        losses: u64,
+    },
 }

@@ -123,7 +123,10 @@ impl<K: Object> ReflectorStore<K> for Reflected<K> {
                 Some(held) => *held = error,
                 None => failures.push(error),
             },
-            FetchReport::Skipped(_) => {}
+            FetchReport::Skipped(_)
+            | FetchReport::WatchLost
+            | FetchReport::WatchBack
+            | FetchReport::Current { .. } => {}
         }
     }
 }

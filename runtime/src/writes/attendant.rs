@@ -83,7 +83,7 @@ impl Writer {
     /// Sees to it that the attendant looks in time: nothing is due sooner than a tick after it began.
     pub(super) fn set_alarm(&self, memory: &mut Memory, now: Instant) {
         if memory.alarm.is_none() {
-            memory.alarm = memory.parking.next_tick(now);
+            memory.alarm = memory.next_tick(now);
             if memory.alarm.is_some() {
                 self.called.notify_one();
             }
@@ -102,9 +102,12 @@ impl Writer {
         let now = Instant::now();
         let mut memory = self.memory();
         let (overdue, released) = memory.parking.tick(now, &self.caches);
-        memory.alarm = memory.parking.next_tick(now);
+        let Memory { contradictions, parking, .. } = &mut *memory;
+        let contradicted = contradictions.tick(now, &self.caches, |source| parking.delivered(source));
+        memory.alarm = memory.next_tick(now);
         released.iter().for_each(|key| self.keys.release(key));
         drop(memory);
+        contradicted.iter().for_each(|open| self.list_to_compare(open));
         overdue.iter().for_each(|overdue| self.report(overdue));
     }
 
@@ -114,7 +117,7 @@ impl Writer {
             tracing::debug!(controller, %key, %object, "runs again although its cache shows no change yet");
             return;
         }
-        self.overdue.inc();
+        self.counters.overdue.inc();
         tracing::warn!(controller, %key, %object, ?waited, "the cache did not show an own write in time");
     }
 

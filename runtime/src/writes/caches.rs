@@ -12,6 +12,7 @@ use super::{
     request::Target,
 };
 use crate::{
+    informer::Comparison,
     object::{Kind, ObjectKey, Version},
     store::Selector,
 };
@@ -90,6 +91,10 @@ pub(crate) struct CacheView {
     /// Shows whole objects as they are now; `None` for caches of metadata.
     pub(crate) show: Option<Show>,
     pub(crate) watching: Box<dyn Fn() -> Watching + Send + Sync>,
+    /// Lists what holds a key anew, to compare.
+    pub(crate) compare: Box<dyn Fn(&ObjectKey) -> Comparison + Send + Sync>,
+    /// Tells the informers of the server that it lost its history, found at a key.
+    pub(crate) tell_of_loss: Box<dyn Fn(&ObjectKey) + Send + Sync>,
 }
 
 impl CacheView {

@@ -39,7 +39,11 @@ pub(crate) async fn delete<C: TypedObject>(
     let goal = match writer.write::<Value>(key, request).await {
         Ok(answer) => left(&answer.object, &uid),
         // Gone, or another object bears the name by now.
-        Err(error) if error.is_not_found() || error.is_conflict() => Goal::Gone { uid },
+        Err(error) if error.is_not_found() => Goal::Gone { uid },
+        Err(error) if error.is_conflict() => {
+            writer.contradict(&target, &uid);
+            Goal::Gone { uid }
+        }
         Err(error) => return Err(error),
     };
     writer.forget_applied(&target);

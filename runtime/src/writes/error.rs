@@ -8,7 +8,7 @@ use kube::core::Status;
 ///
 /// Every variant names the object. None of them holds its content, but for what the server says of a refused value.
 ///
-/// Returned from a run, a [`Conflict`](Self::Conflict) is no failure. All others are: the key is retried with
+/// Returned from a run, a [`Conflict`](Self::Conflict) or a [`Doubted`](Self::Doubted) is no failure. All others are: the key is retried with
 /// growing delay, since rights, definitions and quotas change without the object changing. Whoever knows better
 /// wraps them in [`Terminal`](crate::Terminal), or says so in `Reconciler::is_terminal`.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +88,18 @@ pub enum WriteError {
         /// The object.
         object: String,
         /// What the server said.
+        #[source]
+        cause: Stale,
+    },
+    /// The caches that the write was computed from can't be relied on: it was not sent.
+    ///
+    /// The server lost its history (a backup was restored), or it can't be reached. No failure: the key runs again once
+    /// they were compared with what the server has.
+    #[error("{object}: not written")]
+    Doubted {
+        /// The object.
+        object: String,
+        /// Why the caches are in doubt.
         #[source]
         cause: Stale,
     },
@@ -175,7 +187,8 @@ pub enum WriteError {
     },
 }
 
-/// Says that a write was computed from an old version: what a [`WriteError::Conflict`] has in its chain.
+/// Says that a write was computed from an old version: what a [`WriteError::Conflict`] has in its
+/// chain, and a [`WriteError::Doubted`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Stale(String);
@@ -202,6 +215,11 @@ impl WriteError {
     /// Makes a conflict about an object.
     pub(crate) fn conflict(object: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Conflict { object: object.into(), cause: Stale::new(message) }
+    }
+
+    /// Makes a refusal to write what may be computed from a lost state.
+    pub(super) fn doubted(object: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Doubted { object: object.into(), cause: Stale::new(message) }
     }
 
     /// Tells whether the write was computed from an old version: retry on the present one.

@@ -63,6 +63,8 @@ pub(crate) async fn add_finalizer<K: DeserializeOwned>(
         Err(error) => {
             if let Some(base) = Version::of_meta(meta).filter(|_| error.is_conflict()) {
                 writer.wait_for(&target.key, target, &Goal::Past(base));
+                // A cache that shows something else than there is would be in conflict for ever.
+                writer.fetch(target).await?;
             }
             Err(error)
         }

@@ -10,11 +10,14 @@
 pub(crate) mod own_writes;
 pub(crate) mod parking;
 mod error;
+mod gate;
+mod contradictions;
 pub(crate) mod request;
 mod caches;
 mod answers;
 mod applied;
 mod writer;
+mod sound;
 mod attendant;
 mod child;
 mod apply;
@@ -29,8 +32,9 @@ pub use create::Create;
 pub(crate) use delete::delete;
 pub use error::{Stale, WriteError};
 pub(crate) use finalizer::{add_finalizer, remove_finalizer};
+pub(crate) use gate::{Gate, ReadCache};
 pub(crate) use status::patch_status;
-pub(crate) use writer::{Keys, Owner, WaitForOwn, Writer};
+pub(crate) use writer::{Counters, Keys, Owner, WaitForOwn, Writer};
 
 use crate::{informer::TypedScope, object::Object};
 

@@ -126,6 +126,17 @@ impl<Key: Clone + Eq + Hash> OwnWrites<Key> {
         self.runs.get(key).map_or(Did::Nothing, |run| run.did)
     }
 
+    /// Tells whether versions started anew while the key runs: what it began with may be gone.
+    pub(crate) fn is_outlived(&self, key: &Key) -> bool {
+        self.runs.get(key).is_some_and(|run| !run.renewed.is_empty())
+    }
+
+    /// Forgets what a key wrote: the server lost it, and may give its versions to others. The key must run again.
+    pub(crate) fn disown(&mut self, key: &Key) -> Verdict {
+        self.own.remove(key);
+        self.stranger(key)
+    }
+
     /// Ends the run, and judges what is still held.
     pub(crate) fn end(&mut self, key: &Key) -> RunEnd {
         match self.runs.remove(key) {

@@ -220,6 +220,11 @@ impl<Key: Clone + Eq + Hash> Parking<Key> {
         })
     }
 
+    /// Tells how far a source has been brought.
+    pub(crate) fn delivered(&self, source: SourceId) -> Option<Version> {
+        self.delivered.get(&source).copied()
+    }
+
     /// Learns that a source's versions start anew; returns the keys that wait for nothing any more.
     pub(crate) fn new_epoch(&mut self, source: SourceId, version: Option<Version>) -> Vec<Key> {
         self.delivered.remove(&source);

@@ -8,7 +8,7 @@ use super::{
     WriteError,
     parking::Goal,
     request::{Answer, Content, Path, Request, Target},
-    writer::{Proof, Writer},
+    writer::{Proof, Writer, version_of},
 };
 use crate::object::{Kind, Object, ObjectKey, Version};
 
@@ -159,6 +159,10 @@ async fn resend_on<K: Object, S: Serialize + DeserializeOwned>(
     writer.forget_answer(key, target);
     let Some(found) = writer.fetch(target).await? else { return Err(refused) };
     let text = |field: &str| found["metadata"][field].as_str().unwrap_or_default().to_owned();
+    if text("uid") == base.uid && version_of(&found) < base.resource_version.parse().ok() {
+        writer.went_back(key, target);
+        return Err(refused);
+    }
     let reads = through_object::<K>(&found).map(through_status::<S>);
     let same = reads.is_some_and(|status| replaces_the_same(difference, &base.status, &status));
     if text("uid") == base.uid && same { Ok(text("resourceVersion")) } else { Err(refused) }

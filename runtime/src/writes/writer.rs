@@ -19,6 +19,8 @@ use super::{
     applied::{Applied, AppliedMemory, Digest, Digests},
     attendant::{Lost, Pending},
     caches::{CacheView, Cached, CachedMeta, Shown},
+    contradictions::{Answered, Contradictions},
+    gate::Gate,
     own_writes::{Did, OwnWrites, RunEnd, SourceId, Verdict},
     parking::{Goal, Parking},
     request::{Answer, Content, Path, Request, Target},
@@ -87,11 +89,12 @@ pub(crate) enum WaitForOwn {
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    own: OwnWrites<ObjectKey>,
+    pub(super) own: OwnWrites<ObjectKey>,
     answers: Answers,
     pub(super) applied: AppliedMemory,
     pub(super) parking: Parking<ObjectKey>,
-    /// When the attendant looks next; `None` while nobody is parked.
+    pub(super) contradictions: Contradictions,
+    /// When the attendant looks next; `None` while nobody is parked and no cache contradicted.
     pub(super) alarm: Option<Instant>,
     /// Writes whose reply was lost, until the attendant asks after them.
     pub(super) lost: Vec<Lost>,
@@ -102,14 +105,23 @@ pub(crate) struct Writer {
     client: kube::Client,
     pub(super) field_manager: String,
     pub(super) caches: Vec<CacheView>,
+    pub(super) gate: Arc<Gate>,
     pub(super) keys: Box<dyn Keys>,
     wait: WaitForOwn,
     digests: Digests,
     memory: Mutex<Memory>,
     /// The attendant has something new to do.
     pub(super) called: Notify,
+    pub(super) counters: Counters,
+}
+
+/// What a controller's writes count.
+#[derive(Clone, Debug)]
+pub(crate) struct Counters {
     /// Waits that ended at their deadline.
-    pub(super) overdue: Counter,
+    pub(crate) overdue: Counter,
+    /// Caches that listed anew because an answer contradicted them.
+    pub(crate) contradicted: Counter,
 }
 
 impl fmt::Debug for Writer {
@@ -123,20 +135,22 @@ impl Writer {
         client: kube::Client,
         field_manager: String,
         caches: Vec<CacheView>,
+        gate: Arc<Gate>,
         keys: impl Keys,
         wait: WaitForOwn,
-        overdue: Counter,
+        counters: Counters,
     ) -> Arc<Self> {
         Arc::new(Self {
             client,
             field_manager,
             caches,
+            gate,
             keys: Box::new(keys),
             wait,
             digests: Digests::default(),
             memory: Mutex::default(),
             called: Notify::new(),
-            overdue,
+            counters,
         })
     }
 
@@ -241,14 +255,22 @@ impl Writer {
         key: &ObjectKey,
         request: Request<'_>,
     ) -> Result<Answer<T>, WriteError> {
+        self.check_caches(key, request.target).await?;
         let pending = Pending::new(self, key, request.target, request.path);
+        let (target, path) = (request.target, request.path);
+        let before = self.before(target);
         let answer = request.send::<T>(&self.client).await;
         match &answer {
             Err(error) if error.leaves_in_doubt() => drop(pending),
             _ => pending.settled(),
         }
-        if answer.is_ok() {
-            self.memory().own.note(key, Did::Write);
+        match &answer {
+            Ok(_) => self.memory().own.note(key, Did::Write),
+            // Of a status, or of a collection, it says less.
+            Err(error) if error.is_not_found() && path == Path::Object => {
+                self.compare(target, before, &Answered::Absent);
+            }
+            Err(_) => {}
         }
         answer
     }
@@ -333,11 +355,18 @@ impl Writer {
 
     /// Asks the server for a target; `None` where there is none.
     pub(crate) async fn fetch(&self, target: &Target) -> Result<Option<Value>, WriteError> {
-        match self.read(target, Path::Object, "").await {
-            Ok(object) => Ok(Some(object)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let before = self.before(target);
+        let found = match self.read(target, Path::Object, "").await {
+            Ok(object) => Some(object),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error),
+        };
+        let answered = found.as_ref().map_or(Answered::Absent, |found| Answered::Present {
+            uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+            version: version_of(found),
+        });
+        self.compare(target, before, &answered);
+        Ok(found)
     }
 
     /// Asks the server for the latest state, whatever caches it has.
@@ -397,6 +426,10 @@ impl Writer {
             self.keys.wake(key.clone());
         }
     }
+}
+
+pub(super) fn version_of(object: &Value) -> Option<Version> {
+    object["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
 /// Picks the newer of two states; the answer where they can't be compared.

@@ -16,6 +16,7 @@ mod own_writes;
 mod parking;
 mod rate;
 mod refusals;
+mod restored;
 mod runs;
 mod selection;
 mod stale_caches;

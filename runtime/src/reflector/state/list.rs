@@ -132,11 +132,13 @@ impl State {
         self.short_watches = 0;
         self.unopened_since = None;
         self.internal_errors_since = None;
+        self.blocked = None;
         self.pacing.listed(now);
     }
 
     /// Goes on from a list that failed.
     pub(in crate::reflector) fn list_failed(&mut self, now: Instant, error: &ListWatchError) {
+        self.note_failure(error);
         let in_chain = self.end_chain();
         let at_version = self.list_version().is_some();
         let wait = match Fault::of(error) {
@@ -187,6 +189,7 @@ impl State {
         error: &ListWatchError,
         phase: StreamPhase,
     ) {
+        self.note_failure(error);
         let wait = match (Fault::of(error), phase) {
             (Fault::Rejected | Fault::NotAllowed, _) => {
                 self.streaming = Streaming::Never;
@@ -214,6 +217,7 @@ impl State {
 
     /// Goes on from a streaming list that ended before its bookmark.
     pub(in crate::reflector) fn stream_cut(&mut self) {
+        self.blocked = Some(Fault::CutShort);
         self.cuts += 1;
         if self.cuts >= CUTS {
             self.streaming = Streaming::NotThisCycle;

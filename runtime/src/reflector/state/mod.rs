@@ -3,6 +3,7 @@
 //! Pure: outcomes and the time go in, the next step comes out. No I/O, no clock; randomness is seeded.
 
 mod list;
+mod news;
 mod watch;
 
 use std::{collections::HashSet, time::Duration};
@@ -12,12 +13,17 @@ use tokio::time::Instant;
 
 use super::{
     config::{FirstList, ReflectorConfig},
+    fault::{Fault, asked_to_wait},
     pacing::Pacing,
     sink::Epoch,
 };
-use crate::{list_watch::ListOptions, object::Version};
+use crate::{
+    list_watch::{ListOptions, ListWatchError},
+    object::Version,
+};
 
 pub(super) use list::{Listed, StreamPhase};
+pub(super) use news::OnLoss;
 pub(super) use watch::{Brought, Ending, LIVED, Opened, ProbeFailure};
 
 /// How long a kind may be out of reach before everything is listed again.
@@ -66,6 +72,9 @@ pub(super) struct State {
     refusals: u32,
     unopened_since: Option<Instant>,
     internal_errors_since: Option<Instant>,
+    /// How the last attempt failed, until one succeeds, and how long the server asked to be left alone.
+    blocked: Option<Fault>,
+    asked_to_wait: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -134,6 +143,8 @@ impl State {
             refusals: 0,
             unopened_since: None,
             internal_errors_since: None,
+            blocked: None,
+            asked_to_wait: Duration::ZERO,
         }
     }
 
@@ -172,6 +183,11 @@ impl State {
         self.begin_cycle();
         let wait = self.pacing.restart(now);
         self.relist_after(wait);
+    }
+
+    fn note_failure(&mut self, error: &ListWatchError) {
+        self.blocked = Some(Fault::of(error));
+        self.asked_to_wait = asked_to_wait(error);
     }
 
     fn relist_after(&mut self, wait: Duration) {

@@ -73,6 +73,7 @@ impl State {
             return Opened::Relist;
         }
         self.unopened_since = None;
+        self.blocked = None;
         Opened::Follow
     }
 
@@ -132,6 +133,7 @@ impl State {
             return;
         }
         self.short_watches += 1;
+        self.blocked = Some(Fault::CutShort);
         if self.short_watches < SHORT_IN_A_ROW {
             self.wait = self.pacing.reopen();
             return;
@@ -141,10 +143,16 @@ impl State {
         self.relist_after(wait);
     }
 
+    /// Tells whether the version of a consistent read shows that the server lost what was seen before.
+    pub(in crate::reflector) fn is_past(&self, latest: &str) -> bool {
+        self.is_before_last(latest) == Some(true)
+    }
+
     /// Judges the version that a consistent read of the collection returned.
     pub(in crate::reflector) fn probed(&mut self, now: Instant, latest: Option<&str>) {
         self.probe = ProbeNeed::NotNeeded;
-        if latest.and_then(|latest| self.is_before_last(latest)) == Some(true) {
+        self.blocked = None;
+        if latest.is_some_and(|latest| self.is_past(latest)) {
             self.history_lost(now);
         } else if self.was_out_of_reach(now) {
             self.relist_spread();
@@ -171,7 +179,7 @@ impl State {
         error: &ListWatchError,
     ) -> ProbeFailure {
         match Fault::of(error) {
-            Fault::Forbidden | Fault::NotFound | Fault::NotAllowed | Fault::Rejected | Fault::Other => {
+            fault if fault.leaves_unknown() => {
                 self.probe = ProbeNeed::NotNeeded;
                 ProbeFailure::WatchWithout
             }
@@ -198,6 +206,7 @@ impl State {
     }
 
     fn watch_failed(&mut self, now: Instant, error: &ListWatchError) {
+        self.note_failure(error);
         match Fault::of(error) {
             Fault::Idle | Fault::Suspended => self.wait = Duration::ZERO,
             Fault::Overloaded | Fault::Unauthorized | Fault::CutShort => self.reopen(error),

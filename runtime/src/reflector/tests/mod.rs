@@ -2,6 +2,7 @@
 
 mod lists;
 mod outages;
+mod servers;
 mod streaming;
 mod watches;
 
@@ -146,6 +147,9 @@ pub(super) struct Recorder {
     told: Mutex<Vec<String>>,
     /// How much had been told when all was well for the last time.
     healthy_after: Mutex<usize>,
+    /// What it heard of the connection.
+    standing: Mutex<Vec<String>>,
+    wants_list: tokio::sync::Notify,
 }
 
 impl Recorder {
@@ -185,7 +189,12 @@ impl ReflectorStore<ConfigMap> for Recorder {
             FetchReport::Failed(WatchError { error, attempts, .. }) => {
                 self.note(format!("failed #{attempts}: {error}"));
             }
+            report => self.standing.lock().unwrap().push(format!("{report:?}")),
         }
+    }
+
+    fn wants_list(&self) -> impl Future<Output = ()> + Send {
+        self.wants_list.notified()
     }
 }
 
@@ -291,6 +300,11 @@ impl Rig {
 
     fn told(&self) -> Vec<String> {
         self.store.told.lock().unwrap().clone()
+    }
+
+    /// What the store heard of the connection, and of losses.
+    fn standing(&self) -> Vec<String> {
+        self.store.standing.lock().unwrap().clone()
     }
 
     /// Tells whether nothing has failed since all was well.

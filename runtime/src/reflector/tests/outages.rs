@@ -33,25 +33,6 @@ async fn a_server_restored_to_an_older_state_is_noticed_at_the_next_connection()
 
 // R43
 #[tokio::test(start_paused = true)]
-async fn what_one_reflector_finds_of_a_restored_server_all_hear_at_once() {
-    let history = History::default();
-    let shared = |config: &mut ReflectorConfig| config.history = history.clone();
-    // Of these two the server's version is past what they know: they could not tell.
-    let watching_on = watching().configured(shared).lists([page("b@7", "7")]).start();
-    let waiting = watching().configured(shared).watches([opens([wait(30.0), Act::Fail(refused())])]);
-    let waiting = waiting.lists([page("b@7", "7")]).start();
-    let finder = watching().configured(shared).watches([opens([wait(30.0), Act::Close])]);
-    let finder = finder.lists([page("b@2", "3")]).latest([Ok(Some("3".into()))]).start();
-    finder.pass(60).await;
-    assert_eq!(finder.calls()[2..], ["latest", "list limit=500", "watch rv=3"]);
-    for other in [watching_on, waiting] {
-        assert_eq!(other.calls()[2..], ["list limit=500", "watch rv=7"]);
-        assert_eq!(*other.told().last().unwrap(), "replace@7 new epoch [n/b@7]");
-    }
-}
-
-// R43
-#[tokio::test(start_paused = true)]
 async fn a_consistent_list_that_is_behind_is_a_new_epoch() {
     let rig = watching().lists([page("b@2", "3")]).watches([Answer::Refuses(gone())]).run_for(5).await;
     assert_eq!(*rig.told().last().unwrap(), "replace@3 new epoch [n/b@2]");
@@ -102,6 +83,31 @@ async fn a_rolling_restart_of_less_than_a_minute_causes_no_relist() {
     assert_eq!(*rig.told().last().unwrap(), "+n/b@6");
 }
 
+/// Lists that follow outages of so many seconds each, with a minute of quiet after each.
+async fn lists_after_outages(outages: impl IntoIterator<Item = usize>) -> usize {
+    let (mut watches, mut latest) = (Vec::new(), Vec::new());
+    for seconds in outages {
+        watches.push(opens([events("~6"), wait(60.0), Act::Fail(refused())]));
+        latest.extend((0..seconds - 1).map(|_| Err(refused())));
+        latest.push(Ok(Some("6".into())));
+    }
+    let rig = watching()
+        .configured(|config| config.backoff = BackoffSchedule::custom(|_| Duration::from_secs(1)))
+        .watches(watches)
+        .latest(latest)
+        .run_for(400)
+        .await;
+    rig.calls().iter().filter(|call| call.starts_with("list")).count() - 1
+}
+
+// R44
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_long_after_a_minute_without_an_opening_whatever_came_before() {
+    assert_eq!(lists_after_outages([60]).await, 0, "59 s passed since the first attempt failed");
+    assert_eq!(lists_after_outages([62]).await, 1);
+    assert_eq!(lists_after_outages([40, 40, 40]).await, 0, "each ended with an opening");
+}
+
 #[tokio::test(start_paused = true)]
 async fn after_a_long_outage_a_list_follows_within_half_a_minute() {
     let rig = watching()
@@ -114,17 +120,6 @@ async fn after_a_long_outage_a_list_follows_within_half_a_minute() {
     let list = calls.iter().rposition(|call| call == "list rv=5").expect("a relist");
     assert_eq!(calls[list - 1], "latest");
     assert!((0.0..=30.0).contains(&(times[list] - times[list - 1])));
-}
-
-// R40
-#[tokio::test(start_paused = true)]
-async fn a_forbidden_kind_delays_no_other() {
-    let broken = Plan::paged().lists((0..50).map(|_| Err(answer(403, "Forbidden")))).start();
-    let healthy = watching().watches([opens([wait(90.0), events("+b@6")])]).start();
-    healthy.pass(100).await;
-    assert_eq!(healthy.told(), ["replace@5 [n/a@1]", "+n/b@6"]);
-    assert_eq!(healthy.times()[..2], [0.0, 0.0]);
-    assert!(broken.told().len() > 3);
 }
 
 // R51

@@ -1,0 +1,198 @@
+//! What the reflectors of one server tell each other: that it lost its history, and that it can be reached again.
+
+mod state;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::{sync::watch, time::Instant};
+
+use state::ServerState;
+pub(crate) use state::{Doubt, DoubtCause, Standing};
+
+/// One server, as the reflectors that read from it know it together; clones are one.
+///
+/// - A server that was restored to an older state is told by its version, which is lower than before. Writes raise
+///   it again, so that perhaps only the reflector that asks first can tell. It tells the others, and each asks at
+///   once, and judges by the versions that it knows itself: an API with a counter of its own is no news to others.
+/// - Who gets through after an outage ends the back-off of the others whose connection failed.
+#[derive(Clone, Debug, Default)]
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<ServerState>,
+    /// Counts what happened that somebody may wait for.
+    changes: watch::Sender<u64>,
+}
+
+impl Server {
+    /// Tells of lost history that was found by an answer to something else than a list or watch.
+    pub(crate) fn tell_of_loss(&self) {
+        let known = self.state().losses();
+        self.change(|state| state.lose(Instant::now(), known));
+    }
+
+    /// Judges a cache by how it stands.
+    pub(crate) fn doubt(&self, of: &Standing) -> Option<Doubt> {
+        self.state().doubt(of, Instant::now())
+    }
+
+    /// Follows what may put caches in doubt, or end that; the value tells one state from another.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changes.subscribe()
+    }
+
+    /// Numbers the present state: while the number stays, no cache comes to be in doubt.
+    pub(crate) fn change_count(&self) -> u64 {
+        *self.shared.changes.borrow()
+    }
+
+    /// Says that a cache stands differently.
+    pub(crate) fn note_change(&self) {
+        self.shared.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Adds a reflector, which hears of all that happens from now on.
+    pub(super) fn join(&self) -> Member {
+        let changes = self.changes();
+        let (losses, recoveries) = {
+            let state = self.state();
+            (state.losses(), state.recoveries())
+        };
+        Member {
+            server: self.clone(),
+            changes,
+            heard: Heard { losses, recoveries },
+            watch: Watch::Shut,
+            reach: Reach::Fine,
+        }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut ServerState) -> T) -> T {
+        let changed = change(&mut self.state());
+        self.note_change();
+        changed
+    }
+
+    fn state(&self) -> MutexGuard<'_, ServerState> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One reflector among those of its server.
+#[derive(Debug)]
+pub(super) struct Member {
+    server: Server,
+    changes: watch::Receiver<u64>,
+    heard: Heard,
+    watch: Watch,
+    reach: Reach,
+}
+
+/// Up to where a reflector has heard.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    losses: u64,
+    recoveries: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    Open,
+    Shut,
+}
+
+/// Says whether a reflector gets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Fine,
+    /// Its last attempt failed with the connection.
+    Missed,
+}
+
+/// What a reflector hears of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// The server lost its history.
+    HistoryLost,
+    /// The server was reached again.
+    Recovered,
+}
+
+impl Member {
+    /// Counts the losses that were told so far.
+    pub(super) fn losses(&self) -> u64 {
+        self.server.state().losses()
+    }
+
+    /// Tells of lost history, found by a question that was asked when so many losses were known.
+    pub(super) fn found_loss(&mut self, known: u64) {
+        self.server.change(|state| state.lose(Instant::now(), known));
+        self.heard.losses = self.losses();
+    }
+
+    pub(super) fn watch_opened(&mut self) {
+        self.got_through();
+        if self.watch == Watch::Shut {
+            self.watch = Watch::Open;
+            self.server.change(ServerState::watch_opened);
+        }
+    }
+
+    pub(super) fn watch_ended(&mut self) {
+        if self.watch == Watch::Open {
+            self.watch = Watch::Shut;
+            self.server.change(ServerState::watch_ended);
+        }
+    }
+
+    /// Takes note of a failure of the connection.
+    pub(super) fn missed(&mut self) {
+        self.reach = Reach::Missed;
+        self.server.change(ServerState::missed);
+    }
+
+    /// Takes note of an answer; the first after an outage is news to the others.
+    pub(super) fn got_through(&mut self) {
+        let missed = std::mem::replace(&mut self.reach, Reach::Fine) == Reach::Missed;
+        if missed || self.server.state().is_out() {
+            self.server.change(|state| state.recover(Instant::now()));
+            self.heard.recoveries = self.server.state().recoveries();
+        }
+    }
+
+    /// Takes what is new; a loss comes first.
+    pub(super) fn take_news(&mut self) -> Option<News> {
+        let (losses, recoveries) = {
+            let state = self.server.state();
+            (state.losses(), state.recoveries())
+        };
+        if self.heard.losses != losses {
+            self.heard.losses = losses;
+            return Some(News::HistoryLost);
+        }
+        if self.heard.recoveries != recoveries {
+            self.heard.recoveries = recoveries;
+            return Some(News::Recovered);
+        }
+        None
+    }
+
+    /// Waits for news, and takes it.
+    pub(super) async fn news(&mut self) -> News {
+        loop {
+            if let Some(news) = self.take_news() {
+                return news;
+            }
+            self.changes.changed().await.expect("the sender is held here");
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.watch_ended();
+    }
+}

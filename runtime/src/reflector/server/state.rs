@@ -1,0 +1,209 @@
+//! What is known of a server by all who read from it: lost history, outages, and which caches that puts in doubt.
+
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::time::Instant;
+
+/// How long a cache that lost its watch is in doubt while the server can be reached.
+const REOPENS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long it is in doubt while nobody reaches the server: what is written then fails anyway.
+const IN_OUTAGE: Duration = Duration::from_secs(300);
+
+/// How long lost history puts a cache in doubt whose informer reaches the server, and so is listing anew.
+const LISTS_WITHIN: Duration = Duration::from_secs(300);
+
+/// How long it puts one in doubt whose informer does not reach the server.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+
+/// How many losses are remembered with their times; older ones put nothing in doubt.
+const REMEMBERED: usize = 16;
+
+/// What the reflectors of one server have found out together.
+#[derive(Debug, Default)]
+pub(super) struct ServerState {
+    losses: u64,
+    /// When the last losses were told.
+    told: VecDeque<Instant>,
+    recoveries: u64,
+    /// How many watches are open.
+    open: usize,
+    outage: Outage,
+    /// When the server was last reached after a time without.
+    reached: Option<Instant>,
+}
+
+/// Says whether anybody reaches the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Outage {
+    #[default]
+    None,
+    /// No watch is open, and the last attempt of any reflector failed with the connection.
+    Total,
+}
+
+/// How a cache stands to its server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// The cache shows at least what the server held after so many losses of its history.
+    pub(crate) losses: u64,
+    /// Since when its watch is lost to the connection.
+    pub(crate) cut: Option<Instant>,
+}
+
+/// Says why a cache can't be relied on for now, and until when at most that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    pub(crate) cause: DoubtCause,
+    pub(crate) until: Instant,
+}
+
+/// Says why a cache can't be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DoubtCause {
+    /// The server lost its history, and the cache has not been compared with what is left.
+    HistoryLost,
+    /// Its watch was lost to the connection, and is not open again.
+    WatchCut,
+}
+
+impl ServerState {
+    /// Counts the losses of history that were told.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses
+    }
+
+    /// Counts how often the server was reached again.
+    pub(super) fn recoveries(&self) -> u64 {
+        self.recoveries
+    }
+
+    /// Takes note of a loss that somebody found who knew of so many; one that was told meanwhile is the same.
+    pub(super) fn lose(&mut self, now: Instant, known: u64) {
+        if known == self.losses {
+            self.losses += 1;
+            self.told.push_back(now);
+            if self.told.len() > REMEMBERED {
+                self.told.pop_front();
+            }
+        }
+    }
+
+    pub(super) fn watch_opened(&mut self) {
+        self.open += 1;
+    }
+
+    pub(super) fn watch_ended(&mut self) {
+        self.open = self.open.saturating_sub(1);
+    }
+
+    /// Takes note of an attempt that failed with the connection.
+    pub(super) fn missed(&mut self) {
+        if self.open == 0 {
+            self.outage = Outage::Total;
+        }
+    }
+
+    /// Tells whether nobody reaches the server.
+    pub(super) fn is_out(&self) -> bool {
+        self.outage == Outage::Total
+    }
+
+    /// Takes note of an answer after a time without.
+    pub(super) fn recover(&mut self, now: Instant) {
+        self.outage = Outage::None;
+        self.reached = Some(now);
+        self.recoveries += 1;
+    }
+
+    /// Judges a cache by how it stands.
+    pub(super) fn doubt(&self, of: &Standing, now: Instant) -> Option<Doubt> {
+        let lost = self.told_after(of.losses).map(|told| Doubt {
+            cause: DoubtCause::HistoryLost,
+            until: told + if of.cut.is_some() { ANSWERS_WITHIN } else { LISTS_WITHIN },
+        });
+        let cut = of.cut.map(|cut| Doubt {
+            cause: DoubtCause::WatchCut,
+            until: match self.outage {
+                Outage::Total => cut + IN_OUTAGE,
+                Outage::None => self.reached.map_or(cut, |reached| cut.max(reached)) + REOPENS_WITHIN,
+            },
+        });
+        lost.into_iter().chain(cut).find(|doubt| now < doubt.until)
+    }
+
+    /// Tells when the first loss was told that a cache has not answered, if that is remembered.
+    fn told_after(&self, answered: u64) -> Option<Instant> {
+        let forgotten = self.losses - self.told.len() as u64;
+        self.told.get(usize::try_from(answered.checked_sub(forgotten)?).ok()?).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn cause(state: &ServerState, of: Standing, now: Instant) -> Option<DoubtCause> {
+        state.doubt(&of, now).map(|doubt| doubt.cause)
+    }
+
+    // C35
+    #[test]
+    fn a_loss_puts_every_cache_in_doubt_until_it_answers_or_for_a_while() {
+        let (mut state, now) = (ServerState::default(), Instant::now());
+        let (open, cut) = (Standing::default(), Standing { losses: 0, cut: Some(now - seconds(900)) });
+        assert_eq!(state.doubt(&open, now), None);
+        state.lose(now, 0);
+        let lost = Some(DoubtCause::HistoryLost);
+        assert_eq!(cause(&state, open, now), lost);
+        assert_eq!(cause(&state, open, now + seconds(299)), lost);
+        assert_eq!(cause(&state, open, now + seconds(300)), None);
+        assert_eq!(cause(&state, cut, now + seconds(59)), lost, "its informer can't answer");
+        assert_eq!(cause(&state, cut, now + seconds(60)), None);
+        assert_eq!(cause(&state, Standing { losses: 1, cut: None }, now), None, "it has answered");
+    }
+
+    // C35
+    #[test]
+    fn losses_that_follow_each_other_hold_nobody_for_longer_than_one() {
+        let (mut state, now) = (ServerState::default(), Instant::now());
+        let down = Standing { losses: 0, cut: Some(now - seconds(900)) };
+        for loss in 0..100 {
+            state.lose(now + seconds(loss * 30), loss);
+        }
+        assert_eq!(state.losses(), 100);
+        assert_eq!(state.doubt(&down, now + seconds(99 * 30)), None);
+    }
+
+    // R43
+    #[test]
+    fn two_who_find_one_loss_tell_of_one() {
+        let (mut state, now) = (ServerState::default(), Instant::now());
+        state.lose(now, 0);
+        state.lose(now, 0);
+        assert_eq!(state.losses(), 1);
+        state.lose(now, 1);
+        assert_eq!(state.losses(), 2);
+    }
+
+    // C35
+    #[test]
+    fn a_cut_puts_a_cache_in_doubt_for_a_moment_after_the_server_can_be_reached() {
+        let (mut state, now) = (ServerState::default(), Instant::now());
+        let of = Standing { losses: 0, cut: Some(now) };
+        let until = |state: &ServerState| state.doubt(&of, now).map(|doubt| doubt.until - now);
+        state.watch_opened();
+        state.missed();
+        assert_eq!(until(&state), Some(seconds(5)), "others are open: it is this kind's trouble");
+        state.watch_ended();
+        state.missed();
+        assert_eq!(until(&state), Some(seconds(300)), "nobody gets through");
+        state.recover(now + seconds(40));
+        assert_eq!(until(&state), Some(seconds(45)));
+        assert_eq!(state.doubt(&of, now + seconds(45)), None);
+    }
+}

@@ -1,0 +1,283 @@
+//! Answers that contradict a cache: a pure state machine.
+//!
+//! A cache that lags shows soon what an answer said. One that follows a history which its server lost may never: versions
+//! do not tell, once writes have carried the server past them. So a cache that was contradicted has a moment to show
+//! something else, with its watch open, and lists anew if it does not.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{
+    own_writes::SourceId,
+    parking::{Caches, Sight, Watching},
+};
+use crate::object::{ObjectKey, Version};
+
+/// How long a cache that was contradicted has, with its watch open.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How soon it is looked at again where its watch is shut, or where it may not list yet.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How many contradictions are remembered; one is enough to have a cache list.
+const REMEMBERED: usize = 64;
+
+/// What a cache showed before a question was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// No such object, though it would show one; it had been brought to this version.
+    Absent {
+        delivered: Option<Version>,
+    },
+    Present {
+        uid: String,
+        version: Option<Version>,
+    },
+}
+
+/// What the server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answered {
+    Absent,
+    Present { uid: String, version: Option<Version> },
+}
+
+/// What a cache must show no longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Contradicted {
+    /// That there is no object, unless it is brought to this version, which was not delivered then.
+    Absence { unless_at: Option<Version> },
+    /// The object with this UID.
+    Uid(String),
+    /// This version of it: the server has an older one.
+    Version { uid: String, version: Version },
+}
+
+/// Compares what a cache showed with what the server answered afterwards.
+pub(super) fn contradiction(before: &Before, answered: &Answered) -> Option<Contradicted> {
+    match (before, answered) {
+        (Before::Absent { .. }, Answered::Absent) => None,
+        (Before::Absent { delivered }, Answered::Present { version, .. }) => {
+            let unless_at = (*version).filter(|version| delivered.is_none_or(|at| at < *version));
+            Some(Contradicted::Absence { unless_at })
+        }
+        (Before::Present { uid, .. }, Answered::Absent) => Some(Contradicted::Uid(uid.clone())),
+        (Before::Present { uid, .. }, Answered::Present { uid: found, .. }) if uid != found => {
+            Some(Contradicted::Uid(uid.clone()))
+        }
+        (Before::Present { uid, version: Some(version) }, Answered::Present { version: Some(found), .. })
+            if found < version =>
+        {
+            Some(Contradicted::Version { uid: uid.clone(), version: *version })
+        }
+        (Before::Present { .. }, Answered::Present { .. }) => None,
+    }
+}
+
+impl Contradicted {
+    /// Tells whether a cache shows it still.
+    fn is_shown(&self, sight: &Sight, delivered: Option<Version>) -> bool {
+        match (self, sight) {
+            (_, Sight::Unknown) => false,
+            (Self::Absence { unless_at: Some(version) }, Sight::Absent) => delivered < Some(*version),
+            (Self::Absence { unless_at: None }, Sight::Absent) => true,
+            (Self::Uid(uid), Sight::Shown { uid: shown, .. }) => uid == shown,
+            (Self::Version { uid, version }, Sight::Shown { uid: shown, version: at, .. }) => {
+                uid == shown && *at == Some(*version)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A contradiction that the cache has not resolved yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Open {
+    pub(super) source: SourceId,
+    pub(super) object: ObjectKey,
+    pub(super) what: Contradicted,
+    due: Instant,
+}
+
+/// All contradictions that are open.
+#[derive(Debug, Default)]
+pub(super) struct Contradictions {
+    open: Vec<Open>,
+}
+
+impl Contradictions {
+    /// Takes note of a contradiction; one of the same object is followed already.
+    pub(super) fn note(&mut self, source: SourceId, object: &ObjectKey, what: Contradicted, now: Instant) {
+        let known = self.open.iter().any(|open| open.source == source && open.object == *object);
+        if !known && self.open.len() < REMEMBERED {
+            self.open.push(Open { source, object: object.clone(), what, due: now + PATIENCE });
+        }
+    }
+
+    /// Returns, of each source that has had its time, a contradiction that it shows still.
+    pub(super) fn tick(
+        &mut self,
+        now: Instant,
+        caches: &impl Caches,
+        delivered: impl Fn(SourceId) -> Option<Version>,
+    ) -> Vec<Open> {
+        self.open.retain(|open| {
+            let sight = caches.sight(open.source, &open.object);
+            open.what.is_shown(&sight, delivered(open.source))
+        });
+        let mut due: Vec<Open> = Vec::new();
+        for open in &mut self.open {
+            if caches.watching(open.source) == Watching::Shut {
+                open.due = open.due.max(now + PATIENCE);
+            }
+            if open.due <= now && due.iter().all(|other| other.source != open.source) {
+                due.push(open.clone());
+            }
+        }
+        due
+    }
+
+    /// Takes note that a source lists anew: that will resolve all of it.
+    pub(super) fn resolved_by_list(&mut self, source: SourceId) {
+        self.open.retain(|open| open.source != source);
+    }
+
+    /// Tells when to [`tick`](Self::tick) next; `None` while nothing is open.
+    pub(super) fn next_tick(&self, now: Instant) -> Option<Instant> {
+        let due = self.open.iter().map(|open| open.due).min()?;
+        Some(due.max(now + AGAIN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    const SITES: SourceId = SourceId(0);
+
+    fn present(uid: &str, version: u64) -> Before {
+        Before::Present { uid: uid.to_owned(), version: Some(Version(version)) }
+    }
+
+    fn found(uid: &str, version: u64) -> Answered {
+        Answered::Present { uid: uid.to_owned(), version: Some(Version(version)) }
+    }
+
+    fn absent(delivered: u64) -> Before {
+        Before::Absent { delivered: Some(Version(delivered)) }
+    }
+
+    fn shown(uid: &str, version: u64) -> Sight {
+        Sight::Shown { uid: uid.to_owned(), version: Some(Version(version)), finalizers: Vec::new() }
+    }
+
+    /// A cache of one object.
+    struct Cache {
+        sight: RefCell<Sight>,
+        watching: Watching,
+    }
+
+    impl Caches for Cache {
+        fn sight(&self, _: SourceId, _: &ObjectKey) -> Sight {
+            self.sight.borrow().clone()
+        }
+
+        fn watching(&self, _: SourceId) -> Watching {
+            self.watching
+        }
+    }
+
+    fn key() -> ObjectKey {
+        ObjectKey::new("shop", "a")
+    }
+
+    // R50
+    #[test]
+    fn an_answer_contradicts_a_cache_in_four_ways_and_agrees_in_the_others() {
+        let uid = || Contradicted::Uid("u".to_owned());
+        let older = Contradicted::Version { uid: "u".to_owned(), version: Version(7) };
+        for (before, answered, expected) in [
+            (present("u", 7), Answered::Absent, Some(uid())),
+            (present("u", 7), found("v", 9), Some(uid())),
+            (present("u", 7), found("u", 6), Some(older)),
+            (absent(7), found("u", 6), Some(Contradicted::Absence { unless_at: None })),
+            (absent(7), found("u", 9), Some(Contradicted::Absence { unless_at: Some(Version(9)) })),
+            (present("u", 7), found("u", 7), None),
+            (present("u", 7), found("u", 9), None),
+            (absent(7), Answered::Absent, None),
+        ] {
+            assert_eq!(contradiction(&before, &answered), expected, "{before:?} {answered:?}");
+        }
+    }
+
+    // R50
+    #[test]
+    fn a_cache_that_shows_it_in_time_does_not_list() {
+        let start = Instant::now();
+        for (before, answered, later) in [
+            (present("u", 7), Answered::Absent, Sight::Absent),
+            (present("u", 7), found("v", 9), shown("v", 9)),
+            (present("u", 7), found("u", 6), shown("u", 6)),
+            (absent(7), found("u", 9), shown("u", 9)),
+        ] {
+            let now_shown = match &before {
+                Before::Absent { .. } => Sight::Absent,
+                Before::Present { .. } => shown("u", 7),
+            };
+            let cache = Cache { sight: RefCell::new(now_shown), watching: Watching::Open };
+            let delivered = |_: SourceId| Some(Version(8));
+            let mut all = Contradictions::default();
+            all.note(SITES, &key(), contradiction(&before, &answered).unwrap(), start);
+            assert!(all.tick(start + PATIENCE - AGAIN, &cache, delivered).is_empty(), "it has time left");
+            let late = all.tick(start + PATIENCE, &cache, delivered);
+            assert_eq!(late.len(), 1, "{before:?} is shown still");
+            *cache.sight.borrow_mut() = later;
+            assert!(all.tick(start + PATIENCE, &cache, delivered).is_empty());
+            assert_eq!(all.next_tick(start), None, "nothing is left of {before:?}");
+        }
+    }
+
+    // R50
+    #[test]
+    fn an_object_that_came_and_went_contradicts_nothing_once_the_cache_is_past_it() {
+        let start = Instant::now();
+        let cache = Cache { sight: RefCell::new(Sight::Absent), watching: Watching::Open };
+        let mut all = Contradictions::default();
+        all.note(SITES, &key(), contradiction(&absent(7), &found("u", 9)).unwrap(), start);
+        assert!(all.tick(start + PATIENCE, &cache, |_| Some(Version(9))).is_empty());
+        assert_eq!(all.next_tick(start), None);
+    }
+
+    // R50
+    #[test]
+    fn time_counts_only_while_the_watch_is_open() {
+        let start = Instant::now();
+        let mut cache = Cache { sight: RefCell::new(shown("u", 7)), watching: Watching::Shut };
+        let mut all = Contradictions::default();
+        all.note(SITES, &key(), Contradicted::Uid("u".to_owned()), start);
+        let later = start + Duration::from_secs(100);
+        assert!(all.tick(later, &cache, |_| None).is_empty());
+        cache.watching = Watching::Open;
+        assert!(all.tick(later + PATIENCE - AGAIN, &cache, |_| None).is_empty());
+        assert_eq!(all.tick(later + PATIENCE, &cache, |_| None).len(), 1);
+        all.resolved_by_list(SITES);
+        assert_eq!(all.next_tick(later), None);
+    }
+
+    // R50
+    #[test]
+    fn a_cache_lists_once_for_all_that_contradicts_it() {
+        let (start, cache) =
+            (Instant::now(), Cache { sight: RefCell::new(shown("u", 7)), watching: Watching::Open });
+        let mut all = Contradictions::default();
+        for name in 0..1_000 {
+            let key = ObjectKey::new("shop", format!("site-{name}"));
+            all.note(SITES, &key, Contradicted::Uid("u".to_owned()), start);
+        }
+        assert_eq!(all.open.len(), REMEMBERED);
+        assert_eq!(all.tick(start + PATIENCE, &cache, |_| None).len(), 1);
+    }
+}
