@@ -14,6 +14,7 @@ mod pages;
 mod snapshot;
 mod state;
 mod reporter;
+mod stream;
 mod run;
 mod news;
 #[cfg(test)]

@@ -1,14 +1,11 @@
 //! Does what the state decides: asks the source, fills the store, reports failures.
 
-use std::{
-    convert::Infallible, future::poll_fn, panic::AssertUnwindSafe, pin::Pin, sync::Arc, task::Poll,
-    time::Duration,
-};
+use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use futures::{FutureExt, Stream, StreamExt};
+use futures::{FutureExt, StreamExt};
 use tokio::{
     task::coop::consume_budget,
-    time::{Instant, Sleep, sleep},
+    time::{Instant, sleep},
 };
 use tracing::{debug, info, warn};
 
@@ -21,6 +18,7 @@ use super::{
     sink::{Epoch, FetchPart, List},
     snapshot::{PATIENCE, Snapshot},
     state::{Brought, Ending, LIVED, Listed, Opened, ProbeFailure, State, Step, StreamPhase},
+    stream::{Flow, LOOK, next_batch, set_alarm},
     watch_error::rounded,
 };
 use crate::{
@@ -29,16 +27,10 @@ use crate::{
     object::Object,
 };
 
-/// Most events that are handed to the store at once.
-const BATCH: usize = 256;
-
 /// How far the wall clock must run ahead for the machine to have been suspended.
 const SUSPENDED: Duration = Duration::from_secs(30);
 
 const NAMELESS: &str = "an event is of an object whose name can't be read";
-
-/// How often an open stream is checked for that.
-const LOOK: Duration = Duration::from_secs(10);
 
 /// A reflector at work.
 pub(super) struct Run<K, L, S> {
@@ -453,50 +445,6 @@ where
     fn tell_long_outage(&self) {
         let (name, wait) = (&self.reporter.name, rounded(self.state.wait()));
         info!(kind = %name, "{name} was out of reach for long: listing it in {wait:?}");
-    }
-}
-
-/// Says whether a stream may bring more.
-enum Flow {
-    GoesOn,
-    Ended,
-}
-
-/// Waits for events, or for the alarm: then it is `None`. What has come already is taken at once, up to a batch.
-async fn next_batch<T>(
-    stream: &mut (impl Stream<Item = T> + Unpin),
-    batch: &mut Vec<T>,
-    alarm: Pin<&mut Sleep>,
-) -> Option<Flow> {
-    // A stream that is always ready must let others run, and cancellation be seen.
-    consume_budget().await;
-    let events = poll_fn(|cx| {
-        while batch.len() < BATCH {
-            match stream.poll_next_unpin(cx) {
-                Poll::Ready(Some(event)) => batch.push(event),
-                // What came before the end is taken first; the end will be there to be seen again.
-                Poll::Ready(None) if batch.is_empty() => return Poll::Ready(Flow::Ended),
-                Poll::Pending if batch.is_empty() => return Poll::Pending,
-                Poll::Ready(None) | Poll::Pending => break,
-            }
-        }
-        Poll::Ready(Flow::GoesOn)
-    });
-    // The alarm first: a stream that always has something must not put it off.
-    tokio::select! {
-        biased;
-        () = alarm => None,
-        flow = events => Some(flow),
-    }
-}
-
-/// Sets the alarm to the next look, or to an earlier time that matters.
-fn set_alarm(alarm: Pin<&mut Sleep>, until: Option<Instant>) {
-    let now = Instant::now();
-    let look = if alarm.is_elapsed() { now + LOOK } else { alarm.deadline() };
-    let wanted = until.filter(|until| *until > now).map_or(look, |until| until.min(look));
-    if wanted != alarm.deadline() {
-        alarm.reset(wanted);
     }
 }
 

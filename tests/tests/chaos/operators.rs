@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use watchkeeper::{Lister, Running, prelude::*, reflector::ReflectorConfig};
 use watchkeeper_apiserver::{ApiServer, Fault, Restart};
-use watchkeeper_tests::{Keeper, Website, website};
+use watchkeeper_tests::{Keeper, Made, Website, website};
 
 use crate::seeds::{Verdict, each, paused};
 
@@ -22,10 +22,9 @@ const HEALED: Duration = Duration::from_secs(15);
 /// How often the state is looked at while it heals.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How many versions lie between a backup and the state that it replaces, at least.
+/// How many versions others make, at most, between a backup and the state that it replaces.
 ///
-/// Versions are given out anew: what the operator writes while one of its kinds is still out of reach must not
-/// make up for what was lost, or nobody could tell.
+/// Versions are given out anew: what the operator wrote before all its kinds are in reach would make up for few of them.
 const AHEAD: usize = 60;
 
 /// How the server comes back.
@@ -174,7 +173,7 @@ async fn outages(seed: u64, back: Return) -> (Verdict, Duration) {
         shop.create(&format!("site-{site}")).await;
     }
     let mut wrongs = shop.heals(Duration::from_secs(60)).await.err().unwrap_or_default();
-    let mut slowest = Duration::ZERO;
+    let (mut slowest, mut histories) = (Duration::ZERO, Vec::new());
     for round in 0..2 {
         sleep(Duration::from_millis(dice.random_range(0..90_000))).await;
         let backup = shop.server.resource_version();
@@ -191,11 +190,22 @@ async fn outages(seed: u64, back: Return) -> (Verdict, Duration) {
             Return::WithoutHistory => shop.server.restart(Restart::ForgetHistory),
             Return::Restored => shop.server.restart(Restart::At(backup)),
         }
+        if back == Return::Restored {
+            let sites = shop.server.list::<Website>("shop").await;
+            let parents: Vec<_> = sites.iter().filter_map(|site| site.uid()).collect();
+            histories.push((Made::from_now(shop.server.client(), "shop"), parents));
+        }
         shop.note(format_args!("the server is back at version {}", shop.server.resource_version()));
         down.disarm();
         match shop.heals(HEALED).await {
             Ok(took) => slowest = slowest.max(took),
             Err(left) => wrongs.extend(left),
+        }
+        for (made, parents) in histories.drain(..) {
+            let orphans = made.without_parent(&parents);
+            wrongs.extend(
+                (!orphans.is_empty()).then(|| format!("children of lost sites were made: {orphans:?}")),
+            );
         }
     }
     let runs = shop.keeper.record.len();
@@ -216,7 +226,7 @@ async fn grow(shop: &mut Shop, dice: &mut SmallRng, round: u32) {
         shop.note(format_args!("delete the site {gone}"));
         shop.server.delete::<Website>(&format!("shop/{gone}")).await;
     }
-    for n in 0..AHEAD {
+    for n in 0..dice.random_range(0..=AHEAD) {
         let metadata = ObjectMeta { name: Some(format!("other-{round}-{n}")), ..ObjectMeta::default() };
         shop.server.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
     }

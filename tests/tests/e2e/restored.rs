@@ -159,11 +159,10 @@ async fn no_child_is_made_for_a_site_that_a_restored_server_does_not_know(stage:
                 gateway.open();
             }
         };
-        let made =
-            Made::from_now(stage.server.client(User::Admin, &stage.namespace).await.0, &stage.namespace);
+        let (admin, _) = stage.server.client(User::Admin, &stage.namespace).await;
+        let made = Made::from_now(admin.clone(), &stage.namespace);
         tokio::join!(stage.server.restore(backup), opened);
-        let parents: Vec<_> =
-            kit.list::<Website>(&stage.namespace).await.iter().filter_map(|s| s.uid()).collect();
+        let parents = parents(&admin, &stage.namespace).await;
         assert_eq!(parents.len(), 1, "the older state is back");
         if let Way::Later(after) = way {
             sleep(after).await;
@@ -191,5 +190,16 @@ async fn no_child_is_made_for_a_site_that_a_restored_server_does_not_know(stage:
         sleep(Duration::from_secs(2)).await;
         assert_eq!(made.without_parent(&parents), Vec::<String>::new(), "round {round}, {way:?}");
         assert!(!made.is_empty(), "the child of the site that is there was seen");
+    }
+}
+
+/// Reads which sites there are, as soon as the server tells: one that is ready may still ask for patience.
+async fn parents(admin: &kube::Client, namespace: &str) -> Vec<String> {
+    let api = kube::Api::<Website>::namespaced(admin.clone(), namespace);
+    loop {
+        match api.list(&Default::default()).await {
+            Ok(list) => return list.items.iter().filter_map(|site| site.uid()).collect(),
+            Err(_) => sleep(Duration::from_millis(20)).await,
+        }
     }
 }

@@ -298,6 +298,7 @@ async fn a_cache_that_never_answers_holds_keys_for_a_minute_and_a_forbidden_one_
     create(&server, "a").await;
     sleep(Duration::from_secs(60)).await;
     let backup = server.resource_version();
+    create(&server, "late").await;
     others_write(&server, AHEAD).await;
     let _blind = server.faults().on_reads("websites").then(Fault::Status(503));
     server.restart(Restart::At(backup));
@@ -313,6 +314,7 @@ async fn a_cache_that_never_answers_holds_keys_for_a_minute_and_a_forbidden_one_
     sleep(Duration::from_secs(120)).await;
 
     let backup = server.resource_version();
+    create(&server, "later").await;
     others_write(&server, AHEAD).await;
     let _denied = server.faults().on_reads("websites").then(Fault::Status(403));
     server.restart(Restart::At(backup));
