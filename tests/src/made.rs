@@ -17,6 +17,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Made {
     children: Arc<Mutex<Vec<Deployment>>>,
+    /// The UIDs of those that count for nothing.
+    known: Vec<String>,
     task: JoinHandle<()>,
 }
 
@@ -36,7 +38,13 @@ impl Made {
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        Self { children, task: tokio::spawn(follow) }
+        Self { children, known: Vec::new(), task: tokio::spawn(follow) }
+    }
+
+    /// Leaves out the children with these UIDs: a server that is about to stop shows them still.
+    pub fn but(mut self, known: Vec<String>) -> Self {
+        self.known = known;
+        self
     }
 
     /// Names those whose owner is none of the UIDs.
