@@ -50,13 +50,14 @@ impl Made {
     /// Names those whose owner is none of the UIDs.
     pub fn without_parent(&self, parents: &[String]) -> Vec<String> {
         let children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        let owned = |child: &&Deployment| {
+        let owned = |child: &Deployment| {
             let owners = child.metadata.owner_references.iter().flatten();
             owners.into_iter().any(|owner| parents.contains(&owner.uid))
         };
+        let known = |child: &Deployment| child.metadata.uid.iter().any(|uid| self.known.contains(uid));
         children
             .iter()
-            .filter(|child| !owned(child))
+            .filter(|child| !owned(child) && !known(child))
             .filter_map(|child| child.metadata.name.clone())
             .collect()
     }
