@@ -132,7 +132,7 @@ impl State {
         self.short_watches = 0;
         self.unopened_since = None;
         self.internal_errors_since = None;
-        self.blocked = None;
+        self.note_success();
         self.pacing.listed(now);
     }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{
     config::{FirstList, ReflectorConfig},
-    fault::{Fault, asked_to_wait},
+    fault::Fault,
     pacing::Pacing,
     sink::Epoch,
 };
@@ -72,9 +72,9 @@ pub(super) struct State {
     refusals: u32,
     unopened_since: Option<Instant>,
     internal_errors_since: Option<Instant>,
-    /// How the last attempt failed, until one succeeds, and how long the server asked to be left alone.
+    /// How the last attempt failed, until one succeeds.
     blocked: Option<Fault>,
-    asked_to_wait: Duration,
+    others: Others,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -112,6 +112,13 @@ enum Streaming {
     Never,
 }
 
+/// Says whether other reflectors reach the server that this one does not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Others {
+    Unheard,
+    GetThrough,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ProbeNeed {
     Needed,
@@ -144,7 +151,7 @@ impl State {
             unopened_since: None,
             internal_errors_since: None,
             blocked: None,
-            asked_to_wait: Duration::ZERO,
+            others: Others::Unheard,
         }
     }
 
@@ -187,7 +194,11 @@ impl State {
 
     fn note_failure(&mut self, error: &ListWatchError) {
         self.blocked = Some(Fault::of(error));
-        self.asked_to_wait = asked_to_wait(error);
+    }
+
+    fn note_success(&mut self) {
+        self.blocked = None;
+        self.others = Others::Unheard;
     }
 
     fn relist_after(&mut self, wait: Duration) {

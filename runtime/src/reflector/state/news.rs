@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Freshness, Goal, ProbeNeed, State};
+use super::{Freshness, Goal, Others, ProbeNeed, State};
 use crate::reflector::fault::Fault;
 
 /// Says what becomes of the news that the server lost its history.
@@ -30,6 +30,7 @@ impl State {
         if self.blocked == Some(Fault::Overloaded) {
             return OnLoss::AsksLater;
         }
+        self.heard_of_recovery();
         self.wait = Duration::ZERO;
         OnLoss::Asks
     }
@@ -37,7 +38,10 @@ impl State {
     /// Takes the news that the server was reached again; returns how long after the last failure to try again.
     pub(in crate::reflector) fn heard_of_recovery(&mut self) -> Option<Duration> {
         let waits = self.blocked.is_some_and(Fault::is_of_an_outage);
-        waits.then(|| self.pacing.reopen_anew().max(self.asked_to_wait))
+        waits.then(|| {
+            self.others = Others::GetThrough;
+            self.pacing.reopen_anew()
+        })
     }
 
     /// Lists anew because answers contradict what the store shows.

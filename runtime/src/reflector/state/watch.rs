@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::time::Instant;
 
-use super::{Freshness, Goal, LONG_OUTAGE, ProbeNeed, SPREAD, State};
+use super::{Freshness, Goal, LONG_OUTAGE, Others, ProbeNeed, SPREAD, State};
 use crate::{
     list_watch::{Bookmarks, ListOptions, ListWatchError},
     reflector::{
@@ -73,7 +73,7 @@ impl State {
             return Opened::Relist;
         }
         self.unopened_since = None;
-        self.blocked = None;
+        self.note_success();
         Opened::Follow
     }
 
@@ -151,7 +151,7 @@ impl State {
     /// Judges the version that a consistent read of the collection returned.
     pub(in crate::reflector) fn probed(&mut self, now: Instant, latest: Option<&str>) {
         self.probe = ProbeNeed::NotNeeded;
-        self.blocked = None;
+        self.note_success();
         if latest.is_some_and(|latest| self.is_past(latest)) {
             self.history_lost(now);
         } else if self.was_out_of_reach(now) {
@@ -228,7 +228,12 @@ impl State {
     fn reopen(&mut self, error: &ListWatchError) {
         self.goal = Goal::Watch;
         self.probe = ProbeNeed::Needed;
-        self.wait = self.pacing.reopen().max(asked_to_wait(error));
+        // A server that starts asks for patience until all of it is up; others say when it is.
+        let asked = match self.others {
+            Others::GetThrough if Fault::of(error).is_of_an_outage() => Duration::ZERO,
+            _ => asked_to_wait(error),
+        };
+        self.wait = self.pacing.reopen().max(asked);
     }
 
     fn internal_errors_last(&mut self, now: Instant) -> bool {

@@ -126,6 +126,24 @@ async fn an_outage_ends_for_all_at_once() {
     }
 }
 
+// R49
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_a_starting_server_serves_last_is_read_soon_after_the_others() {
+    let starting = || {
+        let status = Status::failure("not all paths are installed", "ServiceUnavailable").with_code(503);
+        Err(ListWatchError::Status { status: Box::new(status), retry_after: Some(Duration::from_secs(60)) })
+    };
+    let server = Server::default();
+    let first = of(&server).lists([page("b@2", "3")]).watches([lost(10.0)]);
+    let first = first.latest(away(3).chain([Ok(Some("3".into()))])).start();
+    let last = of(&server).lists([page("b@2", "3")]).watches([lost(10.0)]);
+    let last = last.latest([starting(), starting(), Ok(Some("3".into()))]).start();
+    first.pass(120).await;
+    let (found, back) = (first.times()[5], *last.times().last().unwrap());
+    assert_eq!(first.calls()[5], "latest");
+    assert!(back - found < 1.7, "the first found out at {found} s, the last is back at {back} s");
+}
+
 // R49 R9
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_another_reason_waits_on_when_an_outage_ends() {
