@@ -88,6 +88,11 @@ impl Fault {
         self.is_of_the_connection() || self == Self::Internal
     }
 
+    /// Tells whether the server will go on to refuse, until somebody changes rights or definitions.
+    pub(super) fn is_refused_for_good(self) -> bool {
+        matches!(self, Self::Forbidden | Self::NotFound | Self::NotAllowed)
+    }
+
     /// Tells whether a question has no answer for this kind, and will have none soon.
     pub(super) fn leaves_unknown(self) -> bool {
         matches!(self, Self::Forbidden | Self::NotFound | Self::NotAllowed | Self::Rejected | Self::Other)

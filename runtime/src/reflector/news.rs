@@ -137,6 +137,10 @@ where
         if fault == Fault::Unreachable {
             self.member.missed();
         }
+        // A list that is refused so answers as little as a question that is.
+        if fault.is_refused_for_good() {
+            self.is_current();
+        }
         let lost = fault.is_of_the_connection() && !matches!(error, ListWatchError::ClosedAtOnce);
         if lost && self.watch == Watching::Fine && self.state.version().is_some() {
             self.watch = Watching::Lost;

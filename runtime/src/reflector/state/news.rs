@@ -19,7 +19,7 @@ pub(in crate::reflector) enum OnLoss {
 impl State {
     /// Takes the news that the server lost its history: this kind is judged by its own versions.
     pub(in crate::reflector) fn heard_of_loss(&mut self) -> OnLoss {
-        if matches!(self.blocked, Some(Fault::Forbidden | Fault::NotFound | Fault::NotAllowed)) {
+        if self.blocked.is_some_and(Fault::is_refused_for_good) {
             return OnLoss::CantAsk;
         }
         match self.goal {
