@@ -15,5 +15,7 @@ pub use crate::{
     manager::Manager,
     object::{Object, ObjectKey},
     store::{Lister, Lookup, Selector},
-    workqueue::{Priority, RateLimit, WorkQueue},
+    workqueue::{
+        ItemExponentialFailure, ItemFastSlow, MaxOf, Priority, RateLimit, RateLimiter, WithMaxWait, WorkQueue,
+    },
 };

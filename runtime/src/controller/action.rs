@@ -20,8 +20,15 @@ pub struct Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     AwaitChange,
-    RequeueAfter { after: Duration, jitter: Duration },
-    Backoff { at_least: Duration },
+    RequeueAfter {
+        after: Duration,
+        jitter: Duration,
+    },
+    Backoff {
+        at_least: Duration,
+    },
+    /// Nothing was done: the object can't be read. What the key is owed stays owed.
+    StayOwed,
 }
 
 impl Action {
@@ -61,6 +68,11 @@ impl Action {
     pub fn with_priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);
         self
+    }
+
+    /// The object can't be read: nothing of what its key is owed is spent.
+    pub(crate) fn stay_owed() -> Self {
+        Self::of(Next::StayOwed)
     }
 
     fn of(next: Next) -> Self {

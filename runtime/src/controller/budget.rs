@@ -44,6 +44,18 @@ pub(crate) enum Charged {
     },
 }
 
+/// What a run is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cost {
+    /// A run that wrote, as far as can be known.
+    Whole,
+    /// A run during which the object moved, whoever moved it.
+    Tenth,
+}
+
+/// What a tenth is at most, however long the period: who writes nothing is not paced at less than ten runs a second.
+const MOST_FOR_A_TENTH: Duration = Duration::from_millis(100);
+
 /// Whether a storm was reported before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
@@ -58,12 +70,16 @@ impl<Key: Clone + Eq + Hash> Budgets<Key> {
     }
 
     /// Charges a run to its key.
-    pub(crate) fn charge(&mut self, key: &Key, now: Instant) -> Charged {
+    pub(crate) fn charge(&mut self, key: &Key, cost: Cost, now: Instant) -> Charged {
+        let cost = match cost {
+            Cost::Whole => self.period,
+            Cost::Tenth => (self.period / 10).min(MOST_FOR_A_TENTH),
+        };
         let spent = self.spent.entry(key.clone()).or_insert(Spent { full_at: now, storm: Storm::No });
         if spent.full_at <= now {
             *spent = Spent { full_at: now, storm: Storm::No };
         }
-        spent.full_at += self.period;
+        spent.full_at += cost;
         let debt = spent.full_at.duration_since(now);
         let wait = debt.saturating_sub(self.period.saturating_mul(self.burst.saturating_sub(1)));
         if wait.is_zero() {
@@ -113,23 +129,43 @@ mod tests {
     fn ten_runs_at_once_are_free_and_then_one_a_second() {
         let (mut budgets, now) = (budgets(), Instant::now());
         for _ in 0..9 {
-            assert_eq!(budgets.charge(&"a", now), Charged::Free);
+            assert_eq!(budgets.charge(&"a", Cost::Whole, now), Charged::Free);
         }
-        assert_eq!(budgets.charge(&"a", now), Charged::Paced { wait: SECOND, news: News::Begins });
+        assert_eq!(
+            budgets.charge(&"a", Cost::Whole, now),
+            Charged::Paced { wait: SECOND, news: News::Begins }
+        );
         assert_eq!(budgets.wait(&"a", now), SECOND);
         assert_eq!(budgets.wait(&"b", now), Duration::ZERO, "a budget a key");
         let later = now + SECOND;
         assert_eq!(budgets.wait(&"a", later), Duration::ZERO);
-        assert_eq!(budgets.charge(&"a", later), Charged::Paced { wait: SECOND, news: News::GoesOn });
+        assert_eq!(
+            budgets.charge(&"a", Cost::Whole, later),
+            Charged::Paced { wait: SECOND, news: News::GoesOn }
+        );
         let much_later = later + 60 * SECOND;
-        assert_eq!(budgets.charge(&"a", much_later), Charged::Free, "full again");
+        assert_eq!(budgets.charge(&"a", Cost::Whole, much_later), Charged::Free, "full again");
+    }
+
+    // C30
+    #[test]
+    fn a_move_of_unknown_origin_costs_a_tenth_and_no_more_than_a_tenth_of_a_second() {
+        for (limit, at_once) in [
+            (RateLimit::per_second(1).burst(10), 90),
+            (RateLimit::per_period(20 * SECOND).burst(2), 200),
+            (RateLimit::per_second(10).burst(1), 0),
+        ] {
+            let (mut budgets, now) = (Budgets::new(limit), Instant::now());
+            let free = std::iter::repeat_with(|| budgets.charge(&"a", Cost::Tenth, now));
+            assert_eq!(free.take_while(|charged| *charged == Charged::Free).count(), at_once, "{limit:?}");
+        }
     }
 
     // C30
     #[test]
     fn idle_keys_hold_no_state() {
         let (mut budgets, now) = (budgets(), Instant::now());
-        budgets.charge(&"a", now);
+        budgets.charge(&"a", Cost::Whole, now);
         budgets.sweep(now);
         assert_eq!(budgets.spent.len(), 1);
         budgets.sweep(now + SECOND);

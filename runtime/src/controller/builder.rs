@@ -6,18 +6,19 @@ use futures::Stream;
 
 use super::{
     Action, Context, FromFn, Panics, Reason, Reconciler,
-    enqueue::{Mapping, Ownership, Related, Relation},
+    enqueue::{LastRelated, Mapping, Ownership, Related, Relation},
     external::External,
     feed::{Feed, Selection},
+    mended::Mending,
     plan::{self, Plan, Read},
     predicate::Predicate,
-    settings::Settings,
+    settings::{Backoff, RetryRate, Settings},
 };
 use crate::{
     informer::{Marker, Metadata, Watched},
     object::{Kind, Object, ObjectKey},
     store::{FieldSelector, InvalidSelector, Objects, Selector},
-    workqueue::RateLimit,
+    workqueue::{RateLimit, RateLimiter},
     writes::WaitForOwn,
 };
 
@@ -239,6 +240,8 @@ impl<K: Marker, R> Controller<K, R> {
             reason: Reason::Related(kind.to_string().into()),
             relation: relation.clone(),
             predicate: predicate.clone(),
+            mending: Mending::default(),
+            last_related: LastRelated::default(),
         }));
         self
     }
@@ -279,9 +282,36 @@ impl<K: Marker, R> Controller<K, R> {
         self
     }
 
+    /// Says how long failed keys wait: 5 ms, doubling with each failure up to 1,000 s, unless set.
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # fn slower<R: Reconciler<ConfigMap>>(controller: Controller<ConfigMap, R>) -> Controller<ConfigMap, R> {
+    /// let (fast, slow) = (Duration::from_millis(100), Duration::from_secs(60));
+    /// controller.backoff(ItemExponentialFailure::new(fast, slow))
+    /// # }
+    /// ```
+    ///
+    /// Any [`RateLimiter`] does: [`ItemFastSlow`](crate::workqueue::ItemFastSlow), the slower of two
+    /// ([`MaxOf`](crate::workqueue::MaxOf)), one with a cap ([`WithMaxWait`](crate::workqueue::WithMaxWait)), one's
+    /// own. One that panics counts as if it had asked for the [floor](Self::floor).
+    pub fn backoff(mut self, backoff: impl RateLimiter) -> Self {
+        self.settings.backoff = Backoff(Arc::new(backoff));
+        self
+    }
+
+    /// Bounds the retries of failures, all keys together: 10 a second, burst 100, unless set; `None` lifts that.
+    ///
+    /// A controller with a [`rate_limit`](Self::rate_limit) has no such bound of its own unless it is set.
+    pub fn retry_rate(mut self, rate: impl Into<Option<RateLimit>>) -> Self {
+        self.settings.retry_rate = RetryRate::Set(rate.into());
+        self
+    }
+
     /// Bounds the reconciles started, whatever causes them; not bounded unless set.
     ///
-    /// Without it, retries of failures share 10 a second, burst 100, and first runs are not slowed.
+    /// Without it, retries of failures share the [`retry_rate`](Self::retry_rate), and first runs are not slowed.
     pub fn rate_limit(mut self, rate: RateLimit) -> Self {
         self.settings.rate_limit = Some(rate);
         self
@@ -289,9 +319,11 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Bounds how often one key runs if its runs write: 10 at once, then one a second, unless set.
     ///
-    /// Charged are runs that are no retry and that sent a write, or during which the object's own version moved.
-    /// A key past its budget waits; that is logged and counted. It bounds what two operators that overwrite each
-    /// other do to the API server.
+    /// Charged are runs that are no retry and that sent a write, or took the [context's client](Context::client) while
+    /// the object's own version moved; and every run that ended in a conflict. A run that did neither while the object
+    /// moved may have written through a client that nobody knows of: it costs a tenth, or a tenth of a second, whichever
+    /// is less. A key past its budget waits; that is logged and counted. It bounds what two operators that overwrite
+    /// each other do to the API server.
     pub fn storm_limit(mut self, limit: RateLimit) -> Self {
         self.settings.storm_limit = limit;
         self

@@ -1,6 +1,13 @@
 //! What a run knows beside its object: the key, the attempt, and how to write.
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{
+    fmt,
+    marker::PhantomData,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use kube::Resource as _;
 use serde::{Serialize, de::DeserializeOwned};
@@ -33,6 +40,15 @@ pub(crate) struct Ticket {
     pub(crate) attempt: u32,
     pub(crate) reason: Reason,
     pub(crate) id: u64,
+    /// Whether the run took the client, and may write through it unknown.
+    pub(crate) took_client: Arc<AtomicBool>,
+}
+
+impl Ticket {
+    /// Whether the run took the client, and may have written through it.
+    pub(crate) fn took_client(&self) -> bool {
+        self.took_client.load(Ordering::Relaxed)
+    }
 }
 
 impl<K: Watched> Context<K> {
@@ -70,8 +86,10 @@ impl<K: Marker> Context<K> {
 
     /// Returns the client, for requests that the context has no verb for.
     ///
-    /// Writes sent through it are not known as the controller's own: they wake the key.
+    /// Writes sent through it are not known as the controller's own: they wake the key. A run that takes it while its
+    /// object changes counts as one that wrote: see [`storm_limit`](super::Controller::storm_limit).
     pub fn client(&self) -> &kube::Client {
+        self.run.ticket.took_client.store(true, Ordering::Relaxed);
         self.run.writer.client()
     }
 

@@ -3,14 +3,20 @@
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
-use super::{Reason, graves::Graves, intake::Intake, predicate::Predicate};
+use super::{
+    Reason,
+    graves::Graves,
+    intake::Intake,
+    mended::{After, Mending},
+    predicate::Predicate,
+};
 use crate::{
-    informer::{AddOrigin, Change, Heard, Listed, Observer, Progress, ProgressVia, Via},
+    informer::{AddOrigin, Change, Gone, Heard, Listed, Observer, Progress, ProgressVia, Via},
     object::{Kind, Object, ObjectKey, Scope, Version},
     roll::Roll,
     store::Held,
@@ -147,10 +153,15 @@ pub(crate) struct Itself<K> {
     pub(crate) source: SourceId,
     pub(crate) graves: Arc<Graves<K>>,
     pub(crate) predicate: Option<Predicate<K>>,
+    pub(crate) mending: Mending,
 }
 
 impl<K: Object> Itself<K> {
-    /// Whether a change is worth a run: cleanup can't be filtered away.
+    /// Whether a change is worth a run: cleanup can't be filtered away, nor what was owed while it could not be read.
+    fn is_worth_a_run(&self, change: &Change<K>, after: After) -> bool {
+        after == After::Unreadable || self.lets_pass(change)
+    }
+
     fn lets_pass(&self, change: &Change<K>) -> bool {
         let Some(predicate) = &self.predicate else { return true };
         let terminating = match change {
@@ -165,22 +176,29 @@ impl<K: Object> Itself<K> {
 impl<K: Object> Observer<K> for Itself<K> {
     fn changed(&self, change: &Change<K>) {
         self.hub.forget_what_is_gone(self.source, change);
-        if !self.lets_pass(change) {
+        let after = self.mending.note(change);
+        if !self.is_worth_a_run(change, after) {
             return change.key().into_iter().for_each(|key| self.hub.writer.passed_over(key));
         }
         let (hub, source) = (&self.hub, self.source);
+        // Not even the key's own write may mend it unheard: runs before were put off.
+        let version_of = |object: &Held<K>| object.version().filter(|_| after == After::Readable);
         match change {
             Change::Added { object, via, origin } => {
-                let (version, reason) = (object.version(), reason(Reason::Changed, *origin, *via));
+                let (version, reason) = (version_of(object), reason(Reason::Changed, *origin, *via));
                 hub.take(&News { source, via: *via, version, reason }, object.key().clone());
             }
             Change::Updated { new, via, .. } => {
-                let news = News { source, via: *via, version: new.version(), reason: Reason::Changed };
+                let news = News { source, via: *via, version: version_of(new), reason: Reason::Changed };
                 hub.take(&news, new.key().clone());
             }
             Change::Unchanged { object } => hub.intake.touch(object.key().clone()),
             Change::Deleted { gone, via, .. } => {
                 let key = gone.key();
+                // Nobody ran for it, as on a stand-by: its end is nobody's news.
+                if hub.intake.forget_behind_door(key) {
+                    return;
+                }
                 self.graves.dig(key, gone.clone());
                 let news = News { source, via: *via, version: None, reason: Reason::Deleted };
                 hub.take(&news, key.clone());
@@ -203,10 +221,12 @@ impl<K: Object> Observer<K> for Itself<K> {
     /// Only what the predicate lets pass; one that panics is asked again, in the way of a single change.
     fn listed(&self, listed: &Listed<'_, K>) -> Heard {
         if self.predicate.is_none() {
+            self.mending.note_all(listed.changes());
             self.hub.intake.add_roll(listed.roll());
             return Heard::All;
         }
-        let judged = |change| catch_unwind(AssertUnwindSafe(|| self.lets_pass(change))).ok();
+        let judge = |change| self.is_worth_a_run(change, self.mending.note(change));
+        let judged = |change| catch_unwind(AssertUnwindSafe(|| judge(change))).ok();
         let verdicts: Vec<bool> = listed.changes().map_while(judged).collect();
         let all = verdicts.len() == listed.len();
         if all && verdicts.iter().all(|passes| *passes) {
@@ -228,8 +248,8 @@ impl<K: Object> Observer<K> for Itself<K> {
 
 /// Finds the keys that an object of another kind concerns.
 pub(crate) trait Relation<C>: Send + Sync + 'static {
-    /// Finds those of an object, decoding of it what that takes.
-    fn of(&self, hub: &Hub, object: &Held<C>) -> Vec<ObjectKey>;
+    /// Finds those of an object, decoding of it what that takes; `None` where that can't be read.
+    fn of(&self, hub: &Hub, object: &Held<C>) -> Option<Vec<ObjectKey>>;
 
     /// Finds those of an object of which there are its owners alone.
     fn of_owners(&self, hub: &Hub, namespace: Option<&str>, owners: &[OwnerReference]) -> Vec<ObjectKey>;
@@ -240,8 +260,8 @@ pub(crate) trait Relation<C>: Send + Sync + 'static {
 pub(crate) struct Ownership;
 
 impl<C: Object> Relation<C> for Ownership {
-    fn of(&self, hub: &Hub, object: &Held<C>) -> Vec<ObjectKey> {
-        hub.owner_of(object).into_iter().collect()
+    fn of(&self, hub: &Hub, object: &Held<C>) -> Option<Vec<ObjectKey>> {
+        Some(hub.owner_of(object).into_iter().collect())
     }
 
     fn of_owners(&self, hub: &Hub, namespace: Option<&str>, owners: &[OwnerReference]) -> Vec<ObjectKey> {
@@ -253,12 +273,11 @@ impl<C: Object> Relation<C> for Ownership {
 pub(crate) struct Mapping<F>(pub(crate) F);
 
 impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C> for Mapping<F> {
-    /// An object that does not decode can't be mapped.
-    fn of(&self, _: &Hub, object: &Held<C>) -> Vec<ObjectKey> {
-        object.object().map(|object| (self.0)(&object)).unwrap_or_default()
+    fn of(&self, _: &Hub, object: &Held<C>) -> Option<Vec<ObjectKey>> {
+        object.object().ok().map(|object| (self.0)(&object))
     }
 
-    /// Nor can one that never decoded.
+    /// An object that never decoded can't be mapped.
     fn of_owners(&self, _: &Hub, _: Option<&str>, _: &[OwnerReference]) -> Vec<ObjectKey> {
         Vec::new()
     }
@@ -271,6 +290,9 @@ pub(crate) struct Related<C, R> {
     pub(crate) reason: Reason,
     pub(crate) relation: Arc<R>,
     pub(crate) predicate: Option<Predicate<C>>,
+    pub(crate) mending: Mending,
+    /// What objects of a compact cache concerned before they could not be read.
+    pub(crate) last_related: LastRelated,
 }
 
 impl<C: Object, R: Relation<C>> Related<C, R> {
@@ -279,50 +301,93 @@ impl<C: Object, R: Relation<C>> Related<C, R> {
         keys.into_iter().for_each(|key| self.hub.take(&news, key));
     }
 
-    /// Adds the keys of an earlier state that the later one does not concern any more.
-    fn with_earlier(&self, mut keys: Vec<ObjectKey>, earlier: Option<&Held<C>>) -> Vec<ObjectKey> {
-        let earlier = earlier.map(|object| self.relation.of(&self.hub, object)).unwrap_or_default();
-        for key in earlier {
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
+    /// Finds the keys that an object concerns, or concerned when it could last be read.
+    fn keys_of(&self, object: &Held<C>, earlier: Option<&Held<C>>) -> Vec<ObjectKey> {
+        let now = self.relation.of(&self.hub, object);
+        let before = earlier.and_then(|object| self.relation.of(&self.hub, object)).unwrap_or_default();
+        match now {
+            Some(now) => merged(now, [before, self.last_related.take(object.key())].concat()),
+            None => self.last_related.keep(object.key(), before),
+        }
+    }
+
+    fn keys_of_the_gone(&self, gone: &Gone<C>) -> Vec<ObjectKey> {
+        let last = gone.held().and_then(|last| self.relation.of(&self.hub, last));
+        let last = last
+            .unwrap_or_else(|| self.relation.of_owners(&self.hub, gone.key().namespace(), &gone.owners()));
+        merged(last, self.last_related.take(gone.key()))
+    }
+}
+
+/// Adds the keys of an earlier state that the later one does not concern any more.
+fn merged(mut keys: Vec<ObjectKey>, earlier: Vec<ObjectKey>) -> Vec<ObjectKey> {
+    for key in earlier {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys
+}
+
+/// What objects concerned that can't be read any more: their deletion concerns the same.
+///
+/// A typed cache keeps the last state that could be read; a compact one does not.
+#[derive(Debug, Default)]
+pub(crate) struct LastRelated(Mutex<HashMap<ObjectKey, Vec<ObjectKey>>>);
+
+impl LastRelated {
+    /// Remembers what a state concerned that an unreadable one follows; returns all that is remembered.
+    fn keep(&self, object: &ObjectKey, keys: Vec<ObjectKey>) -> Vec<ObjectKey> {
+        let mut known = self.known();
+        let before = known.remove(object).unwrap_or_default();
+        let keys = merged(keys, before);
+        if !keys.is_empty() {
+            known.insert(object.clone(), keys.clone());
         }
         keys
+    }
+
+    fn take(&self, object: &ObjectKey) -> Vec<ObjectKey> {
+        let mut known = self.known();
+        if known.is_empty() { Vec::new() } else { known.remove(object).unwrap_or_default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<ObjectKey, Vec<ObjectKey>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
     fn changed(&self, change: &Change<C>) {
         self.hub.forget_what_is_gone(self.source, change);
-        if self.predicate.as_ref().is_some_and(|predicate| !predicate.lets_pass(change)) {
+        let after = self.mending.note(change);
+        let refuses = |predicate: &Predicate<C>| after == After::Readable && !predicate.lets_pass(change);
+        if self.predicate.as_ref().is_some_and(refuses) {
             return;
         }
         let (hub, why) = (&self.hub, self.reason.clone());
         match change {
             Change::Added { object, via, origin } => {
-                let keys = self.relation.of(hub, object);
+                let keys = self.keys_of(object, None);
                 self.wake(*via, object.version(), reason(why, *origin, *via), keys);
             }
             Change::Updated { old, new, via } => {
-                let keys = self.with_earlier(self.relation.of(hub, new), Some(old));
+                let keys = self.keys_of(new, Some(old));
                 self.wake(*via, new.version(), why, keys);
             }
             Change::Unchanged { object } => {
-                self.relation.of(hub, object).into_iter().for_each(|key| hub.intake.touch(key));
+                let keys = self.relation.of(hub, object).unwrap_or_default();
+                keys.into_iter().for_each(|key| hub.intake.touch(key));
             }
             Change::Deleted { gone, via, .. } => {
-                let keys = match gone.held() {
-                    Some(last) => self.relation.of(hub, last),
-                    None => self.relation.of_owners(hub, gone.key().namespace(), &gone.owners()),
-                };
-                self.wake(*via, None, why, keys);
+                self.wake(*via, None, why, self.keys_of_the_gone(gone));
             }
             Change::Unreadable { unreadable, kept, via } => {
                 let identity = &unreadable.identity;
                 let namespace = identity.key.as_ref().and_then(ObjectKey::namespace);
                 let now = self.relation.of_owners(hub, namespace, &identity.owners);
-                let keys = self.with_earlier(now, kept.as_ref());
-                self.wake(*via, None, why, keys);
+                let kept = kept.as_ref().and_then(|kept| self.relation.of(hub, kept));
+                self.wake(*via, None, why, merged(now, kept.unwrap_or_default()));
             }
         }
     }

@@ -12,7 +12,7 @@ use super::enqueue::Hub;
 use crate::{
     informer::{Form, Observer, SharedInformer, SharedInformerFactory, Watched},
     object::{Kind, Object, ObjectKey, Scope},
-    store::{Lister, Lookup},
+    store::{Held, Lister, Lookup},
     writes::{CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, parking::Watching},
 };
 
@@ -231,24 +231,65 @@ pub(crate) fn open<W: Watched, O: Observer<W::Object>>(
 /// The caches of the reconciled kind: one, or one a namespace.
 #[derive(Clone)]
 pub(crate) struct Objects<K> {
-    pub(crate) caches: Vec<(Option<Arc<str>>, Lister<K>)>,
+    pub(crate) caches: Vec<CacheOf<K>>,
+}
+
+/// The cache of a namespace, or of all.
+#[derive(Clone)]
+pub(crate) struct CacheOf<K> {
+    pub(crate) namespace: Option<Arc<str>>,
+    pub(crate) lister: Lister<K>,
+    pub(crate) informer: Arc<dyn Synced>,
 }
 
 impl<K: Object> Objects<K> {
+    /// Finds an object; one that can't be read is so after those who judge its changes could know.
     pub(crate) fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
-        self.cache(key).map_or(Lookup::Absent, |lister| lister.lookup(key))
+        let Some(CacheOf { lister, .. }) = self.cache(key) else { return Lookup::Absent };
+        let mut found = lister.lookup(key);
+        // A compact object is known to be unreadable only now: who judged that it was mended before may have filtered it.
+        while let Lookup::Unreadable(refused) = &found {
+            match lister.lookup(key) {
+                Lookup::Unreadable(again) if Arc::ptr_eq(&again, refused) => break,
+                again => found = again,
+            }
+        }
+        found
+    }
+
+    /// Finds an object as its cache holds it.
+    pub(crate) fn held(&self, key: &ObjectKey) -> Option<Held<K>> {
+        self.cache(key)?.lister.held(key)
+    }
+
+    /// Whether a cache holds a state of an object, one that can't be read included.
+    pub(crate) fn is_there(&self, key: &ObjectKey) -> bool {
+        !matches!(self.cache(key).map(|cache| cache.lister.current(key)), None | Some(Ok(None)))
+    }
+
+    /// Whether there is no such object, as far as is known: its cache has synced, and does not hold it.
+    pub(crate) fn is_gone(&self, key: &ObjectKey) -> bool {
+        self.cache(key).is_none_or(|cache| cache.informer.has_synced()) && !self.is_there(key)
+    }
+
+    /// Returns the keys of a namespace's objects, or of all.
+    pub(crate) fn keys(&self, namespace: Option<&str>) -> Vec<ObjectKey> {
+        let asked = |cache: &&CacheOf<K>| namespace.is_none() || cache.namespace.as_deref() == namespace;
+        let caches = self.caches.iter().filter(asked).map(|cache| &cache.lister);
+        caches.flat_map(Lister::list_held).map(|held| held.key().clone()).collect()
     }
 
     /// Returns the version of an object, unless its latest state is known to be unreadable.
     pub(crate) fn version(&self, key: &ObjectKey) -> Option<String> {
-        let object = self.cache(key)?.current(key).ok()??;
+        let object = self.cache(key)?.lister.current(key).ok()??;
         object.resource_version().map(str::to_owned)
     }
 
-    fn cache(&self, key: &ObjectKey) -> Option<&Lister<K>> {
-        let covers = |namespace: &Option<Arc<str>>| {
-            namespace.is_none() || key.namespace().is_none() || namespace.as_deref() == key.namespace()
+    fn cache(&self, key: &ObjectKey) -> Option<&CacheOf<K>> {
+        let covers = |cache: &&CacheOf<K>| {
+            let namespace = cache.namespace.as_deref();
+            namespace.is_none() || key.namespace().is_none() || namespace == key.namespace()
         };
-        self.caches.iter().find(|(namespace, _)| covers(namespace)).map(|(_, lister)| lister)
+        self.caches.iter().find(covers)
     }
 }

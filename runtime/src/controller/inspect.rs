@@ -7,6 +7,9 @@ use tokio::time::Instant;
 use super::{Reason, Reconciler, worker::Engine};
 use crate::{informer::Watched, object::ObjectKey, store::Lookup, workqueue::KeyState};
 
+/// Most keys in flight that are named in one line.
+const NAMED_IN_FLIGHT: usize = 5;
+
 /// Tells how one controller stands to one key, at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -93,6 +96,8 @@ pub(crate) trait Inspected: Send + Sync {
     fn reconciles(&self) -> TypeId;
     /// Tells how it stands to a key.
     fn report(&self, key: &ObjectKey) -> KeyReport;
+    /// Names what runs, in one line; `None` if nothing does.
+    fn in_flight(&self) -> Option<String>;
 }
 
 impl fmt::Debug for dyn Inspected {
@@ -145,6 +150,22 @@ impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
             reason: self.intake.reason(key),
             last_error: self.failures().get(key).cloned(),
         }
+    }
+
+    fn in_flight(&self) -> Option<String> {
+        let keys = self.intake.queue.in_flight(NAMED_IN_FLIGHT);
+        let more = self.intake.queue.depth().in_flight.saturating_sub(keys.len());
+        let mut named: Vec<_> = keys
+            .iter()
+            .map(|(key, since)| match since {
+                Some(since) => format!("{key} for {:?}", since.elapsed()),
+                None => key.to_string(),
+            })
+            .collect();
+        if more > 0 {
+            named.push(format!("{more} more"));
+        }
+        (!named.is_empty()).then(|| format!("{} ({})", self.name, named.join(", ")))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The door to a controller's queue: why keys were queued, and which must wait for their namespace's caches.
+//! The door to a controller's queue: why keys were queued, and which must wait for their caches.
 
 use std::{
     fmt,
@@ -19,6 +19,9 @@ use crate::{
 
 /// Once empty, a map that grew past this gives its memory back.
 const KEPT_WHEN_EMPTY: usize = 1024;
+
+/// Most keys that are kept by name behind a shut door; past that, all that is cached runs when it opens.
+const NAMED_BEHIND_A_DOOR: usize = 100_000;
 
 /// Takes in every key of one controller.
 pub(crate) struct Intake {
@@ -50,20 +53,58 @@ struct Pending {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// A namespace whose caches have not synced, and its keys in order: first those of rolls.
+/// Keys whose caches have not synced: first those of rolls, then those that were named, in order.
 struct Shut {
-    namespace: Arc<str>,
+    /// Whose keys; `None`: those of nobody else.
+    namespace: Option<Arc<str>>,
     rolls: Vec<Arc<Roll<ObjectKey>>>,
-    waiting: Vec<ObjectKey>,
+    waiting: HashMap<ObjectKey, Named>,
+    /// How many were named so far.
+    named: u64,
+    excess: Excess,
+}
+
+/// A key that was named while its door was shut: which one it was, and why.
+struct Named {
+    at: u64,
+    reason: Reason,
+}
+
+/// Whether more keys were named than are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Excess {
+    No,
+    /// All that is cached runs instead.
+    Yes,
+}
+
+impl Shut {
+    fn of(namespace: Option<Arc<str>>) -> Self {
+        Self { namespace, rolls: Vec::new(), waiting: HashMap::default(), named: 0, excess: Excess::No }
+    }
+
+    /// Keeps a key until the door opens.
+    fn keep(&mut self, key: ObjectKey, reason: Reason) {
+        let listed = |roll: &Arc<Roll<ObjectKey>>| roll.place(&key).is_some();
+        if self.excess == Excess::Yes || reason.priority() == Priority::Low && self.rolls.iter().any(listed) {
+            return;
+        }
+        if let Some(named) = self.waiting.get_mut(&key) {
+            return named.reason.merge(reason);
+        }
+        if self.waiting.len() == NAMED_BEHIND_A_DOOR {
+            (self.waiting, self.excess) = (HashMap::default(), Excess::Yes);
+            return;
+        }
+        self.named += 1;
+        self.waiting.insert(key, Named { at: self.named, reason });
+    }
 }
 
 impl Intake {
-    /// Takes keys for a queue; those of the namespaces wait until these are [opened](Self::open).
-    pub(crate) fn new(queue: WorkQueue<ObjectKey>, shut: impl IntoIterator<Item = Arc<str>>) -> Self {
-        let shut = shut
-            .into_iter()
-            .map(|namespace| Shut { namespace, rolls: Vec::new(), waiting: Vec::new() })
-            .collect();
+    /// Takes keys for a queue; they wait until the door of their namespace [opens](Self::open), or that of all others.
+    pub(crate) fn new(queue: WorkQueue<ObjectKey>, namespaces: impl IntoIterator<Item = Arc<str>>) -> Self {
+        let shut = namespaces.into_iter().map(Some).chain([None]).map(Shut::of).collect();
         Self { queue, state: Mutex::new(State { shut, ..State::default() }) }
     }
 
@@ -78,9 +119,10 @@ impl Intake {
         if state.shut.is_empty() {
             return self.queue.add_roll(roll);
         }
-        let namespace = roll.keys().first().and_then(ObjectKey::namespace);
-        let of_one = roll.keys().iter().all(|key| key.namespace() == namespace);
-        match state.shut.iter_mut().find(|shut| of_one && Some(&*shut.namespace) == namespace) {
+        let Some(first) = roll.keys().first() else { return };
+        let of_one = roll.keys().iter().all(|key| key.namespace() == first.namespace());
+        let only_door = state.shut.len() == 1 && state.shut[0].namespace.is_none();
+        match state.shut_for(first).filter(|_| of_one || only_door) {
             Some(shut) => shut.rolls.push(roll.clone()),
             None => {
                 drop(state);
@@ -90,32 +132,35 @@ impl Intake {
     }
 
     /// Queues a key that a source named; the permit is given back when its run starts, or is not needed.
+    ///
+    /// Behind a shut door it is not: a namespace that does not sync holds up no other.
     pub(crate) fn add_from_source(&self, key: ObjectKey, permit: OwnedSemaphorePermit) {
         self.take(key, Pending { reason: Reason::Source, _permit: Some(permit) });
     }
 
     fn take(&self, key: ObjectKey, asked: Pending) {
         let mut state = self.state();
+        if let Some(shut) = state.shut_for(&key) {
+            return shut.keep(key, asked.reason);
+        }
         let priority = asked.reason.priority();
         // What a roll lists already needs no other reason of that kind.
         if priority == Priority::Low && self.queue.is_only_listed(&key) {
             return;
         }
-        let news = match state.pending.get_mut(&key) {
-            Some(pending) => {
-                pending.reason.merge(asked.reason);
-                false
-            }
-            None => {
-                state.pending.insert(key.clone(), asked);
-                true
-            }
-        };
-        match state.shut_for(&key) {
-            Some(shut) if news => shut.waiting.push(key),
-            Some(_) => {}
-            None => self.queue.add_at(key, priority),
+        match state.pending.get_mut(&key) {
+            Some(pending) => pending.reason.merge(asked.reason),
+            None => drop(state.pending.insert(key.clone(), asked)),
         }
+        self.queue.add_at(key, priority);
+    }
+
+    /// Forgets a key whose object is gone before its door opened; `false` where that is open.
+    pub(crate) fn forget_behind_door(&self, key: &ObjectKey) -> bool {
+        let mut state = self.state();
+        let Some(shut) = state.shut_for(key) else { return false };
+        shut.waiting.remove(key);
+        true
     }
 
     /// Takes note of why a key will run that the queue has a time for.
@@ -148,20 +193,32 @@ impl Intake {
 
     /// Says why the run that is to come was asked for, where that is known yet.
     pub(crate) fn reason(&self, key: &ObjectKey) -> Option<Reason> {
-        let pending = self.state().pending.get(key).map(|pending| pending.reason.clone());
+        let mut state = self.state();
+        let waiting = |shut: &mut Shut| shut.waiting.get(key).map(|named| named.reason.clone());
+        let pending = match state.shut_for(key) {
+            Some(shut) => waiting(shut),
+            None => state.pending.get(key).map(|pending| pending.reason.clone()),
+        };
+        drop(state);
         pending.or_else(|| self.queue.is_only_listed(key).then_some(Reason::InitialList))
     }
 
-    /// Lets in the keys of a namespace, whose caches have synced.
-    pub(crate) fn open(&self, namespace: &str) {
+    /// Opens the door of a namespace, or of all keys that have none of their own; to be asked for what is cached there.
+    pub(crate) fn open(&self, namespace: Option<&Arc<str>>, cached: impl FnOnce() -> Vec<ObjectKey>) {
         let mut state = self.state();
-        let Some(at) = state.shut.iter().position(|shut| &*shut.namespace == namespace) else { return };
-        let opened = state.shut.remove(at);
-        opened.rolls.iter().for_each(|roll| self.queue.add_roll(roll));
-        for key in opened.waiting {
-            let priority = state.pending.get(&key).map_or(Priority::Normal, |of| of.reason.priority());
-            self.queue.add_at(key, priority);
+        let Some(at) = state.shut.iter().position(|shut| shut.namespace.as_ref() == namespace) else {
+            return;
+        };
+        let Shut { rolls, waiting, excess, .. } = state.shut.remove(at);
+        match excess {
+            Excess::No => rolls.iter().for_each(|roll| self.queue.add_roll(roll)),
+            // Under the lock: what is applied after this finds the door open.
+            Excess::Yes => self.queue.add_roll(&Arc::new(Roll::new(cached()))),
         }
+        drop(state);
+        let mut waiting: Vec<_> = waiting.into_iter().collect();
+        waiting.sort_unstable_by_key(|(_, named)| named.at);
+        waiting.into_iter().for_each(|(key, named)| self.add(key, named.reason));
     }
 
     /// Holds back a key that writes too often.
@@ -179,18 +236,32 @@ impl Intake {
         self.state().held.get(key).is_some_and(|held| held.parked)
     }
 
-    /// Forgets the keys that are held back no more.
-    pub(crate) fn sweep(&self, now: Instant) {
+    /// Forgets the keys that are held back no more, and those behind doors whose objects are gone.
+    pub(crate) fn sweep(&self, now: Instant, is_gone: impl Fn(&ObjectKey) -> bool) {
         let mut state = self.state();
+        for shut in &mut state.shut {
+            shut.waiting.retain(|key, _| !is_gone(key));
+            shrink(&mut shut.waiting);
+        }
         state.held.retain(|_, held| held.parked || held.paced_until.is_some_and(|until| until > now));
         shrink(&mut state.held);
         shrink(&mut state.pending);
     }
 
+    /// Counts what is remembered of keys.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        let state = self.state();
+        let behind_doors: usize = state.shut.iter().map(|shut| shut.waiting.len() + shut.rolls.len()).sum();
+        state.pending.len() + state.held.len() + behind_doors
+    }
+
     /// Refuses keys from now on and drops those that wait.
     pub(crate) fn discard(&self) {
         self.queue.discard();
-        self.state().pending.clear();
+        let mut state = self.state();
+        state.pending.clear();
+        state.shut.clear();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -242,9 +313,15 @@ impl State {
         pending
     }
 
+    /// Finds the door that a key waits behind: its namespace's own, or that of all others, which opens before.
     fn shut_for(&mut self, key: &ObjectKey) -> Option<&mut Shut> {
         let namespace = key.namespace();
-        self.shut.iter_mut().find(|shut| Some(&*shut.namespace) == namespace)
+        let own = self
+            .shut
+            .iter()
+            .position(|shut| shut.namespace.is_some() && shut.namespace.as_deref() == namespace);
+        let at = own.or_else(|| self.shut.iter().position(|shut| shut.namespace.is_none()))?;
+        self.shut.get_mut(at)
     }
 }
 
@@ -258,5 +335,66 @@ fn shrink<V>(map: &mut HashMap<ObjectKey, V>) {
 impl fmt::Debug for Intake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Intake").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workqueue::ItemExponentialFailure;
+
+    fn key(namespace: &str, at: usize) -> ObjectKey {
+        ObjectKey::new(namespace, format!("o-{at}"))
+    }
+
+    fn intake(namespaces: &[&str]) -> Intake {
+        let queue = WorkQueue::new(ItemExponentialFailure::default());
+        Intake::new(queue, namespaces.iter().map(|namespace| Arc::from(*namespace)))
+    }
+
+    async fn next(intake: &Intake) -> (String, Reason) {
+        let item = intake.queue.get().await.unwrap();
+        let reason = intake.begin(&item);
+        let name = item.key().to_string();
+        item.forget();
+        (name, reason)
+    }
+
+    // C33 C38
+    #[tokio::test(start_paused = true)]
+    async fn keys_wait_for_their_own_door_in_order_and_those_that_are_gone_are_forgotten() {
+        let intake = intake(&["a", "b"]);
+        for (namespace, at) in [("b", 1), ("a", 1), ("", 1), ("a", 2), ("a", 3)] {
+            intake.add(key(namespace, at), Reason::Changed);
+        }
+        intake.add_roll(&Arc::new(Roll::new([key("a", 9)])));
+        intake.add(key("a", 9), Reason::InitialList);
+        assert!(intake.forget_behind_door(&key("a", 2)));
+        assert_eq!((intake.queue.len(), intake.reason(&key("a", 1))), (0, Some(Reason::Changed)));
+        intake.open(None, Vec::new);
+        assert_eq!(next(&intake).await.0, "o-1");
+        assert!(intake.queue.is_empty());
+        intake.open(Some(&"a".into()), Vec::new);
+        assert!(!intake.forget_behind_door(&key("a", 1)), "that door is open");
+        let mut ran = Vec::new();
+        for _ in 0..3 {
+            ran.push(next(&intake).await);
+        }
+        let changed = |name: &str| (name.to_owned(), Reason::Changed);
+        assert_eq!(ran, [changed("a/o-1"), changed("a/o-3"), ("a/o-9".to_owned(), Reason::InitialList)]);
+        intake.sweep(Instant::now(), |_| true);
+        intake.open(Some(&"b".into()), Vec::new);
+        assert!(intake.queue.is_empty(), "it was swept");
+    }
+
+    // C38
+    #[tokio::test(start_paused = true)]
+    async fn a_door_keeps_so_many_keys_by_name_and_past_that_lets_in_what_is_cached() {
+        let intake = intake(&[]);
+        (0..=NAMED_BEHIND_A_DOOR + 1).for_each(|at| intake.add(key("a", at), Reason::Source));
+        assert_eq!(intake.remembered(), 0);
+        intake.open(None, || vec![key("a", 7), key("a", 8)]);
+        assert_eq!((next(&intake).await.0, next(&intake).await.0), ("a/o-7".to_owned(), "a/o-8".to_owned()));
+        assert!(intake.queue.is_empty());
     }
 }

@@ -23,6 +23,8 @@ mod from_fn;
 pub mod predicate;
 mod graves;
 mod intake;
+mod last_read;
+mod mended;
 mod enqueue;
 mod external;
 mod feed;

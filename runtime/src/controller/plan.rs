@@ -14,9 +14,11 @@ use super::{
     Controller, Reconciler,
     budget::Budgets,
     enqueue::{self, Hub, Told},
-    feed::{self, Asked, Objects, OpenFeed, Selection, Synced},
+    feed::{self, Asked, CacheOf, Objects, OpenFeed, Selection, Synced},
     graves::Graves,
     intake::Intake,
+    last_read::LastRead,
+    mended::Mending,
     start::{Connections, Planned, Waits, run_workers},
     worker::Engine,
 };
@@ -37,6 +39,41 @@ pub enum ControllerError {
     NoWorkers {
         /// The controller.
         name: String,
+    },
+    /// More workers than make sense: each holds a task.
+    #[error(
+        "controller {name}: {workers} workers are too many; 65536 may run at once, and a few do for most"
+    )]
+    TooManyWorkers {
+        /// The controller.
+        name: String,
+        /// How many were asked for.
+        workers: usize,
+    },
+    /// There can be no such namespace.
+    #[error(
+        "controller {name}: {namespace:?} can't be a namespace: use 1 to 63 of a-z, 0-9, '-', not '-' at either end"
+    )]
+    Namespace {
+        /// The controller.
+        name: String,
+        /// The namespace.
+        namespace: String,
+    },
+    /// No cache would ever sync in time.
+    #[error("controller {name}: a sync timeout of zero gives up at once; leave it out, or allow some time")]
+    NoTimeToSync {
+        /// The controller.
+        name: String,
+    },
+    /// The rate of retries lets nothing pass, or is none.
+    #[error("controller {name}: the retry rate is refused")]
+    RetryRate {
+        /// The controller.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        source: InvalidRate,
     },
     /// No run would ever end in time.
     #[error("controller {name}: a deadline of zero ends every run; leave it out, or allow some time")]
@@ -218,6 +255,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         graves,
         intake,
         writer: hub.writer.clone(),
+        last_read: LastRead::with(settings.finalizer.as_ref()),
         finalizer: settings.finalizer,
         panics: settings.panics,
         deadline: settings.deadline,
@@ -267,14 +305,17 @@ fn open_all<K: Watched, R>(
         let source = source_of(&mut sources, (Asked::of::<K>(question, selection), place.clone()));
         let namespace = place.as_deref();
         let itself = feed::informer_of::<K>(around.factory, question.clone(), namespace, selection);
-        opened.objects.caches.push((place.clone(), itself.cache()));
+        let lister = itself.cache();
         let (graves, predicate) = (graves.clone(), predicate.clone());
         let feed = feed::open(itself, namespace, source, selection, move |hub| enqueue::Itself {
             hub: hub.clone(),
             source,
             graves,
             predicate,
+            mending: Mending::default(),
         });
+        let (namespace, informer) = (place.clone(), feed.informer.clone());
+        opened.objects.caches.push(CacheOf { namespace, lister, informer });
         opened.awaited.push((place.clone(), feed.informer.clone()));
         opened.feeds.push(feed);
     }

@@ -58,11 +58,6 @@ impl Reason {
             _ => Priority::Normal,
         }
     }
-
-    /// Whether the run is another attempt at what a run before it could not do.
-    pub(crate) fn is_retry(&self) -> bool {
-        matches!(self, Self::Retry | Self::Conflict)
-    }
 }
 
 impl fmt::Display for Reason {

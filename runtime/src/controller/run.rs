@@ -128,6 +128,7 @@ mod tests {
     async fn a_dropped_or_cancelled_run_is_put_back_and_counts_as_no_failure() {
         let queue = WorkQueue::new(ItemExponentialFailure::default());
         let intake = Arc::new(Intake::new(queue.clone(), []));
+        intake.open(None, Vec::new);
         let writer = writer(&intake);
         intake.add(ObjectKey::new("shop", "a"), Reason::Changed);
         for _ in 0..3 {

@@ -1,11 +1,11 @@
 //! What a controller is told beside what to watch, with its defaults, and what of it is refused.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::{Panics, plan::ControllerError};
 use crate::{
     object::ObjectKey,
-    workqueue::{RateLimit, WorkQueue, WorkQueueConfig},
+    workqueue::{ConfigError, ItemExponentialFailure, RateLimit, RateLimiter, WorkQueue, WorkQueueConfig},
     writes::WaitForOwn,
 };
 
@@ -13,6 +13,8 @@ use crate::{
 const RETRY_RATE: RateLimit = RateLimit::per_second(10).burst(100);
 /// How often one key may run and write, whatever wakes it.
 const STORM_LIMIT: RateLimit = RateLimit::per_second(1).burst(10);
+/// Most reconciles that one controller runs at once.
+const MOST_WORKERS: usize = 65_536;
 
 /// The settings of a controller.
 #[derive(Clone, Debug)]
@@ -23,12 +25,32 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) finalizer: Option<String>,
     pub(crate) rate_limit: Option<RateLimit>,
+    pub(crate) backoff: Backoff,
+    pub(crate) retry_rate: RetryRate,
     pub(crate) storm_limit: RateLimit,
     pub(crate) floor: Duration,
     pub(crate) panics: Panics,
     pub(crate) deadline: Option<Duration>,
     pub(crate) sync_timeout: Option<Duration>,
     pub(crate) wait_for_own: WaitForOwn,
+}
+
+/// How long failed keys wait.
+#[derive(Clone)]
+pub(crate) struct Backoff(pub(crate) Arc<dyn RateLimiter>);
+
+impl fmt::Debug for Backoff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Backoff")
+    }
+}
+
+/// What retries of failures share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RetryRate {
+    /// [`RETRY_RATE`], unless there is a rate limit for all runs.
+    Unset,
+    Set(Option<RateLimit>),
 }
 
 impl Default for Settings {
@@ -39,6 +61,8 @@ impl Default for Settings {
             workers: 1,
             finalizer: None,
             rate_limit: None,
+            backoff: Backoff(Arc::new(ItemExponentialFailure::default())),
+            retry_rate: RetryRate::Unset,
             storm_limit: STORM_LIMIT,
             floor: Duration::from_secs(1),
             panics: Panics::Contain,
@@ -53,8 +77,12 @@ impl Settings {
     /// Makes the queue that the settings ask for, if nothing in them is refused.
     pub(crate) fn checked_queue(&self, name: &str) -> Result<WorkQueue<ObjectKey>, ControllerError> {
         let named = || name.to_owned();
-        if self.workers == 0 {
-            return Err(ControllerError::NoWorkers { name: named() });
+        match self.workers {
+            0 => return Err(ControllerError::NoWorkers { name: named() }),
+            workers if workers > MOST_WORKERS => {
+                return Err(ControllerError::TooManyWorkers { name: named(), workers });
+            }
+            _ => {}
         }
         if !is_field_manager(name) {
             return Err(ControllerError::Name { name: named() });
@@ -62,19 +90,32 @@ impl Settings {
         if let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| !is_qualified(finalizer)) {
             return Err(ControllerError::Finalizer { name: named(), finalizer: finalizer.clone() });
         }
+        if let Some(namespace) = self.namespaces.iter().find(|namespace| !is_label(namespace)) {
+            return Err(ControllerError::Namespace { name: named(), namespace: namespace.to_string() });
+        }
         if self.deadline.is_some_and(|deadline| deadline.is_zero()) {
             return Err(ControllerError::NoTime { name: named() });
+        }
+        if self.sync_timeout.is_some_and(|within| within.is_zero()) {
+            return Err(ControllerError::NoTimeToSync { name: named() });
         }
         if let Err(source) = self.storm_limit.validate() {
             return Err(ControllerError::StormLimit { name: named(), source });
         }
-        let config = WorkQueueConfig {
-            rate: self.rate_limit,
-            retry_rate: self.rate_limit.is_none().then_some(RETRY_RATE),
-            floor: self.floor,
-            ..WorkQueueConfig::default()
+        let retry_rate = match self.retry_rate {
+            RetryRate::Unset => self.rate_limit.is_none().then_some(RETRY_RATE),
+            RetryRate::Set(rate) => rate,
         };
-        WorkQueue::with_config(config).map_err(|source| ControllerError::RateLimit { name: named(), source })
+        let config = WorkQueueConfig {
+            backoff: self.backoff.0.clone(),
+            rate: self.rate_limit,
+            retry_rate,
+            floor: self.floor,
+        };
+        WorkQueue::with_config(config).map_err(|refused| match refused {
+            ConfigError::RetryRate(source) => ControllerError::RetryRate { name: named(), source },
+            source => ControllerError::RateLimit { name: named(), source },
+        })
     }
 }
 
@@ -83,9 +124,28 @@ fn is_field_manager(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(plain)
 }
 
+/// As Kubernetes has it: a DNS subdomain, a slash, and a name of at most 63 characters.
 fn is_qualified(finalizer: &str) -> bool {
-    let plain = |part: &str| {
-        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+    let ends_well = |name: &str| {
+        name.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && name.ends_with(|last: char| last.is_ascii_alphanumeric())
     };
-    finalizer.split_once('/').is_some_and(|(domain, name)| plain(domain) && plain(name))
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    finalizer.split_once('/').is_some_and(|(domain, name)| {
+        let is_domain = domain.len() <= 253 && domain.split('.').all(|part| is_lower_case(part));
+        is_domain && name.len() <= 63 && ends_well(name) && name.bytes().all(plain)
+    })
+}
+
+/// A DNS label, as the names of namespaces are.
+fn is_label(name: &str) -> bool {
+    name.len() <= 63 && is_lower_case(name)
+}
+
+fn is_lower_case(part: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    !part.starts_with('-')
+        && !part.ends_with('-')
+        && !part.is_empty()
+        && part.bytes().all(|byte| plain(byte) || byte == b'-')
 }

@@ -1,22 +1,23 @@
 //! A controller that is ready: it waits for its caches, works, and stops.
 
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{any::Any, fmt, panic::resume_unwind, sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, join_all};
 use tokio::{
-    task::JoinSet,
+    task::{JoinError, JoinSet},
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ControllerError, Inspected, Reconciler, enqueue::Hub, external::External, feed::Synced, intake::Intake,
-    worker::Engine,
+    ControllerError, Inspected, Reconciler, enqueue::Hub, external::External, feed::Synced, worker::Engine,
 };
-use crate::{informer::Watched, object::ObjectKey};
+use crate::{informer::Watched, object::ObjectKey, workqueue::KeyState};
 
-/// How often a controller that waits says for whom.
+/// After how long a controller that waits says for whom, for the first time; later more seldom.
 const REMINDER: Duration = Duration::from_secs(30);
+/// How often it says so at least.
+const LONGEST_REMINDER: Duration = Duration::from_secs(3_600);
 /// How often the budgets of keys that have become idle are forgotten.
 const SWEEP: Duration = Duration::from_secs(30);
 
@@ -60,13 +61,7 @@ impl Planned {
         let Self { name, waits, sync_timeout, work, .. } = self;
         let own = Stop { finish: stop.finish.child_token(), abort: stop.abort };
         let patience = watch_over(&name, &waits, sync_timeout);
-        let worked = async {
-            let synced = own.finish.run_until_cancelled(join_all(waits.common.iter().map(|of| of.synced())));
-            if synced.await.is_some() {
-                tracing::info!(controller = %name, "caches have synced: working");
-            }
-            work(own.clone()).await;
-        };
+        let worked = work(own.clone());
         tokio::pin!(worked);
         tokio::select! {
             biased;
@@ -81,22 +76,34 @@ impl Planned {
 }
 
 /// Says now and then for whom a controller waits; ends only where its time is over.
+///
+/// One line after [`REMINDER`], then each time after twice as long, and one when the wait is over.
 async fn watch_over(name: &Arc<str>, waits: &Waits, within: Option<Duration>) -> ControllerError {
-    let (started, all) = (Instant::now(), waits.all_synced());
+    let (started, all, mut pause) = (Instant::now(), waits.all_synced(), REMINDER);
     tokio::pin!(all);
     loop {
         let left = within.map(|within| within.saturating_sub(started.elapsed()));
-        if timeout(left.map_or(REMINDER, |left| left.min(REMINDER)), &mut all).await.is_ok() {
+        let synced = timeout(left.map_or(pause, |left| left.min(pause)), &mut all).await.is_ok();
+        let waited = rounded(started.elapsed());
+        if synced {
+            if pause > REMINDER {
+                tracing::info!(controller = %name, ?waited, "all caches have synced");
+            }
             return std::future::pending().await;
         }
-        let lagging = waits.lagging().join(", ");
+        let lagging = waits.lagging().join("; ");
         if within.is_some_and(|within| started.elapsed() >= within) {
-            let waited = started.elapsed();
-            tracing::error!(controller = %name, "gives up waiting for {lagging}");
+            tracing::error!(controller = %name, ?waited, lagging, "gives up waiting for caches");
             return ControllerError::NotSynced { name: name.to_string(), lagging, waited };
         }
-        tracing::warn!(controller = %name, "still waiting for {lagging}");
+        tracing::warn!(controller = %name, ?waited, lagging, "waits for caches that have not synced");
+        pause = (pause * 2).min(LONGEST_REMINDER);
     }
+}
+
+/// As people read it: whole seconds.
+fn rounded(duration: Duration) -> Duration {
+    Duration::from_secs(duration.as_secs())
 }
 
 /// Whom a controller waits for before it runs keys.
@@ -116,6 +123,11 @@ impl Waits {
         self.common.iter().chain(self.by_namespace.iter().flat_map(|(_, own)| own))
     }
 
+    /// Ends when those that every key waits for have synced.
+    async fn common_synced(&self) {
+        join_all(self.common.iter().map(|informer| informer.synced())).await;
+    }
+
     async fn all_synced(&self) {
         join_all(self.all().map(|informer| informer.synced())).await;
     }
@@ -131,11 +143,11 @@ impl Waits {
         lagging(self.common.iter().chain(own.flat_map(|(_, own)| own)))
     }
 
-    /// Lets in the keys of each namespace once its caches have synced.
-    async fn open_doors(&self, intake: &Intake) {
+    /// Tells of each namespace when its caches have synced.
+    async fn by_namespace_synced(&self, synced: impl Fn(&Arc<str>)) {
         join_all(self.by_namespace.iter().map(async |(namespace, own)| {
             join_all(own.iter().map(|informer| informer.synced())).await;
-            intake.open(namespace);
+            synced(namespace);
         }))
         .await;
     }
@@ -151,6 +163,10 @@ fn lagging<'a>(informers: impl Iterator<Item = &'a Arc<dyn Synced>>) -> Vec<Stri
 /// What a controller keeps connected while it works.
 pub(crate) type Connections = Vec<Box<dyn Any + Send + Sync>>;
 
+/// Waits for caches, then runs workers until stopped; ends when the last run has ended, or was dropped.
+///
+/// # Panics
+/// With the panic of a run that is to propagate.
 pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
     engine: Arc<Engine<K, R>>,
     workers: usize,
@@ -159,27 +175,40 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
     stop: Stop,
 ) {
     let (mut running, mut listening) = (JoinSet::new(), JoinSet::new());
-    if !stop.finish.is_cancelled() {
-        engine.metrics.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
-        for _ in 0..workers {
-            running.spawn(engine.clone().work());
+    let panic = {
+        let house = keep_house(&engine);
+        tokio::pin!(house);
+        let begins = tokio::select! {
+            biased;
+            () = stop.finish.cancelled() => false,
+            () = engine.waits.common_synced() => true,
+            () = &mut house => false,
+        };
+        if begins {
+            tracing::info!(controller = %engine.name, "caches have synced: working");
+            engine.metrics.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
+            engine.open(None);
+            (0..workers).for_each(|_| drop(running.spawn(engine.clone().work())));
+            let (hub, sources) = sources;
+            for source in sources {
+                listening.spawn(source.listen(engine.name.clone(), hub.clone()));
+            }
         }
-        let (hub, sources) = sources;
-        for source in sources {
-            listening.spawn(source.listen(engine.name.clone(), hub.clone()));
+        tokio::select! {
+            biased;
+            () = stop.finish.cancelled() => None,
+            panic = panicked(&mut running) => Some(panic),
+            () = open_doors(&engine) => None,
+            () = house => None,
         }
-    }
-    tokio::select! {
-        biased;
-        () = stop.finish.cancelled() => {}
-        () = panicked(&mut running) => {}
-        () = keep_house(&engine) => {}
-    }
+    };
+    // Nothing more is handed out, also where a panic ends all: whoever asks hears that it has stopped.
     engine.intake.discard();
     drop((connections, listening));
+    panic.into_iter().for_each(|panic| resume_unwind(panic));
     let ended = async {
         while let Some(ended) = running.join_next().await {
-            propagate(ended);
+            panic_in(ended).into_iter().for_each(|panic| resume_unwind(panic));
         }
     };
     if stop.abort.run_until_cancelled(ended).await.is_none() {
@@ -187,28 +216,180 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
     }
 }
 
-/// Opens doors, then forgets what has become idle, for ever.
+/// Lets in the keys of each namespace once its caches have synced; never ends.
+async fn open_doors<K: Watched, R: Reconciler<K>>(engine: &Engine<K, R>) {
+    engine.waits.by_namespace_synced(|namespace| engine.open(Some(namespace))).await;
+    std::future::pending().await
+}
+
+/// Forgets what has become idle, whoever is waited for; never ends.
 async fn keep_house<K: Watched, R: Reconciler<K>>(engine: &Engine<K, R>) {
-    engine.waits.open_doors(&engine.intake).await;
     loop {
         tokio::time::sleep(SWEEP).await;
-        engine.budgets().sweep(Instant::now());
-        engine.intake.sweep(Instant::now());
+        engine.sweep();
+    }
+}
+
+impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
+    /// Lets in the keys of a namespace, or of all that have no caches of their own.
+    fn open(&self, namespace: Option<&Arc<str>>) {
+        self.intake.open(namespace, || self.objects.keys(namespace.map(|namespace| &**namespace)));
+    }
+
+    /// Forgets what is known of keys that nothing is to be known of any more.
+    pub(super) fn sweep(&self) {
+        let now = Instant::now();
+        self.budgets().sweep(now);
+        self.intake.sweep(now, |key| self.objects.is_gone(key));
+        self.last_read.sweep(|key| self.objects.is_there(key));
+        // A predicate may have kept their deletion from running them.
+        let gone = |key: &ObjectKey| self.objects.is_gone(key) && self.graves.next(key).is_none();
+        let queue = &self.intake.queue;
+        queue.awaiting_change().iter().filter(|key| gone(key)).for_each(|key| queue.forget(key));
+        self.failures().retain(|key, _| queue.state_of(key) != KeyState::Idle || !gone(key));
     }
 }
 
 /// Ends when a worker has ended of itself, which only a propagated panic makes it do.
-async fn panicked(running: &mut JoinSet<()>) {
-    match running.join_next().await {
-        Some(ended) => propagate(ended),
-        None => std::future::pending().await,
+async fn panicked(running: &mut JoinSet<()>) -> Panic {
+    while let Some(ended) = running.join_next().await {
+        if let Some(panic) = panic_in(ended) {
+            return panic;
+        }
     }
+    std::future::pending().await
 }
 
-fn propagate(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended
-        && error.is_panic()
-    {
-        std::panic::resume_unwind(error.into_panic());
+type Panic = Box<dyn Any + Send>;
+
+fn panic_in(ended: Result<(), JoinError>) -> Option<Panic> {
+    ended.err().filter(JoinError::is_panic).map(JoinError::into_panic)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, sync::Mutex};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use rand::{SeedableRng, rngs::SmallRng};
+
+    use super::*;
+    use crate::{
+        controller::{
+            Action, Context, LastError, Panics,
+            budget::{Budgets, Cost},
+            feed::{Objects, Selection},
+            graves::Graves,
+            intake::Intake,
+            last_read::LastRead,
+        },
+        metrics::Metrics,
+        object::{Kind, Scope},
+        workqueue::{ItemExponentialFailure, RateLimit, WorkQueue},
+        writes::{WaitForOwn, Writer},
+    };
+
+    struct Idle;
+
+    impl Reconciler<ConfigMap> for Idle {
+        type Error = Infallible;
+
+        async fn reconcile(&self, _: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Action, Infallible> {
+            Ok(Action::await_change())
+        }
+    }
+
+    /// A cache that never syncs.
+    struct Never;
+
+    impl Synced for Never {
+        fn kind(&self) -> Kind {
+            crate::informer::typed_kind::<ConfigMap>()
+        }
+
+        fn has_synced(&self) -> bool {
+            false
+        }
+
+        fn synced(&self) -> BoxFuture<'_, ()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn why(&self) -> String {
+            "never".to_owned()
+        }
+    }
+
+    fn engine(waits: Waits) -> Arc<Engine<ConfigMap, Idle>> {
+        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
+        });
+        let client = kube::Client::new(nobody, "default");
+        let metrics = Metrics::default().reconcile().of(&"test".into());
+        let queue = WorkQueue::new(ItemExponentialFailure::default());
+        let namespaces = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
+        let intake = Arc::new(Intake::new(queue, namespaces));
+        let overdue = metrics.overdue.clone();
+        Arc::new(Engine {
+            name: "test".into(),
+            kind: "configmaps".to_owned(),
+            question: (),
+            reconciler: Arc::new(Idle),
+            objects: Objects { caches: Vec::new() },
+            last_read: LastRead::Off,
+            selection: Selection::default(),
+            graves: Arc::new(Graves::new(metrics.deletions_dropped.clone())),
+            writer: Writer::new(
+                client,
+                "test".into(),
+                Vec::new(),
+                intake.clone(),
+                WaitForOwn::Never,
+                overdue,
+            ),
+            intake,
+            finalizer: None,
+            panics: Panics::Contain,
+            deadline: None,
+            waits: Arc::new(waits),
+            metrics,
+            budgets: Mutex::new(Budgets::new(RateLimit::per_second(1).burst(10))),
+            failures: Mutex::default(),
+            jitter: Mutex::new(SmallRng::seed_from_u64(7)),
+            runs: 0.into(),
+        })
+    }
+
+    fn never() -> Vec<Arc<dyn Synced>> {
+        vec![Arc::new(Never)]
+    }
+
+    // C30 C38
+    #[tokio::test(start_paused = true)]
+    async fn idle_keys_hold_no_state_whoever_is_waited_for() {
+        let nowhere = || Waits { common: Vec::new(), by_namespace: Vec::new() };
+        let one_namespace = Waits { by_namespace: vec![("closed".into(), never())], ..nowhere() };
+        let all = Waits { common: never(), ..nowhere() };
+        for waits in [nowhere(), one_namespace, all] {
+            let engine = engine(waits);
+            let kind = crate::informer::typed_kind::<ConfigMap>();
+            assert_eq!(kind.scope, Scope::Namespaced);
+            let (intake, writer) = (engine.intake.clone(), engine.writer.clone());
+            let hub = Hub { intake, writer, kind, told: Arc::default() };
+            let (key, stop) = (ObjectKey::new("shop", "a"), Stop::new());
+            engine.budgets().charge(&key, Cost::Whole, Instant::now());
+            let error = LastError { error: "fails".to_owned(), at: Instant::now(), attempt: 1 };
+            engine.failures().insert(key.clone(), error);
+            engine.intake.pace(&key, Duration::from_secs(1));
+            engine.intake.add(ObjectKey::new("closed", "b"), super::super::Reason::Changed);
+            let run = run_workers(engine.clone(), 1, Vec::new(), (hub, Vec::new()), stop.clone());
+            let run = tokio::spawn(run);
+            tokio::time::sleep(3 * SWEEP).await;
+            assert!(engine.budgets().are_full());
+            assert!(engine.failures().is_empty());
+            assert_eq!(engine.intake.remembered(), 0, "there is no such object");
+            stop.finish.cancel();
+            run.await.unwrap();
+        }
     }
 }

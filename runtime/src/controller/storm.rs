@@ -6,35 +6,57 @@ use kube::Resource as _;
 use tokio::time::Instant;
 
 use super::{
-    Reconciler,
-    budget::{Budgets, Charged, News},
+    Action, Reason, Reconciler,
+    budget::{Budgets, Charged, Cost, News},
     context::Ticket,
+    run::{Failure, Way},
     worker::Engine,
 };
 use crate::{informer::Watched, object::ObjectKey, writes::own_writes::Did};
 
 impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
-    /// Charges a run that was no retry if it sent a write, or its object's version moved meanwhile.
-    pub(super) fn charge(&self, ticket: &Ticket, began_with: Option<&K::Object>) {
+    /// Charges a run to its key's budget, and reports a storm that begins.
+    pub(super) fn charge(
+        &self,
+        ticket: &Ticket,
+        began_with: Option<&K::Object>,
+        outcome: &Result<Action, Failure>,
+    ) {
+        let Some(cost) = self.cost(ticket, began_with, outcome) else { return };
+        let charged = self.budgets().charge(&ticket.key, cost, Instant::now());
+        if let Charged::Paced { news: News::Begins, .. } = charged {
+            match cost {
+                Cost::Whole => tracing::warn!(
+                    "a storm: runs of one key keep writing, and are paced; does somebody else write the same fields?"
+                ),
+                Cost::Tenth => tracing::warn!(
+                    "a storm: an object changes in run after run, and its runs are paced; does the reconciler write it \
+                     through a client of its own?"
+                ),
+            }
+        }
+    }
+
+    /// Tells what a run is charged: every conflict, and of runs that were no retry those that wrote, or may have.
+    fn cost(
+        &self,
+        ticket: &Ticket,
+        began_with: Option<&K::Object>,
+        outcome: &Result<Action, Failure>,
+    ) -> Option<Cost> {
         let key = &ticket.key;
         let moved = |began_with: &K::Object| {
             self.objects.version(key).as_deref() != began_with.meta().resource_version.as_deref()
         };
-        let wrote = || match self.writer.did(key) {
-            Did::Nothing => false,
-            Did::Hear => began_with.is_some_and(moved),
-            Did::Write => true,
-        };
-        if ticket.reason.is_retry() || !wrote() {
-            return;
-        }
-        let charged = self.budgets().charge(key, Instant::now());
-        if let Charged::Paced { news: News::Begins, .. } = charged {
-            tracing::warn!(
-                controller = %self.name,
-                %key,
-                "a storm: runs of one key keep writing, and are paced; does somebody else write the same fields?"
-            );
+        match self.writer.did(key) {
+            _ if matches!(outcome, Err(failure) if failure.way == Way::AfterFirstStep) => Some(Cost::Whole),
+            _ if ticket.reason == Reason::Retry => None,
+            Did::Write => Some(Cost::Whole),
+            Did::Hear if began_with.is_some_and(moved) => Some(match ticket.took_client() {
+                true => Cost::Whole,
+                false => Cost::Tenth,
+            }),
+            Did::Hear | Did::Nothing => None,
         }
     }
 

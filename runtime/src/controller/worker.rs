@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     future::Future,
-    panic::AssertUnwindSafe,
+    panic::{AssertUnwindSafe, resume_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -25,12 +25,14 @@ use super::{
     feed::{Objects, Selection},
     graves::{Fate, Grave, Graves},
     intake::Intake,
+    last_read::LastRead,
     run::{Failure, Run, Way},
     start::Waits,
     terminating::with_metadata_of,
 };
 use crate::{
     informer::Watched,
+    list_watch::Unreadable,
     metrics::{ControllerMetrics, Ended},
     object::ObjectKey,
     store::Lookup,
@@ -46,6 +48,7 @@ pub(crate) struct Engine<K: Watched, R> {
     pub(crate) question: K::Question,
     pub(crate) reconciler: Arc<R>,
     pub(crate) objects: Objects<K::Object>,
+    pub(crate) last_read: LastRead<K::Object>,
     pub(crate) selection: Selection,
     pub(crate) graves: Arc<Graves<K::Object>>,
     pub(crate) intake: Arc<Intake>,
@@ -91,7 +94,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
                 kind = %self.kind,
                 key = %ticket.key,
                 attempt = ticket.attempt,
-                reason = %ticket.reason,
+                reason = ticket.reason.to_string(),
                 id = ticket.id,
             );
             self.perform(&ticket, run).instrument(span).await;
@@ -102,16 +105,19 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     fn ticket(&self, item: &Item<ObjectKey>) -> Ticket {
         let (key, attempt) = (item.key().clone(), item.attempt());
         let reason = self.intake.begin(item);
-        Ticket { key, attempt, reason, id: self.runs.fetch_add(1, Ordering::Relaxed) + 1 }
+        let id = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
+        Ticket { key, attempt, reason, id, took_client: Arc::default() }
     }
 
     async fn perform(&self, ticket: &Ticket, run: Run<'_>) {
         let started = Instant::now();
         tracing::debug!("reconcile started");
         let mut began_with = None;
-        let outcome = self.run(ticket, &mut began_with).await;
-        self.metrics.ended(ended(&outcome), started.elapsed());
-        self.charge(ticket, began_with.as_deref());
+        let outcome = self.caught(ticket, self.run(ticket, &mut began_with)).await;
+        if let Some(ended) = ended(&outcome) {
+            self.metrics.ended(ended, started.elapsed());
+        }
+        self.charge(ticket, began_with.as_deref(), &outcome);
         run.finish(|item| self.settle(item, outcome));
     }
 
@@ -124,24 +130,37 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         let found = self.objects.lookup(key);
         if let Lookup::Found(object) = &found {
             *began_with = Some(object.clone());
+            self.last_read.keep(key, || self.objects.held(key));
         }
         match found {
-            Lookup::Absent => Ok(Action::await_change()),
+            Lookup::Absent => {
+                self.last_read.forget(key);
+                Ok(Action::await_change())
+            }
             Lookup::Outdated { unreadable, kept } => {
-                tracing::warn!(controller = %self.name, %key, error = %unreadable.error, "not reconciled: outdated");
-                match with_metadata_of(&*kept, &unreadable.identity) {
-                    Some(terminating) => self.clean_up(ticket, Arc::new(terminating)).await,
-                    None => Ok(Action::await_change()),
-                }
+                self.not_reconciled(ticket, Some(kept), &unreadable).await
             }
             Lookup::Unreadable(unreadable) => {
-                tracing::warn!(controller = %self.name, %key, error = %unreadable.error, "not reconciled: unreadable");
-                Ok(Action::await_change())
+                self.not_reconciled(ticket, self.last_read.of(key), &unreadable).await
             }
             Lookup::Found(object) if object.meta().deletion_timestamp.is_some() => {
                 self.clean_up(ticket, object).await
             }
             Lookup::Found(object) => self.reconcile(ticket, object).await,
+        }
+    }
+
+    /// Reports an object whose latest state can't be read; if it is to go, cleanup gets the last one that could be.
+    async fn not_reconciled(
+        &self,
+        ticket: &Ticket,
+        kept: Option<Arc<K::Object>>,
+        unreadable: &Unreadable,
+    ) -> Result<Action, Failure> {
+        tracing::warn!(error = unreadable.error, "not reconciled: the object can't be read");
+        match kept.and_then(|kept| with_metadata_of(&*kept, &unreadable.identity)) {
+            Some(terminating) => self.clean_up(ticket, Arc::new(terminating)).await,
+            None => Ok(Action::stay_owed()),
         }
     }
 
@@ -158,7 +177,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             _ => object,
         };
         let cx = self.context(ticket, Some(object.clone()));
-        self.contain(|| self.reconciler.reconcile(object, &cx)).await
+        self.call(|| self.reconciler.reconcile(object, &cx)).await
     }
 
     async fn clean_up(&self, ticket: &Ticket, object: Arc<K::Object>) -> Result<Action, Failure> {
@@ -166,7 +185,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             return Ok(Action::await_change());
         };
         let cx = self.context(ticket, Some(object.clone()));
-        match self.contain(|| self.reconciler.cleanup(object.clone(), &cx)).await? {
+        match self.call(|| self.reconciler.cleanup(object.clone(), &cx)).await? {
             Cleanup::Pending(action) => Ok(action),
             Cleanup::Done => {
                 let target = self.target(&ticket.key);
@@ -186,7 +205,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             }
             Ok(true) => {
                 let cx = self.context(ticket, None);
-                self.contain(|| self.reconciler.deleted(grave.last.deleted(), &cx)).await
+                self.caught(ticket, self.call(|| self.reconciler.deleted(grave.last.deleted(), &cx))).await
             }
             Err(failure) => Err(failure),
         };
@@ -206,7 +225,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             Fate::GivenUp => {
                 let error = failure.report;
                 self.metrics.deletions_dropped.inc();
-                tracing::error!(controller = %self.name, %key, error, "a deletion was not handled, and is given up");
+                tracing::error!(error, "a deletion was not handled, and is given up");
                 Ok(())
             }
         }
@@ -234,8 +253,8 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         Target { kind: K::kind_of(&self.question), key: key.clone() }
     }
 
-    /// Runs the user's code, all of it: its errors are classified and worded, its panics become errors.
-    async fn contain<T, F>(&self, call: impl FnOnce() -> F) -> Result<T, Failure>
+    /// Runs the user's code within its deadline; its errors are classified and worded.
+    async fn call<T, F>(&self, call: impl FnOnce() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, R::Error>>,
     {
@@ -248,17 +267,29 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
                 Err(Failure { report, way: Way::Retry })
             })
         };
-        match self.panics {
-            Panics::Propagate => in_time.await,
-            Panics::Contain => AssertUnwindSafe(in_time).catch_unwind().await.unwrap_or_else(|panic| {
-                self.metrics.panics.inc();
-                Err(Failure::panicked(&*panic))
-            }),
-        }
+        in_time.await
+    }
+
+    /// Contains the panics of a run, wherever in it they arise; one that is to propagate is told before.
+    async fn caught<T>(
+        &self,
+        ticket: &Ticket,
+        run: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let caught = AssertUnwindSafe(run).catch_unwind().await;
+        caught.unwrap_or_else(|panic| {
+            self.metrics.panics.inc();
+            let failure = Failure::panicked(&*panic);
+            if self.panics == Panics::Propagate {
+                self.fail(&ticket.key, ticket.attempt, &failure);
+                resume_unwind(panic);
+            }
+            Err(failure)
+        })
     }
 
     fn settle(&self, item: Item<ObjectKey>, outcome: Result<Action, Failure>) {
-        self.remember(&item, outcome.as_ref().err());
+        self.remember(&item, &outcome);
         let item = match outcome {
             Ok(Action { priority: Some(priority), .. }) => item.with_priority(priority),
             _ => item,
@@ -273,40 +304,50 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
                 item.requeue_after(after.saturating_add(self.random_up_to(jitter)));
             }
             Ok(Next::Backoff { at_least }) => item.retry_at_least(at_least),
-            Err(Failure { report: error, way }) => {
-                let key = item.key().clone();
-                match way {
-                    Way::AfterFirstStep => {
-                        tracing::debug!(controller = %self.name, %key, error, "computed from an old version");
-                        self.intake.expect(&key, super::Reason::Conflict);
-                        item.retry_uncounted();
-                    }
-                    Way::Terminal => {
-                        tracing::error!(controller = %self.name, %key, error, "failed for good: waiting for a change");
-                        item.terminal();
-                    }
-                    Way::Retry => {
-                        let failures = item.attempt();
-                        tracing::warn!(controller = %self.name, %key, error, failures, "reconcile failed: retrying");
-                        item.retry();
-                    }
-                }
+            // Its failures stay counted, and the state that can be read again runs it, whatever predicates say.
+            Ok(Next::StayOwed) => item.done(),
+            Err(failure) => self.settle_failure(item, failure),
+        }
+    }
+
+    /// Reports a failure, within the run's span, which names controller and key.
+    fn settle_failure(&self, item: Item<ObjectKey>, Failure { report: error, way }: Failure) {
+        match way {
+            Way::AfterFirstStep => {
+                tracing::debug!(error, "computed from an old version");
+                self.intake.expect(item.key(), super::Reason::Conflict);
+                self.pace(item.key());
+                item.retry_uncounted();
+            }
+            Way::Terminal => {
+                tracing::error!(error, "failed for good: waiting for a change");
+                item.terminal();
+            }
+            Way::Retry => {
+                tracing::warn!(error, failures = item.attempt(), "reconcile failed: retrying");
+                item.retry();
             }
         }
     }
 
     /// Keeps what debug pages show of a key that fails.
-    fn remember(&self, item: &Item<ObjectKey>, failure: Option<&Failure>) {
-        let mut failures = self.failures();
-        match failure {
-            Some(failure) if failure.way != Way::AfterFirstStep => {
-                let (error, at, attempt) = (failure.report.clone(), Instant::now(), item.attempt());
-                failures.insert(item.key().clone(), LastError { error, at, attempt });
+    fn remember(&self, item: &Item<ObjectKey>, outcome: &Result<Action, Failure>) {
+        match outcome {
+            Ok(Action { next: Next::StayOwed, .. }) => {}
+            Ok(_) => {
+                let mut failures = self.failures();
+                if !failures.is_empty() {
+                    failures.remove(item.key());
+                }
             }
-            Some(_) => {}
-            None if failures.is_empty() => {}
-            None => drop(failures.remove(item.key())),
+            Err(failure) if failure.way == Way::AfterFirstStep => {}
+            Err(failure) => self.fail(item.key(), item.attempt(), failure),
         }
+    }
+
+    fn fail(&self, key: &ObjectKey, attempt: u32, failure: &Failure) {
+        let (error, at) = (failure.report.clone(), Instant::now());
+        self.failures().insert(key.clone(), LastError { error, at, attempt });
     }
 
     fn random_up_to(&self, most: Duration) -> Duration {
@@ -319,9 +360,10 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     }
 }
 
-/// Says what a run counts as; one that was computed from an old version is no failure.
-fn ended(outcome: &Result<Action, Failure>) -> Ended {
-    match outcome.as_ref().map(|action| action.next) {
+/// Says what a run counts as; one that was computed from an old version is no failure, one without an object none at all.
+fn ended(outcome: &Result<Action, Failure>) -> Option<Ended> {
+    Some(match outcome.as_ref().map(|action| action.next) {
+        Ok(Next::StayOwed) => return None,
         Ok(Next::AwaitChange) => Ended::Success,
         Ok(Next::RequeueAfter { .. }) => Ended::RequeueAfter,
         Ok(Next::Backoff { .. }) => Ended::Requeue,
@@ -330,7 +372,7 @@ fn ended(outcome: &Result<Action, Failure>) -> Ended {
             Way::Retry => Ended::Error,
             Way::Terminal => Ended::TerminalError,
         },
-    }
+    })
 }
 
 fn holds(object: &impl kube::Resource, finalizer: &str) -> bool {

@@ -291,7 +291,12 @@ impl<K: Object> Processor<K> {
             let now = Instant::now();
             let taken = now - since;
             if taken > PATIENCE {
-                tracing::warn!(kind = %self.engine.kind, ?taken, "an observer holds up its informer");
+                tracing::warn!(
+                    kind = %self.engine.kind,
+                    ?taken,
+                    "a controller's mapping or predicate is slow: until it returns, nobody sees changes of this kind; let \
+                     it read listers, and move the rest into the reconciler"
+                );
             }
             since = now;
         }

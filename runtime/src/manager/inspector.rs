@@ -29,6 +29,12 @@ impl Inspector {
         self.controllers().iter().filter(of_kind).map(|controller| controller.report(key)).collect()
     }
 
+    /// Names what runs, in one line; `None` if nothing does.
+    pub(super) fn in_flight(&self) -> Option<String> {
+        let running: Vec<_> = self.controllers().iter().filter_map(|of| of.in_flight()).collect();
+        (!running.is_empty()).then(|| running.join(", "))
+    }
+
     pub(super) fn add(&self, controller: Arc<dyn Inspected>) {
         self.controllers().push(controller);
     }

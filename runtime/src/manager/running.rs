@@ -1,12 +1,18 @@
 //! Controllers under way, and how they stop.
 
-use std::{fmt, mem, time::Duration};
+use std::{
+    fmt, mem,
+    panic::{AssertUnwindSafe, resume_unwind},
+    time::Duration,
+};
 
+use futures::FutureExt;
 use tokio::{
     runtime::Handle,
     task::{JoinError, JoinSet},
-    time::timeout,
+    time::{Instant, timeout},
 };
+use tokio_util::task::TaskTracker;
 
 use crate::{
     controller::{ControllerError, KeyReport, Planned, Stop},
@@ -42,9 +48,12 @@ impl Running {
     ) -> Self {
         let stop = Stop::new();
         let mut controllers = JoinSet::new();
+        let end =
+            End { stop: stop.clone(), factory: factory.clone(), live: TaskTracker::new(), grace_period };
         for controller in planned {
-            controllers.spawn(controller.run(stop.clone()));
+            controllers.spawn(end.live.track_future(ending_all_by_a_panic(controller, end.clone())));
         }
+        end.live.close();
         Self { stop, controllers, factory: Some(factory), grace_period, failed: None, inspector }
     }
 
@@ -71,9 +80,11 @@ impl Running {
 
     /// Stops: running reconciles end, queued keys are dropped, watches are closed, no task is left.
     ///
+    /// Takes the grace period at most, and a second for what is dropped then, whatever reconciles and handlers do.
+    ///
     /// # Errors
-    /// [`Error::Stopped`] where a reconcile outlived the grace period and was aborted; whatever kept the manager
-    /// from starting, or made a controller give up.
+    /// [`Error::Stopped`] where a reconcile outlived the grace period and was aborted, or a handler did and goes on;
+    /// whatever kept the manager from starting, or made a controller give up.
     ///
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`.
@@ -81,19 +92,28 @@ impl Running {
         if self.factory.is_none() {
             return self.failed.take().map_or(Ok(()), Err);
         }
+        let (began, grace_period) = (Instant::now(), self.grace_period);
         self.stop.finish.cancel();
-        let ended = timeout(self.grace_period, self.join()).await;
-        if ended.is_err() {
+        let mut late = None;
+        if timeout(grace_period, self.join()).await.is_err() {
+            late = self.inspector.in_flight();
             self.stop.abort.cancel();
-            let _ = timeout(ABORT, self.join()).await;
+            if timeout(ABORT, self.join()).await.is_err() {
+                late.get_or_insert_with(|| "one that can't be named".to_owned());
+            }
         }
+        let mut deaf = false;
         if let Some(factory) = self.factory.take() {
-            factory.shutdown().await;
+            let left = grace_period.saturating_sub(began.elapsed()).max(ABORT);
+            deaf = timeout(left, factory.shutdown()).await.is_err();
         }
-        ended.map_err(|_| {
-            Error::Stopped(format!("reconciles ran on past the grace period of {:?}", self.grace_period))
-        })?;
-        self.failed.take().map_or(Ok(()), Err)
+        let ran_on =
+            |what: String| Err(Error::Stopped(format!("{what} past the grace period of {grace_period:?}")));
+        match (late, deaf) {
+            (Some(late), _) => ran_on(format!("reconciles ran on, and were aborted: {late},")),
+            (None, true) => ran_on("an event handler of an informer ran on".to_owned()),
+            (None, false) => self.failed.take().map_or(Ok(()), Err),
+        }
     }
 
     /// Ends when a controller has given up, or every one has ended: never of itself, but for a propagated panic.
@@ -125,10 +145,42 @@ impl Running {
             Ok(Err(error)) => {
                 self.failed.get_or_insert(error.into());
             }
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
             Err(_) => {}
         }
     }
+}
+
+/// What it takes to end a manager that nobody awaits.
+#[derive(Clone)]
+struct End {
+    stop: Stop,
+    factory: SharedInformerFactory,
+    /// The controllers that run.
+    live: TaskTracker,
+    grace_period: Duration,
+}
+
+impl End {
+    /// Ends everything, as a stop does.
+    async fn all(self) {
+        self.stop.finish.cancel();
+        if timeout(self.grace_period, self.live.wait()).await.is_err() {
+            self.stop.abort.cancel();
+        }
+        self.factory.stop();
+    }
+}
+
+/// Runs a controller; its panic ends the manager, whoever awaits that, and goes on in who does.
+async fn ending_all_by_a_panic(controller: Planned, end: End) -> Result<(), ControllerError> {
+    let name = controller.name.clone();
+    let run = AssertUnwindSafe(controller.run(end.stop.clone())).catch_unwind();
+    run.await.unwrap_or_else(|panic| {
+        tracing::error!(controller = %name, "a panic that is to propagate ends the manager");
+        tokio::spawn(end.all());
+        resume_unwind(panic)
+    })
 }
 
 impl Drop for Running {

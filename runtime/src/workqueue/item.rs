@@ -95,7 +95,7 @@ impl<K: QueueKey> Item<K> {
         self.finish(Outcome::Terminal);
     }
 
-    /// Gives the key back without a verdict: queued again at once, nothing counted.
+    /// Gives the key back without a verdict: queued again at once, nothing counted; dropped after a shutdown.
     pub fn put_back(self) {
         self.finish(Outcome::PutBack);
     }

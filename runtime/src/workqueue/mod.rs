@@ -37,7 +37,7 @@
 //!
 //! # What it does not promise
 //!
-//! - Delays and retries do not outlive [`shut_down`](WorkQueue::shut_down); what is ready does.
+//! - Delays, retries and what is put back do not outlive [`shut_down`](WorkQueue::shut_down); what is ready does.
 //! - Between keys that fall due at the same instant, only the order in which they were scheduled counts.
 //!
 //! # Inside

@@ -27,7 +27,8 @@ pub enum Outcome {
     RetryUncounted,
     /// Failure, one more counted; not again before something really changes, and not before the floor.
     Terminal,
-    /// No verdict: queued again at once, at the back, nothing counted.
+    /// No verdict: queued again at once, at the back, nothing counted. Dropped once the queue is shut down, as a retry is:
+    /// who gives a key back may be leaving, and a drain must end.
     PutBack,
 }
 

@@ -136,6 +136,9 @@ impl<K: QueueKey> WorkQueue<K> {
     }
 
     /// Shuts down, and waits until nothing is queued and nothing in flight, or for a second shutdown.
+    ///
+    /// What is ready needs a worker that takes it: workers go on until [`get`](Self::get) says `None`. One that leaves
+    /// with its key, put back or dropped, holds up nothing.
     pub async fn drain(&self) -> Drained {
         Drain::begin(&self.shared).await
     }
@@ -211,6 +214,17 @@ impl<K: QueueKey> WorkQueue<K> {
             (None, Some(since)) => KeyState::listed(since, epoch),
             (None, None) => KeyState::Idle,
         })
+    }
+
+    /// Shows keys in flight, at most so many, and since when, if the queue keeps times.
+    pub(crate) fn in_flight(&self, at_most: usize) -> Vec<(K, Option<Instant>)> {
+        let epoch = self.shared.epoch;
+        self.shared.read(|state| state.in_flight_since(epoch).take(at_most).collect())
+    }
+
+    /// Shows the keys that ended terminally and wait for a change.
+    pub(crate) fn awaiting_change(&self) -> Vec<K> {
+        self.shared.read(State::awaiting_change)
     }
 
     /// Whether a key waits for its turn, and nothing was said of it but that a roll lists it.

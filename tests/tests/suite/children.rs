@@ -42,6 +42,9 @@ async fn a_child_that_changes_owners_wakes_the_old_one_and_the_new_one() {
     let mut stranger = owned_by(&a);
     stranger.kind = "Blog".into();
     server.create(&owned_map("not-ours", vec![stranger])).await;
+    let mut of_another_group = owned_by(&a);
+    of_another_group.api_version = "blog.example.org/v1".into();
+    server.create(&owned_map("of-another-group", vec![of_another_group])).await;
     let mut uncontrolled = owned_by(&a);
     uncontrolled.controller = None;
     server.create(&owned_map("not-controlled", vec![uncontrolled])).await;

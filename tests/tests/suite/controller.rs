@@ -15,7 +15,7 @@ use k8s_openapi::api::{
 use kube::core::ObjectMeta;
 use serde_json::json;
 use watchkeeper::{prelude::*, store::Objects};
-use watchkeeper_apiserver::{ApiServer, Fault};
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Keeper, Record, Website, website};
 
 type Behaviour = dyn Fn(u32) -> Result<Action, anyhow::Error> + Send + Sync;
@@ -262,30 +262,18 @@ async fn a_terminal_error_waits_for_a_change() {
 
 // C6
 #[tokio::test(start_paused = true)]
-async fn what_can_not_work_is_refused_at_the_start_with_a_remedy() {
+async fn a_controller_that_is_started_twice_is_refused_and_nothing_of_it_runs() {
     let server = shop().await;
-    let twin = || {
-        let (reconciler, _) = scripted(|_| Ok(Action::await_change()));
-        Controller::new(reconciler)
-    };
-    let twins = Manager::new(server.client()).controller(twin()).controller(twin()).spawn();
-    let error = twins.stop().await.unwrap_err().to_string();
+    server.create(&config_map("a")).await;
+    let (first, record) = scripted(|_| Ok(Action::await_change()));
+    let (second, other) = scripted(|_| Ok(Action::await_change()));
+    let twins =
+        Manager::new(server.client()).controller(Controller::new(first)).controller(Controller::new(second));
+    let mut twins = twins.spawn();
+    let error = twins.ended().await.unwrap_err().to_string();
     assert_eq!(error, "two controllers are named configmaps: give one another name with `.named(..)`");
-    let refused = [
-        (twin().workers(0), "at least 1"),
-        (twin().deadline(Duration::ZERO), "deadline of zero"),
-        (twin().storm_limit(RateLimit::per_second(0)), "storm limit"),
-        (twin().rate_limit(RateLimit::per_period(Duration::ZERO)), "rate limit"),
-        (twin().rate_limit(RateLimit::per_second(5).burst(0)), "rate limit"),
-        (twin().finalizer("mine"), "qualified"),
-        (twin().named("a b"), "field manager"),
-        (twin().rate_limit(RateLimit::per_second(0)), "rate limit"),
-    ];
-    for (controller, word) in refused {
-        let running = Manager::new(server.client()).controller(controller).spawn();
-        let error = running.stop().await.unwrap_err().to_string();
-        assert!(error.contains(word), "{error}");
-    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((record.len(), other.len(), server.requests().count(Verb::List, "configmaps")), (0, 0, 0));
 }
 
 // M1

@@ -238,7 +238,8 @@ async fn every_run_has_a_span_and_a_context_with_key_attempt_reason_and_id() {
             ("kind", "configmaps"),
             ("key", key),
             ("attempt", &attempt.to_string()),
-            ("reason", reason),
+            // A text, which shows in quotes: it may hold blanks.
+            ("reason", &format!("{reason:?}")),
             ("id", &id.to_string()),
         ];
         let all = all.map(|(name, value)| (name.to_owned(), value.to_owned()));

@@ -10,8 +10,8 @@ use kube::{
 };
 use serde_json::json;
 use watchkeeper::{controller::Why, prelude::*};
-use watchkeeper_apiserver::{ApiServer, Verb};
-use watchkeeper_tests::{Record, Website, WebsiteStatus, website};
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
+use watchkeeper_tests::{Record, Website, WebsiteStatus, deployment_for, does, website};
 
 async fn shop() -> ApiServer {
     ApiServer::in_memory().crd::<Website>().namespace("shop").start().await
@@ -92,14 +92,69 @@ async fn runs_that_write_nothing_are_never_paced_however_often_their_object_chan
 
 // C30
 #[tokio::test(start_paused = true)]
-async fn writes_through_a_client_of_ones_own_are_a_storm_too() {
+async fn runs_that_take_time_and_write_nothing_are_not_paced_though_others_write_meanwhile() {
     let server = shop().await;
     server.create(&website("a")).await;
-    let (record, counter, client) = (Record::default(), Arc::new(AtomicUsize::new(0)), server.client());
-    let started = record.clone();
-    let controller = Controller::from_fn(move |site: Arc<Website>, cx: Context<Website>| {
+    let (reconciler, record) = does::<Website, _, _>(|_, _| async {
+        tokio::time::sleep(Duration::from_millis(110)).await;
+        Ok(Action::await_change())
+    });
+    let limit = RateLimit::per_period(Duration::from_secs(20)).burst(2);
+    let manager = Manager::new(server.client());
+    let metrics = manager.metrics();
+    let _running = manager
+        .controller(Controller::<Website, _>::new(reconciler).named("usual"))
+        .controller(looking_for(Duration::from_millis(110)).named("strict").storm_limit(limit))
+        .spawn();
+    record.reaches(1).await;
+    for change in 1..=1_200 {
+        server.patch_status::<Website>("shop/a", json!({ "replicas": change })).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(record.len() > 450, "{} runs in a minute", record.len());
+    assert_eq!((paced(&metrics.encode(), "usual"), paced(&metrics.encode(), "strict")), (0, 0));
+}
+
+fn looking_for(time: Duration) -> Controller<Website, impl Reconciler<Website> + use<>> {
+    let (reconciler, _) = does::<Website, _, _>(move |_, _| async move {
+        tokio::time::sleep(time).await;
+        Ok(Action::await_change())
+    });
+    Controller::new(reconciler)
+}
+
+// C36
+#[tokio::test(start_paused = true)]
+async fn runs_that_end_in_conflicts_are_paced_like_others() {
+    let server = shop().await;
+    server.create(&website("a")).await;
+    server.faults().on(Verb::Patch, "deployments").always().then(Fault::Status(409));
+    let (reconciler, record) = does(|site: Arc<Website>, cx: Context<Website>| async move {
+        cx.apply(deployment_for(&site)).await?;
+        Ok(Action::await_change())
+    });
+    let manager = Manager::new(server.client());
+    let metrics = manager.metrics();
+    let _running = manager.controller(Controller::new(reconciler).named("refused")).spawn();
+    record.reaches(1).await;
+    for change in 1..=6_000 {
+        server.patch_status::<Website>("shop/a", json!({ "replicas": change })).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!((40..=75).contains(&record.len()), "{} runs in a minute", record.len());
+    assert!(paced(&metrics.encode(), "refused") > 30);
+}
+
+/// Counts in the status, through a client that it has of its own, or takes from the context.
+fn counts_by_itself(
+    record: &Record,
+    captured: Option<kube::Client>,
+) -> Controller<Website, impl Reconciler<Website> + use<>> {
+    let (started, counter) = (record.clone(), Arc::new(AtomicUsize::new(0)));
+    Controller::from_fn(move |site: Arc<Website>, cx: Context<Website>| {
         started.start(&cx);
-        let sites: Api<Website> = Api::namespaced(client.clone(), "shop");
+        let client = captured.clone().unwrap_or_else(|| cx.client().clone());
+        let sites: Api<Website> = Api::namespaced(client, "shop");
         let count = counter.fetch_add(1, Ordering::SeqCst);
         async move {
             let patch = json!({ "status": { "replicas": count } });
@@ -108,8 +163,28 @@ async fn writes_through_a_client_of_ones_own_are_a_storm_too() {
             tokio::time::sleep(Duration::from_millis(5)).await;
             Ok::<_, watchkeeper::Error>(Action::await_change())
         }
-    });
-    let running = Manager::new(server.client()).controller(controller).spawn();
+    })
+}
+
+// C30
+#[tokio::test(start_paused = true)]
+async fn writes_through_a_client_that_nobody_knows_of_are_slowed_to_ten_a_second() {
+    let server = shop().await;
+    server.create(&website("a")).await;
+    let record = Record::default();
+    let controller = counts_by_itself(&record, Some(server.client()));
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!((300..=400).contains(&record.len()), "{} runs in 30 s", record.len());
+}
+
+// C30
+#[tokio::test(start_paused = true)]
+async fn writes_through_the_contexts_client_are_a_storm_too() {
+    let server = shop().await;
+    server.create(&website("a")).await;
+    let record = Record::default();
+    let running = Manager::new(server.client()).controller(counts_by_itself(&record, None)).spawn();
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!((30..=42).contains(&record.len()), "{} runs in 30 s", record.len());
     let report = running.why::<Website>(&key()).remove(0);
@@ -123,11 +198,11 @@ async fn the_budget_is_a_setting_and_retries_are_not_charged() {
     let server = ApiServer::in_memory().namespace("shop").start().await;
     let metadata = ObjectMeta { name: Some("a".into()), ..ObjectMeta::default() };
     server.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
-    let (record, client) = (Record::default(), server.client());
+    let record = Record::default();
     let started = record.clone();
     let controller = Controller::from_fn(move |_: Arc<ConfigMap>, cx: Context<ConfigMap>| {
         started.start(&cx);
-        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "shop");
+        let maps: Api<ConfigMap> = Api::namespaced(cx.client().clone(), "shop");
         async move {
             let patch = json!({ "data": { "run": cx.id().to_string() } });
             maps.patch("a", &PatchParams::default(), &Patch::Merge(patch)).await?;

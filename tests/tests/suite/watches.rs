@@ -229,6 +229,60 @@ async fn a_source_that_panics_or_ends_takes_nobody_down() {
     running.stop().await.unwrap();
 }
 
+// C19 C38
+#[tokio::test(start_paused = true)]
+async fn a_source_goes_on_for_open_namespaces_however_many_of_its_keys_wait_for_a_shut_one() {
+    let server = ApiServer::in_memory().namespace("closed").namespace("shop").start().await;
+    server.kit().in_namespace("shop").create(&config_map("a")).await;
+    server.kit().in_namespace("closed").create(&config_map("map-7")).await;
+    server.faults().on_any("secrets").namespace("closed").always().then(Fault::Status(403));
+    let record = Record::default();
+    let (mut sender, receiver) = mpsc::channel(0);
+    let controller = noting(&record)
+        .namespace("shop")
+        .namespace("closed")
+        .predicate(Predicate::new(|_| false))
+        .watches::<Secret>(|_| Vec::new())
+        .source(receiver);
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    let all_sent = tokio::spawn(async move {
+        for at in 0..1_000 {
+            sender.send(ObjectKey::new("closed", format!("map-{at}"))).await.unwrap();
+        }
+        sender.send(ObjectKey::new("shop", "a")).await.unwrap();
+        sender
+    });
+    record.reaches(1).await;
+    let _sender = all_sent.await.unwrap();
+    assert_eq!(record.names(), ["a"]);
+    server.faults().clear();
+    record.reaches(2).await;
+    assert_eq!((record.names()[1].as_str(), record.last_reason()), ("map-7", "external source".to_owned()));
+}
+
+// C33 C38
+#[tokio::test(start_paused = true)]
+async fn a_namespace_whose_lists_hang_holds_up_no_other() {
+    let server = ApiServer::in_memory().namespace("hangs").namespace("shop").start().await;
+    server.kit().in_namespace("shop").create(&config_map("a")).await;
+    server.kit().in_namespace("hangs").create(&config_map("b")).await;
+    server.faults().on_any("configmaps").namespace("hangs").always().then(Fault::Silence);
+    let record = Record::default();
+    let controller = noting(&record).namespace("hangs").namespace("shop");
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    record.reaches(1).await;
+    for change in 2..=5 {
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        let shop = server.kit().in_namespace("shop");
+        shop.patch_merge::<ConfigMap>("shop/a", json!({ "data": { "k": change.to_string() } })).await;
+        record.reaches(change).await;
+    }
+    assert!(record.names().iter().all(|name| name == "a"));
+    server.faults().clear();
+    record.reaches(6).await;
+    running.stop().await.unwrap();
+}
+
 // C33
 #[tokio::test(start_paused = true)]
 async fn with_one_cache_a_namespace_a_key_waits_for_its_own() {

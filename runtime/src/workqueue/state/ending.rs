@@ -33,7 +33,7 @@ impl<K: QueueKey> State<K> {
             }
             _ => {}
         }
-        let owed = meanwhile != Meanwhile::Nothing || outcome == Outcome::PutBack;
+        let owed = meanwhile != Meanwhile::Nothing;
         match self.stays_held(id, clock) {
             true if self.mode == Mode::Open => self.park(id),
             false if self.may_schedule(id, owed, clock) => self.settle(id, clock),

@@ -1,5 +1,7 @@
 //! What the shell and curious callers read of the state.
 
+use tokio::time::Instant;
+
 use super::*;
 use crate::metrics::QueueReport;
 use crate::workqueue::clock::Epoch;
@@ -71,6 +73,20 @@ impl<K: QueueKey> State<K> {
 
     pub(in crate::workqueue) fn terminal(&self) -> usize {
         self.terminal.len()
+    }
+
+    pub(in crate::workqueue) fn awaiting_change(&self) -> Vec<K> {
+        self.terminal.iter(&self.entries.slab).map(|entry| entry.key.clone()).collect()
+    }
+
+    pub(in crate::workqueue) fn in_flight_since(
+        &self,
+        epoch: Epoch,
+    ) -> impl Iterator<Item = (K, Option<Instant>)> {
+        self.flying().map(move |entry| {
+            let since = (entry.since != At::NEVER).then(|| epoch.instant(entry.since));
+            (entry.key.clone(), since)
+        })
     }
 
     fn flying(&self) -> impl Iterator<Item = &Entry<K>> {

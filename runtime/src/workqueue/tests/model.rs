@@ -473,7 +473,7 @@ impl Model {
             };
             return self.park(key, held, then, None);
         }
-        let owed = changed || touched || outcome == Outcome::PutBack;
+        let owed = changed || touched;
         match wanted {
             Some(delay) if held <= now && self.may_schedule(owed && delay.max(gate) <= now) => {
                 self.wait(key, delay, gate, floor, retry);

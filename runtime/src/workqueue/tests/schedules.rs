@@ -381,6 +381,46 @@ fn a_drain_ends_with_the_last_run_whatever_the_order() {
     });
 }
 
+// Q17 Q21
+#[test]
+fn a_drain_ends_though_workers_leave_whatever_the_order() {
+    in_many_orders(|_| {
+        let scene = Scene::new(WorkQueueConfig::default());
+        // takes one key, gives it back, and is seen no more
+        let leaver = |scene: &Scene| {
+            let Scene { queue, books } = scene.clone();
+            spawn_local(async move {
+                let Some(item) = queue.get().await else { return };
+                let run = Run::begin(&books, *item.key());
+                yield_now().await;
+                drop(run);
+                item.put_back();
+            })
+        };
+        let leavers = [leaver(&scene), leaver(&scene)];
+        let stays = scene.worker(&[Outcome::Forget, Outcome::Done]);
+        let changes = spawn_local({
+            let queue = scene.queue.clone();
+            async move {
+                queue.add(1);
+                yield_now().await;
+                queue.add(0);
+            }
+        });
+        (0..3).for_each(|key| scene.queue.add(key));
+        block_on(async {
+            yield_now().await;
+            assert_eq!(scene.queue.drain().await, Drained::Clean);
+            assert_eq!((scene.queue.depth().in_flight, scene.queue.depth().ready), (0, 0));
+            changes.await.unwrap();
+            for leaver in leavers {
+                leaver.await.unwrap();
+            }
+            scene.close(vec![stays]).await;
+        });
+    });
+}
+
 // Q1 Q17 W3
 #[test]
 fn whatever_is_held_waits_and_runs_when_it_is_let_go() {

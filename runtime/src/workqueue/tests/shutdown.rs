@@ -3,7 +3,7 @@
 use futures::FutureExt;
 
 use super::*;
-use crate::workqueue::Drained;
+use crate::workqueue::{Drained, Outcome};
 
 // Q4
 #[tokio::test(start_paused = true)]
@@ -130,15 +130,44 @@ async fn discarding_drops_all_but_what_runs() {
     assert_eq!(queue.drain().await, Drained::Clean);
 }
 
+// Q21
 #[tokio::test(start_paused = true)]
-async fn a_run_put_back_during_a_drain_is_still_owed() {
+async fn a_drain_ends_with_a_run_that_is_put_back_by_a_worker_that_leaves() {
     let queue = queue();
     queue.add("a");
     let item = next(&queue).await;
-    let mut drain = Box::pin(queue.drain());
-    assert!((&mut drain).now_or_never().is_none());
+    let drain = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.drain().await }
+    });
+    tokio::task::yield_now().await;
+    assert!(queue.get().await.is_none(), "the other worker ends: nothing will come");
+    assert!(!drain.is_finished(), "one is in flight");
     item.put_back();
-    assert!((&mut drain).now_or_never().is_none());
-    next(&queue).await.forget();
-    assert_eq!(drain.await, Drained::Clean);
+    let drained = tokio::time::timeout(secs(1), drain).await;
+    assert_eq!(drained.expect("the drain hangs").unwrap(), Drained::Clean);
+    assert_eq!(queue.depth().known, 0);
+}
+
+// Q21
+#[tokio::test(start_paused = true)]
+async fn what_changed_in_flight_keeps_the_others_at_work_though_its_worker_leaves() {
+    for outcome in [Outcome::PutBack, Outcome::Done, Outcome::Forget, Outcome::RequeueAfter(secs(9))] {
+        let queue = queue();
+        queue.add("a");
+        let item = next(&queue).await;
+        queue.add("a");
+        let drain = tokio::spawn({
+            let queue = queue.clone();
+            async move { queue.drain().await }
+        });
+        let stays = tokio::spawn({
+            let queue = queue.clone();
+            async move { queue.get().await.map(|item| item.attempt()) }
+        });
+        tokio::task::yield_now().await;
+        item.finish(outcome);
+        assert_eq!(stays.await.unwrap(), Some(1), "{outcome:?}");
+        assert_eq!(drain.await.unwrap(), Drained::Clean);
+    }
 }
