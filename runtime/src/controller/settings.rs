@@ -132,7 +132,7 @@ fn is_qualified(finalizer: &str) -> bool {
     };
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     finalizer.split_once('/').is_some_and(|(domain, name)| {
-        let is_domain = domain.len() <= 253 && domain.split('.').all(|part| is_lower_case(part));
+        let is_domain = domain.len() <= 253 && domain.split('.').all(is_lower_case);
         is_domain && name.len() <= 63 && ends_well(name) && name.bytes().all(plain)
     })
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     ControllerError, Inspected, Reconciler, enqueue::Hub, external::External, feed::Synced, worker::Engine,
 };
-use crate::{informer::Watched, object::ObjectKey, workqueue::KeyState};
+use crate::{informer::Watched, object::ObjectKey};
 
 /// After how long a controller that waits says for whom, for the first time; later more seldom.
 const REMINDER: Duration = Duration::from_secs(30);
@@ -205,10 +205,14 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
     // Nothing more is handed out, also where a panic ends all: whoever asks hears that it has stopped.
     engine.intake.discard();
     drop((connections, listening));
-    panic.into_iter().for_each(|panic| resume_unwind(panic));
+    if let Some(panic) = panic {
+        resume_unwind(panic);
+    }
     let ended = async {
         while let Some(ended) = running.join_next().await {
-            panic_in(ended).into_iter().for_each(|panic| resume_unwind(panic));
+            if let Some(panic) = panic_in(ended) {
+                resume_unwind(panic);
+            }
         }
     };
     if stop.abort.run_until_cancelled(ended).await.is_none() {
@@ -246,7 +250,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         let gone = |key: &ObjectKey| self.objects.is_gone(key) && self.graves.next(key).is_none();
         let queue = &self.intake.queue;
         queue.awaiting_change().iter().filter(|key| gone(key)).for_each(|key| queue.forget(key));
-        self.failures().retain(|key, _| queue.state_of(key) != KeyState::Idle || !gone(key));
+        self.failures().retain(|key, _| !gone(key));
     }
 }
 
