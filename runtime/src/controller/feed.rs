@@ -10,7 +10,9 @@ use futures::{FutureExt, future::BoxFuture};
 
 use super::enqueue::Hub;
 use crate::{
-    informer::{Form, Observer, SharedInformer, SharedInformerFactory, Watched},
+    informer::{
+        FailureCause, FetchFailure, Form, Observer, SharedInformer, SharedInformerFactory, SyncPhase, Watched,
+    },
     object::{Kind, Object, ObjectKey, Scope},
     store::{Held, Lister, Lookup},
     writes::{CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, parking::Watching},
@@ -42,8 +44,28 @@ impl<W: Watched> Synced for SharedInformer<W> {
     }
 
     fn why(&self) -> String {
-        self.sync_state().to_string()
+        let state = self.sync_state();
+        match &state.failure {
+            Some(failure) => explained(failure),
+            None if state.phase == SyncPhase::Stopped => "its informer was stopped".to_owned(),
+            None => "its first list is not through".to_owned(),
+        }
     }
+}
+
+/// Says as people read it what keeps an informer from its objects.
+fn explained(failure: &FetchFailure) -> String {
+    let what = match failure.cause {
+        FailureCause::Forbidden => "the server forbids it",
+        FailureCause::Unauthorized => "the server does not accept the credentials",
+        FailureCause::NotServed => "the server does not serve it",
+        FailureCause::Unreachable => "the server can't be reached",
+        FailureCause::TooLarge => "something is too large",
+        FailureCause::Other => "it fails",
+    };
+    let (seconds, attempts) = (failure.since.elapsed().as_secs(), failure.attempts);
+    let attempts = if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") };
+    format!("{what}, after {attempts} in {seconds} s: {}", failure.message)
 }
 
 impl fmt::Debug for dyn Synced {

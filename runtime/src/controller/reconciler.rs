@@ -49,8 +49,8 @@ pub trait Reconciler<K: Marker>: Send + Sync + 'static {
     /// Runs when an object is gone, with what is known of it; by default it does nothing.
     ///
     /// Also runs when an object of the same name took its place: first this, then the new object. Best effort:
-    /// deletions that happened while the process was down are not delivered, at most four wait for one key, and
-    /// five failures end one.
+    /// deletions that happened while the process was down, or before the controller's caches had synced, are not
+    /// delivered, at most four wait for one key, and five failures end one.
     ///
     /// # Errors
     /// An error is reported, and tried again with growing delay.
