@@ -61,6 +61,7 @@ fn explained(failure: &FetchFailure) -> String {
         FailureCause::NotServed => "the server does not serve it",
         FailureCause::Unreachable => "the server can't be reached",
         FailureCause::TooLarge => "something is too large",
+        FailureCause::Panicked => "what fetches it panicked",
         FailureCause::Other => "it fails",
     };
     let (seconds, attempts) = (failure.since.elapsed().as_secs(), failure.attempts);
