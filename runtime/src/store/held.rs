@@ -3,7 +3,6 @@
 use std::{
     borrow::Cow,
     fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, OnceLock},
 };
 
@@ -126,7 +125,7 @@ impl<K: Object> Held<K> {
     pub fn object(&self) -> Result<Arc<K>, Arc<Unreadable>> {
         match &self.0.form {
             Form::Typed(object) => Ok(object.clone()),
-            Form::Compact(compact) => compact.object(self.key()),
+            Form::Compact(compact) => compact.object(),
         }
     }
 
@@ -134,7 +133,7 @@ impl<K: Object> Held<K> {
     pub(super) fn with_object<R>(&self, look: impl FnOnce(&K) -> R) -> Result<R, Arc<Unreadable>> {
         match &self.0.form {
             Form::Typed(object) => Ok(look(object)),
-            Form::Compact(compact) => compact.with_object(self.key(), look),
+            Form::Compact(compact) => compact.with_object(look),
         }
     }
 
@@ -216,43 +215,27 @@ impl<K: Object> Held<K> {
 }
 
 impl<K: Object> Compact<K> {
-    fn object(&self, key: &ObjectKey) -> Result<Arc<K>, Arc<Unreadable>> {
+    fn object(&self) -> Result<Arc<K>, Arc<Unreadable>> {
         if let Some(refused) = self.refused.get() {
             return Err(refused.clone());
         }
         if let Some(object) = self.living.find(self.serial) {
             return Ok(object);
         }
-        match self.decode(key) {
+        match self.text.decode::<K>() {
             Ok(object) => Ok(self.living.keep(self.serial, Arc::new(object))),
             Err(unreadable) => Err(self.refuse(unreadable)),
         }
     }
 
-    fn with_object<R>(&self, key: &ObjectKey, look: impl FnOnce(&K) -> R) -> Result<R, Arc<Unreadable>> {
+    fn with_object<R>(&self, look: impl FnOnce(&K) -> R) -> Result<R, Arc<Unreadable>> {
         if let Some(refused) = self.refused.get() {
             return Err(refused.clone());
         }
         match self.living.find(self.serial) {
             Some(object) => Ok(look(&object)),
-            None => self.decode(key).map(|object| look(&object)).map_err(|refused| self.refuse(refused)),
+            None => self.text.decode().map(|object| look(&object)).map_err(|refused| self.refuse(refused)),
         }
-    }
-
-    /// Decodes the object; a panic of the user's `Deserialize` is this object's fault, not its reader's.
-    fn decode(&self, key: &ObjectKey) -> Result<K, Box<Unreadable>> {
-        catch_unwind(AssertUnwindSafe(|| self.text.decode::<K>())).unwrap_or_else(|_| {
-            let text = &self.text;
-            let identity = Identity {
-                key: Some(key.clone()),
-                uid: text.uid().map(str::to_owned),
-                resource_version: text.resource_version().map(str::to_owned),
-                deletion_timestamp: text.deletion_timestamp(),
-                finalizers: text.finalizers(),
-                owners: text.owners(),
-            };
-            Err(Box::new(Unreadable { identity, error: "decoding it panicked".to_owned() }))
-        })
     }
 
     /// Remembers why it does not decode; told to others once, whoever tried.

@@ -72,7 +72,7 @@ async fn a_compact_object_whose_decoding_panics_is_unreadable_and_its_worker_liv
         assert_eq!(record.names(), ["b"]);
         let key = ObjectKey::new("shop", "a");
         let report = running.why::<Vase>(&key).remove(0);
-        assert_eq!(report.why, Why::Unreadable("decoding it panicked".to_owned()));
+        assert_eq!(report.why, Why::Unreadable("its type panicked as it was decoded".to_owned()));
         assert!(matches!(vases.lookup(&key), Lookup::Unreadable(_)));
         server.patch_merge::<Vase>("shop/a", json!({ "spec": { "of": "clay" } })).await;
         record.reaches(2).await;
