@@ -20,6 +20,44 @@ const REVIEWS: [(&str, &str, &str); 3] = [
     ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
 ];
 
+/// What stands below a built-in kind and is no view of its objects: plural, name, kind with group and version, verbs.
+const BELOW: [(&str, &str, [&str; 3], &[&str]); 10] = [
+    ("pods", "attach", ["", "", "PodAttachOptions"], &["create", "get"]),
+    ("pods", "binding", ["", "", "Binding"], &["create"]),
+    ("pods", "eviction", ["policy", "v1", "Eviction"], &["create"]),
+    ("pods", "exec", ["", "", "PodExecOptions"], &["create", "get"]),
+    ("pods", "log", ["", "", "Pod"], &["get"]),
+    ("pods", "portforward", ["", "", "PodPortForwardOptions"], &["create", "get"]),
+    ("pods", "proxy", ["", "", "PodProxyOptions"], PROXY_VERBS),
+    ("nodes", "proxy", ["", "", "NodeProxyOptions"], PROXY_VERBS),
+    ("services", "proxy", ["", "", "ServiceProxyOptions"], PROXY_VERBS),
+    ("serviceaccounts", "token", ["authentication.k8s.io", "v1", "TokenRequest"], &["create"]),
+];
+const PROXY_VERBS: &[&str] = &["create", "delete", "get", "patch", "update"];
+
+/// One subresource: its name, its kind with group and version, its verbs.
+type Below<'a> = (&'a str, [&'a str; 3], Vec<&'static str>);
+
+/// Lists what stands below a resource, by name; the status of custom ones comes first.
+fn below<'a>(resource: &'a Resource, served: &'a Served) -> Vec<Below<'a>> {
+    let own = served.subresources.iter().map(|name| {
+        let kind =
+            if name == "scale" { ["autoscaling", "v1", "Scale"] } else { ["", "", resource.kind.as_str()] };
+        (name.as_str(), kind, subresource_verbs(name))
+    });
+    let mut all: Vec<Below<'a>> = own.collect();
+    if resource.is_custom() {
+        all.sort_by_key(|(name, ..)| *name != "status");
+        return all;
+    }
+    let more = BELOW.iter().filter(|(plural, name, ..)| {
+        *plural == resource.plural() && resource.group().is_empty() && !served.offers(name)
+    });
+    all.extend(more.map(|(_, name, kind, verbs)| (*name, *kind, verbs.to_vec())));
+    all.sort_by_key(|(name, ..)| *name);
+    all
+}
+
 /// Gives all groups with their versions, preferred first.
 fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = registry.groups().into_iter().collect();
@@ -87,11 +125,7 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
         let Some(served) = resource.served(version) else { continue };
         known = true;
         out.push(main_resource(resource));
-        let mut names = served.subresources.clone();
-        if resource.is_custom() {
-            names.sort_by_key(|name| name != "status");
-        }
-        out.extend(names.iter().map(|name| subresource(resource, served, name)));
+        out.extend(below(resource, served).into_iter().map(|below| subresource(resource, below)));
     }
     for (plural, kind) in reviews_of(group, version) {
         known = true;
@@ -134,15 +168,14 @@ fn storage_hash(resource: &Resource) -> String {
     base64::engine::general_purpose::STANDARD.encode(hash.to_be_bytes())
 }
 
-fn subresource(resource: &Resource, served: &Served, name: &str) -> Value {
+fn subresource(resource: &Resource, (name, [group, version, kind], verbs): Below<'_>) -> Value {
     let mut out = json!({
         "name": format!("{}/{name}", resource.plural()), "singularName": "",
-        "namespaced": resource.reach == Reach::Namespaced, "kind": served.kind, "verbs": subresource_verbs(name),
+        "namespaced": resource.reach == Reach::Namespaced, "kind": kind, "verbs": verbs,
     });
-    if name == "scale" {
-        out["group"] = "autoscaling".into();
-        out["version"] = "v1".into();
-        out["kind"] = "Scale".into();
+    if !version.is_empty() {
+        out["group"] = group.into();
+        out["version"] = version.into();
     }
     out
 }
@@ -200,19 +233,13 @@ fn discovered(resource: &Resource, served: &Served) -> Value {
     if !resource.categories.is_empty() {
         out["categories"] = resource.categories.clone().into();
     }
-    let mut names = served.subresources.clone();
-    if resource.is_custom() {
-        names.sort_by_key(|name| name != "status");
-    }
-    let subresources: Vec<Value> = names
-        .iter()
-        .map(|name| {
-            let kind = if name == "scale" {
-                json!({"group": "autoscaling", "version": "v1", "kind": "Scale"})
-            } else {
-                json!({"group": group, "version": version, "kind": resource.kind})
-            };
-            json!({"subresource": name, "responseKind": kind, "verbs": subresource_verbs(name)})
+    let subresources: Vec<Value> = below(resource, served)
+        .into_iter()
+        .map(|(name, [own_group, own_version, kind], verbs)| {
+            let (group, version) =
+                if own_version.is_empty() { (group, version) } else { (own_group, own_version) };
+            let kind = json!({"group": group, "version": version, "kind": kind});
+            json!({"subresource": name, "responseKind": kind, "verbs": verbs})
         })
         .collect();
     if !subresources.is_empty() {

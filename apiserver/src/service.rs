@@ -160,11 +160,12 @@ impl Front {
         let http::request::Parts { method, uri, headers, .. } = parts;
         let mut request = ApiRequest { method, uri, headers, body: Bytes::new(), user: User::Anonymous };
         let info = request.info();
-        let allowed = self.tokens.user(&request.headers, &info).and_then(|user| {
-            request.user = user;
-            request.body = body?;
-            Ok(())
-        });
+        let allowed =
+            self.tokens.user(&request.headers, &info, |token| self.core.account_of(token)).and_then(|user| {
+                request.user = user;
+                request.body = body?;
+                Ok(())
+            });
         let recorded = (passage == Passage::Ruled).then(|| self.record(&request, &info));
         match (allowed, recorded) {
             (Ok(()), Some(recorded)) => self.serve_ruled(request, info, recorded, epoch).await,

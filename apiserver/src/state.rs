@@ -1,8 +1,9 @@
 //! The state: store, kinds, clock and generators that every request works on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use uuid_text::format_uuid;
@@ -25,6 +26,17 @@ pub(crate) struct Grant {
     pub(crate) namespace: Option<String>,
 }
 
+/// A token given out for a service account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IssuedToken {
+    /// The account's key.
+    pub(crate) account: String,
+    /// The account's uid.
+    pub(crate) uid: String,
+    /// When it holds no longer.
+    pub(crate) ends: Timestamp,
+}
+
 /// Everything behind the server's mutex.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -38,6 +50,8 @@ pub(crate) struct State {
     pub(crate) clock: Clock,
     /// Rights beyond none.
     pub(crate) grants: BTreeSet<Grant>,
+    /// The tokens given out for service accounts.
+    pub(crate) issued: BTreeMap<String, IssuedToken>,
     /// CRDs to establish, with the moment for it.
     pub(crate) establishing: Vec<(tokio::time::Instant, String)>,
     /// The time from a CRD's creation to its being served.
@@ -58,6 +72,7 @@ impl State {
             documents: Documents::default(),
             clock,
             grants: BTreeSet::new(),
+            issued: BTreeMap::new(),
             establishing: Vec::new(),
             establish_delay: Duration::ZERO,
             bookmark_period: Duration::from_secs(60),

@@ -38,13 +38,18 @@ impl Tokens {
         token
     }
 
-    /// Finds the user a request is to be served as.
+    /// Finds the user a request is to be served as; `account` knows the tokens that the server has given out itself.
     ///
     /// # Errors
     ///
     /// 401 for a wrong token; 400 and 403 for impersonation that names nobody or isn't allowed.
-    pub(crate) fn user(&self, headers: &HeaderMap, info: &RequestInfo) -> Result<User, Status> {
-        let user = self.bearer(headers)?;
+    pub(crate) fn user(
+        &self,
+        headers: &HeaderMap,
+        info: &RequestInfo,
+        account: impl Fn(&str) -> Option<User>,
+    ) -> Result<User, Status> {
+        let user = self.bearer(headers, account)?;
         match Impersonation::of(headers)? {
             None => Ok(user),
             Some(wanted) if user == User::Admin => Ok(wanted.user()),
@@ -53,7 +58,7 @@ impl Tokens {
     }
 
     /// Finds the user of a token; none is anonymous.
-    fn bearer(&self, headers: &HeaderMap) -> Result<User, Status> {
+    fn bearer(&self, headers: &HeaderMap, account: impl Fn(&str) -> Option<User>) -> Result<User, Status> {
         let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let bearer = |(scheme, _): &(&str, &str)| scheme.eq_ignore_ascii_case("bearer");
         let token = value.and_then(|value| value.split_once(' ')).filter(bearer);
@@ -61,7 +66,7 @@ impl Tokens {
             None => Ok(User::Anonymous),
             Some(token) => {
                 let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-                users.get(token).cloned().ok_or_else(Status::unauthorized)
+                users.get(token).cloned().or_else(|| account(token)).ok_or_else(Status::unauthorized)
             }
         }
     }
@@ -147,7 +152,7 @@ mod tests {
             map.append(*name, value.parse().unwrap());
         }
         let uri = "/api/v1/namespaces/a/configmaps".parse().unwrap();
-        Tokens::default().user(&map, &RequestInfo::of(&http::Method::GET, &uri))
+        Tokens::default().user(&map, &RequestInfo::of(&http::Method::GET, &uri), |_| None)
     }
 
     #[test]

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Method, Response};
 use serde_json::{Value, json};
 
-use super::{ApiRequest, access, answer, binary, openapi, reviews};
+use super::{ApiRequest, access, answer, binary, openapi, reviews, service_tokens};
 use crate::crd;
 use crate::discovery::{self, Half};
 use crate::encode::{self, Encoder};
@@ -176,14 +176,13 @@ fn find(state: &State, info: &RequestInfo) -> Result<Target, Status> {
         name,
         subresource: info.subresource.clone(),
     };
-    let binding =
-        target.resource.built_in().is_some_and(|row| row.kind == "Pod") && info.subresource == "binding";
+    let made = makes(&target);
     let sub = info.subresource.split('/').next().unwrap_or_default();
     if target.resource.built_in().is_some_and(|row| row.kind == "Pod") && NOT_OFFERED.contains(&sub) {
         let why = format!("{sub} needs a cluster: this server stores pods, and runs none");
         return Err(Status::new(501, Some("NotImplemented"), why).with_details(json!({})));
     }
-    if !info.subresource.is_empty() && !target.served.offers(&info.subresource) && !binding {
+    if !info.subresource.is_empty() && !target.served.offers(&info.subresource) && !made {
         return Err(if target.resource.is_custom() {
             target.not_found()
         } else {
@@ -207,7 +206,7 @@ fn read(
     let encoder = Encoder::new(target.resource.clone(), target.served.clone(), shape);
     let info = request.info();
     let namespace = (!target.namespace.is_empty()).then(|| target.namespace.clone());
-    if target.subresource == "binding" || target.subresource == "finalize" {
+    if makes(target) || target.subresource == "finalize" {
         return Err(Status::method_not_allowed());
     }
     if target.subresource == "scale" {
@@ -264,6 +263,15 @@ fn read(
             }
         }
     }
+}
+
+/// Tells whether a subresource only takes objects that are made below another.
+fn makes(target: &Target) -> bool {
+    let kind = target.resource.built_in().map(|row| row.kind);
+    matches!(
+        (kind, target.subresource.as_str()),
+        (Some("Pod"), "binding") | (Some("ServiceAccount"), "token")
+    )
 }
 
 fn of(target: &Target) -> Of {
@@ -354,6 +362,10 @@ fn write(
     let scale = target.subresource == "scale";
     let written = match verb {
         Verb::Create if target.subresource == "binding" => bind(state, target, body)?,
+        Verb::Create if target.subresource == "token" => {
+            let options = options("CreateOptions")?;
+            service_tokens::request(state, target, &options.manager, body)?
+        }
         Verb::Create => {
             if target.resource.is_custom() && crd::is_terminating(state, &target.resource) {
                 return Err(going(target, body));
@@ -386,10 +398,10 @@ fn write(
 fn allowed(target: &Target, verb: Verb) -> Result<(), Status> {
     let on_object = !target.name.is_empty();
     let sub = target.subresource.as_str();
-    let binding = sub == "binding";
+    let made = makes(target);
     let fits = match verb {
-        Verb::Create => (!on_object && sub.is_empty()) || binding,
-        Verb::Update | Verb::Patch => on_object && !binding,
+        Verb::Create => (!on_object && sub.is_empty()) || made,
+        Verb::Update | Verb::Patch => on_object && !made,
         Verb::Delete => on_object && sub.is_empty(),
         _ => !on_object && target.resource.built_in().is_none_or(|row| row.kind != "Namespace"),
     };

@@ -25,6 +25,7 @@ mod binary;
 mod handle;
 mod openapi;
 mod reviews;
+mod service_tokens;
 
 #[cfg(test)]
 mod tests;
@@ -252,6 +253,11 @@ impl Core {
     /// Lets a named user do something.
     pub(crate) fn allow(&self, grant: Grant) {
         self.inner.lock().grants.insert(grant);
+    }
+
+    /// Finds the service account of a token that this server has given out.
+    pub(crate) fn account_of(&self, token: &str) -> Option<User> {
+        service_tokens::account_of(&self.inner.lock(), token)
     }
 
     /// Gives the clock.

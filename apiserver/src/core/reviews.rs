@@ -5,10 +5,13 @@ use http::{Method, Response};
 use serde_json::{Value, json};
 
 use super::{ApiRequest, User, access, answer, binary};
+use crate::apply::{UpdateInput, track_update};
 use crate::object;
-use crate::route::RequestInfo;
+use crate::route::{Query, RequestInfo};
+use crate::schema::Schema;
 use crate::state::State;
 use crate::status::{Cause, Status};
+use crate::write::WriteOptions;
 
 /// Answers a review, or says by `None` that the request is none.
 ///
@@ -36,8 +39,34 @@ pub(super) fn review(
     let expected = object::api_version(&info.group, &info.version);
     let bytes = &binary::json_of(request, (&expected, kind))?.body;
     let body: Value = if bytes.is_empty() { Value::Null } else { parse(bytes)? };
-    let answered = answer(state, &request.user, &body)?;
+    let mut answered = answer(state, &request.user, &body)?;
+    if kind == "SelfSubjectAccessReview" {
+        track(state, request, &mut answered)?;
+    }
     Ok(Some(answer::json(201, Bytes::from(answered.to_string()))))
+}
+
+/// Notes who has asked what.
+fn track(state: &State, request: &ApiRequest, review: &mut Value) -> Result<(), Status> {
+    let agent = request
+        .headers
+        .get(http::header::USER_AGENT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let options = WriteOptions::read(&Query::of(&request.uri), agent, "CreateOptions")?;
+    if let Some(schema) = Schema::builtin("authorization.k8s.io", "v1", "SelfSubjectAccessReview") {
+        track_update(UpdateInput {
+            live: None,
+            new: review,
+            manager: &options.manager,
+            subresource: None,
+            api_version: "authorization.k8s.io/v1",
+            schema: &schema,
+            ignored: &["status"],
+            now: &state.clock.seconds(),
+        });
+    }
+    Ok(())
 }
 
 fn parse(body: &[u8]) -> Result<Value, Status> {

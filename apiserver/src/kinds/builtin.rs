@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::more::MORE;
 use super::{Origin, Reach, Resource, ScalePaths, Served, View};
 use crate::schema::Schema;
 use crate::store::ResourceId;
@@ -18,6 +19,10 @@ pub(crate) enum Generation {
     Spec,
     /// A change of the spec or of the annotations.
     SpecAndAnnotations,
+    /// A change of anything but metadata and status.
+    Body,
+    /// Nothing: it is one from the start.
+    One,
 }
 
 /// What PUT asks of the object it replaces.
@@ -25,6 +30,8 @@ pub(crate) enum Generation {
 pub(crate) enum OnPut {
     /// The object must be there.
     Lax,
+    /// The object must be there, and its version be named.
+    WantsVersion,
     /// The object is created if it is absent.
     Creates,
     /// As `Creates`, and an existing object's version must be named.
@@ -56,11 +63,12 @@ pub(crate) struct BuiltIn {
     pub(crate) on_put: OnPut,
     /// The fields selectors may name besides name and namespace.
     pub(crate) fields: &'static [&'static str],
-    /// What an empty object shows besides metadata, as JSON.
+    /// What an empty object shows besides metadata, as JSON; empty for what the schema says.
     pub(crate) empty: &'static str,
 }
 
-const fn row(group: &'static str, kind: &'static str, plural: &'static str) -> BuiltIn {
+/// A row of which the rest is as most kinds have it.
+pub(super) const fn row(group: &'static str, kind: &'static str, plural: &'static str) -> BuiltIn {
     BuiltIn {
         group,
         version: "v1",
@@ -77,9 +85,9 @@ const fn row(group: &'static str, kind: &'static str, plural: &'static str) -> B
     }
 }
 
-const STATUS: &[&str] = &["status"];
-const SCALE: &[&str] = &["scale", "status"];
-const ALL: &[&str] = &["all"];
+pub(super) const STATUS: &[&str] = &["status"];
+pub(super) const SCALE: &[&str] = &["scale", "status"];
+pub(super) const ALL: &[&str] = &["all"];
 const RBAC: &str = "rbac.authorization.k8s.io";
 const WORKLOAD: &str =
     r#"{"spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}}},"status":{}}"#;
@@ -124,11 +132,15 @@ const POD_FIELDS: &[&str] = &[
 ];
 
 /// Groups that exist without a kind of their own here.
-pub(super) const MORE_GROUPS: [&str; 4] =
-    ["authorization.k8s.io", "authentication.k8s.io", "autoscaling", "policy"];
+pub(super) const MORE_GROUPS: [&str; 2] = ["authorization.k8s.io", "authentication.k8s.io"];
+
+/// Gives every row.
+pub(crate) fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
+    BUILT_IN.iter().chain(&MORE)
+}
 
 /// The table.
-pub(crate) static BUILT_IN: [BuiltIn; 25] = [
+static BUILT_IN: [BuiltIn; 25] = [
     BuiltIn {
         short: &["ns"],
         reach: Reach::Cluster,
@@ -142,7 +154,7 @@ pub(crate) static BUILT_IN: [BuiltIn; 25] = [
     BuiltIn {
         short: &["po"],
         categories: ALL,
-        subresources: STATUS,
+        subresources: &["ephemeralcontainers", "resize", "status"],
         generation: Generation::Spec,
         fields: POD_FIELDS,
         empty: r#"{"spec":{"containers":null},"status":{}}"#,
@@ -160,6 +172,7 @@ pub(crate) static BUILT_IN: [BuiltIn; 25] = [
         short: &["svc"],
         categories: ALL,
         subresources: STATUS,
+        on_put: OnPut::Creates,
         fields: &["spec.clusterIP", "spec.type"],
         empty: r#"{"spec":{},"status":{"loadBalancer":{}}}"#,
         ..row("", "Service", "services")
@@ -172,7 +185,7 @@ pub(crate) static BUILT_IN: [BuiltIn; 25] = [
         empty: r#"{"involvedObject":{},"source":{},"firstTimestamp":null,"lastTimestamp":null,"eventTime":null,"reportingComponent":"","reportingInstance":""}"#,
         ..row("", "Event", "events")
     },
-    BuiltIn { short: &["ep"], ..row("", "Endpoints", "endpoints") },
+    BuiltIn { short: &["ep"], on_put: OnPut::Creates, ..row("", "Endpoints", "endpoints") },
     BuiltIn {
         short: &["pvc"],
         subresources: STATUS,
@@ -229,14 +242,21 @@ pub(crate) static BUILT_IN: [BuiltIn; 25] = [
         empty: r#"{"spec":{"schedule":"","jobTemplate":{"metadata":{},"spec":{"template":{"metadata":{},"spec":{"containers":null}}}}},"status":{}}"#,
         ..row("batch", "CronJob", "cronjobs")
     },
-    BuiltIn { empty: r#"{"rules":null}"#, ..row(RBAC, "Role", "roles") },
+    BuiltIn { on_put: OnPut::Creates, empty: r#"{"rules":null}"#, ..row(RBAC, "Role", "roles") },
     BuiltIn {
+        on_put: OnPut::Creates,
         empty: r#"{"roleRef":{"apiGroup":"","kind":"","name":""}}"#,
         ..row(RBAC, "RoleBinding", "rolebindings")
     },
-    BuiltIn { reach: Reach::Cluster, empty: r#"{"rules":null}"#, ..row(RBAC, "ClusterRole", "clusterroles") },
     BuiltIn {
         reach: Reach::Cluster,
+        on_put: OnPut::Creates,
+        empty: r#"{"rules":null}"#,
+        ..row(RBAC, "ClusterRole", "clusterroles")
+    },
+    BuiltIn {
+        reach: Reach::Cluster,
+        on_put: OnPut::Creates,
         empty: r#"{"roleRef":{"apiGroup":"","kind":"","name":""}}"#,
         ..row(RBAC, "ClusterRoleBinding", "clusterrolebindings")
     },
@@ -316,7 +336,10 @@ impl BuiltIn {
 
     /// Gives the fields an empty object shows besides metadata.
     pub(crate) fn empty_fields(&self) -> Value {
-        serde_json::from_str(self.empty).unwrap_or_default()
+        if !self.empty.is_empty() {
+            return serde_json::from_str(self.empty).unwrap_or_default();
+        }
+        Schema::builtin(self.group, self.version, self.kind).map(|schema| schema.zero()).unwrap_or_default()
     }
 }
 
@@ -327,12 +350,22 @@ fn owned(list: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::facts;
+
+    #[test]
+    fn every_row_has_a_schema_and_a_binary_form() {
+        for row in built_in() {
+            let version = crate::object::api_version(row.group, row.version);
+            assert!(Schema::builtin(row.group, row.version, row.kind).is_some(), "{}", row.kind);
+            assert!(facts().kind(&version, row.kind).is_some(), "{}", row.kind);
+            assert!(facts().kind(&version, &format!("{}List", row.kind)).is_some(), "{}List", row.kind);
+        }
+    }
 
     #[test]
     fn every_row_has_valid_empty_fields() {
-        for row in &BUILT_IN {
-            let value: Value = serde_json::from_str(row.empty).expect(row.kind);
-            assert!(value.is_object(), "{}", row.kind);
+        for row in built_in() {
+            assert!(row.empty_fields().is_object(), "{}", row.kind);
         }
     }
 }

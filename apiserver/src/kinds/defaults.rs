@@ -63,12 +63,26 @@ pub(super) fn fill(kind: &str, object: &mut Value) {
         }
         "Job" => {
             let spec = child_mut(map_mut(object), "spec");
+            if !spec.contains_key("parallelism") {
+                put(spec, "completions", json!(1));
+            }
             put(spec, "parallelism", json!(1));
-            put(spec, "completions", json!(1));
-            put(spec, "backoffLimit", json!(6));
+            let by_index = spec.get("backoffLimitPerIndex").is_some_and(|limit| !limit.is_null());
+            put(spec, "backoffLimit", json!(if by_index { i32::MAX } else { 6 }));
             put(spec, "completionMode", json!("NonIndexed"));
             put(spec, "suspend", json!(false));
+            let replaces =
+                if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+            put(spec, "podReplacementPolicy", json!(replaces));
+            put(spec, "manualSelector", json!(false));
             template(spec);
+            let labels = spec["template"]["metadata"].get("labels").cloned();
+            let metadata = child_mut(map_mut(object), "metadata");
+            if let Some(labels) = labels
+                && metadata.get("labels").and_then(Value::as_object).is_none_or(Map::is_empty)
+            {
+                metadata.insert("labels".into(), labels);
+            }
         }
         "CronJob" => {
             let spec = child_mut(map_mut(object), "spec");
@@ -81,7 +95,7 @@ pub(super) fn fill(kind: &str, object: &mut Value) {
             template(child_mut(job, "spec"));
         }
         "Service" => service(object),
-        _ => {}
+        other => super::fill::fill(other, object),
     }
 }
 
@@ -91,6 +105,22 @@ pub(super) fn admit_pod(pod: &mut Value) {
     put(spec, "priority", json!(0));
     put(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
     put(spec, "tolerations", json!([toleration("not-ready"), toleration("unreachable")]));
+}
+
+/// Lets a new job select its own pods by its uid, unless it selects by itself.
+pub(super) fn admit_job(job: &mut Value, uid: &str) {
+    let name = crate::object::name(job).to_owned();
+    let spec = child_mut(map_mut(job), "spec");
+    if spec.get("manualSelector").is_some_and(|manual| *manual == true) {
+        return;
+    }
+    let selector = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
+    put(spec, "selector", selector);
+    let labels = child_mut(child_mut(child_mut(spec, "template"), "metadata"), "labels");
+    for (key, value) in [("controller-uid", uid), ("job-name", name.as_str())] {
+        labels.insert(format!("batch.kubernetes.io/{key}"), value.into());
+        labels.insert(key.to_owned(), value.into());
+    }
 }
 
 /// Adds the address families of a new headless service; no addresses are given to others.
@@ -127,6 +157,7 @@ pub(super) fn null_times(kind: &str, object: &mut Value) {
     let times: &[&str] = match kind {
         "Node" => &["lastHeartbeatTime", "lastTransitionTime"],
         "Pod" | "Job" | "PersistentVolumeClaim" => &["lastProbeTime", "lastTransitionTime"],
+        "CertificateSigningRequest" => &["lastUpdateTime", "lastTransitionTime"],
         "Deployment" => &["lastUpdateTime", "lastTransitionTime"],
         "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Namespace" => &["lastTransitionTime"],
         _ => return,
@@ -161,7 +192,8 @@ fn service(object: &mut Value) {
     }
 }
 
-fn template(spec: &mut Map<String, Value>) {
+/// Fills in a pod's template.
+pub(super) fn template(spec: &mut Map<String, Value>) {
     let template = child_mut(spec, "template");
     template.entry("metadata").or_insert_with(|| json!({}));
     pod_spec(child_mut(template, "spec"));
@@ -213,12 +245,16 @@ pub(super) fn qos_class(pod: &Value) -> &'static str {
 }
 
 /// Sets what is absent, null or an empty text.
-fn put(map: &mut Map<String, Value>, key: &str, value: Value) {
+pub(super) fn put(map: &mut Map<String, Value>, key: &str, value: Value) {
     if map.get(key).is_none_or(|there| there.is_null() || there == "") {
         map.insert(key.to_owned(), value);
     }
 }
 
-fn maps<'a>(map: &'a mut Map<String, Value>, key: &str) -> impl Iterator<Item = &'a mut Map<String, Value>> {
+/// Gives the objects in a list of a map.
+pub(super) fn maps<'a>(
+    map: &'a mut Map<String, Value>,
+    key: &str,
+) -> impl Iterator<Item = &'a mut Map<String, Value>> {
     map.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }

@@ -16,9 +16,12 @@ mod defaults;
 pub(crate) mod definition;
 mod events;
 mod fields;
+mod fill;
+mod fixed;
+mod more;
 pub(crate) mod prepare;
 
-pub(crate) use builtin::{BUILT_IN, BuiltIn, Generation, OnPut};
+pub(crate) use builtin::{BuiltIn, Generation, OnPut, built_in};
 pub(crate) use fields::{field_text, known_field};
 
 /// Whether objects live in namespaces.
@@ -203,7 +206,7 @@ impl Registry {
     /// Makes a registry of the built-in kinds.
     pub(crate) fn new() -> Self {
         let mut registry = Self { resources: BTreeMap::new(), next: 0 };
-        for row in &BUILT_IN {
+        for row in built_in() {
             let id = registry.number();
             registry.insert(row.resource(id));
         }
@@ -248,7 +251,7 @@ impl Registry {
 
     /// Tells whether the server itself brings a group.
     pub(crate) fn is_built_in_group(&self, group: &str) -> bool {
-        BUILT_IN.iter().any(|row| row.group == group) || builtin::MORE_GROUPS.contains(&group)
+        built_in().any(|row| row.group == group) || builtin::MORE_GROUPS.contains(&group)
     }
 
     /// Gives all groups with their served versions, sorted by name, versions by preference.

@@ -41,6 +41,7 @@ pub(crate) fn for_create(resource: &Resource, object: &mut Value) {
             let phase = json!({"phase": "Pending", "qosClass": defaults::qos_class(object)});
             map_mut(object).insert("status".into(), phase);
         }
+        "PersistentVolume" => drop(map_mut(object).insert("status".into(), json!({"phase": "Pending"}))),
         "PersistentVolumeClaim" => drop(map_mut(object).insert("status".into(), json!({"phase": "Pending"}))),
         "CustomResourceDefinition" => {
             let stored: Vec<Value> = stored_version(object).into_iter().collect();
@@ -53,7 +54,7 @@ pub(crate) fn for_create(resource: &Resource, object: &mut Value) {
 }
 
 /// Adds to a new object what no manager owns.
-pub(crate) fn admit(resource: &Resource, object: &mut Value) {
+pub(crate) fn admit(resource: &Resource, object: &mut Value, uid: &str) {
     match kind(resource) {
         "Namespace" => {
             let spec = child_mut(map_mut(object), "spec");
@@ -65,6 +66,7 @@ pub(crate) fn admit(resource: &Resource, object: &mut Value) {
             }
         }
         "Pod" => defaults::admit_pod(object),
+        "Job" => defaults::admit_job(object, uid),
         "Service" => defaults::admit_service(object),
         "Node" => defaults::admit_node(object),
         _ => {}
@@ -267,8 +269,18 @@ fn container_faults(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Says what an update changes that may not change.
-pub(crate) fn update_faults(resource: &Resource, before: &Value, new: &Value) -> Vec<Cause> {
+pub(crate) fn update_faults(
+    resource: &Resource,
+    subresource: &str,
+    before: &Value,
+    new: &Value,
+) -> Vec<Cause> {
     let mut causes = faults(resource, new);
+    match kind(resource) {
+        "Pod" if subresource.is_empty() => causes.extend(super::fixed::pod(before, new)),
+        "Service" => causes.extend(super::fixed::service(before, new)),
+        _ => {}
+    }
     if resource.group() == "events.k8s.io" {
         for (field, shown) in
             [("note", "message"), ("reason", "reason"), ("action", "action"), ("type", "type")]

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use k8s_openapi::api;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as crd;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as registration;
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value};
 
@@ -53,6 +54,23 @@ built_ins! {
     "" "v1" Secret "io.k8s.api.core.v1" api::core::v1::Secret;
     "" "v1" Service "io.k8s.api.core.v1" api::core::v1::Service;
     "" "v1" ServiceAccount "io.k8s.api.core.v1" api::core::v1::ServiceAccount;
+    "admissionregistration.k8s.io" "v1" MutatingAdmissionPolicy
+        "io.k8s.api.admissionregistration.v1" api::admissionregistration::v1::MutatingAdmissionPolicy;
+    "admissionregistration.k8s.io" "v1" MutatingAdmissionPolicyBinding
+        "io.k8s.api.admissionregistration.v1" api::admissionregistration::v1::MutatingAdmissionPolicyBinding;
+    "admissionregistration.k8s.io" "v1" MutatingWebhookConfiguration
+        "io.k8s.api.admissionregistration.v1" api::admissionregistration::v1::MutatingWebhookConfiguration;
+    "admissionregistration.k8s.io" "v1" ValidatingAdmissionPolicy
+        "io.k8s.api.admissionregistration.v1" api::admissionregistration::v1::ValidatingAdmissionPolicy;
+    "admissionregistration.k8s.io" "v1" ValidatingAdmissionPolicyBinding
+        "io.k8s.api.admissionregistration.v1" api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+    "admissionregistration.k8s.io" "v1" ValidatingWebhookConfiguration
+        "io.k8s.api.admissionregistration.v1" api::admissionregistration::v1::ValidatingWebhookConfiguration;
+    "apiregistration.k8s.io" "v1" APIService
+        "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1" registration::APIService;
+    "authentication.k8s.io" "v1" TokenRequest "io.k8s.api.authentication.v1" api::authentication::v1::TokenRequest;
+    "authorization.k8s.io" "v1" SelfSubjectAccessReview
+        "io.k8s.api.authorization.v1" api::authorization::v1::SelfSubjectAccessReview;
     "apps" "v1" ControllerRevision "io.k8s.api.apps.v1" api::apps::v1::ControllerRevision;
     "apps" "v1" DaemonSet "io.k8s.api.apps.v1" api::apps::v1::DaemonSet;
     "apps" "v1" Deployment "io.k8s.api.apps.v1" api::apps::v1::Deployment;
@@ -63,9 +81,18 @@ built_ins! {
     "autoscaling" "v2" HorizontalPodAutoscaler "io.k8s.api.autoscaling.v2" api::autoscaling::v2::HorizontalPodAutoscaler;
     "batch" "v1" CronJob "io.k8s.api.batch.v1" api::batch::v1::CronJob;
     "batch" "v1" Job "io.k8s.api.batch.v1" api::batch::v1::Job;
+    "certificates.k8s.io" "v1" CertificateSigningRequest
+        "io.k8s.api.certificates.v1" api::certificates::v1::CertificateSigningRequest;
     "coordination.k8s.io" "v1" Lease "io.k8s.api.coordination.v1" api::coordination::v1::Lease;
     "discovery.k8s.io" "v1" EndpointSlice "io.k8s.api.discovery.v1" api::discovery::v1::EndpointSlice;
     "events.k8s.io" "v1" Event "io.k8s.api.events.v1" api::events::v1::Event;
+    "flowcontrol.apiserver.k8s.io" "v1" FlowSchema "io.k8s.api.flowcontrol.v1" api::flowcontrol::v1::FlowSchema;
+    "flowcontrol.apiserver.k8s.io" "v1" PriorityLevelConfiguration
+        "io.k8s.api.flowcontrol.v1" api::flowcontrol::v1::PriorityLevelConfiguration;
+    "networking.k8s.io" "v1" IPAddress "io.k8s.api.networking.v1" api::networking::v1::IPAddress;
+    "networking.k8s.io" "v1" IngressClass "io.k8s.api.networking.v1" api::networking::v1::IngressClass;
+    "networking.k8s.io" "v1" ServiceCIDR "io.k8s.api.networking.v1" api::networking::v1::ServiceCIDR;
+    "node.k8s.io" "v1" RuntimeClass "io.k8s.api.node.v1" api::node::v1::RuntimeClass;
     "networking.k8s.io" "v1" Ingress "io.k8s.api.networking.v1" api::networking::v1::Ingress;
     "networking.k8s.io" "v1" NetworkPolicy "io.k8s.api.networking.v1" api::networking::v1::NetworkPolicy;
     "policy" "v1" PodDisruptionBudget "io.k8s.api.policy.v1" api::policy::v1::PodDisruptionBudget;
@@ -73,6 +100,16 @@ built_ins! {
     "rbac.authorization.k8s.io" "v1" ClusterRoleBinding "io.k8s.api.rbac.v1" api::rbac::v1::ClusterRoleBinding;
     "rbac.authorization.k8s.io" "v1" Role "io.k8s.api.rbac.v1" api::rbac::v1::Role;
     "rbac.authorization.k8s.io" "v1" RoleBinding "io.k8s.api.rbac.v1" api::rbac::v1::RoleBinding;
+    "resource.k8s.io" "v1" DeviceClass "io.k8s.api.resource.v1" api::resource::v1::DeviceClass;
+    "resource.k8s.io" "v1" ResourceClaim "io.k8s.api.resource.v1" api::resource::v1::ResourceClaim;
+    "resource.k8s.io" "v1" ResourceClaimTemplate "io.k8s.api.resource.v1" api::resource::v1::ResourceClaimTemplate;
+    "resource.k8s.io" "v1" ResourceSlice "io.k8s.api.resource.v1" api::resource::v1::ResourceSlice;
+    "scheduling.k8s.io" "v1" PriorityClass "io.k8s.api.scheduling.v1" api::scheduling::v1::PriorityClass;
+    "storage.k8s.io" "v1" CSIDriver "io.k8s.api.storage.v1" api::storage::v1::CSIDriver;
+    "storage.k8s.io" "v1" CSINode "io.k8s.api.storage.v1" api::storage::v1::CSINode;
+    "storage.k8s.io" "v1" CSIStorageCapacity "io.k8s.api.storage.v1" api::storage::v1::CSIStorageCapacity;
+    "storage.k8s.io" "v1" VolumeAttachment "io.k8s.api.storage.v1" api::storage::v1::VolumeAttachment;
+    "storage.k8s.io" "v1" VolumeAttributesClass "io.k8s.api.storage.v1" api::storage::v1::VolumeAttributesClass;
     "storage.k8s.io" "v1" StorageClass "io.k8s.api.storage.v1" api::storage::v1::StorageClass;
     "apiextensions.k8s.io" "v1" CustomResourceDefinition
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1" crd::CustomResourceDefinition;
@@ -84,8 +121,12 @@ pub(super) fn find(group: &str, version: &str, kind: &str) -> Option<Schema> {
         let names: Vec<&str> = KINDS.iter().map(|kind| kind.definition).collect();
         let (arena, roots) = parse::definitions(&names);
         let arena = Arc::new(arena);
-        let schemas =
-            roots.into_iter().map(|root| Schema { arena: Arc::clone(&arena), root, origin: Origin::BuiltIn });
+        let schemas = roots.into_iter().map(|root| Schema {
+            arena: Arc::clone(&arena),
+            root,
+            origin: Origin::BuiltIn,
+            has_rules: false,
+        });
         names.into_iter().zip(schemas).collect()
     });
     SCHEMAS.get(definition_name(group, version, kind)?).cloned()

@@ -1,6 +1,7 @@
 //! Structural schemas: what a kind's objects may hold.
 
 mod builtin;
+mod cel;
 mod decode;
 mod defaults;
 mod error;
@@ -29,6 +30,7 @@ pub(crate) struct Schema {
     arena: Arc<Arena>,
     root: NodeId,
     origin: Origin,
+    has_rules: bool,
 }
 
 impl Schema {
@@ -39,7 +41,12 @@ impl Schema {
     /// What makes the schema not structural; fields are relative to the CRD (`spec.validation.openAPIV3Schema…`).
     pub(crate) fn from_crd(schema: &Value) -> Result<Schema, Vec<FieldError>> {
         let (arena, root) = parse::custom(schema)?;
-        Ok(Schema { arena: Arc::new(arena), root, origin: Origin::Custom })
+        let errors = cel::check(arena.at(root), structural::ROOT);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let has_rules = cel::deepest(arena.at(root)).is_some();
+        Ok(Schema { arena: Arc::new(arena), root, origin: Origin::Custom, has_rules })
     }
 
     /// Finds the schema of a built-in kind (the core group is `""`).
@@ -67,7 +74,7 @@ impl Schema {
     /// Accepts anything: maps are granular, lists atomic.
     pub(crate) fn untyped() -> Schema {
         let (arena, root) = parse::untyped();
-        Schema { arena: Arc::new(arena), root, origin: Origin::Custom }
+        Schema { arena: Arc::new(arena), root, origin: Origin::Custom, has_rules: false }
     }
 
     /// Tells whether this is a built-in kind, whose server has types for everything.
@@ -121,6 +128,16 @@ impl Schema {
             Some(node) => validate::check_part(node, name, new, old),
             None => Vec::new(),
         }
+    }
+
+    /// Checks a whole object against the rules of a custom kind; on update an unchanged value passes most of them.
+    pub(crate) fn rule_errors(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        cel::run(self.root(), new, old)
+    }
+
+    /// Tells whether a custom kind has rules.
+    pub(crate) fn has_rules(&self) -> bool {
+        self.has_rules
     }
 
     /// Lists the paths that `prune` would remove, such as `spec.containers[0].nope`.

@@ -1,8 +1,11 @@
 //! The nodes of a schema, in an arena so that they may be recursive.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
+
+use super::cel::Rule;
 
 /// Holds the nodes of one or several schemas.
 #[derive(Debug, Default)]
@@ -79,6 +82,8 @@ pub(crate) struct Node {
     pub(crate) always: Vec<String>,
     /// Keywords for `validate`: the node's schema as it was given.
     pub(crate) rules: Map<String, Value>,
+    /// The rules in CEL.
+    pub(crate) validations: Arc<[Rule]>,
     /// Whether objects of this node are whole API objects.
     pub(crate) resource: bool,
 }

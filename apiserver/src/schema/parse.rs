@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::builtin;
+use super::cel::Rule;
 use super::error::FieldError;
 use super::node::{Arena, Kind, ListKind, MapKind, Node, NodeId};
 use super::structural;
@@ -118,7 +119,10 @@ impl Reader {
         };
         self.children(&mut node, fields, owner);
         match self.origin {
-            Origin::Custom => node.rules = fields.clone(),
+            Origin::Custom => {
+                node.rules = fields.clone();
+                node.validations = Rule::all(fields);
+            }
             Origin::BuiltIn => self.complete(&mut node, fields, owner),
         }
         if node.embedded {

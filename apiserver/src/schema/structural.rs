@@ -7,7 +7,8 @@ use super::error::FieldError;
 use super::parse;
 use super::validate;
 
-const ROOT: &str = "spec.validation.openAPIV3Schema";
+/// Names the root of a definition's schema.
+pub(super) const ROOT: &str = "spec.validation.openAPIV3Schema";
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 

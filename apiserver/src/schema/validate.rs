@@ -6,6 +6,8 @@ mod lists;
 
 use serde_json::Value;
 
+pub(super) use self::lists::counterpart;
+
 use super::error::FieldError;
 use super::node::NodeRef;
 use super::prune::allows_null;
@@ -32,7 +34,8 @@ impl Place<'_> {
     }
 }
 
-fn join(parent: &str, name: &str) -> String {
+/// Joins two parts of a path.
+pub(super) fn join(parent: &str, name: &str) -> String {
     if parent.is_empty() {
         name.to_owned()
     } else if name.is_empty() || name.starts_with('[') {

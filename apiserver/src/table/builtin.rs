@@ -84,6 +84,8 @@ macro_rules! definition {
     };
 }
 
+mod stored;
+
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const NAME: Column = col("Name", META, "name");
 const AGE: Column = col("Age", META, "creationTimestamp");
@@ -119,7 +121,7 @@ pub(super) fn printer(group: &str, version: &str, kind: &str) -> Option<&'static
         ("coordination.k8s.io", "v1", "Lease") => &LEASE,
         ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding") => &CLUSTER_ROLE_BINDING,
         ("rbac.authorization.k8s.io", "v1", "RoleBinding") => &ROLE_BINDING,
-        _ => return None,
+        _ => return stored::printer(group, kind),
     };
     Some(printer)
 }

@@ -84,6 +84,13 @@ pub(crate) fn decode(
         if json {
             complaints = target.served.schema.strict_errors(body);
         } else {
+            let strict = validation == FieldValidation::Strict;
+            let repeated = super::repeats::repeats(body);
+            if strict && !repeated.is_empty() {
+                complaints.push(format!("yaml: unmarshal errors:\n  {}", repeated.join("\n  ")));
+            } else {
+                complaints.extend(repeated);
+            }
             let unknown = target.served.schema.unknown_fields(&object);
             complaints.extend(unknown.into_iter().map(|field| format!("unknown field {field:?}")));
         }

@@ -97,6 +97,28 @@ pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
     causes
 }
 
+/// Checks the rules of a custom kind, unless what is wrong already keeps them from being understood.
+pub(super) fn rules(target: &Target, new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    const BLOCKING: [&str; 5] = [
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    ];
+    let schema = &target.served.schema;
+    if !schema.has_rules() {
+        return;
+    }
+    if causes.iter().any(|cause| BLOCKING.contains(&cause.reason)) {
+        let why = "some validation rules were not checked because the object was invalid; correct the existing errors to \
+                   complete validation";
+        causes.push(Cause::invalid("<nil>", "null", why));
+        return;
+    }
+    causes.extend(schema.rule_errors(new, old).into_iter().map(Cause::from));
+}
+
 /// Finalizers that need no domain.
 const STANDARD: [&str; 4] =
     ["kubernetes", "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];

@@ -105,6 +105,7 @@ pub(super) fn insert(
     let mut causes = check::metadata(target, &object);
     causes.extend(served.schema.validate(&object, None).into_iter().map(Cause::from));
     causes.extend(prepare::faults(resource, &object));
+    check::rules(target, &object, None, &mut causes);
     if !causes.is_empty() {
         return Err(target.invalid(&target.name, &causes));
     }
@@ -122,7 +123,8 @@ pub(super) fn insert(
             now: &now,
         });
     }
-    prepare::admit(resource, &mut object);
+    let uid = state.make_uid();
+    prepare::admit(resource, &mut object, &uid);
     let key = target.key();
     if let Some(there) = state.store.get(&resource.storage, &key) {
         let mut status = Status::already_exists(resource.group(), resource.plural(), &target.name);
@@ -131,7 +133,6 @@ pub(super) fn insert(
         }
         return Err(status);
     }
-    let uid = state.make_uid();
     object::set(&mut object, "uid", uid);
     object::set(&mut object, "creationTimestamp", now);
     let object = served.unshow(object, resource.storage_version());

@@ -15,6 +15,7 @@ mod check;
 mod create;
 mod delete;
 mod patching;
+mod repeats;
 mod scale;
 mod typed;
 mod update;

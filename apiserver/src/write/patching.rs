@@ -218,6 +218,7 @@ fn apply_body(
     let (resource, served) = (&target.resource, &target.served);
     let live = state.store.get(&resource.storage, &target.key()).cloned();
     let applied = read_applied(target, live.as_deref(), body)?;
+    let warnings = repeated(options, body)?;
     if live.is_none() && !target.subresource.is_empty() {
         return Err(target.not_found());
     }
@@ -243,13 +244,33 @@ fn apply_body(
     let ignored: Vec<&str> = others.iter().map(String::as_str).collect();
     let now = state.clock.seconds();
     let mut merged = apply_to(target, options, shown.as_ref(), &applied, &ignored, &now)?;
-    match &live {
+    let written = match &live {
         None => insert(state, target, options, merged, Tracking::Done),
         Some(live) => {
             object::carry(&live.value, &mut merged, "resourceVersion");
             replace(state, target, options, merged, Source::Apply)
         }
+    };
+    match written {
+        Ok(written) => Ok(Written { warnings, ..written }),
+        Err(status) => Err(status.with_warnings(&warnings)),
     }
+}
+
+/// Lists the keys that an applied body gives twice.
+///
+/// # Errors
+/// 400 where fields are validated strictly.
+fn repeated(options: &WriteOptions, body: &[u8]) -> Result<Vec<String>, Status> {
+    if options.validation == FieldValidation::Ignore {
+        return Ok(Vec::new());
+    }
+    let found = super::repeats::repeats(body);
+    if options.validation == FieldValidation::Strict && !found.is_empty() {
+        let why = format!("error converting YAML to JSON: yaml: unmarshal errors:\n  {}", found.join("\n  "));
+        return Err(Status::bad_request(format!("error strict decoding YAML: {why}")));
+    }
+    Ok(found)
 }
 
 /// Applies a scale's number of replicas to its parent.

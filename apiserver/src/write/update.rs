@@ -41,7 +41,8 @@ pub(crate) fn put(
     check::same_name(target, &object)?;
     let there = state.store.get(&target.resource.storage, &target.key()).is_some();
     let on_put = target.resource.built_in().map_or(OnPut::Lax, |row| row.on_put);
-    let written = if !there && on_put != OnPut::Lax && target.subresource.is_empty() {
+    let creates = matches!(on_put, OnPut::Creates | OnPut::CreatesAndWantsVersion);
+    let written = if !there && creates && target.subresource.is_empty() {
         insert(state, target, options, object, Tracking::Update)
     } else {
         replace(state, target, options, object, Source::Put)
@@ -90,7 +91,8 @@ pub(super) fn replace(
             .filter(|_| object::meta(&new, "labels") != object::meta(&shown, "labels")),
     );
     causes.extend(schema_causes(target, &new, &shown));
-    causes.extend(prepare::update_faults(resource, &shown, &new));
+    causes.extend(prepare::update_faults(resource, &target.subresource, &shown, &new));
+    check::rules(target, &new, Some(&shown), &mut causes);
     if !causes.is_empty() {
         return Err(target.invalid(&target.name, &causes));
     }
@@ -160,7 +162,7 @@ fn check_version(target: &Target, live: &Value, new: &mut Value, source: Source)
     if given.is_empty() || given == "0" {
         let wanted = match target.resource.built_in() {
             None => true,
-            Some(row) => row.on_put == OnPut::CreatesAndWantsVersion,
+            Some(row) => matches!(row.on_put, OnPut::WantsVersion | OnPut::CreatesAndWantsVersion),
         };
         if source == Source::Put && wanted {
             let cause = Cause::invalid("metadata.resourceVersion", "0", "must be specified for an update");
@@ -194,7 +196,7 @@ fn other_uid(target: &Target, given: &str, there: &str) -> Status {
 fn keep_other_parts(target: &Target, shown: &Value, new: &mut Value) {
     match target.subresource.as_str() {
         "" if target.served.offers("status") => object::carry_top(shown, new, "status"),
-        "status" => {
+        "status" | "approval" => {
             let status = new.get("status").cloned();
             let managed = object::meta(new, "managedFields").cloned();
             let version = object::meta(new, "resourceVersion").cloned();
@@ -208,6 +210,17 @@ fn keep_other_parts(target: &Target, shown: &Value, new: &mut Value) {
             }
             if let Some(version) = version {
                 object::set(new, "resourceVersion", version);
+            }
+        }
+        "ephemeralcontainers" | "resize" => {
+            let spec = new.get("spec").cloned().unwrap_or_default();
+            let metadata = new.get("metadata").cloned().unwrap_or_default();
+            *new = shown.clone();
+            object::map_mut(new).insert("spec".into(), spec);
+            for field in ["managedFields", "resourceVersion"] {
+                if let Some(value) = metadata.get(field) {
+                    object::set(new, field, value.clone());
+                }
             }
         }
         "finalize" => {
@@ -229,13 +242,13 @@ fn keep_other_parts(target: &Target, shown: &Value, new: &mut Value) {
 
 fn spec_changed(rule: Option<Generation>, served: &Served, before: &Value, after: &Value) -> bool {
     match rule {
-        Some(Generation::None) => false,
+        Some(Generation::None | Generation::One) => false,
         Some(Generation::Spec) => before.get("spec") != after.get("spec"),
         Some(Generation::SpecAndAnnotations) => {
             before.get("spec") != after.get("spec")
                 || object::meta(before, "annotations") != object::meta(after, "annotations")
         }
-        None => {
+        Some(Generation::Body) | None => {
             let counts = |key: &str| {
                 let apart = key == "status" && served.offers("status");
                 !(apart || matches!(key, "metadata" | "apiVersion" | "kind"))

@@ -9,7 +9,11 @@ use super::join;
 /// Finds the old item of which a new one is the next state.
 ///
 /// Only items with keys have one: those of other lists have no identity.
-pub(super) fn counterpart<'a>(node: NodeRef<'_>, item: &Value, old: &'a Value) -> Option<&'a Value> {
+pub(in crate::schema) fn counterpart<'a>(
+    node: NodeRef<'_>,
+    item: &Value,
+    old: &'a Value,
+) -> Option<&'a Value> {
     let ListKind::Map(keys) = node.list() else { return None };
     let key = identity(node, keys, item);
     old.as_array()?.iter().find(|old| identity(node, keys, old) == key)

@@ -1,0 +1,172 @@
+//! Tokens of service accounts: given out on request, and known again.
+//!
+//! They look like the real ones: what is in them can be read, by client-go for one. Only this server can tell that they are
+//! genuine, as it remembers them.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::User;
+use crate::apply::{UpdateInput, track_update};
+use crate::object;
+use crate::schema::Schema;
+use crate::state::{IssuedToken, State};
+use crate::status::{Cause, Status};
+use crate::write::{Shown, Target, Written};
+
+/// Whom tokens are for where a request names nobody.
+const AUDIENCE: &str = "https://kubernetes.default.svc";
+
+/// The seconds a token holds where a request says nothing.
+const HOUR: i64 = 3600;
+
+/// Answers a request for a token.
+///
+/// # Errors
+/// 404 for an absent account, 400 and 422 for requests that ask nothing sensible.
+pub(super) fn request(
+    state: &mut State,
+    target: &Target,
+    manager: &str,
+    body: &[u8],
+) -> Result<Written, Status> {
+    let account =
+        state.store.get(&target.resource.storage, &target.key()).ok_or_else(|| target.not_found())?;
+    let account = account.value.clone();
+    let given: Value = serde_json::from_slice(body).map_err(|error| {
+        Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
+    })?;
+    let seconds = given["spec"]["expirationSeconds"].as_i64().unwrap_or(HOUR);
+    let why = match seconds {
+        ..600 => Some("may not specify a duration less than 10 minutes"),
+        4_294_967_297.. => Some("may not specify a duration larger than 2^32 seconds"),
+        _ => None,
+    };
+    if let Some(why) = why {
+        let cause = Cause::invalid("spec.expirationSeconds", &seconds.to_string(), why);
+        return Err(Status::invalid("authentication.k8s.io", "TokenRequest", "", &[cause]));
+    }
+    let audiences = match given["spec"]["audiences"].as_array() {
+        Some(asked) if !asked.is_empty() => Value::from(asked.clone()),
+        _ => json!([AUDIENCE]),
+    };
+    let now = state.clock.now();
+    let ends = now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+    let token = written(state, &account, &audiences, (now, ends));
+    let mut answer = json!({
+        "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {
+            "name": target.name, "namespace": target.namespace, "uid": object::uid(&account),
+            "creationTimestamp": state.clock.seconds(),
+        },
+        "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": given["spec"]["boundObjectRef"]},
+        "status": {},
+    });
+    let mut tracked =
+        json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": given["spec"]});
+    track(&mut tracked, manager, &state.clock.seconds());
+    object::carry(&tracked, &mut answer, "managedFields");
+    let expires = ends.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    answer["status"] = json!({"token": token, "expirationTimestamp": expires});
+    let issued = IssuedToken { account: target.key(), uid: object::uid(&account).to_owned(), ends };
+    state.issued.insert(token, issued);
+    Ok(Written::created(Shown::Other(answer)))
+}
+
+fn track(request: &mut Value, manager: &str, now: &str) {
+    let Some(schema) = Schema::builtin("authentication.k8s.io", "v1", "TokenRequest") else { return };
+    track_update(UpdateInput {
+        live: None,
+        new: request,
+        manager,
+        subresource: Some("token"),
+        api_version: "authentication.k8s.io/v1",
+        schema: &schema,
+        ignored: &["status"],
+        now,
+    });
+}
+
+/// Writes a token: what it says, and letters that nobody can guess.
+fn written(
+    state: &mut State,
+    account: &Value,
+    audiences: &Value,
+    (now, ends): (Timestamp, Timestamp),
+) -> String {
+    let (namespace, name) = (object::namespace(account), object::name(account));
+    let claims = json!({
+        "aud": audiences, "exp": ends.as_second(), "iat": now.as_second(), "nbf": now.as_second(), "iss": AUDIENCE,
+        "jti": state.make_uid(), "sub": format!("system:serviceaccount:{namespace}:{name}"),
+        "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": object::uid(account)}},
+    });
+    let head = json!({"alg": "HS256", "kid": "watchkeeper"});
+    let secret = [state.make_uid(), state.make_uid()].concat();
+    [head.to_string(), claims.to_string(), secret].map(|part| URL_SAFE_NO_PAD.encode(part)).join(".")
+}
+
+/// Finds the user of a token, while it holds and its account is there.
+pub(super) fn account_of(state: &State, token: &str) -> Option<User> {
+    let issued = state.issued.get(token).filter(|issued| state.clock.now() < issued.ends)?;
+    let accounts = crate::store::ResourceId::new("", "serviceaccounts");
+    let account = state.store.get(&accounts, &issued.account)?;
+    if object::uid(&account.value) != issued.uid {
+        return None;
+    }
+    let (namespace, name) = (object::namespace(&account.value), object::name(&account.value));
+    let groups = [
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{namespace}"),
+        "system:authenticated".to_owned(),
+    ];
+    Some(User::Named { name: format!("system:serviceaccount:{namespace}:{name}"), groups: groups.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Method};
+
+    use super::*;
+    use crate::core::{ApiRequest, Core, CoreConfig, Reply};
+
+    async fn ask(core: &Core, method: Method, path: &str, body: Value) -> (u16, Value) {
+        let uri = format!("/api/v1/namespaces/default/serviceaccounts{path}").parse().expect("a uri");
+        let body = bytes::Bytes::from(body.to_string());
+        match core.serve(ApiRequest { method, uri, headers: HeaderMap::new(), body, user: User::Admin }).await
+        {
+            Reply::Full(response) => {
+                (response.status().as_u16(), serde_json::from_slice(response.body()).expect("JSON"))
+            }
+            Reply::Stream { .. } => panic!("a stream where an answer was expected"),
+        }
+    }
+
+    // wire 606
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_its_accounts_until_it_expires_or_the_account_goes() {
+        let core = Core::new(CoreConfig::default());
+        assert_eq!(ask(&core, Method::POST, "/robot/token", json!({"spec": {}})).await.0, 404);
+        ask(&core, Method::POST, "", json!({"metadata": {"name": "robot"}})).await;
+        let asked = json!({"spec": {"expirationSeconds": 600}});
+        let (code, answer) = ask(&core, Method::POST, "/robot/token", asked.clone()).await;
+        assert_eq!((code, &answer["spec"]["audiences"]), (201, &json!([AUDIENCE])));
+        let token = answer["status"]["token"].as_str().expect("a token").to_owned();
+        let Some(User::Named { name, groups }) = core.account_of(&token) else { panic!("nobody's token") };
+        assert_eq!(name, "system:serviceaccount:default:robot");
+        assert!(groups.contains(&"system:serviceaccounts:default".to_owned()));
+        assert_eq!(core.account_of("other"), None);
+        let claims =
+            token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok()).expect("claims");
+        let claims: Value = serde_json::from_slice(&claims).expect("JSON");
+        assert_eq!(claims["sub"], "system:serviceaccount:default:robot");
+        tokio::time::advance(std::time::Duration::from_secs(601)).await;
+        assert_eq!(core.account_of(&token), None, "it has expired");
+        let (_, answer) = ask(&core, Method::POST, "/robot/token", asked).await;
+        let token = answer["status"]["token"].as_str().expect("a token").to_owned();
+        assert!(core.account_of(&token).is_some());
+        ask(&core, Method::DELETE, "/robot", Value::Null).await;
+        assert_eq!(core.account_of(&token), None, "its account is gone");
+    }
+}

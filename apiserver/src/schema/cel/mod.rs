@@ -1,0 +1,232 @@
+//! Rules in CEL: read, checked against the schema they stand in, and run on objects.
+
+mod check;
+mod cost;
+mod run;
+mod types;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use kube_cel::cel::IdedExpr;
+use kube_cel::cel::parser::Parser;
+use serde_json::{Map, Value, json};
+
+pub(super) use self::check::check;
+pub(super) use self::run::{deepest, run};
+
+use super::node::{Kind, NodeRef};
+
+/// The most letters of an expression.
+const LONGEST: usize = 100_000;
+
+/// What a violated rule is told as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    Invalid,
+    Forbidden,
+    Required,
+    Duplicate,
+}
+
+/// How deep an expression may be.
+const DEEPEST: usize = 250;
+
+/// An expression, or why it is none.
+type Parsed = Result<IdedExpr, String>;
+
+/// One rule of `x-kubernetes-validations`.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    text: String,
+    message: String,
+    message_expression: String,
+    reason: Option<String>,
+    field_path: String,
+    optional_old_self: Option<bool>,
+    parsed: Parsed,
+    parsed_message: Option<Parsed>,
+    uses_old_self: bool,
+    /// How deep the deeper of the two expressions may be.
+    depth: usize,
+}
+
+impl Rule {
+    /// Reads the rules of a schema's node.
+    pub(super) fn all(fields: &Map<String, Value>) -> Arc<[Rule]> {
+        match fields.get("x-kubernetes-validations").and_then(Value::as_array) {
+            Some(rules) => roomy(|| rules.iter().map(Rule::read).collect()).unwrap_or_default(),
+            None => Arc::default(),
+        }
+    }
+
+    fn read(rule: &Value) -> Rule {
+        let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
+        let (parsed, message_expression) = (parse(&text("rule")), text("messageExpression"));
+        let depth = depth(&text("rule")).max(depth(&message_expression));
+        let uses_old_self = parsed.as_ref().is_ok_and(|parsed| parsed.references().has_variable("oldSelf"));
+        Rule {
+            text: text("rule"),
+            message: text("message"),
+            reason: rule["reason"].as_str().map(str::to_owned),
+            field_path: text("fieldPath"),
+            optional_old_self: rule["optionalOldSelf"].as_bool(),
+            parsed_message: (!message_expression.trim().is_empty()).then(|| parse(&message_expression)),
+            message_expression,
+            parsed,
+            uses_old_self,
+            depth,
+        }
+    }
+
+    fn reason(&self) -> Reason {
+        match self.reason.as_deref() {
+            Some("FieldValueForbidden") => Reason::Forbidden,
+            Some("FieldValueRequired") => Reason::Required,
+            Some("FieldValueDuplicate") => Reason::Duplicate,
+            _ => Reason::Invalid,
+        }
+    }
+
+    /// Tells whether the old value may be absent for it.
+    fn takes_optional_old_self(&self) -> bool {
+        self.optional_old_self == Some(true)
+    }
+
+    /// Names the rule in errors.
+    fn called(&self) -> &str {
+        if self.message.is_empty() { self.text.trim() } else { self.message.trim() }
+    }
+
+    /// Shows the rule as the server's own struct prints.
+    fn shown(&self) -> String {
+        let quoted = |text: &str| {
+            let text = json!(text).to_string();
+            text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+        };
+        let reason = self.reason.as_deref().map_or_else(|| "null".to_owned(), quoted);
+        let optional = self.optional_old_self.map_or_else(|| "null".to_owned(), |flag| flag.to_string());
+        format!(
+            "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{reason},\"FieldPath\":{},\"OptionalOldSelf\":{optional}}}",
+            quoted(&self.text),
+            quoted(&self.message),
+            quoted(&self.message_expression),
+            quoted(&self.field_path),
+        )
+    }
+}
+
+/// Does something that recurses deeply on a stack of its own; `None` if it panics.
+fn roomy<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    const STACK: usize = 64 * 1024 * 1024;
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        thread.ok()?.join().ok()
+    })
+}
+
+fn parse(text: &str) -> Parsed {
+    let length = text.chars().count();
+    if length > LONGEST {
+        return Err(format!("expression code point size exceeds limit: size: {length}, limit {LONGEST}"));
+    }
+    if depth(text) > DEEPEST {
+        return Err(format!("ERROR: <input>:1:1: expression recursion limit exceeded: {DEEPEST}"));
+    }
+    // The parser is somebody else's: what makes it panic is no expression.
+    let parsed =
+        catch_unwind(AssertUnwindSafe(|| Parser::default().enable_optional_syntax(true).parse(text)));
+    match parsed {
+        Ok(Ok(expression)) => Ok(expression),
+        Ok(Err(errors)) => Err(errors.to_string()),
+        Err(_) => Err("ERROR: <input>:1:1: Syntax error".to_owned()),
+    }
+}
+
+/// Bounds the depth of an expression before it is parsed: parser and interpreter recurse without a bound of their own.
+///
+/// Every operator and every dot may stand on top of what is before it, and a bracket takes several rules of the grammar.
+fn depth(text: &str) -> usize {
+    const BRACKET: usize = 5;
+    let (mut open, mut own, mut most) = (Vec::new(), 0_usize, 0);
+    let mut below = 0;
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\'' | '"' => {
+                while let Some(inner) = letters.next() {
+                    match inner {
+                        '\\' => drop(letters.next()),
+                        end if end == letter => break,
+                        _ => {}
+                    }
+                }
+            }
+            '(' | '[' | '{' => {
+                below += own + BRACKET;
+                open.push(own);
+                own = 0;
+            }
+            ')' | ']' | '}' => {
+                own = open.pop().unwrap_or_default();
+                below = below.saturating_sub(own + BRACKET);
+            }
+            ',' => own = 0,
+            '+' | '-' | '*' | '/' | '%' | '<' | '>' | '=' | '!' | '&' | '|' | '?' | ':' | '.' => own += 1,
+            _ => {}
+        }
+        most = most.max(below + own);
+    }
+    most
+}
+
+/// Names the type of a node as a schema does.
+fn type_name(node: NodeRef<'_>) -> &'static str {
+    match node.kind() {
+        Kind::Object => "object",
+        Kind::Array => "array",
+        Kind::String => "string",
+        Kind::Integer => "integer",
+        Kind::Number => "number",
+        Kind::Boolean => "boolean",
+        Kind::Any | Kind::IntOrString => "",
+    }
+}
+
+/// Writes a field's name as rules have it.
+fn escaped(name: &str) -> String {
+    const RESERVED: [&str; 21] = [
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ];
+    if RESERVED.contains(&name) {
+        return format!("__{name}__");
+    }
+    name.replace("__", "__underscores__")
+        .replace('.', "__dot__")
+        .replace('-', "__dash__")
+        .replace('/', "__slash__")
+}

@@ -1,0 +1,295 @@
+//! Runs rules on objects.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use kube_cel::KubeCelExt as _;
+use kube_cel::cel::objects::OptionalValue;
+use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as Cel};
+use serde_json::Value;
+
+use super::cost::cost;
+use super::{Reason, Rule, roomy, type_name, value};
+use crate::schema::error::FieldError;
+use crate::schema::node::{Kind, NodeRef};
+use crate::schema::validate::{counterpart, join};
+
+/// The depth of rules that any stack has room for.
+const SHALLOW: usize = 40;
+
+/// What the rules of one object may cost together.
+const BUDGET: u64 = 10_000_000;
+
+/// What one of them may cost.
+const CALL_BUDGET: u64 = 1_000_000;
+
+/// The most bytes of an evaluated message.
+const LONGEST_MESSAGE: usize = 5 * 1024;
+
+/// Checks an object against the rules of its schema; what is unchanged passes the rules that see no old value.
+pub(in crate::schema) fn run(root: NodeRef<'_>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let work = || {
+        let mut run = Run { budget: BUDGET, errors: Vec::new() };
+        // The budget's end is told already.
+        let _spent = run.walk(root, "", new, old);
+        run.errors
+    };
+    match deepest(root) {
+        None => Vec::new(),
+        Some(depth) if depth <= SHALLOW => work(),
+        Some(_) => roomy(work).unwrap_or_else(|| vec![failed(root, "", "the rules can't be run")]),
+    }
+}
+
+/// Gives the depth of the deepest rule of a schema; `None` if it has no rules.
+pub(in crate::schema) fn deepest(node: NodeRef<'_>) -> Option<usize> {
+    let own = node.node().validations.iter().map(|rule| rule.depth);
+    let properties =
+        node.properties().filter(|(name, _)| *name != "metadata").filter_map(|(_, below)| deepest(below));
+    let additional = node.node().additional.and_then(|_| node.additional()).and_then(deepest);
+    let items = node.node().items.and_then(|_| deepest(node.item()));
+    own.chain(properties).chain(additional).chain(items).max()
+}
+
+/// The budget is used up.
+struct Spent;
+
+struct Run {
+    budget: u64,
+    errors: Vec<FieldError>,
+}
+
+impl Run {
+    fn walk(&mut self, node: NodeRef<'_>, path: &str, new: &Value, old: Option<&Value>) -> Result<(), Spent> {
+        if new.is_null() {
+            return Ok(());
+        }
+        let old = old.filter(|old| !old.is_null());
+        self.rules(node, path, new, old)?;
+        let whole = node.node().resource || node.node().embedded;
+        match new {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    if whole && matches!(name.as_str(), "metadata" | "apiVersion" | "kind") {
+                        continue;
+                    }
+                    let old = old.and_then(|old| old.get(name));
+                    if let Some(below) = node.property(name) {
+                        self.walk(below, &join(path, name), value, old)?;
+                    } else if node.node().additional.is_some()
+                        && let Some(below) = node.additional()
+                    {
+                        self.walk(below, &format!("{path}[{name}]"), value, old)?;
+                    }
+                }
+            }
+            Value::Array(items) if node.node().items.is_some() => {
+                for (index, value) in items.iter().enumerate() {
+                    let old = old.and_then(|old| counterpart(node, value, old));
+                    self.walk(node.item(), &format!("{path}[{index}]"), value, old)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn rules(
+        &mut self,
+        node: NodeRef<'_>,
+        path: &str,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Spent> {
+        let rules = &node.node().validations;
+        if rules.is_empty() {
+            return Ok(());
+        }
+        let (own, before) = (value::of(node, new), old.map(|old| value::of(node, old)));
+        for rule in rules.iter() {
+            let Ok(expression) = &rule.parsed else { continue };
+            if rule.uses_old_self && before.is_none() && !rule.takes_optional_old_self() {
+                continue;
+            }
+            self.spend(cost(expression, new, old), node, path, rule)?;
+            let scope = scope(rule, &own, before.as_ref());
+            match evaluate(expression, scope.clone()) {
+                Ok(Cel::Bool(true)) => {}
+                Ok(_) if !rule.uses_old_self && old == Some(new) => {}
+                Ok(_) => {
+                    let message = self.message(rule, scope, new, old);
+                    self.errors.push(violation(node, rule, path, new, message));
+                }
+                Err(why) => {
+                    let why = format!("{why} evaluating rule: {}", rule.called());
+                    self.errors.push(failed(node, path, &why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn spend(&mut self, cost: u64, node: NodeRef<'_>, path: &str, rule: &Rule) -> Result<(), Spent> {
+        if cost > CALL_BUDGET {
+            let why = format!(
+                "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call cost \
+                 exceeds limit for rule: {}",
+                rule.called()
+            );
+            self.errors.push(failed(node, path, &why));
+            return Err(Spent);
+        }
+        match self.budget.checked_sub(cost) {
+            Some(left) => self.budget = left,
+            None => {
+                let why = "validation failed due to running out of cost budget, no further validation rules will be run";
+                self.errors.push(failed(node, path, why));
+                return Err(Spent);
+            }
+        }
+        Ok(())
+    }
+
+    /// Words a violation: by the rule's expression if that gives a line of text.
+    fn message(
+        &mut self,
+        rule: &Rule,
+        scope: Vec<(&'static str, Cel)>,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> String {
+        let plain = || {
+            if rule.message.is_empty() {
+                format!("failed rule: {}", rule.called())
+            } else {
+                rule.called().to_owned()
+            }
+        };
+        let Some(Ok(expression)) = &rule.parsed_message else { return plain() };
+        let cost = cost(expression, new, old);
+        if cost > CALL_BUDGET || cost > self.budget {
+            return plain();
+        }
+        self.budget -= cost;
+        match evaluate(expression, scope) {
+            Ok(Cel::String(text)) => {
+                let text = text.trim();
+                let fits = !text.is_empty() && text.len() <= LONGEST_MESSAGE && !text.contains(['\n', '\r']);
+                if fits { text.to_owned() } else { plain() }
+            }
+            _ => plain(),
+        }
+    }
+}
+
+/// Gives the variables of a rule.
+fn scope(rule: &Rule, own: &Cel, before: Option<&Cel>) -> Vec<(&'static str, Cel)> {
+    let mut scope = vec![("self", own.clone())];
+    if rule.takes_optional_old_self() {
+        let old = before.cloned().map_or_else(OptionalValue::none, OptionalValue::of);
+        scope.push(("oldSelf", Cel::Opaque(Arc::new(old))));
+    } else if let Some(before) = before {
+        scope.push(("oldSelf", before.clone()));
+    }
+    scope
+}
+
+fn violation(node: NodeRef<'_>, rule: &Rule, path: &str, value: &Value, message: String) -> FieldError {
+    let path = join(path, rule.field_path.trim().trim_start_matches('.'));
+    let path = if path.is_empty() { "<nil>".to_owned() } else { path };
+    let shown = !matches!(node.kind(), Kind::Object | Kind::Array);
+    match rule.reason() {
+        Reason::Forbidden => FieldError::forbidden(path, &message),
+        Reason::Required => FieldError::required(path, &message),
+        Reason::Duplicate if shown => FieldError::duplicate(path, value),
+        Reason::Duplicate => {
+            FieldError { message: "Duplicate value".to_owned(), ..FieldError::duplicate(path, value) }
+        }
+        Reason::Invalid if shown => FieldError::invalid(path, value, &message),
+        Reason::Invalid => FieldError {
+            message: format!("Invalid value: {message}"),
+            ..FieldError::invalid(path, value, "")
+        },
+    }
+}
+
+/// Reports a rule that could not be run to its end, of which the type is shown.
+fn failed(node: NodeRef<'_>, path: &str, why: &str) -> FieldError {
+    let path = if path.is_empty() { "<nil>" } else { path };
+    FieldError::invalid(path, &Value::from(type_name(node)), why)
+}
+
+/// Evaluates an expression.
+///
+/// # Errors
+/// Why it has no value, in the words of the server.
+pub(super) fn evaluate(
+    expression: &IdedExpr,
+    scope: impl IntoIterator<Item = (&'static str, Cel)>,
+) -> Result<Cel, String> {
+    thread_local! {
+        static LIBRARY: Context<'static> = library();
+    }
+    // The library is somebody else's: what makes it panic has no value.
+    let evaluated = catch_unwind(AssertUnwindSafe(|| {
+        LIBRARY.with(|library| {
+            let mut context = library.new_inner_scope();
+            for (name, value) in scope {
+                context.add_variable_from_value(name, value);
+            }
+            Cel::resolve(expression, &context)
+        })
+    }));
+    match evaluated {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(worded(&error)),
+        Err(_) => Err("internal error".to_owned()),
+    }
+}
+
+/// Gives the functions of rules; what the interpreter lacks of the language is added.
+fn library() -> Context<'static> {
+    let mut library = Context::default().with_all();
+    library.add_function("type", |value: Cel| -> Result<Cel, ExecutionError> {
+        Ok(Cel::String(Arc::new(named_type(&value).to_owned())))
+    });
+    library.add_function("dyn", |value: Cel| -> Result<Cel, ExecutionError> { Ok(value) });
+    for name in ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"] {
+        library.add_variable_from_value(name, Cel::String(Arc::new(format!("type({name})"))));
+    }
+    library
+}
+
+/// Names the type of a value, as no text of an object is.
+fn named_type(value: &Cel) -> &'static str {
+    match value {
+        Cel::Bool(_) => "type(bool)",
+        Cel::Bytes(_) => "type(bytes)",
+        Cel::Float(_) => "type(double)",
+        Cel::Int(_) => "type(int)",
+        Cel::List(_) => "type(list)",
+        Cel::Map(_) => "type(map)",
+        Cel::Null => "type(null_type)",
+        Cel::String(_) => "type(string)",
+        Cel::UInt(_) => "type(uint)",
+        _ => "type(other)",
+    }
+}
+
+/// Words an error as the server does.
+fn worded(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+        ExecutionError::NoSuchOverload
+        | ExecutionError::UnsupportedBinaryOperator(..)
+        | ExecutionError::UnsupportedUnaryOperator(..)
+        | ExecutionError::ValuesNotComparable(..)
+        | ExecutionError::UnexpectedType { .. } => "no such overload".to_owned(),
+        ExecutionError::FunctionError { message, .. } => message.clone(),
+        other => other.to_string(),
+    }
+}
