@@ -58,10 +58,12 @@ impl Pacing {
         self.reopening.next_delay()
     }
 
-    /// Starts the reopening delay anew, and returns its first step.
+    /// Starts the reopening delay anew, and returns its first step, which counts for nothing.
     pub(super) fn reopen_anew(&mut self) -> Duration {
         self.reopening.reset();
-        self.reopening.next_delay()
+        let step = self.reopening.next_delay();
+        self.reopening.reset();
+        step
     }
 
     /// Starts the reopening delay anew: a stream has delivered, or lived.
