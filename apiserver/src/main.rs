@@ -10,6 +10,9 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use watchkeeper_apiserver::{ApiServer, StartError};
 
+/// The version that the server says it is.
+const KUBERNETES: &str = "v1.36.3";
+
 /// A Kubernetes API server for development and tests: storage, watches and custom resources, no workloads.
 #[derive(Debug, Parser)]
 #[command(name = "watchkeeper-apiserver", version)]
@@ -66,11 +69,13 @@ async fn run(options: Options) -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
     let server = builder.start().await?;
     write(&options.kubeconfig, &server.kubeconfig_yaml())?;
-    if let Some(url) = server.control_url() {
-        write(&options.kubeconfig.with_file_name("control-url"), &url)?;
+    let control = server.control_url();
+    if let Some(url) = &control {
+        write(&options.kubeconfig.with_file_name("control-url"), url)?;
     }
-    // A reader that has gone away is no reason to stop serving.
-    let _told = writeln!(std::io::stdout(), "ready").and_then(|()| std::io::stdout().flush());
+    // `ready` comes first: scripts wait for it. A reader that has gone away is no reason to stop serving.
+    let text = format!("ready\n{}", greeting(&server.url(), &options.kubeconfig, control.as_deref()));
+    let _told = std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
     tokio::select! {
         _ = terminate.recv() => {}
         interrupted = tokio::signal::ctrl_c() => interrupted.map_err(Failure::Signals)?,
@@ -79,12 +84,38 @@ async fn run(options: Options) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Says where the server is, how to join in, and what it does not do.
+fn greeting(url: &str, kubeconfig: &Path, control: Option<&str>) -> String {
+    let kubeconfig = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
+    let mut text = format!(
+        "Kubernetes {KUBERNETES} at {url}, objects only: nothing runs them\n\
+         join in:  export KUBECONFIG={}\n\
+         state:    in memory, gone when this process ends\n",
+        kubeconfig.display()
+    );
+    if let Some(control) = control {
+        text += &format!(
+            "control:  {control}, also in the file control-url beside the kubeconfig\n\
+             \x20         POST /compact   forget history, so that old watches are answered 410\n\
+             \x20         POST /faults    arm a fault: the JSON is that of `RuleScript`\n\
+             \x20         GET  /requests  the requests so far, as JSON\n"
+        );
+    }
+    text
+}
+
+/// Writes a file that only its owner can read: a token is in it.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|source| Failure::File {
-        what: "write",
-        path: path.to_owned(),
-        source,
-    })
+    let failed = |source| Failure::File { what: "write", path: path.to_owned(), source };
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path).map_err(failed)?;
+    // A file that was there keeps its mode when it is opened.
+    #[cfg(unix)]
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)
 }
 
 /// Reads the definitions of a folder, in the order of file names.
@@ -114,4 +145,36 @@ fn definitions(folder: &Path) -> Result<Vec<Value>, Failure> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_says_where_how_and_what_is_not_kept() {
+        let text = greeting("https://127.0.0.1:6443", Path::new("/tmp/k"), Some("http://127.0.0.1:7000"));
+        for part in
+            ["v1.36.3 at https://127.0.0.1:6443", "export KUBECONFIG=/tmp/k", "in memory", "POST /faults"]
+        {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!greeting("https://127.0.0.1:6443", Path::new("k"), None).contains("control"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn files_with_a_token_are_their_owners_alone() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let path = std::env::temp_dir().join(format!("kubeconfig-{}", std::process::id()));
+        // One that everybody may read is there already.
+        std::fs::write(&path, "old and long").expect("a file");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("its mode");
+        write(&path, "new").expect("it is written");
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "new");
+        let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::remove_file(path).expect("it goes");
+    }
 }

@@ -2,19 +2,29 @@
 
 use std::{fmt, time::Duration};
 
+use kube::config::KubeconfigError;
+
 use crate::{
-    controller::{ControllerError, Terminal},
+    controller::{ControllerError, Terminal, one_line},
     informer::NotSynced,
     writes::WriteError,
 };
 
 /// What watchkeeper can fail with; also fit to be a reconciler's own error type.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` writes the error and its causes in a line, which is what a `main` shows that returns one.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No cluster was found to talk to.
-    #[error("no Kubernetes configuration: set KUBECONFIG, or run inside a cluster")]
-    Configuration(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("no Kubernetes configuration: {tried}")]
+    Configuration {
+        /// Where it was looked for, and what to do.
+        tried: String,
+        /// What is wrong with the kubeconfig.
+        #[source]
+        source: Box<KubeconfigError>,
+    },
     /// The client could not be built, or a request of the program's own failed.
     #[error("{0}")]
     Client(#[from] kube::Error),
@@ -22,10 +32,10 @@ pub enum Error {
     #[error("{0}")]
     Write(#[from] WriteError),
     /// A cache did not sync in time.
-    #[error("{0}")]
+    #[error(transparent)]
     NotSynced(#[from] NotSynced),
     /// A controller can't be started as it is configured.
-    #[error("{0}")]
+    #[error(transparent)]
     Controller(#[from] ControllerError),
     /// Two controllers of one manager have the same name.
     #[error("two controllers are named {0}: give one another name with `.named(..)`")]
@@ -45,7 +55,7 @@ pub enum Error {
     #[error("stopped before all was done: {0}")]
     Stopped(Stopped),
     /// An error that retrying can't mend.
-    #[error("{0}")]
+    #[error(transparent)]
     Terminal(#[from] Terminal),
     /// A file, or a connection of the program's own, failed.
     #[error(transparent)]
@@ -62,6 +72,12 @@ impl Error {
     /// Takes any error, for `.map_err(Error::other)?`.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Other(error.into())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&one_line(self))
     }
 }
 
@@ -119,5 +135,32 @@ impl fmt::Display for Stopped {
             }
             Self::SecondSignal => f.write_str("a second signal came"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workqueue::{ConfigError, InvalidRate};
+
+    #[test]
+    fn debug_is_the_chain_each_cause_once_with_the_remedy() {
+        let source = ConfigError::Rate(InvalidRate::Zero);
+        let error = Error::from(ControllerError::RateLimit { name: "websites".to_owned(), source });
+        assert_eq!(
+            format!("{error:?}"),
+            "controller websites: the rate limit is refused: rate: a rate of zero lets nothing run; \
+             leave the rate out to lift it"
+        );
+        let refused = Error::from(kube::Error::Service("no answer from https://10.0.0.1:6443".into()));
+        assert_eq!(format!("{refused:?}"), "ServiceError: no answer from https://10.0.0.1:6443");
+    }
+
+    // A reconciler may hand a terminal error through watchkeeper's own.
+    #[test]
+    fn a_terminal_error_is_found_inside() {
+        let terminal = || Terminal::new("it never will");
+        assert!(Terminal::is_in(&Error::from(terminal())) && Terminal::is_in(&Error::other(terminal())));
+        assert_eq!(format!("{:?}", Error::from(terminal())), "it never will");
     }
 }

@@ -40,6 +40,7 @@ mod start;
 mod plan;
 mod builder;
 
+pub(crate) use action::one_line;
 pub use action::{Action, Cleanup, Terminal};
 pub use builder::Controller;
 pub use context::Context;

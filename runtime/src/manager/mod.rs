@@ -21,7 +21,7 @@ use std::{
 };
 
 use crate::{
-    controller::{Controller, Plan, Surroundings, Synced},
+    controller::{Controller, Plan, Surroundings, Synced, one_line},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     metrics::Metrics,
@@ -172,25 +172,35 @@ impl Manager {
     /// With the panic of a reconciler whose controller says `Panics::Propagate`; outside a tokio runtime.
     pub async fn run(self) -> Result<(), Error> {
         let mut signals = signals::Signals::listen()?;
+        let controllers: Vec<&str> = self.plans.iter().map(|plan| &*plan.name).collect();
+        tracing::info!(
+            controllers = controllers.join(","),
+            "starting: each works once its caches have synced"
+        );
         let mut running = self.start()?;
         tokio::select! {
-            _ = signals.next() => {}
+            signal = signals.next() => tracing::info!(
+                signal,
+                "stopping: running reconciles end first (a second signal gives up waiting)"
+            ),
             // Only without controllers, with one that has given up, or by a panic that goes on here.
             ended = running.ended() => match ended {
                 Ok(()) => {
                     signals.next().await;
                 }
                 Err(error) => {
+                    tracing::error!(error = one_line(&error), "stopping: a controller has given up");
                     running.stop().await?;
                     return Err(error);
                 }
             }
         }
-        tracing::info!("stopping: running reconciles end first (a second signal gives up waiting)");
-        tokio::select! {
+        let stopped = tokio::select! {
             stopped = running.stop() => stopped,
             _ = signals.next() => Err(Error::Stopped(Stopped::SecondSignal)),
-        }
+        };
+        tracing::info!("stopped");
+        stopped
     }
 
     /// Runs in the background, until what it returns is dropped or stopped.

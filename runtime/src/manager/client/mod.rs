@@ -8,7 +8,7 @@ mod direct;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
@@ -18,6 +18,7 @@ use hyper_util::{
 use kube::{
     Client, Config,
     client::{Body, ClientBuilder, ConfigExt},
+    config::{KubeConfigOptions, Kubeconfig},
 };
 use tower::ServiceBuilder;
 use tower_http::decompression::DecompressionLayer;
@@ -30,10 +31,42 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How often the kernel asks before it gives a peer up.
 const PROBES: u32 = 3;
 
-/// Builds a client for the cluster that the environment names.
+/// Builds a client for the cluster that the environment names, and says which that is.
 pub(super) async fn infer() -> Result<Client, Error> {
-    let config = Config::infer().await.map_err(|error| Error::Configuration(error.into()))?;
+    let mut config = match Config::from_kubeconfig(&KubeConfigOptions::default()).await {
+        Ok(config) => {
+            let context = Kubeconfig::read().ok().and_then(|file| file.current_context).unwrap_or_default();
+            tracing::info!(server = %config.cluster_url, context, "using a kubeconfig");
+            config
+        }
+        Err(source) => {
+            let config = Config::incluster().map_err(|_| Error::Configuration {
+                tried: tried(|name| std::env::var(name).ok(), |file| file.exists()),
+                source: source.into(),
+            })?;
+            tracing::info!(server = %config.cluster_url, "using the pod's service account");
+            config
+        }
+    };
+    config.apply_debug_overrides();
     Ok(client(config)?)
+}
+
+/// Says where a configuration was looked for, and what to do.
+fn tried(environment: impl Fn(&str) -> Option<String>, exists: impl Fn(&Path) -> bool) -> String {
+    let set = |name| environment(name).filter(|text| !text.is_empty());
+    let home = set("HOME").or_else(|| set("USERPROFILE")).map(|home| Path::new(&home).join(".kube/config"));
+    match (set("KUBECONFIG"), home.filter(|file| exists(file))) {
+        (Some(file), _) => {
+            format!("KUBECONFIG names {file}, which can't be used; correct it, or run inside a cluster")
+        }
+        (None, Some(file)) => {
+            format!("{} can't be used; correct it, set KUBECONFIG, or run inside a cluster", file.display())
+        }
+        (None, None) => "there is no KUBECONFIG, no ~/.kube/config and no service account of a pod; \
+                         set KUBECONFIG, or run inside a cluster"
+            .to_owned(),
+    }
 }
 
 /// Builds the client that watchkeeper works with best, as [`Manager::infer`](super::Manager::infer) does.
