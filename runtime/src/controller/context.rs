@@ -137,13 +137,10 @@ impl<K: Marker> Context<K> {
     /// fields, since its definition does not know them. [`WriteError::Unversioned`] for an object that was never
     /// read. [`WriteError::NoStatusSubresource`] where the kind has none, [`WriteError::NotFound`] where the object
     /// is gone.
-    pub async fn patch_status(
-        &self,
-        object: &K::Seen,
-        status: <K::Seen as HasStatus>::Status,
-    ) -> Result<(), WriteError>
+    pub async fn patch_status<S>(&self, object: &K::Seen, status: S) -> Result<(), WriteError>
     where
-        K::Seen: Object + HasStatus<Status: Serialize + DeserializeOwned>,
+        K::Seen: Object + HasStatus<Status = S>,
+        S: Serialize + DeserializeOwned,
     {
         self.patch_status_as(object, status).await
     }

@@ -1,3 +1,5 @@
+//! Rules of definitions: which are refused, what they cost, and what they say of objects.
+
 use serde_json::{Value, json};
 
 use crate::schema::Schema;

@@ -1,8 +1,8 @@
-//! Statuses of another kind, and what is no status at all.
+//! Statuses of another kind, and what is no status at all. A kind without one is refused too, three times over.
 
 use std::convert::Infallible;
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
+use k8s_openapi::api::apps::v1::DeploymentStatus;
 use watchkeeper::prelude::*;
 
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -11,10 +11,6 @@ struct WebsiteSpec {}
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct WebsiteStatus {}
-
-#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "example.dev", version = "v1", kind = "Plain", namespaced)]
-struct PlainSpec {}
 
 struct Websites;
 
@@ -26,26 +22,6 @@ impl Reconciler<Website> for Websites {
         let _ = cx.patch_status(&site, DeploymentStatus::default()).await; //~ `DeploymentStatus::default()` mismatched types
         let _ = cx.patch_status(&site, site.as_ref().clone()).await; //~ `site.as_ref().clone()` mismatched types
         let _ = cx.patch_status_as(&site, DeploymentStatus::default()).await;
-        Ok(Action::await_change())
-    }
-}
-
-struct Others;
-
-impl Reconciler<Plain> for Others {
-    type Error = Infallible;
-
-    async fn reconcile(&self, plain: Arc<Plain>, cx: &Context<Plain>) -> Result<Action, Infallible> {
-        let _ = cx.patch_status(&plain, WebsiteStatus {}).await; //~ `patch_status` `Plain: HasStatus` is not satisfied
-        Ok(Action::await_change())
-    }
-}
-
-impl Reconciler<Deployment> for Others {
-    type Error = Infallible;
-
-    async fn reconcile(&self, it: Arc<Deployment>, cx: &Context<Deployment>) -> Result<Action, Infallible> {
-        let _ = cx.patch_status(&it, DeploymentStatus::default()).await; //~ `patch_status` `Deployment: HasStatus` is not satisfied
         Ok(Action::await_change())
     }
 }
