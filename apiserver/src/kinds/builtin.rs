@@ -290,9 +290,8 @@ static BUILT_IN: [BuiltIn; 25] = [
 ];
 
 impl BuiltIn {
-    /// Makes the resource of a row; `id` numbers its only version.
-    pub(super) fn resource(&'static self, id: u64) -> Resource {
-        let is_new_event = self.group == "events.k8s.io";
+    /// Makes a version of a row's resource; `id` is its number.
+    pub(super) fn served(&'static self, id: u64, version: &str, view: View) -> Served {
         let has_scale = self.subresources.contains(&"scale");
         let selector = if self.kind == "Job" { "" } else { "status.selector" };
         let scale = has_scale.then(|| ScalePaths {
@@ -300,20 +299,26 @@ impl BuiltIn {
             status: "status.replicas".to_owned(),
             selector: selector.to_owned(),
         });
-        let served = Served {
+        Served {
             id,
             group: self.group.to_owned(),
-            version: self.version.to_owned(),
+            version: version.to_owned(),
             kind: self.kind.to_owned(),
             served: true,
-            schema: Schema::builtin(self.group, self.version, self.kind).unwrap_or_else(Schema::untyped),
+            schema: Schema::builtin(self.group, version, self.kind).unwrap_or_else(Schema::untyped),
             subresources: owned(self.subresources),
             scale,
-            columns: Columns::builtin(self.group, self.version, self.kind),
+            columns: Columns::builtin(self.group, version, self.kind),
             selectable: owned(self.fields),
             deprecation: None,
-            view: if is_new_event { View::Events } else { View::Same },
-        };
+            view,
+        }
+    }
+
+    /// Makes the resource of a row; `id` numbers its only version.
+    pub(super) fn resource(&'static self, id: u64) -> Resource {
+        let is_new_event = self.group == "events.k8s.io";
+        let served = self.served(id, self.version, if is_new_event { View::Events } else { View::Same });
         let id = ResourceId::new(self.group, self.plural);
         Resource {
             storage: if is_new_event { ResourceId::new("", "events") } else { id.clone() },

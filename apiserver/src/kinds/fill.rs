@@ -17,6 +17,11 @@ pub(super) fn fill(kind: &str, object: &mut Value) {
         "PersistentVolumeClaim" => put(child_mut(map, "spec"), "volumeMode", json!("Filesystem")),
         "PodTemplate" => template(map),
         "ReplicationController" => controller(map),
+        "HorizontalPodAutoscaler"
+            if map.get("apiVersion").is_some_and(|version| version == "autoscaling/v1") =>
+        {
+            put(child_mut(map, "spec"), "minReplicas", json!(1));
+        }
         "HorizontalPodAutoscaler" => autoscaler(child_mut(map, "spec")),
         "NetworkPolicy" => network_policy(child_mut(map, "spec")),
         "IngressClass" => {

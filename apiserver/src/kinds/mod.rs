@@ -11,6 +11,7 @@ use crate::schema::Schema;
 use crate::store::ResourceId;
 use crate::table::Columns;
 
+mod autoscalers;
 mod builtin;
 mod defaults;
 pub(crate) mod definition;
@@ -91,6 +92,8 @@ pub(crate) enum View {
     Schema,
     /// A core event as `events.k8s.io` has it.
     Events,
+    /// An autoscaler as `autoscaling/v1` has it.
+    Autoscalers,
 }
 
 impl Served {
@@ -116,6 +119,7 @@ impl Served {
                 Cow::Owned(value)
             }
             View::Events => Cow::Owned(events::to_new(stored)),
+            View::Autoscalers => Cow::Owned(autoscalers::to_v1(stored)),
         }
     }
 
@@ -123,6 +127,7 @@ impl Served {
     pub(crate) fn unshow(&self, shown: Value, storage: &Served) -> Value {
         match self.view {
             View::Events => events::to_old(shown),
+            View::Autoscalers => autoscalers::to_v2(shown),
             View::Same => shown,
             View::Schema => {
                 let mut value = shown;
@@ -208,7 +213,12 @@ impl Registry {
         let mut registry = Self { resources: BTreeMap::new(), next: 0 };
         for row in built_in() {
             let id = registry.number();
-            registry.insert(row.resource(id));
+            let mut resource = row.resource(id);
+            if row.kind == "HorizontalPodAutoscaler" {
+                let id = registry.number();
+                resource.versions.push(Arc::new(row.served(id, "v1", View::Autoscalers)));
+            }
+            registry.insert(resource);
         }
         registry
     }
