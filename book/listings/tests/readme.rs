@@ -18,14 +18,15 @@ use kube::{
 use watchkeeper_apiserver::ApiServer;
 
 fn from_root(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path))
+        .expect("the file is there")
 }
 
 /// The first block of README in a language.
 fn block(language: &str) -> String {
     let readme = from_root("README.md");
-    let after = readme.split_once(&format!("```{language}\n")).unwrap().1;
-    after.split_once("```").unwrap().0.to_owned()
+    let after = readme.split_once(&format!("```{language}\n")).expect("README has such a block").1;
+    after.split_once("```").expect("the block ends").0.to_owned()
 }
 
 #[test]
