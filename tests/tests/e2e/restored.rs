@@ -1,5 +1,7 @@
 //! A server that comes back with an older state is followed, without anybody's help.
 
+#![expect(clippy::print_stdout, reason = "how long each healing took is the point")]
+
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicI32, Ordering},

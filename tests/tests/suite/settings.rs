@@ -29,11 +29,14 @@ async fn shop() -> ApiServer {
     server
 }
 
+/// Changes one setting.
+type Setting = fn(Tried) -> Tried;
+
 #[tokio::test(start_paused = true)]
 async fn what_can_not_work_is_refused_with_a_remedy() {
     let server = shop().await;
     let long = |length: usize| "x".repeat(length);
-    let refused: [(fn(Tried) -> Tried, &str); 18] = [
+    let refused: [(Setting, &str); 18] = [
         (|it| it.workers(0), "must be at least 1"),
         (|it| it.workers(usize::MAX), "65536 may run at once"),
         (|it| it.deadline(Duration::ZERO), "deadline of zero"),
@@ -81,12 +84,12 @@ async fn whatever_else_is_set_to_extremes_works() {
     let server = shop().await;
     let bucket = |burst| TokenBucket::new(RateLimit::per_period(YEAR).burst(burst)).unwrap();
     let long = |length: usize| "x".repeat(length);
-    let tries = |set: fn(Tried) -> Tried| {
+    let tries = |set: Setting| {
         let (controller, record) = tried();
         (set(controller), record)
     };
     let mut all: Vec<(Tried, Record)> = [
-        (|it| it.workers(1_000)) as fn(Tried) -> Tried,
+        (|it| it.workers(1_000)) as Setting,
         |it| it.deadline(Duration::MAX),
         |it| it.sync_timeout(Duration::MAX),
         |it| it.floor(Duration::ZERO),

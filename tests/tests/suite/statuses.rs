@@ -165,7 +165,7 @@ async fn what_the_server_does_not_store_is_said() {
     let _running = Manager::new(server.client()).controller(Controller::new(reconciler)).spawn();
     record.reaches(1).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let said = said.lock().unwrap();
+    let said = std::mem::take(&mut *said.lock().unwrap());
     let dropped = |at: usize| match &said[at] {
         Err(WriteError::NotStored { fields, .. }) => fields.clone(),
         other => panic!("{other:?}"),

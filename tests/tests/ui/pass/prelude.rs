@@ -54,7 +54,7 @@ struct Volume {
 }
 
 fn databases() -> DatabaseLister {
-    let indexer = Indexer::<Database>::with_indexes(Database::indexes()).unwrap();
+    let indexer = Indexer::<Database>::with_indexes(Database::indexes()).expect("each index has its name");
     let passwords = ["admin", "reader"].map(|name| LocalObjectReference { name: name.to_owned() });
     let names = Some(vec!["fast".to_owned(), "slow".to_owned()]);
     let storage = Some(Storage { claim: Some(Claim { volume: Volume { names } }) });
