@@ -406,13 +406,13 @@ impl Call {
                 Err(self.broken("done, and the reply lost"))
             }
             Trouble::DoneLate => {
-                let (late, in_flight) = (self.again(), self.stage.clone().fly());
-                tokio::spawn(async move {
-                    sleep(LATE).await;
-                    drop(late.serve().await);
-                    drop(in_flight);
-                });
+                self.arrives_after(LATE);
                 Err(self.broken("the connection broke"))
+            }
+            Trouble::Frozen => {
+                self.arrives_after(AWAY);
+                self.stage.kill(None);
+                pending().await
             }
             Trouble::Slow => {
                 let answer = self.serve().await;
@@ -451,6 +451,16 @@ impl Call {
                 }
             }
         }
+    }
+
+    /// Lets the request be carried out later, on its own.
+    fn arrives_after(&self, time: Duration) {
+        let (late, in_flight) = (self.again(), self.stage.clone().fly());
+        tokio::spawn(async move {
+            sleep(time).await;
+            drop(late.serve().await);
+            drop(in_flight);
+        });
     }
 
     /// The same request, to be carried out on its own.

@@ -29,6 +29,10 @@ pub enum Trouble {
     Killed(Moment),
     /// The operator is killed, and started anew after the user's next step, or 20 s.
     Down(Moment),
+    /// The operator freezes with the request on its way, another takes over, and 20 s later the request arrives.
+    ///
+    /// So it goes when a leader's machine stalls: its last write comes after its successor's.
+    Frozen,
     /// Somebody else changes or deletes an object.
     Stranger(Deed, Whose, Moment),
     /// Something happens to the server or to watches, just before the request.
@@ -141,6 +145,7 @@ impl fmt::Display for Trouble {
             Self::ReplyLost => f.write_str("reply-lost"),
             Self::DoneLate => f.write_str("done-late"),
             Self::Slow => f.write_str("slow"),
+            Self::Frozen => f.write_str("frozen"),
             Self::Refused(code) => write!(f, "refused-{code}"),
             Self::Killed(moment) => write!(f, "killed-{}", word(&MOMENTS, moment)),
             Self::Down(moment) => write!(f, "down-{}", word(&MOMENTS, moment)),
@@ -163,6 +168,7 @@ impl FromStr for Trouble {
             "reply-lost" => Some(Self::ReplyLost),
             "done-late" => Some(Self::DoneLate),
             "slow" => Some(Self::Slow),
+            "frozen" => Some(Self::Frozen),
             _ => meaning(&EVENTS, text).map(Self::Server),
         };
         let found = plain.or_else(|| {
@@ -199,6 +205,9 @@ impl Trouble {
             Self::Down(Moment::Before) => "the operator dies before it, and is down for a while".to_owned(),
             Self::Down(Moment::After) => {
                 "it is carried out, the operator dies, and is down for a while".to_owned()
+            }
+            Self::Frozen => {
+                format!("the operator freezes, another takes over, and the request arrives after {AWAY:?}")
             }
             Self::Stranger(deed, whose, moment) => {
                 let whose = match whose {
@@ -246,7 +255,7 @@ impl Trouble {
                 all.push(Self::Killed(Moment::Before));
             }
             Some(verb) if verb.writes() => {
-                all.extend([Self::ReplyLost, Self::DoneLate, Self::Slow]);
+                all.extend([Self::ReplyLost, Self::DoneLate, Self::Slow, Self::Frozen]);
                 all.extend(refused(&[403, 404, 409, 422, 429, 500, 503]));
                 for moment in [Moment::Before, Moment::After] {
                     all.extend([Self::Killed(moment), Self::Down(moment)]);
