@@ -84,6 +84,8 @@ pub mod kit;
 
 mod server;
 
+pub mod trials;
+
 pub use crate::clock::Clock;
 pub use crate::core::Restart;
 pub use crate::faults::{Fault, Faults, Lag, Requests};

@@ -319,7 +319,11 @@ impl<T> ApiServer<T> {
         self.core().collect_garbage()
     }
 
-    fn core(&self) -> &Core {
+    pub(crate) fn front(&self) -> &Arc<Front> {
+        &self.running.0
+    }
+
+    pub(crate) fn core(&self) -> &Core {
         self.running.0.core()
     }
 }

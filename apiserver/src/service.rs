@@ -308,21 +308,35 @@ impl LocalService {
         Self { front, passage }
     }
 
-    /// Builds a client with the layers that a client over HTTP has: base address, gzip, token if any.
+    /// Builds a client of this service.
     pub(crate) fn client(self, token: Option<&str>, namespace: &str) -> kube::Client {
-        let mut config = kube::Config::new(Uri::from_static(IN_MEMORY_URL));
-        config.auth_info = token.map(auth_info).unwrap_or_default();
-        let auth = config.auth_layer().expect("a plain token always makes a header");
-        let extra = config.extra_headers_layer().expect("no extra headers are set");
-        let service = ServiceBuilder::new()
-            .layer(config.base_uri_layer())
-            .layer(DecompressionLayer::new())
-            .option_layer(auth)
-            .layer(extra)
-            .map_err(BoxError::from)
-            .service(self);
-        kube::Client::new(service, namespace)
+        client_over(self, token, namespace)
     }
+}
+
+/// Builds a client with the layers that a client over HTTP has: base address, gzip, token if any.
+pub(crate) fn client_over<S, B>(service: S, token: Option<&str>, namespace: &str) -> kube::Client
+where
+    S: Service<Request<kube::client::Body>, Response = Response<B>, Error = Interrupted>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send + 'static,
+    B: http_body::Body<Data = Bytes, Error = Interrupted> + Send + 'static,
+{
+    let mut config = kube::Config::new(Uri::from_static(IN_MEMORY_URL));
+    config.auth_info = token.map(auth_info).unwrap_or_default();
+    let auth = config.auth_layer().expect("a plain token always makes a header");
+    let extra = config.extra_headers_layer().expect("no extra headers are set");
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .layer(DecompressionLayer::new())
+        .option_layer(auth)
+        .layer(extra)
+        .map_err(BoxError::from)
+        .service(service);
+    kube::Client::new(service, namespace)
 }
 
 /// Builds the credentials of a token.

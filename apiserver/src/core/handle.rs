@@ -332,6 +332,12 @@ fn wait(
 }
 
 /// Writes the named object as somebody else would: an annotation changes, and so does its version.
+/// Reads the stored object that a request names.
+pub(super) fn peek(state: &State, info: &RequestInfo) -> Option<serde_json::Value> {
+    let target = find(state, info).ok().filter(|_| info.name.is_some())?;
+    Some(state.store.get(&target.resource.storage, &target.key())?.value.clone())
+}
+
 pub(super) fn bump(state: &mut State, info: &RequestInfo) {
     let Ok(target) = find(state, info) else { return };
     let Some(stored) = state.store.get(&target.resource.storage, &target.key()).cloned() else { return };

@@ -230,6 +230,16 @@ impl Core {
         Ok(())
     }
 
+    /// Looks at the state, under its lock.
+    pub(crate) fn with_state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.inner.lock())
+    }
+
+    /// Reads the stored object that a request names.
+    pub(crate) fn peek(&self, info: &RequestInfo) -> Option<serde_json::Value> {
+        handle::peek(&self.inner.lock(), info)
+    }
+
     /// Changes the object a request names, as somebody else would.
     pub(crate) fn bump(&self, info: &RequestInfo) {
         handle::bump(&mut self.inner.lock(), info);

@@ -282,6 +282,11 @@ impl Kit {
         }
     }
 
+    /// Gives the namespace of what names none.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     pub(crate) fn client_ref(&self) -> &kube::Client {
         &self.client
     }
@@ -300,7 +305,7 @@ impl Kit {
         kube::core::Request::new(self.path::<K>(namespace))
     }
 
-    fn path<K: Kind>(&self, namespace: Option<&str>) -> String {
+    pub(crate) fn path<K: Kind>(&self, namespace: Option<&str>) -> String {
         let namespace = namespace.unwrap_or(&self.namespace);
         K::url_path(&(), namespaced::<K>().then_some(namespace))
     }
@@ -378,14 +383,14 @@ fn namespaced<K: Kind>() -> bool {
     std::any::TypeId::of::<K::Scope>() == std::any::TypeId::of::<NamespaceResourceScope>()
 }
 
-fn split(key: &str) -> (Option<&str>, &str) {
+pub(crate) fn split(key: &str) -> (Option<&str>, &str) {
     match key.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
         None => (None, key),
     }
 }
 
-fn body<K: Kind>(object: &K) -> Vec<u8> {
+pub(crate) fn body<K: Kind>(object: &K) -> Vec<u8> {
     let mut value = serde_json::to_value(object).expect("an object of a Kubernetes type is JSON");
     // Types that leave these out are still answered to by name.
     value["apiVersion"] = K::api_version(&()).into();
@@ -394,7 +399,7 @@ fn body<K: Kind>(object: &K) -> Vec<u8> {
 }
 
 /// Takes off an object what the server writes.
-fn reset(object: &mut Value) {
+pub(crate) fn reset(object: &mut Value) {
     const OURS: [&str; 6] = ["name", "namespace", "labels", "annotations", "ownerReferences", "finalizers"];
     if let Some(map) = object.as_object_mut() {
         map.remove("status");

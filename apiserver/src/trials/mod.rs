@@ -1,0 +1,239 @@
+//! Trials: an operator under one trouble after another, and what is left of its promises.
+//!
+//! ```no_run
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use watchkeeper_apiserver::trials::Trials;
+//!
+//! # async fn run_the_operator(client: kube::Client) {}
+//! Trials::of(run_the_operator)                                           // any async function of a client
+//!     .visitor(async |visit| {
+//!         visit.create(&ConfigMap::default()).await;                     // what its users do
+//!         visit.delete::<ConfigMap>("a").await;
+//!     })
+//!     .check();                                                          // panics with a story, and a line to replay it
+//! ```
+//!
+//! A run without trouble comes first. It counts what the operator asks of the server, and how it ends. Then, for
+//! each of these requests and each [`Trouble`] that can befall it, one trial: a server in memory, the operator, the
+//! script, that trouble. Then pairs of troubles, by seed. All of it runs under paused time, so that hours of
+//! back-off pass in milliseconds, on all cores.
+//!
+//! A trial fails where one of these does not hold ([`Fault`] names them):
+//!
+//! - It comes to rest: nothing changes any more, and no request fails.
+//! - The end is that of the run without trouble. What servers choose (UIDs, versions, times, generated names) and
+//!   what a stranger added makes no difference. Where somebody changed what the operator does not own, an operator
+//!   that starts anew must find nothing left to do.
+//! - Deleted objects are gone.
+//! - What somebody else made is neither changed nor deleted, but as in the run without trouble.
+//! - A stranger's labels, annotations and conditions stay.
+//! - The number of requests stays within bounds, and the operator does not end by itself.
+//! - Whatever a test [claims](Trials::claim).
+//!
+//! Trials are deterministic where the operator is: let it draw what is random from a seed. Where two runs without
+//! trouble differ, `check` says at which request.
+
+mod deeds;
+mod play;
+mod report;
+mod search;
+mod stage;
+mod story;
+mod trouble;
+mod visit;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use serde_json::Value;
+
+pub use play::Fault;
+pub use report::{Failure, Report};
+pub use trouble::{Deed, Event, Moment, Trouble, Whose};
+pub use visit::Visit;
+pub use world::Difference;
+
+use crate::kit::Kit;
+use crate::server::{ApiServer, Builder, ForMemory};
+
+pub(super) type Operator = Arc<dyn Fn(kube::Client) -> LocalBoxFuture<'static, String> + Send + Sync>;
+type Visitor = Arc<dyn Fn(Visit) -> LocalBoxFuture<'static, ()> + Send + Sync>;
+type Claim = Arc<dyn Fn(Kit) -> LocalBoxFuture<'static, ()> + Send + Sync>;
+type Wanted = Arc<dyn Fn(Trouble) -> bool + Send + Sync>;
+
+/// The variable that names one trial to replay, as a failure prints it.
+pub const REPLAY: &str = "WATCHKEEPER_TRIAL";
+
+/// What an operator is tried with.
+#[must_use = "nothing is tried before `check` or `run`"]
+pub struct Trials {
+    plan: Plan,
+    wanted: Wanted,
+    pairs: usize,
+    seed: u64,
+    at_most: Option<Duration>,
+    diagram: Option<PathBuf>,
+    replay: Option<String>,
+}
+
+/// What all runs share.
+pub(super) struct Plan {
+    pub(super) operator: Operator,
+    pub(super) visitor: Visitor,
+    pub(super) claims: Vec<Claim>,
+    pub(super) patience: Duration,
+    crds: Vec<Value>,
+    namespaces: Vec<String>,
+}
+
+impl fmt::Debug for Trials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trials").field("pairs", &self.pairs).field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
+impl Plan {
+    pub(super) fn server(&self) -> Builder<ForMemory> {
+        let builder = ApiServer::in_memory();
+        let builder = self.namespaces.iter().fold(builder, |builder, name| builder.namespace(name));
+        self.crds.iter().fold(builder, |builder, crd| builder.crd_object(crd.clone()))
+    }
+}
+
+impl Trials {
+    /// Tries an operator: what it does with a client until it is stopped.
+    ///
+    /// It is started anew wherever a trial kills it, each time with a client of its own. A client of a life that is
+    /// over never answers. It runs on a thread of its own under paused time, so it must not block.
+    pub fn of<O, F>(operator: O) -> Self
+    where
+        O: Fn(kube::Client) -> F + Send + Sync + 'static,
+        F: Future + 'static,
+        F::Output: fmt::Debug,
+    {
+        let operator: Operator = Arc::new(move |client| {
+            let running = operator(client);
+            Box::pin(async move { format!("{:?}", running.await) })
+        });
+        let plan = Plan {
+            operator,
+            visitor: Arc::new(|_| Box::pin(async {})),
+            claims: Vec::new(),
+            patience: Duration::from_secs(600),
+            crds: Vec::new(),
+            namespaces: Vec::new(),
+        };
+        let wanted: Wanted = Arc::new(|_| true);
+        Self { plan, wanted, pairs: 100, seed: 0, at_most: None, diagram: None, replay: None }
+    }
+
+    /// Serves a custom resource.
+    pub fn crd<K: kube::CustomResourceExt>(mut self) -> Self {
+        self.plan.crds.push(serde_json::to_value(K::crd()).expect("a definition is JSON"));
+        self
+    }
+
+    /// Adds a namespace; if it is the only one, it is that of objects and keys that name none.
+    pub fn namespace(mut self, name: impl Into<String>) -> Self {
+        self.plan.namespaces.push(name.into());
+        self
+    }
+
+    /// Says what users do.
+    pub fn visitor<V>(mut self, visitor: V) -> Self
+    where
+        V: AsyncFn(Visit) + Send + Sync + 'static,
+    {
+        let visitor = Arc::new(visitor);
+        self.plan.visitor = Arc::new(move |visit| {
+            let visitor = visitor.clone();
+            Box::pin(async move { visitor(visit).await })
+        });
+        self
+    }
+
+    /// Claims something of every end, by a function that panics where it does not hold.
+    pub fn claim<C>(mut self, claim: C) -> Self
+    where
+        C: AsyncFn(Kit) + Send + Sync + 'static,
+    {
+        let claim = Arc::new(claim);
+        self.plan.claims.push(Arc::new(move |kit| {
+            let claim = claim.clone();
+            Box::pin(async move { claim(kit).await })
+        }));
+        self
+    }
+
+    /// Leaves out the troubles for which this says `false`.
+    pub fn only(mut self, wanted: impl Fn(Trouble) -> bool + Send + Sync + 'static) -> Self {
+        self.wanted = Arc::new(wanted);
+        self
+    }
+
+    /// Sets how many pairs of troubles are tried after the single ones; 100 unless set.
+    pub fn pairs(mut self, pairs: usize) -> Self {
+        self.pairs = pairs;
+        self
+    }
+
+    /// Sets the seed by which pairs are chosen; 0 unless set.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets how long an end may take to become right, in the operator's own time; 10 minutes unless set.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.plan.patience = patience;
+        self
+    }
+
+    /// Ends after this time of the machine's; the report says how many trials were left out.
+    pub fn for_at_most(mut self, time: Duration) -> Self {
+        self.at_most = Some(time);
+        self
+    }
+
+    /// Writes the story of a failure as a Mermaid sequence diagram as well.
+    pub fn diagram(mut self, file: impl Into<PathBuf>) -> Self {
+        self.diagram = Some(file.into());
+        self
+    }
+
+    /// Plays one trial alone, as a failure prints it; so does the variable `WATCHKEEPER_TRIAL`.
+    pub fn replay(mut self, trial: impl Into<String>) -> Self {
+        self.replay = Some(trial.into());
+        self
+    }
+
+    /// Tries the operator; says in one line what was tried.
+    ///
+    /// # Panics
+    ///
+    /// At the first trial that fails, with its story and the line that replays it.
+    pub fn check(self) {
+        let report = self.run();
+        eprintln!("{report}");
+        if let Some(failure) = report.failures.first() {
+            panic!("{failure}");
+        }
+    }
+
+    /// Tries the operator until a trial fails.
+    ///
+    /// # Panics
+    ///
+    /// When the trial to replay can't be read.
+    #[must_use]
+    pub fn run(self) -> Report {
+        search::run(&self)
+    }
+}

@@ -1,0 +1,77 @@
+//! What trials came to.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::REPLAY;
+use super::play::Fault;
+
+/// What was tried, and what failed.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// The requests that a calm run sends.
+    pub requests: usize,
+    /// The trials with one trouble.
+    pub singles: usize,
+    /// The trials with two.
+    pub pairs: usize,
+    /// How many of these had nothing to act on, such as an object that was not there.
+    pub inert: usize,
+    /// Trials that there was no time for.
+    pub left_out: usize,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// What failed: the first trial, in the order of requests.
+    pub failures: Vec<Failure>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requests, singles, pairs, inert, left_out, elapsed, failures } = self;
+        write!(
+            f,
+            "trials: {singles} single, {pairs} pairs over {requests} requests ({inert} with nothing to act on), \
+             {:.1} s, {} failed",
+            elapsed.as_secs_f64(),
+            failures.len()
+        )?;
+        if *left_out > 0 {
+            write!(f, ", {left_out} left out for want of time")?;
+        }
+        Ok(())
+    }
+}
+
+/// A trial that failed, after it was made as short as it goes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Failure {
+    /// Names the trial, for a replay; empty for a run without trouble.
+    pub trial: String,
+    /// What is wrong.
+    pub faults: Vec<Fault>,
+    /// How many trials it took to find.
+    pub tried: usize,
+    /// What happened, in numbered steps.
+    pub story: String,
+    /// How many steps the story has.
+    pub steps: usize,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.trial.as_str() {
+            "" => writeln!(f, "the operator fails without any trouble")?,
+            trial => writeln!(f, "a trial fails: {trial}")?,
+        }
+        for fault in &self.faults {
+            writeln!(f, "\n{fault}")?;
+        }
+        writeln!(f, "\nwhat happened:\n{}", self.story)?;
+        if !self.trial.is_empty() {
+            writeln!(f, "to replay it: {REPLAY}='{}' cargo test …", self.trial)?;
+        }
+        Ok(())
+    }
+}

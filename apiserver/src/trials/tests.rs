@@ -1,0 +1,232 @@
+//! Trials of operators that are small enough to read: right ones hold, each bug is found.
+
+use std::time::Duration;
+
+use futures::{AsyncBufReadExt as _, StreamExt as _};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use super::{Fault, Moment, Report, Trials, Trouble, Visit};
+
+fn source(name: &str) -> ConfigMap {
+    let object = json!({ "metadata": { "name": name, "labels": { "source": "yes" } }, "data": { "text": "one" } });
+    serde_json::from_value(object).unwrap()
+}
+
+fn copy_of(source: &ConfigMap) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": format!("{}-copy", source.metadata.name.as_deref().unwrap()),
+            "ownerReferences": [{ "apiVersion": "v1", "kind": "ConfigMap", "controller": true,
+                "name": source.metadata.name, "uid": source.metadata.uid }],
+        },
+        "data": source.data,
+    })
+}
+
+/// Waits until something happens to a map, for a minute at most.
+async fn change(client: &kube::Client, version: &str) {
+    let uri = format!("/api/v1/namespaces/default/configmaps?watch=1&resourceVersion={version}");
+    let request = http::Request::get(uri).body(Vec::new()).unwrap();
+    let Ok(stream) = client.request_stream(request).await else { return sleep(Duration::from_secs(1)).await };
+    let mut lines = Box::pin(stream.lines());
+    let _late = timeout(Duration::from_secs(60), lines.next()).await;
+}
+
+/// What an operator does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    None,
+    /// It makes what is missing under a generated name, by its own memory of what it has made.
+    GeneratesNames,
+    /// It takes over whatever has the name.
+    Adopts,
+    /// It gives up after the first error.
+    GivesUp,
+    /// It writes a time whenever it looks.
+    NeverRests,
+    /// It looks after deletions only while it sees them.
+    ForgetsDeletions,
+}
+
+/// Keeps a copy of each source.
+async fn copier(client: kube::Client, bug: Bug) {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
+    let mut seen: Vec<String> = Vec::new();
+    loop {
+        let Ok(list) = maps.list(&ListParams::default()).await else {
+            if bug == Bug::GivesUp {
+                return std::future::pending().await;
+            }
+            sleep(Duration::from_secs(1)).await;
+            continue;
+        };
+        let sources: Vec<ConfigMap> = list
+            .items
+            .iter()
+            .filter(|map| map.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("source")))
+            .filter(|map| map.metadata.deletion_timestamp.is_none())
+            .cloned()
+            .collect();
+        let mut failed = false;
+        for source in &sources {
+            failed |= keep(&maps, &list.items, source, bug).await.is_err();
+        }
+        if bug == Bug::ForgetsDeletions {
+            failed |= remove_copies(&maps, &mut seen, &sources).await.is_err();
+        }
+        if failed && bug == Bug::GivesUp {
+            return std::future::pending().await;
+        }
+        if failed {
+            sleep(Duration::from_secs(1)).await;
+        } else {
+            change(&client, list.metadata.resource_version.as_deref().unwrap_or_default()).await;
+        }
+    }
+}
+
+async fn keep(maps: &Api<ConfigMap>, all: &[ConfigMap], source: &ConfigMap, bug: Bug) -> Result<(), kube::Error> {
+    let mut wanted = copy_of(source);
+    if bug == Bug::NeverRests {
+        wanted["data"]["at"] = format!("{:?}", tokio::time::Instant::now()).into();
+    }
+    if bug == Bug::ForgetsDeletions {
+        wanted["metadata"]["ownerReferences"] = json!([]);
+    }
+    let name = wanted["metadata"]["name"].as_str().unwrap().to_owned();
+    let with = PatchParams::apply("copier").force();
+    if bug == Bug::GeneratesNames {
+        let owned = |map: &&ConfigMap| {
+            let owners = map.metadata.owner_references.iter().flatten();
+            owners.map(|owner| &owner.uid).any(|uid| Some(uid) == source.metadata.uid.as_ref())
+        };
+        if all.iter().find(owned).is_none() {
+            wanted["metadata"] = json!({ "generateName": format!("{name}-"),
+                "ownerReferences": wanted["metadata"]["ownerReferences"] });
+            let object: ConfigMap = serde_json::from_value(wanted).unwrap();
+            // A reply that was lost is taken for a write that was.
+            for _ in 0..2 {
+                if maps.create(&PostParams::default(), &object).await.is_ok() {
+                    break;
+                }
+            }
+        }
+        return Ok(());
+    }
+    let there = all.iter().find(|map| map.metadata.name.as_deref() == Some(&name));
+    if bug == Bug::None {
+        let ours = |map: &ConfigMap| {
+            let owners = map.metadata.owner_references.iter().flatten();
+            owners.map(|owner| &owner.uid).any(|uid| Some(uid) == source.metadata.uid.as_ref())
+        };
+        match there {
+            Some(there) if !ours(there) && !there.metadata.owner_references.is_some() => {
+                // It was somebody else's, or somebody took our mark off: only what we made has our field manager.
+                let fields = there.metadata.managed_fields.iter().flatten();
+                if !fields.map(|entry| entry.manager.as_deref()).any(|manager| manager == Some("copier")) {
+                    return Ok(());
+                }
+            }
+            Some(there) if ours(there) && there.data == source.data => return Ok(()),
+            Some(there) => wanted["metadata"]["resourceVersion"] = json!(there.metadata.resource_version),
+            None => wanted["metadata"]["resourceVersion"] = "1".into(),
+        }
+    }
+    maps.patch(&name, &with, &Patch::Apply(wanted)).await.map(|_| ())
+}
+
+async fn remove_copies(
+    maps: &Api<ConfigMap>,
+    seen: &mut Vec<String>,
+    sources: &[ConfigMap],
+) -> Result<(), kube::Error> {
+    let now: Vec<String> = sources.iter().filter_map(|map| map.metadata.name.clone()).collect();
+    for gone in seen.iter().filter(|name| !now.contains(name)) {
+        maps.delete(&format!("{gone}-copy"), &DeleteParams::default()).await?;
+    }
+    *seen = now;
+    Ok(())
+}
+
+fn trials(bug: Bug) -> Trials {
+    Trials::of(move |client| copier(client, bug)).pairs(20).visitor(async |visit: Visit| {
+        visit.create(&source("a")).await;
+        visit.edit::<ConfigMap>("a", |map| {
+            map.data.get_or_insert_default().insert("text".into(), "two".into());
+        })
+        .await;
+        visit.create(&source("b")).await;
+        visit.delete::<ConfigMap>("a").await;
+    })
+}
+
+fn failed(report: &Report) -> &Fault {
+    let failure = report.failures.first().unwrap_or_else(|| panic!("nothing was found: {report}"));
+    eprintln!("{report}\n{failure}");
+    &failure.faults[0]
+}
+
+#[test]
+fn an_operator_that_is_right_holds_whatever_happens() {
+    trials(Bug::None).check();
+}
+
+#[test]
+fn a_child_made_twice_is_found() {
+    let report = trials(Bug::GeneratesNames).run();
+    assert!(matches!(failed(&report), Fault::AnotherEnd(_)));
+    assert!(report.failures[0].trial.contains("create configmaps"), "{}", report.failures[0].trial);
+}
+
+#[test]
+fn an_adopted_stranger_is_found() {
+    let only = |trouble| matches!(trouble, Trouble::Stranger(..));
+    assert!(matches!(failed(&trials(Bug::Adopts).only(only).run()), Fault::Meddled(_)));
+}
+
+#[test]
+fn an_error_that_is_not_retried_is_found() {
+    assert!(matches!(failed(&trials(Bug::GivesUp).run()), Fault::AnotherEnd(_) | Fault::NeverAtRest { .. }));
+}
+
+#[test]
+fn an_operator_that_never_rests_fails_without_any_trouble() {
+    let report = trials(Bug::NeverRests).run();
+    assert!(matches!(failed(&report), Fault::NeverAtRest { .. } | Fault::ChangesAtRest { .. }));
+    assert_eq!(report.failures[0].trial, "");
+}
+
+#[test]
+fn a_deletion_missed_while_down_is_found() {
+    let only = |trouble| matches!(trouble, Trouble::Down(Moment::After));
+    assert!(matches!(failed(&trials(Bug::ForgetsDeletions).only(only).run()), Fault::AnotherEnd(_)));
+}
+
+#[test]
+fn a_trial_is_replayed_by_its_line() {
+    let found = trials(Bug::GeneratesNames).run().failures.remove(0);
+    let again = trials(Bug::GeneratesNames).replay(found.trial.clone()).run();
+    assert_eq!(again.failures[0].faults, found.faults);
+    assert_eq!(again.failures[0].story, found.story, "two runs of one trial are equal");
+}
+
+#[test]
+fn an_operator_that_is_not_deterministic_is_told_so() {
+    let lives = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let trials = Trials::of(move |client| {
+        let life = lives.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        async move {
+            let maps = Api::<ConfigMap>::namespaced(client, "default");
+            let _ignored = maps.get(&format!("map-{life}")).await;
+            std::future::pending::<()>().await;
+        }
+    });
+    let report = trials.run();
+    let Fault::Claim(what) = failed(&report) else { panic!("{report}") };
+    assert!(what.contains("random numbers") && what.contains("map-0") && what.contains("map-1"), "{what}");
+}

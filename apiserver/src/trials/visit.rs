@@ -1,0 +1,119 @@
+//! What users do while a trial goes on.
+
+use std::time::Duration;
+
+use kube::core::Request;
+use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::stage::Stage;
+use super::story::Who;
+use crate::kit::{Kind, Kit};
+
+/// How long after a step nothing must happen before the next.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long a step waits for that at most.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The user of a trial: each verb is a step of the script.
+///
+/// After a step the operator gets time to come to rest. A step that is refused, because a trouble left nothing
+/// to act on, is told and passed over. Keys are `"namespace/name"`, or `"name"`.
+#[derive(Clone, Debug)]
+pub struct Visit {
+    pub(super) stage: Stage,
+    pub(super) without: std::sync::Arc<Vec<usize>>,
+    pub(super) done: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl Visit {
+    /// Creates an object.
+    pub async fn create<K: Kind>(&self, object: &K) {
+        let name = object.meta().name.clone().unwrap_or_default();
+        let request = self.api::<K>(object.meta().namespace.as_deref());
+        let request = request.create(&PostParams::default(), crate::kit::body(object));
+        self.step(format!("creates {} {name}", K::kind(&())), async |visit| visit.send(request).await).await;
+    }
+
+    /// Reads an object, changes it, and writes it back.
+    pub async fn edit<K: Kind>(&self, key: &str, change: impl FnOnce(&mut K)) {
+        let (api, name) = self.at::<K>(key);
+        self.step(format!("edits {} {key}", K::kind(&())), async |visit| {
+            let found = visit.send(api.get(&name, &GetParams::default())).await?;
+            let mut object: K = serde_json::from_value(found).map_err(|error| error.to_string())?;
+            change(&mut object);
+            visit.send(api.replace(&name, &PostParams::default(), crate::kit::body(&object))).await
+        })
+        .await;
+    }
+
+    /// Patches an object by a JSON merge patch.
+    pub async fn patch<K: Kind>(&self, key: &str, patch: Value) {
+        let (api, name) = self.at::<K>(key);
+        let request = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch));
+        self.step(format!("patches {} {key}", K::kind(&())), async |visit| visit.send(request).await).await;
+    }
+
+    /// Patches an object's status, as whoever runs it would, by what stands under `status`.
+    pub async fn patch_status<K: Kind>(&self, key: &str, status: Value) {
+        let (api, name) = self.at::<K>(key);
+        let patch = Patch::Merge(serde_json::json!({ "status": status }));
+        let request = api.patch_subresource("status", &name, &PatchParams::default(), &patch);
+        let what = format!("patches the status of {} {key}", K::kind(&()));
+        self.step(what, async |visit| visit.send(request).await).await;
+    }
+
+    /// Deletes an object.
+    pub async fn delete<K: Kind>(&self, key: &str) {
+        let (api, name) = self.at::<K>(key);
+        let request = api.delete(&name, &DeleteParams::default());
+        self.step(format!("deletes {} {key}", K::kind(&())), async |visit| visit.send(request).await).await;
+    }
+
+    /// Lets some time pass.
+    pub async fn wait(&self, time: Duration) {
+        self.step(format!("waits {time:?}"), async |_| {
+            sleep(time).await;
+            Ok(Value::Null)
+        })
+        .await;
+    }
+
+    /// Gives the test kit of the server, which panics where something is refused.
+    #[must_use]
+    pub fn kit(&self) -> &Kit {
+        self.stage.server.kit()
+    }
+
+    async fn step(&self, what: String, act: impl AsyncFnOnce(&Self) -> Result<Value, String>) {
+        let number = self.done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        if self.without.contains(&number) {
+            return;
+        }
+        self.stage.tell(Who::User, || what.clone());
+        self.stage.disturb(|| format!("the user {what}"));
+        if let Err(refused) = act(self).await {
+            self.stage.tell(Who::User, || format!("is refused: {refused}"));
+        }
+        self.stage.up();
+        self.stage.rest(QUIET, Instant::now() + PATIENCE).await;
+    }
+
+    async fn send<E: std::fmt::Display>(
+        &self,
+        request: Result<http::Request<Vec<u8>>, E>,
+    ) -> Result<Value, String> {
+        let request = request.map_err(|error| error.to_string())?;
+        self.stage.stranger.request(request).await.map_err(|error| error.to_string())
+    }
+
+    fn api<K: Kind>(&self, namespace: Option<&str>) -> Request {
+        Request::new(self.kit().path::<K>(namespace))
+    }
+
+    fn at<K: Kind>(&self, key: &str) -> (Request, String) {
+        let (namespace, name) = crate::kit::split(key);
+        (self.api::<K>(namespace), name.to_owned())
+    }
+}
