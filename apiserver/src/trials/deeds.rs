@@ -200,7 +200,9 @@ impl Deeds<'_> {
 
 async fn take_off(stage: &Stage, path: &str) {
     for _ in 0..5 {
-        let Some(found) = send(stage, Method::GET, path, "application/json", &Value::Null).await else { return };
+        let Some(found) = send(stage, Method::GET, path, "application/json", &Value::Null).await else {
+            return;
+        };
         let left: Vec<&str> = object::finalizers(&found).into_iter().filter(|one| *one != MARK).collect();
         let version = object::text(&found, "resourceVersion");
         let patch = json!({ "metadata": { "finalizers": left, "resourceVersion": version } });
@@ -241,11 +243,14 @@ async fn send(stage: &Stage, method: Method, path: &str, kind: &str, body: &Valu
     let reads = method == Method::GET;
     let verb = method.as_str().to_lowercase();
     let bytes = if reads { Vec::new() } else { body.to_string().into_bytes() };
-    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(bytes).ok()?;
+    let request =
+        Request::builder().method(method).uri(path).header("content-type", kind).body(bytes).ok()?;
     let answer = stage.stranger.request::<Value>(request).await;
     if !reads {
         stage.tell(Who::Stranger, || match &answer {
-            Ok(_) => format!("{verb} {path} {}", if body.is_null() { String::new() } else { body.to_string() }),
+            Ok(_) => {
+                format!("{verb} {path} {}", if body.is_null() { String::new() } else { body.to_string() })
+            }
             Err(error) => format!("{verb} {path} is refused: {error}"),
         });
     }

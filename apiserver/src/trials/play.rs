@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
+use super::Plan;
 use super::deeds::{CONDITION, MARK};
 use super::stage::{Meddling, Owed, Sent, Stage, panic_text};
 use super::story::{Line, Who};
 use super::trouble::Case;
 use super::visit::Visit;
 use super::world::{Difference, World, everything};
-use super::Plan;
 
 /// How long nothing must happen for all to be at rest.
 const QUIET: Duration = Duration::from_secs(30);
@@ -95,7 +95,10 @@ impl fmt::Display for Fault {
         match self {
             Self::NeverAtRest { last } => write!(f, "it never comes to rest; last: {last}"),
             Self::ChangesAtRest { times, last } => {
-                write!(f, "it changes things although nothing happens: {times} times in {CALM:?}; last: {last}")
+                write!(
+                    f,
+                    "it changes things although nothing happens: {times} times in {CALM:?}; last: {last}"
+                )
             }
             Self::AnotherEnd(differences) => {
                 f.write_str("the end is not that of a calm run:")?;
@@ -224,7 +227,8 @@ impl Judge<'_> {
         }
         let calm = self.calm?;
         let touched = self.stage.book().touched_foreign;
-        if touched || !case.without.is_empty() || case.planned.iter().any(|one| one.trouble.changes_the_end()) {
+        if touched || !case.without.is_empty() || case.planned.iter().any(|one| one.trouble.changes_the_end())
+        {
             return self.fresh(world).await;
         }
         let differences = world.differences(&calm.world);

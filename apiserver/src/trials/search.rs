@@ -5,10 +5,10 @@ use std::io::IsTerminal as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
+use tokio::time::Instant;
 
 use super::play::{Calm, Fault, Played, play};
 use super::report::{Failure, Report};
@@ -32,7 +32,8 @@ pub(super) fn run(trials: &Trials) -> Report {
     let search = Search { trials, calm: &first.calm, steps: first.steps, began };
     let replay = trials.replay.clone().or_else(|| std::env::var(REPLAY).ok());
     if let Some(replay) = replay {
-        let case: Case = replay.parse().unwrap_or_else(|error| panic!("the trial to replay can't be read: {error}"));
+        let case: Case =
+            replay.parse().unwrap_or_else(|error| panic!("the trial to replay can't be read: {error}"));
         let played = play(plan, &case, Some(&first.calm), true);
         report.singles = 1;
         report.inert = usize::from(played.inert);
@@ -77,7 +78,8 @@ fn calm_failure(trials: &Trials, first: &Played) -> Option<Failure> {
         return Some(told(&again, first.faults.clone()));
     }
     let differs = first.sent.iter().zip(&again.sent).position(|(one, other)| one.place != other.place);
-    let differs = differs.or((first.sent.len() != again.sent.len()).then(|| first.sent.len().min(again.sent.len())));
+    let differs =
+        differs.or((first.sent.len() != again.sent.len()).then(|| first.sent.len().min(again.sent.len())));
     let at = differs?;
     let name = |played: &Played| played.sent.get(at).map_or("none".to_owned(), |sent| sent.place.to_string());
     let what = format!(
@@ -107,7 +109,10 @@ fn pairs(singles: &[Planned], count: usize, seed: u64) -> Vec<Case> {
     }
     let mut random = SmallRng::seed_from_u64(seed);
     let mut pick = || singles[random.random_range(0..singles.len())].clone();
-    (0..count).map(|_| Case::of(vec![pick(), pick()])).filter(|case| case.planned[0] != case.planned[1]).collect()
+    (0..count)
+        .map(|_| Case::of(vec![pick(), pick()]))
+        .filter(|case| case.planned[0] != case.planned[1])
+        .collect()
 }
 
 struct Search<'a> {

@@ -271,13 +271,17 @@ impl Stage {
                     wait = (wait * 2).min(Duration::from_secs(60));
                 }
             }
-            while let Some(until) = { let down = self.book().down; down } {
+            while let Some(until) = self.down_until() {
                 tokio::select! {
                     () = sleep_until(until) => self.book().down = None,
                     () = self.moved.notified() => {}
                 }
             }
         }
+    }
+
+    fn down_until(&self) -> Option<Instant> {
+        self.book().down
     }
 
     async fn dead(&self, generation: u64) {
@@ -328,10 +332,11 @@ impl Stage {
         let nth = book.counts.entry(name.clone()).or_default();
         *nth += 1;
         let place = Place { request: name.clone(), nth: *nth };
-        let struck =
-            book.planned.iter_mut().enumerate().find(|(_, (planned, fate))| {
-                *fate == Fate::Waits && planned.place == place
-            });
+        let struck = book
+            .planned
+            .iter_mut()
+            .enumerate()
+            .find(|(_, (planned, fate))| *fate == Fate::Waits && planned.place == place);
         let trouble = struck.map(|(at, (planned, fate))| {
             *fate = Fate::Struck;
             (at, planned.trouble)
@@ -521,8 +526,13 @@ impl Call {
             self.broken("the connection broke");
         })?;
         if self.info.verb == Some(Verb::Watch) && response.status().is_success() {
-            self.stage.tell(Who::Operator, || format!("{} from version {:?}", self.name, self.info.version_asked));
-            let heard = Heard { stage: self.stage.clone(), generation: self.generation, of: self.info.resource.clone() };
+            self.stage
+                .tell(Who::Operator, || format!("{} from version {:?}", self.name, self.info.version_asked));
+            let heard = Heard {
+                stage: self.stage.clone(),
+                generation: self.generation,
+                of: self.info.resource.clone(),
+            };
             return Ok((response.map(|body| StageBody { body, heard: Some(heard) }), None));
         }
         let (parts, body) = response.into_parts();
@@ -539,7 +549,9 @@ impl Call {
         let failed = code >= 400 && !(code == 404 && self.info.verb == Some(Verb::Get));
         let writes = self.info.verb.is_some_and(Verb::writes);
         let after = answer.filter(|_| writes && code < 300);
-        let risen = |after: &Value| object::text(after, "resourceVersion").parse::<u64>().is_ok_and(|now| now > version);
+        let risen = |after: &Value| {
+            object::text(after, "resourceVersion").parse::<u64>().is_ok_and(|now| now > version)
+        };
         let deletes = matches!(self.info.verb, Some(Verb::Delete | Verb::DeleteCollection));
         let changed = after.is_some_and(|after| risen(after) || deletes);
         if failed {
@@ -634,7 +646,10 @@ impl Call {
         let Some((key, _)) = seen_as(&self.info.resource, before) else { return String::new() };
         match self.stage.book().seen.get(&key) {
             Some((known, at)) if *known < version => {
-                format!("  [stale: it has seen version {known}, {:.1?} ago; {version} is there]", at.elapsed())
+                format!(
+                    "  [stale: it has seen version {known}, {:.1?} ago; {version} is there]",
+                    at.elapsed()
+                )
             }
             Some(_) => String::new(),
             None => "  [it has not seen this object]".to_owned(),

@@ -12,7 +12,8 @@ use tokio::time::{sleep, timeout};
 use super::{Fault, Moment, Report, Trials, Trouble, Visit};
 
 fn source(name: &str) -> ConfigMap {
-    let object = json!({ "metadata": { "name": name, "labels": { "source": "yes" } }, "data": { "text": "one" } });
+    let object =
+        json!({ "metadata": { "name": name, "labels": { "source": "yes" } }, "data": { "text": "one" } });
     serde_json::from_value(object).unwrap()
 }
 
@@ -90,7 +91,12 @@ async fn copier(client: kube::Client, bug: Bug) {
     }
 }
 
-async fn keep(maps: &Api<ConfigMap>, all: &[ConfigMap], source: &ConfigMap, bug: Bug) -> Result<(), kube::Error> {
+async fn keep(
+    maps: &Api<ConfigMap>,
+    all: &[ConfigMap],
+    source: &ConfigMap,
+    bug: Bug,
+) -> Result<(), kube::Error> {
     let mut wanted = copy_of(source);
     if bug == Bug::NeverRests {
         wanted["data"]["at"] = format!("{:?}", tokio::time::Instant::now()).into();
@@ -125,7 +131,7 @@ async fn keep(maps: &Api<ConfigMap>, all: &[ConfigMap], source: &ConfigMap, bug:
             owners.map(|owner| &owner.uid).any(|uid| Some(uid) == source.metadata.uid.as_ref())
         };
         match there {
-            Some(there) if !ours(there) && !there.metadata.owner_references.is_some() => {
+            Some(there) if !ours(there) && there.metadata.owner_references.is_none() => {
                 // It was somebody else's, or somebody took our mark off: only what we made has our field manager.
                 let fields = there.metadata.managed_fields.iter().flatten();
                 if !fields.map(|entry| entry.manager.as_deref()).any(|manager| manager == Some("copier")) {
@@ -156,10 +162,11 @@ async fn remove_copies(
 fn trials(bug: Bug) -> Trials {
     Trials::of(move |client| copier(client, bug)).pairs(20).visitor(async |visit: Visit| {
         visit.create(&source("a")).await;
-        visit.edit::<ConfigMap>("a", |map| {
-            map.data.get_or_insert_default().insert("text".into(), "two".into());
-        })
-        .await;
+        visit
+            .edit::<ConfigMap>("a", |map| {
+                map.data.get_or_insert_default().insert("text".into(), "two".into());
+            })
+            .await;
         visit.create(&source("b")).await;
         visit.delete::<ConfigMap>("a").await;
     })

@@ -116,7 +116,8 @@ const DEEDS: [(Deed, &str); 9] = [
     (Deed::Remakes, "remakes"),
     (Deed::TakesTheName, "takes-the-name-of"),
 ];
-const WHOSE: [(Whose, &str); 3] = [(Whose::Its, "it"), (Whose::Owners, "its-owner"), (Whose::Childs, "its-child")];
+const WHOSE: [(Whose, &str); 3] =
+    [(Whose::Its, "it"), (Whose::Owners, "its-owner"), (Whose::Childs, "its-child")];
 const MOMENTS: [(Moment, &str); 2] = [(Moment::Before, "before"), (Moment::After, "after")];
 const EVENTS: [(Event, &str); 9] = [
     (Event::WatchesCut, "watches-cut"),
@@ -256,7 +257,9 @@ impl Trouble {
             }
             Some(verb) if verb.writes() => {
                 all.extend([Self::ReplyLost, Self::DoneLate, Self::Slow, Self::Frozen]);
-                all.extend(refused(&[403, 404, 409, 422, 429, 500, 503]));
+                all.extend(refused(&[403, 409, 422, 429, 500, 503]));
+                // Of an object that is there no server says so, but of a namespace that goes.
+                all.extend((verb == Verb::Create).then_some(Self::Refused(404)));
                 for moment in [Moment::Before, Moment::After] {
                     all.extend([Self::Killed(moment), Self::Down(moment)]);
                 }

@@ -110,7 +110,11 @@ impl World {
             let wanted = expected.objects.get(name).unwrap_or(&none);
             let found = self.objects.get(name).unwrap_or(&none);
             if wanted.len() != found.len() {
-                all.push(Difference::Count { name: name.clone(), expected: wanted.len(), found: found.len() });
+                all.push(Difference::Count {
+                    name: name.clone(),
+                    expected: wanted.len(),
+                    found: found.len(),
+                });
                 continue;
             }
             for (wanted, found) in wanted.iter().zip(found) {
@@ -123,7 +127,11 @@ impl World {
     /// Names the objects that are being deleted.
     pub(super) fn terminating(&self) -> Vec<String> {
         let terminating = |objects: &&Vec<Value>| objects.iter().any(object::is_deleting);
-        self.objects.iter().filter(|(_, objects)| terminating(objects)).map(|(name, _)| name.clone()).collect()
+        self.objects
+            .iter()
+            .filter(|(_, objects)| terminating(objects))
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 }
 
@@ -323,7 +331,8 @@ mod tests {
     }
 
     fn world(objects: &[(&str, Value)]) -> World {
-        let all: Vec<Found> = objects.iter().map(|(resource, value)| found(resource, value.clone())).collect();
+        let all: Vec<Found> =
+            objects.iter().map(|(resource, value)| found(resource, value.clone())).collect();
         World::from_objects(&all)
     }
 
@@ -334,10 +343,16 @@ mod tests {
     fn what_servers_choose_makes_no_difference() {
         let run = |uid: &str, suffix: &str, version: &str, time: &str| {
             world(&[
-                ("sites", json!({ "metadata": { "name": "a", "uid": uid, "resourceVersion": version },
-                    "status": { "child": format!("a-{suffix}"), "at": time } })),
-                ("maps", json!({ "metadata": { "generateName": "a-", "name": format!("a-{suffix}"),
-                    "ownerReferences": [{ "name": "a", "uid": uid }] } })),
+                (
+                    "sites",
+                    json!({ "metadata": { "name": "a", "uid": uid, "resourceVersion": version },
+                    "status": { "child": format!("a-{suffix}"), "at": time } }),
+                ),
+                (
+                    "maps",
+                    json!({ "metadata": { "generateName": "a-", "name": format!("a-{suffix}"),
+                    "ownerReferences": [{ "name": "a", "uid": uid }] } }),
+                ),
             ])
         };
         let one = run(ONE, "x7f2k", "12", "2026-01-01T00:00:00Z");
@@ -348,8 +363,11 @@ mod tests {
     #[test]
     fn an_owner_that_is_gone_and_a_second_child_do() {
         let child = |suffix: &str, owner: &str| {
-            ("maps", json!({ "metadata": { "generateName": "a-", "name": format!("a-{suffix}"), "uid": TWO,
-                "ownerReferences": [{ "name": "a", "uid": owner }] } }))
+            (
+                "maps",
+                json!({ "metadata": { "generateName": "a-", "name": format!("a-{suffix}"), "uid": TWO,
+                "ownerReferences": [{ "name": "a", "uid": owner }] } }),
+            )
         };
         let owner = ("sites", json!({ "metadata": { "name": "a", "uid": ONE } }));
         let right = world(&[owner.clone(), child("x", ONE)]);
@@ -364,8 +382,11 @@ mod tests {
     #[test]
     fn an_observed_generation_counts_as_latest_or_not() {
         let run = |generation: u32, observed: u32| {
-            world(&[("sites", json!({ "metadata": { "name": "a", "generation": generation },
-                "status": { "observedGeneration": observed } }))])
+            world(&[(
+                "sites",
+                json!({ "metadata": { "name": "a", "generation": generation },
+                "status": { "observedGeneration": observed } }),
+            )])
         };
         assert_eq!(run(3, 3).differences(&run(1, 1)), []);
         assert_eq!(run(3, 2).differences(&run(1, 1)).len(), 1);

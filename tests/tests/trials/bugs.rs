@@ -5,7 +5,6 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
-    time::Instant,
 };
 
 use futures::StreamExt;
@@ -20,8 +19,9 @@ use kube::{
     },
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::trials::{Fault, Trials, Visit};
+use watchkeeper_apiserver::trials::{Event, Fault, Trials, Trouble, Visit};
 
 /// A board: a note with its text, and an entry in a registry that no owner reference removes.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -245,7 +245,8 @@ impl Operator {
             "metadata": { "name": name, "ownerReferences": [self.owner(board)], "resourceVersion": version },
             "data": { "text": board.spec.text },
         });
-        let made = self.maps().patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(note)).await?;
+        let made =
+            self.maps().patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(note)).await?;
         match self.bug {
             Bug::StaleMemory => self.remember(&name, board.spec.text.clone()),
             Bug::UpdateNotPatch => {
@@ -257,9 +258,9 @@ impl Operator {
     }
 
     async fn status(&self, board: &Board, note: String) -> Result<(), Failed> {
-        let mut ready = json!({ "type": "Ready", "status": "True", "note": note });
+        let mut ready = json!({ "type": "Ready", "status": "True", "note": note, "text": board.spec.text });
         if self.bug == Bug::NeverAtRest {
-            ready["at"] = format!("{:?}", tokio::time::Instant::now()).into();
+            ready["at"] = format!("{:?}", Instant::now()).into();
         }
         let mut conditions = board.status.clone().unwrap_or_default().conditions;
         match conditions.iter_mut().find(|one| one["type"] == "Ready") {
@@ -295,14 +296,14 @@ async fn reconcile(board: Arc<Board>, operator: Arc<Operator>) -> Result<KubeAct
 }
 
 async fn run(client: Client, bug: Bug) {
-    let operator =
-        Arc::new(Operator { client, bug, memory: Mutex::default(), notes: Mutex::default() });
+    let operator = Arc::new(Operator { client, bug, memory: Mutex::default(), notes: Mutex::default() });
     let (boards, maps) = (operator.boards(), operator.maps());
     let config = watcher::Config::default();
     let controller = KubeController::new(boards.clone(), config.clone())
         .owns(maps.clone(), config.clone())
         .with_config(Config::default().concurrency(1));
-    let running = controller.run(reconcile, |_, _, _| KubeAction::requeue(Duration::from_secs(2)), operator.clone());
+    let running =
+        controller.run(reconcile, |_, _, _| KubeAction::requeue(Duration::from_secs(2)), operator.clone());
     if bug != Bug::DeletionMissedWhileDown {
         return running.for_each(|_| std::future::ready(())).await;
     }
@@ -324,12 +325,16 @@ fn board(name: &str) -> Board {
 }
 
 fn trials(bug: Bug) -> Trials {
-    Trials::of(move |client| run(client, bug)).crd::<Board>().namespace("shop").visitor(async |visit: Visit| {
-        visit.create(&board("a")).await;
-        visit.edit::<Board>("a", |board| board.spec.text = "two".into()).await;
-        visit.create(&board("b")).await;
-        visit.delete::<Board>("a").await;
-    })
+    // kube's runtime does not notice that a server went back to an older state.
+    let noticed = |trouble| trouble != Trouble::Server(Event::Restored);
+    Trials::of(move |client| run(client, bug)).crd::<Board>().namespace("shop").only(noticed).visitor(
+        async |visit: Visit| {
+            visit.create(&board("a")).await;
+            visit.edit::<Board>("a", |board| board.spec.text = "two".into()).await;
+            visit.create(&board("b")).await;
+            visit.delete::<Board>("a").await;
+        },
+    )
 }
 
 #[test]
