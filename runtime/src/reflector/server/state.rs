@@ -111,8 +111,10 @@ impl ServerState {
 
     /// Takes note of an answer after a time without.
     pub(super) fn recover(&mut self, now: Instant) {
-        self.outage = Outage::None;
-        self.reached = Some(now);
+        // One that gets through now and then must not keep its cache in doubt for ever.
+        if std::mem::replace(&mut self.outage, Outage::None) == Outage::Total {
+            self.reached = Some(now);
+        }
         self.recoveries += 1;
     }
 
