@@ -8,6 +8,11 @@
 //! ```
 
 #![expect(clippy::print_stdout, reason = "what was found is the point")]
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "programs run in real time, on a day"
+)]
 
 use std::{
     io,

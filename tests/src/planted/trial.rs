@@ -1,5 +1,7 @@
 //! One bug after the other: builds the copy with it, runs the tests that must find it, and judges what they say.
 
+#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "programs run in real time")]
+
 use std::{
     collections::BTreeSet,
     fs::File,
