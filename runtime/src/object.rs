@@ -122,6 +122,25 @@ impl FromStr for ObjectKey {
     }
 }
 
+/// Tells whether a text is a label, a name or the last part of a qualified one: 63 characters at most.
+pub(crate) fn is_name(text: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    let bytes = text.as_bytes();
+    bytes.len() <= 63 && edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(inner)
+}
+
+/// Tells whether a text is a DNS subdomain.
+pub(crate) fn is_domain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_dns_label)
+}
+
+/// Tells whether a text is a DNS label, as the names of namespaces are.
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    is_name(text) && text.bytes().all(plain)
+}
+
 /// Says whether the objects of a kind live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {

@@ -1,4 +1,6 @@
-//! What the tests share: a custom resource, operators for it, a record of their runs, servers to run on, a list of behaviours.
+//! What the tests share: a custom resource, operators for it, a record of their runs, servers, planted bugs.
+//!
+//! A list of behaviours, too, and which tests prove them.
 
 pub mod backend;
 pub mod behaviours;
@@ -8,6 +10,7 @@ pub mod gates;
 mod hear;
 mod made;
 mod operator;
+pub mod planted;
 mod record;
 
 pub use counter::{Counter, Gate};

@@ -144,7 +144,11 @@ mod tests {
             Charged::Paced { wait: SECOND, news: News::GoesOn }
         );
         let much_later = later + 60 * SECOND;
-        assert_eq!(budgets.charge(&"a", Cost::Whole, much_later), Charged::Free, "full again");
+        for _ in 0..9 {
+            assert_eq!(budgets.charge(&"a", Cost::Whole, much_later), Charged::Free, "full again");
+        }
+        let paced = Charged::Paced { wait: SECOND, news: News::Begins };
+        assert_eq!(budgets.charge(&"a", Cost::Whole, much_later), paced, "and no fuller");
     }
 
     // C30

@@ -280,7 +280,9 @@ async fn a_delete_does_not_collapse_across_a_list() {
     sink.apply(vec![StoreChange::Delete(object("a", "a", 1))]);
     sink.replace(List::new(vec![object("a", "a", 1)], "1", Epoch::New));
     sink.apply(vec![StoreChange::Delete(object("a", "a", 2))]);
-    assert_eq!(fifo.len(), 3);
+    assert_eq!(popped(&fifo, 99).await, ["-a@1"]);
+    assert_eq!(popped(&fifo, 99).await, ["=a@1 @1"]);
+    assert_eq!(popped(&fifo, 99).await, ["-a@2"]);
 }
 
 // D14

@@ -57,6 +57,11 @@ pub enum ListWatchError {
     /// The code that lists or watches panicked: a source, a hook, a schedule, or what the objects are written to.
     #[error("the code that fetches it panicked (the panic's own message says where)")]
     Panicked,
+    /// What was given as a namespace can't be one: nothing is asked for.
+    #[error(
+        "{0:?} is no namespace: its name is 1 to 63 of a-z, 0-9 and '-', and begins and ends with a letter or a digit"
+    )]
+    NoNamespace(String),
     /// A source that is no Kubernetes API server failed in a way of its own.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),

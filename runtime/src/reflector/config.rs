@@ -14,13 +14,13 @@ pub struct ReflectorConfig {
     pub first_list: FirstList,
     /// Most items a page; an explicit size always wins. `None`: 500, where lists are paged at all.
     pub page_size: Option<u32>,
-    /// How long a watch is asked to stay open: drawn anew for each; 5 to 10 min.
+    /// How long a watch is asked to stay open: drawn anew for each; 5 to 10 min. A second at least, 68 years at most.
     pub watch_timeout: RangeInclusive<Duration>,
     /// How long to wait after failures.
     pub backoff: BackoffSchedule,
     /// Decides jitter and timeouts; equal seeds give equal delays. `None`: drawn at random.
     pub seed: Option<u64>,
-    /// How often every known object is shown again; `None`: never.
+    /// How often every known object is shown again; `None` and zero: never. Every millisecond at most.
     pub resync: Option<Duration>,
     /// Who hears of failures; the log.
     pub on_error: WatchErrorHandler,

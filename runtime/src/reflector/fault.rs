@@ -56,6 +56,7 @@ impl Fault {
             ListWatchError::Unreadable(_)
             | ListWatchError::Unexpected(_)
             | ListWatchError::TooLarge { .. }
+            | ListWatchError::NoNamespace(_)
             | ListWatchError::Other(_) => return Self::Other,
             ListWatchError::Status { status, .. } => status,
         };

@@ -91,13 +91,16 @@ where
     }
 }
 
+/// What timers tell apart: a period below it would leave no time for anything else.
+const FINEST: std::time::Duration = std::time::Duration::from_millis(1);
+
 /// Shows every known object again at each period; runs beside the fetching, so relists don't disturb it.
 async fn resync<K, S: ReflectorStore<K>>(
     name: Cow<'static, str>,
     period: Option<std::time::Duration>,
     store: Arc<S>,
 ) -> std::convert::Infallible {
-    let period = period.filter(|period| !period.is_zero());
+    let period = period.filter(|period| !period.is_zero()).map(|period| period.max(FINEST));
     let first = period.and_then(|period| Some((Instant::now().checked_add(period)?, period)));
     let Some((first, period)) = first else { return std::future::pending().await };
     let mut ticks = interval_at(first, period);

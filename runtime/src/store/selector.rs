@@ -7,6 +7,8 @@ use std::{
     str::FromStr,
 };
 
+use crate::object::{is_domain, is_name};
+
 /// Selects objects by their labels, in Kubernetes' syntax: `tier=gold,env in (a,b),!x,size>1`.
 ///
 /// Matches as the API server does: `!=` and `notin` also match objects that lack the label. Shown in a normal form:
@@ -276,18 +278,6 @@ impl<'t> Parser<'t> {
     fn mistake(&self, rule: &'static str) -> InvalidSelector {
         InvalidSelector { selector: self.text.to_owned(), at: self.text[..self.at].chars().count(), rule }
     }
-}
-
-fn is_name(text: &str) -> bool {
-    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-    let bytes = text.as_bytes();
-    bytes.len() <= 63 && edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(inner)
-}
-
-fn is_domain(text: &str) -> bool {
-    let lower = text.bytes().all(|byte| !byte.is_ascii_uppercase() && byte != b'_');
-    text.len() <= 253 && lower && text.split('.').all(is_name)
 }
 
 /// Selects objects by fields that the server knows: `status.phase=Running,spec.nodeName!=a`.

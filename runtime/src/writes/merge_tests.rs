@@ -8,6 +8,7 @@ fn patch(old: &Value, new: &Value, raw: &Value) -> Value {
     difference(old, new, raw).expect("they differ")
 }
 
+// W9
 #[test]
 fn a_difference_holds_what_changed_and_nulls_what_went() {
     let old = json!({ "a": 1, "b": { "c": 1, "d": 2 }, "e": [1], "f": "x" });
@@ -18,6 +19,7 @@ fn a_difference_holds_what_changed_and_nulls_what_went() {
     assert_eq!(difference(&Value::Null, &new, &Value::Null), Some(new));
 }
 
+// W9
 #[test]
 fn a_patch_may_be_resent_only_over_what_it_replaces_unchanged() {
     let patch = json!({ "mine": { "n": 2 }, "list": [2] });

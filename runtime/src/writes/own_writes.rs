@@ -367,6 +367,7 @@ mod tests {
         assert_eq!(own.end(&"b"), RunEnd::Changed, "the list passed the write before its reply");
     }
 
+    // C27
     #[test]
     fn versions_of_different_sources_are_never_mixed() {
         let mut own = started();
@@ -401,6 +402,7 @@ mod tests {
         assert_eq!(own.end(&"a"), RunEnd::Changed);
     }
 
+    // C27
     #[test]
     fn a_new_epoch_forgets_own_versions_and_counts_runs_as_changed() {
         let mut own = started();

@@ -1,4 +1,4 @@
-//! Shows which tests prove which behaviour: `cargo run --workspace --bin behaviours [-- R D S I]`.
+//! Shows which tests prove which behaviour: `cargo run --bin behaviours [-- R D S I]`.
 //!
 //! Fails when one of them has no test.
 

@@ -118,6 +118,7 @@ async fn an_object_that_took_the_place_of_a_deleted_one_is_reconciled_after_the_
     diary.comes_to(&["reconcile a", "deleted shop/a [\"one\"]", "reconcile a"]).await;
 }
 
+// C15
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_fails_five_times_is_given_up_and_holds_up_nothing() {
     let server = shop().await;

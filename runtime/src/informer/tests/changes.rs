@@ -184,6 +184,7 @@ async fn a_server_that_lost_its_history_may_mean_another_state_by_the_same_versi
     assert_eq!(eyes.observer.take().iter().filter(|line| line.starts_with('~')).count(), 1);
 }
 
+// R14 S9
 #[tokio::test(start_paused = true)]
 async fn an_event_that_is_older_than_what_is_cached_is_skipped() {
     let fed = Fed::listed(&["a@5"], "5").await;

@@ -130,6 +130,15 @@ async fn a_retry_never_overtakes_what_is_newer() {
     assert!(!heard.iter().any(|line| line.starts_with("+b") || line.starts_with("+c")), "{heard:?}");
     let names: Vec<_> = fed.informer.lister().list().iter().map(|object| show(&**object)).collect();
     assert_eq!(names, ["a@5"]);
+    moody.fail(true);
+    fed.upsert("a@8");
+    moody.fail(false);
+    fed.upsert("a@9");
+    settle().await;
+    let runs = moody.runs.load(Ordering::Relaxed);
+    fed.source(0).resync();
+    settle().await;
+    assert_eq!(moody.runs.load(Ordering::Relaxed), runs, "what came after what failed is all that there is");
 }
 
 // R20

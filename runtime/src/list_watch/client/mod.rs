@@ -20,7 +20,7 @@ use super::{
     places::LARGEST,
     raw::ItemForm,
 };
-use crate::object::{Kind, Object, Scope};
+use crate::object::{Kind, Object, Scope, is_dns_label};
 
 /// Lists and watches one kind of an API server: all of it, or one namespace, or what a selector selects.
 ///
@@ -94,10 +94,12 @@ impl<K: Object> ClientListWatch<K> {
         }
     }
 
-    /// Keeps to one namespace; a kind without namespaces is read as a whole.
+    /// Keeps to one namespace; an empty one means all, and a kind without namespaces is read as a whole.
+    ///
+    /// One that Kubernetes allows no namespace to have is told at the first list: [`ListWatchError::NoNamespace`].
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
+        self.namespace = Some(namespace.into()).filter(|namespace| !namespace.is_empty());
         self
     }
 
@@ -181,9 +183,13 @@ impl<K: Object> ClientListWatch<K> {
         options
     }
 
-    fn path(&self) -> String {
+    /// A name that is no namespace could lead to another resource, or to an empty list of none.
+    fn path(&self) -> Result<String, ListWatchError> {
         let namespace = self.namespace.as_deref().filter(|_| self.kind.scope == Scope::Namespaced);
-        self.kind.url_path(namespace)
+        match namespace.filter(|namespace| !is_dns_label(namespace)) {
+            Some(odd) => Err(ListWatchError::NoNamespace(odd.to_owned())),
+            None => Ok(self.kind.url_path(namespace)),
+        }
     }
 
     fn decoder(&self) -> Decoder {
@@ -208,7 +214,7 @@ impl<K: Object> ClientListWatch<K> {
 impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
     async fn list(&self, options: &ListOptions) -> Result<ListPage<K>, ListWatchError> {
         let options = self.completed(options);
-        let request = request::list(&self.path(), &options, request::accept_list(self.representation))?;
+        let request = request::list(&self.path()?, &options, request::accept_list(self.representation))?;
         let mut chunks = response::Chunks::new(self.open(request).await?);
         let (mut body, mut items) = (ListBody::new(self.largest_object), ListItems::new(self.decoder()));
         while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
@@ -221,7 +227,7 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
 
     async fn watch(&self, options: &ListOptions) -> Result<WatchStream<K>, ListWatchError> {
         let options = self.completed(options);
-        let request = request::watch(&self.path(), &options, request::accept_watch(self.representation))?;
+        let request = request::watch(&self.path()?, &options, request::accept_watch(self.representation))?;
         let body = self.open(request).await?;
         let frames = Frames::new(self.decoder(), self.largest_object);
         Ok(response::events(body, frames, options.timeout, self.deadlines))
@@ -229,7 +235,7 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
 
     async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {
         let options = ListOptions { limit: Some(1), ..ListOptions::default() };
-        let request = request::list(&self.path(), &options, request::accept_list(Representation::Metadata))?;
+        let request = request::list(&self.path()?, &options, request::accept_list(Representation::Metadata))?;
         let mut chunks = response::Chunks::new(self.open(request).await?);
         let mut body = ListBody::new(self.largest_object);
         while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {

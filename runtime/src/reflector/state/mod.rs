@@ -34,6 +34,10 @@ const LONG_OUTAGE: Duration = Duration::from_secs(60);
 /// Over how long those lists are spread, so that not everybody lists at once.
 const SPREAD: Duration = Duration::from_secs(30);
 
+/// Servers count the timeout of a watch in seconds, take none for their own default, and end somewhere.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+const LONGEST_WATCH: Duration = Duration::from_secs(i32::MAX as u64);
+
 /// What to do next.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
@@ -131,7 +135,9 @@ enum ProbeNeed {
 
 impl State {
     pub(super) fn new(config: &ReflectorConfig, seed: u64) -> Self {
-        let (shortest, longest) = (*config.watch_timeout.start(), *config.watch_timeout.end());
+        let possible = |timeout: &Duration| (*timeout).clamp(SHORTEST_WATCH, LONGEST_WATCH);
+        let (shortest, longest) =
+            (possible(config.watch_timeout.start()), possible(config.watch_timeout.end()));
         Self {
             first_list: config.first_list,
             page_size: config.page_size,

@@ -129,6 +129,16 @@ async fn every_event_advances_the_version() {
     }
 }
 
+// R14 R19
+#[tokio::test(start_paused = true)]
+async fn an_older_event_does_not_take_the_version_back() {
+    let rig = watching()
+        .watches([opens([events("+b@9"), wait(1.0), events("=a@7"), wait(1.0), Act::Close])])
+        .run_for(5)
+        .await;
+    assert_eq!(rig.calls()[2], "watch rv=9");
+}
+
 // R35
 #[tokio::test(start_paused = true)]
 async fn a_stream_cut_in_the_middle_of_a_frame_goes_on_from_the_last_event() {
@@ -181,6 +191,17 @@ async fn too_many_requests_delay_and_never_relist() {
     assert_eq!(calls, ["list limit=500", "watch rv=5", "watch rv=5", "watch rv=5"]);
     assert_eq!(rig.times()[2], 20.0);
     assert_eq!(*rig.times().last().unwrap(), 50.0);
+}
+
+// R9
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_a_server_asks_for_has_an_end() {
+    let busy = ListWatchError::Status {
+        status: Box::new(Status::failure("busy", "TooManyRequests").with_code(429)),
+        retry_after: Some(Duration::from_secs(86_400)),
+    };
+    let rig = watching().watches([Answer::Refuses(busy), silent()]).run_for(1_000).await;
+    assert_eq!(rig.times()[2], 300.0, "{:?}", rig.calls());
 }
 
 // R10

@@ -82,7 +82,11 @@ async fn a_delay_asked_for_in_flight_outlives_the_run() {
     assert_eq!(took, secs(1), "the lesser of both");
     queue.add_after("a", secs(1));
     item.retry_at_least(secs(5));
-    assert_eq!(timed(&queue).await.1, secs(5), "but never before the back-off is over");
+    let (item, took) = timed(&queue).await;
+    assert_eq!(took, secs(5), "but never before the back-off is over");
+    queue.add_after("a", secs(2));
+    item.forget();
+    assert_eq!(timed(&queue).await.1, secs(2), "a success clears failures, and no timer");
 }
 
 // Q7

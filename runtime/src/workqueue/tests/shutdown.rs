@@ -130,7 +130,7 @@ async fn discarding_drops_all_but_what_runs() {
     assert_eq!(queue.drain().await, Drained::Clean);
 }
 
-// Q21
+// Q4 Q21
 #[tokio::test(start_paused = true)]
 async fn a_drain_ends_with_a_run_that_is_put_back_by_a_worker_that_leaves() {
     let queue = queue();
