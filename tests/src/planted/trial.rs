@@ -25,6 +25,17 @@ const FEW_SEEDS: &[(&str, &str)] = &[("CHAOS_SEEDS", "20")];
 /// once, for these and for `cargo test --workspace`. These two do not depend on what is changed, or have no library.
 const FEATURES: [&str; 4] = ["-p", "watchkeeper-apiserver", "-p", "watchkeeper-benches"];
 
+/// The packages of which the copy has others than the repository. Cargo names what it builds of a package alike wherever
+/// the workspace is: in a profile of their own they are never taken for each other.
+const OF_THE_COPY: [&str; 6] = [
+    "watchkeeper",
+    "watchkeeper-macros",
+    "watchkeeper-apiserver",
+    "watchkeeper-examples",
+    "watchkeeper-tests",
+    "watchkeeper-benches",
+];
+
 /// Runs bugs in a copy of the repository.
 #[derive(Debug)]
 pub struct Trials {
@@ -86,6 +97,7 @@ impl Trials {
     fn build(&self, target: TestTarget) -> Result<Program, String> {
         let built = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
             .args(["test", "--quiet", "--no-run", "--message-format=json-render-diagnostics"])
+            .args(OF_THE_COPY.map(|name| format!("--config=profile.dev.package.{name}.codegen-units=255")))
             .args(FEATURES)
             .args(match target {
                 TestTarget::Lib => ["-p", "watchkeeper", "--lib"].to_vec(),
