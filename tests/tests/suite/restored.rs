@@ -1,6 +1,9 @@
 //! A server that comes back with an older state: nothing is done for what no longer exists, and all caches follow.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -41,7 +44,11 @@ fn busy(
     let (busy, _) = does::<Website, _, _>(move |site: Arc<Website>, cx: Context<Website>| {
         let ready_replicas = round.fetch_add(1, Ordering::SeqCst);
         async move {
-            cx.apply(deployment_for(&site)).await?;
+            let mut child = deployment_for(&site);
+            // Each run wants something else: no apply is spared.
+            child.metadata.annotations =
+                Some(BTreeMap::from([("round".to_owned(), ready_replicas.to_string())]));
+            cx.apply(child).await?;
             cx.patch_status(&site, WebsiteStatus { replicas: 0, ready_replicas }).await?;
             Ok(Action::requeue_after(Duration::from_millis(100)))
         }
@@ -383,12 +390,16 @@ async fn after_an_outage_all_kinds_can_be_read_again_at_once() {
         factory.start();
         factory.wait_for_sync(Duration::from_secs(5)).await.unwrap();
         sleep(Duration::from_secs(60)).await;
-        let down = server.faults().on_reads("*").then(Fault::Status(503));
-        server.restart(Restart::Keep);
-        sleep(Duration::from_secs(50)).await;
+        // One after the other, so that each waits for a moment of its own.
+        for kind in ["websites", "pods", "services", "secrets", "configmaps", "namespaces", "nodes"] {
+            server.faults().on(Verb::Watch, kind).once().then(Fault::Reset);
+            server.faults().on_reads(kind).then(Fault::Status(503));
+            sleep(Duration::from_millis(1_300)).await;
+        }
+        sleep(Duration::from_secs(40)).await;
         let states = || factory.sync_states();
         assert!(states().iter().all(|state| state.failure.is_some()));
-        down.disarm();
+        server.faults().clear();
         let opened = || server.faults().open_streams();
         while opened() == 0 {
             sleep(Duration::from_millis(50)).await;
