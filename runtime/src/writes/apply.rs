@@ -62,7 +62,9 @@ impl<C: TypedObject> Apply<C> {
         let intent = self.child.intent(VERB, &target)?;
         let meant = self.writer.digest(&intent);
         self.writer.tell_of_unowned(&target);
-        Sending { apply: &self, target, intent, meant }.run().await
+        let sent = Sending { apply: &self, target, intent, meant }.run().await;
+        self.writer.doubt_owner(&self.child.owner, sent.as_ref().err()).await;
+        sent
     }
 }
 

@@ -72,7 +72,9 @@ impl<C: TypedObject> Create<C> {
             Ok(Some(object)) => {
                 let meta = serde_json::from_value(object["metadata"].clone()).unwrap_or_default();
                 let checked = self.child.check(target, &CachedMeta::of(&meta), Adoption::Refuse);
-                checked.err().unwrap_or(conflict)
+                let error = checked.err().unwrap_or(conflict);
+                self.writer.doubt_owner(&self.child.owner, Some(&error)).await;
+                error
             }
             _ => conflict,
         }

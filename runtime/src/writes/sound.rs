@@ -10,7 +10,7 @@ use super::{
     contradictions::{Answered, Before, Contradicted, Open, contradiction},
     own_writes::{SourceId, Verdict},
     request::Target,
-    writer::{Memory, Writer},
+    writer::{Memory, Owner, Writer},
 };
 use crate::{informer::Comparison, object::ObjectKey, reflector::DoubtCause};
 
@@ -67,6 +67,15 @@ impl Writer {
             let (mut memory, now) = (self.memory(), Instant::now());
             memory.contradictions.note(source, &target.key, what, now);
             self.set_alarm(&mut memory, now);
+        }
+    }
+
+    /// Asks for an owner whose child belongs to another UID of it: it may be the owner's cache that is behind.
+    pub(super) async fn doubt_owner(&self, owner: &Owner, refused: Option<&WriteError>) {
+        if matches!(refused, Some(WriteError::EarlierOwner { .. }))
+            && let Err(error) = self.fetch(&owner.named()).await
+        {
+            tracing::debug!(object = %owner.named(), %error, "can't ask for an owner");
         }
     }
 
