@@ -47,7 +47,7 @@ pub use context::Context;
 pub(crate) use feed::Synced;
 pub use from_fn::FromFn;
 pub(crate) use inspect::Inspected;
-pub use inspect::{KeyReport, LastError, Why};
+pub use inspect::{KeyReport, KeyReports, LastError, Why};
 pub use plan::ControllerError;
 pub(crate) use plan::{Plan, Surroundings};
 pub use reason::Reason;

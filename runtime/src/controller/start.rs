@@ -297,6 +297,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        clock::Moment,
         controller::{
             Action, Context, LastError, Panics,
             budget::{Budgets, Cost},
@@ -410,7 +411,7 @@ mod tests {
             let hub = Hub { intake, writer, kind, told: Arc::default() };
             let (key, stop) = (ObjectKey::new("shop", "a"), Stop::new());
             engine.budgets().charge(&key, Cost::Whole, Instant::now());
-            let error = LastError { error: "fails".to_owned(), at: Instant::now(), attempt: 1 };
+            let error = LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 };
             engine.failures().insert(key.clone(), error);
             engine.intake.pace(&key, Duration::from_secs(1));
             engine.intake.add(ObjectKey::new("closed", "b"), super::super::Reason::Changed);

@@ -32,6 +32,7 @@ use super::{
     terminating::with_metadata_of,
 };
 use crate::{
+    clock::Moment,
     informer::Watched,
     list_watch::Unreadable,
     metrics::{ControllerMetrics, Ended},
@@ -376,7 +377,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     }
 
     fn fail(&self, key: &ObjectKey, attempt: u32, failure: &Failure) {
-        let (error, at) = (failure.report.clone(), Instant::now());
+        let (error, at) = (failure.report.clone(), Moment::now());
         self.failures().insert(key.clone(), LastError { error, at, attempt });
     }
 
