@@ -6,13 +6,13 @@ use futures::Stream;
 
 use super::{
     Action, Context, FromFn, Panics, Reason, Reconciler,
-    enqueue::{LastRelated, Mapping, Ownership, Related, Relation},
-    external::External,
-    feed::{Feed, Selection},
-    mended::Mending,
+    enqueue::{EnqueueRelated, LastRelated, Mapping, Ownership, Relation},
     plan::{self, Plan, Read},
     predicate::Predicate,
     settings::{Backoff, RetryRate, Settings},
+    sources::{KindSource, Selection},
+    stream_source::StreamSource,
+    unreadable::UnreadableObjects,
 };
 use crate::{
     informer::{Marker, Metadata, Watched},
@@ -31,8 +31,8 @@ pub struct Controller<K: Marker, R> {
     pub(super) settings: Settings,
     pub(super) selection: Selection,
     pub(super) predicate: Option<Predicate<K::Seen>>,
-    pub(super) feeds: Vec<Feed>,
-    pub(super) sources: Vec<External>,
+    pub(super) kind_sources: Vec<KindSource>,
+    pub(super) sources: Vec<StreamSource>,
     pub(super) reads: Vec<Read>,
     kind: Kind,
     /// Made where the kind is known to be watched.
@@ -86,7 +86,7 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
             settings: Settings::default(),
             selection: Selection::default(),
             predicate: None,
-            feeds: Vec::new(),
+            kind_sources: Vec::new(),
             sources: Vec::new(),
             reads: Vec::new(),
         }
@@ -246,14 +246,16 @@ impl<K: Marker, R> Controller<K, R> {
         relation: L,
     ) -> Self {
         let relation = Arc::new(relation);
-        self.feeds.push(Feed::of::<C, _>(question, move |hub, source, kind| Related {
-            hub: hub.clone(),
-            source,
-            reason: Reason::Related(kind.to_string().into()),
-            relation: relation.clone(),
-            predicate: predicate.clone(),
-            mending: Mending::default(),
-            last_related: LastRelated::default(),
+        self.kind_sources.push(KindSource::of::<C, _>(question, move |enqueuer, source, kind| {
+            EnqueueRelated {
+                enqueuer: enqueuer.clone(),
+                source,
+                reason: Reason::Related(kind.to_string().into()),
+                relation: relation.clone(),
+                predicate: predicate.clone(),
+                unreadable_objects: UnreadableObjects::default(),
+                last_related: LastRelated::default(),
+            }
         }));
         self
     }
@@ -265,7 +267,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// `tokio_stream`'s `ReceiverStream`, or `futures::channel::mpsc`). A key that waits already merges with it. A
     /// key without an object runs nothing. When the stream ends, or panics, the controller goes on without it.
     pub fn source(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
-        self.sources.push(External::new(keys));
+        self.sources.push(StreamSource::new(keys));
         self
     }
 

@@ -4,7 +4,7 @@ use std::{any::TypeId, fmt, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::{Reason, Reconciler, worker::Engine};
+use super::{Reason, Reconciler, worker::ControllerCore};
 use crate::{informer::Watched, object::ObjectKey, store::Lookup, workqueue::KeyState};
 
 /// Most keys in flight that are named in one line.
@@ -149,7 +149,7 @@ impl fmt::Display for Why {
     }
 }
 
-impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
+impl<K: Watched, R: Reconciler<K>> Inspected for ControllerCore<K, R> {
     fn reconciles(&self) -> TypeId {
         TypeId::of::<K>()
     }
@@ -158,14 +158,14 @@ impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
         KeyReport {
             controller: self.name.clone(),
             why: self.why(key),
-            reason: self.intake.reason(key),
+            reason: self.queue.reason(key),
             last_error: self.failures().get(key).cloned(),
         }
     }
 
     fn in_flight(&self) -> Option<String> {
-        let keys = self.intake.queue.in_flight(NAMED_IN_FLIGHT);
-        let more = self.intake.queue.depth().in_flight.saturating_sub(keys.len());
+        let keys = self.queue.inner.in_flight(NAMED_IN_FLIGHT);
+        let more = self.queue.inner.depth().in_flight.saturating_sub(keys.len());
         let mut named: Vec<_> = keys
             .iter()
             .map(|(key, since)| match since {
@@ -180,16 +180,16 @@ impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
     }
 }
 
-impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
+impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     fn why(&self, key: &ObjectKey) -> Why {
-        if self.intake.queue.is_shut_down() {
+        if self.queue.inner.is_shut_down() {
             return Why::Stopped;
         }
         let lagging = self.waits.lagging_for(key);
         if !lagging.is_empty() {
             return Why::BlockedOnSync(lagging);
         }
-        let state = self.intake.queue.state_of(key);
+        let state = self.queue.inner.state_of(key);
         if matches!(state, KeyState::Queued { .. } | KeyState::Held { .. })
             && let Some(doubt) = self.gate.doubt(key)
         {
@@ -203,7 +203,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             KeyState::AwaitsRetryToken { failures } => Why::AwaitsRetryToken { failures },
             KeyState::AwaitsChange { failures } => Why::AwaitsChangeAfterFailure { failures },
             KeyState::InFlight { since, attempt } => Why::InFlight { since, attempt },
-            KeyState::Held { until } => match self.intake.is_parked(key) {
+            KeyState::Held { until } => match self.queue.awaits_own_writes(key) {
                 true => Why::AwaitsOwnWrites { at_most_until: until },
                 false => Why::Paced { until },
             },

@@ -201,8 +201,8 @@ impl<W: Watched> SharedInformer<W> {
     }
 
     /// Tells the informers of the server that it lost its history, found at a key.
-    pub(crate) fn tell_of_loss(&self, key: &ObjectKey) {
-        self.handle.engine.standings.tell_of_loss(key);
+    pub(crate) fn report_history_loss(&self, key: &ObjectKey) {
+        self.handle.engine.standings.report_history_loss(key);
     }
 
     /// Tells how the informer is doing.

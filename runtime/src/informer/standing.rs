@@ -115,10 +115,10 @@ impl Standings {
     }
 
     /// Tells the reflectors of the server that it lost the history which the part that holds a key has followed.
-    pub(super) fn tell_of_loss(&self, key: &ObjectKey) {
+    pub(super) fn report_history_loss(&self, key: &ObjectKey) {
         let part = self.parts.iter().find(|part| part.extent.holds(key));
         if part.is_some_and(|part| is_due(&mut part.lock().told, Instant::now())) {
-            self.server.tell_of_loss();
+            self.server.report_history_loss();
         }
     }
 
@@ -161,7 +161,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_counts_once_the_cache_has_taken_what_came_before_it() {
         let (server, standings) = standings();
-        server.tell_of_loss();
+        server.report_history_loss();
         assert_eq!(standings.doubt().unwrap().cause, DoubtCause::HistoryLost);
         standings.report(&Extent::All, &FetchReport::Current { losses: 1 }, 7);
         standings.handled(6);
@@ -178,8 +178,8 @@ mod tests {
         assert_eq!(standings.compare(&key), Comparison::Asked);
         assert_eq!(standings.compare(&key), Comparison::TooSoon);
         let told = server.change_count();
-        standings.tell_of_loss(&key);
-        standings.tell_of_loss(&key);
+        standings.report_history_loss(&key);
+        standings.report_history_loss(&key);
         assert_eq!(server.change_count(), told + 1);
         tokio::time::advance(ONCE_IN).await;
         assert_eq!(standings.compare(&key), Comparison::Asked);

@@ -21,7 +21,7 @@ use std::{
 };
 
 use crate::{
-    controller::{Controller, Plan, Surroundings, Synced, one_line},
+    controller::{Controller, ControllerEnv, Plan, Synced, one_line},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     metrics::Metrics,
@@ -219,7 +219,7 @@ impl Manager {
 
     fn start(self) -> Result<Running, Error> {
         let asked = self.asked.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let around = Surroundings {
+        let env = ControllerEnv {
             sender: &Sender::new(self.client.clone()),
             factory: &self.factory,
             asked: &asked,
@@ -228,10 +228,10 @@ impl Manager {
         };
         let mut planned = Vec::new();
         for plan in self.plans {
-            if planned.iter().any(|other: &crate::controller::Planned| other.name == plan.name) {
+            if planned.iter().any(|other: &crate::controller::PreparedController| other.name == plan.name) {
                 return Err(Error::DuplicateController(plan.name.to_string()));
             }
-            planned.push(plan.prepare(&around)?);
+            planned.push(plan.prepare(&env)?);
         }
         planned.iter().for_each(|one| self.inspector.add(one.name.clone(), &one.inspected));
         self.factory.start();

@@ -29,7 +29,7 @@ struct Shared {
 
 impl Server {
     /// Tells of lost history that was found by an answer to something else than a list or watch.
-    pub(crate) fn tell_of_loss(&self) {
+    pub(crate) fn report_history_loss(&self) {
         let known = self.state().losses();
         self.change(|state| state.lose(Instant::now(), known));
     }
