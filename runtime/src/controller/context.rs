@@ -53,13 +53,13 @@ impl RunInfo {
 
 impl<K: Watched> Context<K> {
     pub(crate) fn new(
-        question: K::Question,
+        dynamic_type: K::DynamicType,
         run_info: RunInfo,
         object: Option<Arc<K::Seen>>,
         writer: Arc<Writer>,
     ) -> Self {
         let uid = object.as_ref().and_then(|object| object.meta().uid.clone()).unwrap_or_default();
-        Self { run: Arc::new(RunContext { kind: K::kind_of(&question), run_info, object, uid, writer }) }
+        Self { run: Arc::new(RunContext { kind: K::kind_of(&dynamic_type), run_info, object, uid, writer }) }
     }
 }
 

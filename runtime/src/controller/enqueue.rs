@@ -16,10 +16,10 @@ use super::{
     unreadable::{Previous, UnreadableObjects},
 };
 use crate::{
-    informer::{AddOrigin, Change, Gone, Heard, Listed, Observer, Progress, ProgressVia, Via},
+    informer::{Accepted, AddOrigin, Change, Gone, Listed, Observer, Progress, ProgressVia, Via},
+    key_list::KeyList,
     object::{Kind, Object, ObjectKey, Scope, Version},
-    roll::Roll,
-    store::Held,
+    store::CachedObject,
     writes::{
         Writer,
         own_writes::{SourceId, Verdict},
@@ -132,7 +132,7 @@ impl Enqueuer {
         Some(ObjectKey::new(namespace, &owner.name))
     }
 
-    fn owner_of(&self, object: &Held<impl Object>) -> Option<ObjectKey> {
+    fn owner_of(&self, object: &CachedObject<impl Object>) -> Option<ObjectKey> {
         self.owner(object.key().namespace(), &object.owners())
     }
 }
@@ -145,7 +145,7 @@ fn reason(change_of: Reason, origin: AddOrigin, via: Via) -> Reason {
     }
 }
 
-fn deletion_of(object: &Held<impl Object>) -> Option<Time> {
+fn deletion_of(object: &CachedObject<impl Object>) -> Option<Time> {
     object.metadata().ok()?.deletion_timestamp.clone()
 }
 
@@ -185,7 +185,8 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
         }
         let (enqueuer, source) = (&self.enqueuer, self.source);
         // Not even the key's own write may mend it unheard: runs before were put off.
-        let version_of = |object: &Held<K>| object.version().filter(|_| previous == Previous::Readable);
+        let version_of =
+            |object: &CachedObject<K>| object.version().filter(|_| previous == Previous::Readable);
         match change {
             Change::Added { object, via, origin } => {
                 let (version, reason) = (version_of(object), reason(Reason::Changed, *origin, *via));
@@ -223,26 +224,26 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
     }
 
     /// Only what the predicate lets pass; one that panics is asked again, in the way of a single change.
-    fn listed(&self, listed: &Listed<'_, K>) -> Heard {
+    fn listed(&self, listed: &Listed<'_, K>) -> Accepted {
         if self.predicate.is_none() {
             self.unreadable_objects.note_all(listed.changes());
-            self.enqueuer.queue.add_roll(listed.roll());
-            return Heard::All;
+            self.enqueuer.queue.add_list(listed.list());
+            return Accepted::All;
         }
         let judge = |change| self.is_worth_a_run(change, self.unreadable_objects.note(change));
         let judged = |change| catch_unwind(AssertUnwindSafe(|| judge(change))).ok();
         let verdicts: Vec<bool> = listed.changes().map_while(judged).collect();
         let all = verdicts.len() == listed.len();
         if all && verdicts.iter().all(|passes| *passes) {
-            self.enqueuer.queue.add_roll(listed.roll());
-            return Heard::All;
+            self.enqueuer.queue.add_list(listed.list());
+            return Accepted::All;
         }
         let passing = listed.changes().zip(&verdicts).filter_map(|(change, passes)| match change {
             Change::Added { object, .. } if *passes => Some(object.key().clone()),
             _ => None,
         });
-        self.enqueuer.queue.add_roll(&Arc::new(Roll::new(passing)));
-        if all { Heard::All } else { Heard::First(verdicts.len()) }
+        self.enqueuer.queue.add_list(&Arc::new(KeyList::new(passing)));
+        if all { Accepted::All } else { Accepted::First(verdicts.len()) }
     }
 
     fn progressed(&self, progress: Progress) {
@@ -253,7 +254,7 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
 /// Finds the keys that an object of another kind concerns.
 pub(crate) trait Relation<C>: Send + Sync + 'static {
     /// Finds those of an object, decoding of it what that takes; `None` where that can't be read.
-    fn of(&self, enqueuer: &Enqueuer, object: &Held<C>) -> Option<Vec<ObjectKey>>;
+    fn of(&self, enqueuer: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>>;
 
     /// Finds those of an object of which there are its owners alone.
     fn of_owners(
@@ -269,7 +270,7 @@ pub(crate) trait Relation<C>: Send + Sync + 'static {
 pub(crate) struct Ownership;
 
 impl<C: Object> Relation<C> for Ownership {
-    fn of(&self, enqueuer: &Enqueuer, object: &Held<C>) -> Option<Vec<ObjectKey>> {
+    fn of(&self, enqueuer: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>> {
         Some(enqueuer.owner_of(object).into_iter().collect())
     }
 
@@ -287,7 +288,7 @@ impl<C: Object> Relation<C> for Ownership {
 pub(crate) struct Mapping<F>(pub(crate) F);
 
 impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C> for Mapping<F> {
-    fn of(&self, _: &Enqueuer, object: &Held<C>) -> Option<Vec<ObjectKey>> {
+    fn of(&self, _: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>> {
         object.object().ok().map(|object| (self.0)(&object))
     }
 
@@ -316,7 +317,7 @@ impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
     }
 
     /// Finds the keys that an object concerns, or concerned when it could last be read.
-    fn keys_of(&self, object: &Held<C>, earlier: Option<&Held<C>>) -> Vec<ObjectKey> {
+    fn keys_of(&self, object: &CachedObject<C>, earlier: Option<&CachedObject<C>>) -> Vec<ObjectKey> {
         let now = self.relation.of(&self.enqueuer, object);
         let before = earlier.and_then(|object| self.relation.of(&self.enqueuer, object)).unwrap_or_default();
         match now {
@@ -326,7 +327,7 @@ impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
     }
 
     fn keys_of_the_gone(&self, gone: &Gone<C>) -> Vec<ObjectKey> {
-        let last = gone.held().and_then(|last| self.relation.of(&self.enqueuer, last));
+        let last = gone.cached().and_then(|last| self.relation.of(&self.enqueuer, last));
         let last = last.unwrap_or_else(|| {
             self.relation.of_owners(&self.enqueuer, gone.key().namespace(), &gone.owners())
         });

@@ -162,7 +162,7 @@ type Awaited = (Place, Arc<dyn Synced>);
 /// Finds the informers of a kind that the program reads, asking for some if there is none.
 pub(crate) type Read = Box<dyn FnOnce(&ControllerEnv<'_>, &[Place]) -> Vec<Awaited> + Send>;
 
-pub(crate) fn read<W: Watched<Question = ()>>() -> Read {
+pub(crate) fn read<W: Watched<DynamicType = ()>>() -> Read {
     Box::new(|env, places| {
         let kind = W::kind_of(&());
         let asked = env.asked.iter().filter(|informer| informer.kind() == kind);
@@ -210,16 +210,19 @@ impl fmt::Debug for Plan {
 
 pub(super) fn plan<K: Watched, R: Reconciler<K>>(
     controller: Controller<K, R>,
-    question: K::Question,
+    dynamic_type: K::DynamicType,
 ) -> Plan {
-    let kind = K::kind_of(&question);
+    let kind = K::kind_of(&dynamic_type);
     let name: Arc<str> = controller.settings.name.clone().unwrap_or_else(|| kind.to_string()).into();
-    Plan { name: name.clone(), prepare: Box::new(move |env| prepare(controller, question, kind, name, env)) }
+    Plan {
+        name: name.clone(),
+        prepare: Box::new(move |env| prepare(controller, dynamic_type, kind, name, env)),
+    }
 }
 
 fn prepare<K: Watched, R: Reconciler<K>>(
     controller: Controller<K, R>,
-    question: K::Question,
+    dynamic_type: K::DynamicType,
     kind: Kind,
     name: Arc<str>,
     env: &ControllerEnv<'_>,
@@ -232,7 +235,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     };
     let metrics = env.metrics.reconcile().of(&name);
     let tombstones = Arc::new(Tombstones::new(metrics.deletions_dropped.clone()));
-    let opened = open_all(&controller, &question, &tombstones, &places, env);
+    let opened = open_all(&controller, &dynamic_type, &tombstones, &places, env);
     let Controller { reconciler, settings, selection, sources, reads, .. } = controller;
     let mut awaited = opened.awaited;
     match reads.is_empty() {
@@ -263,7 +266,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         metrics,
         name: name.clone(),
         kind: kind.to_string(),
-        question,
+        dynamic_type,
         reconciler: Arc::new(reconciler),
         objects: opened.objects,
         selection,
@@ -308,7 +311,7 @@ struct Opened<K> {
 /// Asks for the informers of the reconciled kind and of all that feeds it, in every place.
 fn open_all<K: Watched, R>(
     controller: &Controller<K, R>,
-    question: &K::Question,
+    dynamic_type: &K::DynamicType,
     tombstones: &Arc<Tombstones<K::Object>>,
     places: &[Place],
     env: &ControllerEnv<'_>,
@@ -319,9 +322,9 @@ fn open_all<K: Watched, R>(
     let objects = Objects { caches: Vec::new() };
     let mut opened = Opened { kind_sources: Vec::new(), awaited: Vec::new(), objects, shared: Vec::new() };
     for place in places {
-        let source = source_of(&mut sources, (InformerKey::of::<K>(question, selection), place.clone()));
+        let source = source_of(&mut sources, (InformerKey::of::<K>(dynamic_type, selection), place.clone()));
         let namespace = place.as_deref();
-        let itself = sources::informer_of::<K>(env.factory, question.clone(), namespace, selection);
+        let itself = sources::informer_of::<K>(env.factory, dynamic_type.clone(), namespace, selection);
         let lister = itself.cache();
         let (tombstones, predicate) = (tombstones.clone(), predicate.clone());
         let kind_source =

@@ -11,8 +11,8 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::Reason;
 use crate::{
+    key_list::KeyList,
     object::ObjectKey,
-    roll::Roll,
     workqueue::{Item, KeyState, Priority, WorkQueue},
     writes::KeyControl,
 };
@@ -55,11 +55,11 @@ struct PendingRun {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Keys whose caches have not synced: first those of rolls, then those that were named, in order.
+/// Keys whose caches have not synced: first those of lists, then those that were named, in order.
 struct Unsynced {
     /// Whose keys; `None`: those of nobody else.
     namespace: Option<Arc<str>>,
-    rolls: Vec<Arc<Roll<ObjectKey>>>,
+    lists: Vec<Arc<KeyList<ObjectKey>>>,
     waiting: HashMap<ObjectKey, WaitingKey>,
     /// How many were named so far.
     named: u64,
@@ -82,13 +82,13 @@ enum Excess {
 
 impl Unsynced {
     fn of(namespace: Option<Arc<str>>) -> Self {
-        Self { namespace, rolls: Vec::new(), waiting: HashMap::default(), named: 0, excess: Excess::No }
+        Self { namespace, lists: Vec::new(), waiting: HashMap::default(), named: 0, excess: Excess::No }
     }
 
     /// Keeps a key until the door opens.
     fn keep(&mut self, key: ObjectKey, reason: Reason) {
-        let listed = |roll: &Arc<Roll<ObjectKey>>| roll.place(&key).is_some();
-        if self.excess == Excess::Yes || reason.priority() == Priority::Low && self.rolls.iter().any(listed) {
+        let listed = |list: &Arc<KeyList<ObjectKey>>| list.place(&key).is_some();
+        if self.excess == Excess::Yes || reason.priority() == Priority::Low && self.lists.iter().any(listed) {
             return;
         }
         if let Some(named) = self.waiting.get_mut(&key) {
@@ -116,19 +116,19 @@ impl ControllerQueue {
     }
 
     /// Queues all keys that a first list holds.
-    pub(crate) fn add_roll(&self, roll: &Arc<Roll<ObjectKey>>) {
+    pub(crate) fn add_list(&self, list: &Arc<KeyList<ObjectKey>>) {
         let mut state = self.state();
         if state.unsynced.is_empty() {
-            return self.inner.add_roll(roll);
+            return self.inner.add_list(list);
         }
-        let Some(first) = roll.keys().first() else { return };
-        let of_one = roll.keys().iter().all(|key| key.namespace() == first.namespace());
+        let Some(first) = list.keys().first() else { return };
+        let of_one = list.keys().iter().all(|key| key.namespace() == first.namespace());
         let only_door = state.unsynced.len() == 1 && state.unsynced[0].namespace.is_none();
         match state.unsynced_for(first).filter(|_| of_one || only_door) {
-            Some(unsynced) => unsynced.rolls.push(roll.clone()),
+            Some(unsynced) => unsynced.lists.push(list.clone()),
             None => {
                 drop(state);
-                roll.keys().iter().for_each(|key| self.add(key.clone(), Reason::InitialList));
+                list.keys().iter().for_each(|key| self.add(key.clone(), Reason::InitialList));
             }
         }
     }
@@ -146,7 +146,7 @@ impl ControllerQueue {
             return unsynced.keep(key, asked.reason);
         }
         let priority = asked.reason.priority();
-        // What a roll lists already needs no other reason of that kind.
+        // What a list lists already needs no other reason of that kind.
         if priority == Priority::Low && self.inner.is_only_listed(&key) {
             return;
         }
@@ -212,11 +212,11 @@ impl ControllerQueue {
         else {
             return;
         };
-        let Unsynced { rolls, waiting, excess, .. } = state.unsynced.remove(at);
+        let Unsynced { lists, waiting, excess, .. } = state.unsynced.remove(at);
         match excess {
-            Excess::No => rolls.iter().for_each(|roll| self.inner.add_roll(roll)),
+            Excess::No => lists.iter().for_each(|list| self.inner.add_list(list)),
             // Under the lock: what is applied after this finds the door open.
-            Excess::Yes => self.inner.add_roll(&Arc::new(Roll::new(cached()))),
+            Excess::Yes => self.inner.add_list(&Arc::new(KeyList::new(cached()))),
         }
         drop(state);
         let mut waiting: Vec<_> = waiting.into_iter().collect();
@@ -278,7 +278,7 @@ impl ControllerQueue {
     pub(crate) fn remembered(&self) -> usize {
         let state = self.state();
         let behind_doors: usize =
-            state.unsynced.iter().map(|unsynced| unsynced.waiting.len() + unsynced.rolls.len()).sum();
+            state.unsynced.iter().map(|unsynced| unsynced.waiting.len() + unsynced.lists.len()).sum();
         state.pending.len() + state.held.len() + behind_doors
     }
 
@@ -395,7 +395,7 @@ mod tests {
         for (namespace, at) in [("b", 1), ("a", 1), ("", 1), ("a", 2), ("a", 3)] {
             queue.add(key(namespace, at), Reason::Changed);
         }
-        queue.add_roll(&Arc::new(Roll::new([key("a", 9)])));
+        queue.add_list(&Arc::new(KeyList::new([key("a", 9)])));
         queue.add(key("a", 9), Reason::InitialList);
         assert!(queue.forget_unsynced(&key("a", 2)));
         assert_eq!((queue.inner.len(), queue.reason(&key("a", 1))), (0, Some(Reason::Changed)));

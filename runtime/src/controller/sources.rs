@@ -16,7 +16,7 @@ use crate::{
     },
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
-    store::{Held, Lister, Lookup},
+    store::{CachedObject, Lister, Lookup},
     writes::{
         CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, pending_writes::WatchState,
     },
@@ -115,12 +115,12 @@ impl Selection {
 /// Asks a factory for the informer of one question, in a namespace or in all.
 pub(crate) fn informer_of<W: Watched>(
     factory: &SharedInformerFactory,
-    question: W::Question,
+    dynamic_type: W::DynamicType,
     namespace: Option<&str>,
     selection: &Selection,
 ) -> SharedInformer<W> {
     const READ: &str = "selectors were read when the controller was told them";
-    let mut builder = factory.informer_of::<W>(question);
+    let mut builder = factory.informer_of::<W>(dynamic_type);
     if let Some(namespace) = namespace {
         builder = builder.namespace(namespace);
     }
@@ -213,14 +213,14 @@ type Open = Box<dyn Fn(&SharedInformerFactory, Option<&str>, SourceId) -> OpenSo
 impl KindSource {
     /// A kind whose changes an observer maps to keys.
     pub(crate) fn of<W: Watched, O: Observer<W::Object>>(
-        question: W::Question,
+        dynamic_type: W::DynamicType,
         observer: impl Fn(&Enqueuer, SourceId, &Kind) -> O + Clone + Send + Sync + 'static,
     ) -> Self {
         let (asked, scope) =
-            (InformerKey::of::<W>(&question, &Selection::default()), W::kind_of(&question).scope);
+            (InformerKey::of::<W>(&dynamic_type, &Selection::default()), W::kind_of(&dynamic_type).scope);
         let open = Box::new(move |factory: &_, namespace: Option<&str>, source| {
             let everything = Selection::default();
-            let informer = informer_of::<W>(factory, question.clone(), namespace, &everything);
+            let informer = informer_of::<W>(factory, dynamic_type.clone(), namespace, &everything);
             let observer = observer.clone();
             let kind = SharedInformer::kind(&informer).clone();
             open(informer, namespace, source, &everything, move |enqueuer| observer(enqueuer, source, &kind))
@@ -233,26 +233,26 @@ impl KindSource {
 #[derive(Clone)]
 pub(crate) struct InformerKey {
     marker: TypeId,
-    question: Arc<dyn Any + Send + Sync>,
+    dynamic_type: Arc<dyn Any + Send + Sync>,
     selection: Selection,
     same: fn(&dyn Any, &dyn Any) -> bool,
 }
 
 impl InformerKey {
-    pub(crate) fn of<W: Watched>(question: &W::Question, selection: &Selection) -> Self {
+    pub(crate) fn of<W: Watched>(dynamic_type: &W::DynamicType, selection: &Selection) -> Self {
         let same = |one: &dyn Any, other: &dyn Any| {
-            let (one, other) = (one.downcast_ref::<W::Question>(), other.downcast_ref::<W::Question>());
+            let (one, other) = (one.downcast_ref::<W::DynamicType>(), other.downcast_ref::<W::DynamicType>());
             one.is_some() && one == other
         };
-        let question = Arc::new(question.clone());
-        Self { marker: TypeId::of::<W>(), question, selection: selection.clone(), same }
+        let dynamic_type = Arc::new(dynamic_type.clone());
+        Self { marker: TypeId::of::<W>(), dynamic_type, selection: selection.clone(), same }
     }
 }
 
 impl PartialEq for InformerKey {
     fn eq(&self, other: &Self) -> bool {
         let same_marker = self.marker == other.marker && self.selection == other.selection;
-        same_marker && (self.same)(&*self.question, &*other.question)
+        same_marker && (self.same)(&*self.dynamic_type, &*other.dynamic_type)
     }
 }
 
@@ -300,8 +300,8 @@ impl<K: Object> Objects<K> {
     }
 
     /// Finds an object as its cache holds it.
-    pub(crate) fn held(&self, key: &ObjectKey) -> Option<Held<K>> {
-        self.cache(key)?.lister.held(key)
+    pub(crate) fn cached(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
+        self.cache(key)?.lister.cached(key)
     }
 
     /// Whether a cache holds a state of an object, one that can't be read included.
@@ -318,7 +318,7 @@ impl<K: Object> Objects<K> {
     pub(crate) fn keys(&self, namespace: Option<&str>) -> Vec<ObjectKey> {
         let asked = |cache: &&CacheOf<K>| namespace.is_none() || cache.namespace.as_deref() == namespace;
         let caches = self.caches.iter().filter(asked).map(|cache| &cache.lister);
-        caches.flat_map(Lister::list_held).map(|held| held.key().clone()).collect()
+        caches.flat_map(Lister::list_cached).map(|held| held.key().clone()).collect()
     }
 
     /// Returns the version of an object, unless its latest state is known to be unreadable.

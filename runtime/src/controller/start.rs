@@ -364,7 +364,7 @@ mod tests {
         Arc::new(ControllerCore {
             name: "test".into(),
             kind: "configmaps".to_owned(),
-            question: (),
+            dynamic_type: (),
             reconciler: Arc::new(Idle),
             objects: Objects { caches: Vec::new() },
             last_read: LastRead::Off,

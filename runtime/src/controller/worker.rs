@@ -47,7 +47,7 @@ pub(crate) struct ControllerCore<K: Watched, R> {
     pub(crate) name: Arc<str>,
     /// The reconciled kind, as spans show it.
     pub(crate) kind: String,
-    pub(crate) question: K::Question,
+    pub(crate) dynamic_type: K::DynamicType,
     pub(crate) reconciler: Arc<R>,
     pub(crate) objects: Objects<K::Object>,
     pub(crate) last_read: LastRead<K::Object>,
@@ -154,7 +154,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         let found = self.objects.lookup(key);
         if let Lookup::Found(object) = &found {
             *began_with = Some(object.clone());
-            self.last_read.keep(key, || self.objects.held(key));
+            self.last_read.keep(key, || self.objects.cached(key));
         }
         match found {
             Lookup::Absent => {
@@ -190,11 +190,11 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
 
     async fn reconcile(&self, run_info: &RunInfo, object: Arc<K::Object>) -> Result<Action, Failure> {
         let object = match &self.finalizer {
-            Some(finalizer) if !holds(&*object, finalizer) => {
+            Some(finalizer) if !has_finalizer(&*object, finalizer) => {
                 let target = self.target(&run_info.key);
-                let held = add_finalizer(&self.writer, &target, object.meta(), finalizer).await?;
-                match held {
-                    Some(held) => Arc::new(held),
+                let cached = add_finalizer(&self.writer, &target, object.meta(), finalizer).await?;
+                match cached {
+                    Some(cached) => Arc::new(cached),
                     None => return Ok(Action::await_change()),
                 }
             }
@@ -205,7 +205,8 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     async fn clean_up(&self, run_info: &RunInfo, object: Arc<K::Object>) -> Result<Action, Failure> {
-        let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| holds(&*object, finalizer)) else {
+        let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| has_finalizer(&*object, finalizer))
+        else {
             return Ok(Action::await_change());
         };
         let cx = self.context(run_info, Some(object.clone()));
@@ -275,11 +276,11 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     fn context(&self, run_info: &RunInfo, object: Option<Arc<K::Object>>) -> Context<K> {
-        Context::new(self.question.clone(), run_info.clone(), object, self.writer.clone())
+        Context::new(self.dynamic_type.clone(), run_info.clone(), object, self.writer.clone())
     }
 
     fn target(&self, key: &ObjectKey) -> Target {
-        Target { kind: K::kind_of(&self.question), key: key.clone() }
+        Target { kind: K::kind_of(&self.dynamic_type), key: key.clone() }
     }
 
     /// Runs the user's code within its deadline; its errors are classified and worded.
@@ -349,7 +350,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 item.retry_uncounted();
             }
             FailureAction::Overloaded(asked) => {
-                tracing::debug!(error, "held back");
+                tracing::debug!(error, "cached back");
                 self.queue.expect(item.key(), super::Reason::Overload);
                 self.queue.inner.add_after(item.key().clone(), asked.left());
                 item.done();
@@ -414,8 +415,8 @@ fn ended(outcome: &Result<Action, Failure>) -> Option<Ended> {
     })
 }
 
-fn holds(object: &impl kube::Resource, finalizer: &str) -> bool {
-    object.meta().finalizers.iter().flatten().any(|held| held == finalizer)
+fn has_finalizer(object: &impl kube::Resource, finalizer: &str) -> bool {
+    object.meta().finalizers.iter().flatten().any(|cached| cached == finalizer)
 }
 
 fn up_to(most: Duration, rng: &mut impl Rng) -> Duration {

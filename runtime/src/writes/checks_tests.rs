@@ -39,9 +39,9 @@ impl KeyControl for Nobody {
 
 /// What the cache was asked to do.
 #[derive(Clone, Default)]
-struct Asked(Arc<Mutex<Vec<&'static str>>>);
+struct Requests(Arc<Mutex<Vec<&'static str>>>);
 
-impl Asked {
+impl Requests {
     fn note(&self, what: &'static str) {
         self.0.lock().unwrap().push(what);
     }
@@ -79,14 +79,14 @@ fn refusal(code: u16) -> (u16, Value) {
 }
 
 /// A writer whose cache shows a pod at a version, and whose server gives these answers.
-fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<Writer>, Asked) {
+fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<Writer>, Requests) {
     let answers = Arc::new(Mutex::new(answers.into_iter().collect::<VecDeque<_>>()));
     let service = tower::service_fn(move |_: Request<Body>| {
         let (code, body) = answers.lock().unwrap().pop_front().expect("no more requests");
         let body = Body::from(body.to_string().into_bytes());
         async move { Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap()) }
     });
-    let (asked, meta) = (Asked::default(), CachedMeta::of(&pod(shown).metadata));
+    let (asked, meta) = (Requests::default(), CachedMeta::of(&pod(shown).metadata));
     let (compared, told) = (asked.clone(), asked.clone());
     let cache = CacheView {
         source: PODS,
