@@ -46,7 +46,7 @@ pub use builder::Controller;
 pub use context::Context;
 pub use from_fn::FromFn;
 pub(crate) use inspect::Inspected;
-pub use inspect::{KeyReport, LastError, Why};
+pub use inspect::{KeyReport, KeyReports, LastError, Why};
 pub use plan::ControllerError;
 pub(crate) use plan::{ControllerEnv, Plan};
 pub use reason::Reason;

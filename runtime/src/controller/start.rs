@@ -298,6 +298,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        clock::Moment,
         controller::{
             Action, Context, LastError, Panics,
             budget::{Budgets, Cost},
@@ -411,7 +412,7 @@ mod tests {
             let enqueuer = Enqueuer { queue, writer, kind, dedup: Arc::default() };
             let (key, stop) = (ObjectKey::new("shop", "a"), Stop::new());
             core.budgets().charge(&key, Cost::Whole, Instant::now());
-            let error = LastError { error: "fails".to_owned(), at: Instant::now(), attempt: 1 };
+            let error = LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 };
             core.failures().insert(key.clone(), error);
             core.queue.pace(&key, Duration::from_secs(1));
             core.queue.add(ObjectKey::new("closed", "b"), super::super::Reason::Changed);

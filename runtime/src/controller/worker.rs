@@ -32,6 +32,7 @@ use super::{
     tombstones::{DeletionRetry, Tombstone, Tombstones},
 };
 use crate::{
+    clock::Moment,
     informer::Watched,
     list_watch::Unreadable,
     metrics::{ControllerMetrics, Ended},
@@ -386,7 +387,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     fn fail(&self, key: &ObjectKey, attempt: u32, failure: &Failure) {
-        let (error, at) = (failure.report.clone(), Instant::now());
+        let (error, at) = (failure.report.clone(), Moment::now());
         self.failures().insert(key.clone(), LastError { error, at, attempt });
     }
 

@@ -15,7 +15,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    controller::{ControllerError, KeyReport, PreparedController, Stop},
+    controller::{ControllerError, KeyReports, PreparedController, Stop},
     error::{Error, RanOn, Stopped},
     informer::{SharedInformerFactory, Watched},
     object::ObjectKey,
@@ -69,7 +69,7 @@ impl Running {
     }
 
     /// Tells how each controller of a kind stands to a key: why it is not being reconciled.
-    pub fn why<K: Watched>(&self, key: &ObjectKey) -> Vec<KeyReport> {
+    pub fn why<K: Watched>(&self, key: &ObjectKey) -> KeyReports {
         self.inspector.why::<K>(key)
     }
 

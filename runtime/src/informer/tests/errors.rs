@@ -109,8 +109,8 @@ async fn a_failing_kind_shows_its_last_error_since_when_and_how_often() {
     while !informer.has_synced() {
         settle().await;
         if let Some(failure) = informer.sync_state().failure.filter(|_| !informer.has_synced()) {
-            assert_eq!(failure.since, begun, "of one outage, the first failure counts");
-            let retry_in = failure.retry_at - failure.since;
+            assert_eq!(failure.since.instant(), begun, "of one outage, the first failure counts");
+            let retry_in = failure.retry_at.instant() - begun;
             assert!(retry_in > Duration::ZERO && retry_in < Duration::from_secs(30), "{retry_in:?}");
             let line = (failure.attempts, failure.cause, failure.message);
             if shown.last() != Some(&line) {
@@ -126,7 +126,7 @@ async fn a_failing_kind_shows_its_last_error_since_when_and_how_often() {
     // What breaks in a stream shows as well, until the next one has lived.
     settle().await;
     let failure = informer.sync_state().failure.expect("the stream failed");
-    assert_eq!((failure.attempts, failure.cause, failure.since > begun), (1, server.0, true));
+    assert_eq!((failure.attempts, failure.cause, failure.since.instant() > begun), (1, server.0, true));
     let shown = informer.sync_state().to_string();
     assert!(shown.starts_with("configmaps is synced: the watch fails, for "), "{shown}");
     sleep(Duration::from_secs(15)).await;
@@ -145,7 +145,7 @@ async fn a_forbidden_watch_shows_since_when_and_how_often_although_lists_succeed
     let state = informer.sync_state();
     let failure = state.failure.clone().expect("the watch is forbidden");
     assert!(state.is_synced() && state.is_forbidden());
-    assert_eq!((failure.since, failure.part), (begun, FetchPart::Watch));
+    assert_eq!((failure.since.instant(), failure.part), (begun, FetchPart::Watch));
     assert!(failure.attempts > 10, "{state}");
     informer.shutdown().await;
 }
