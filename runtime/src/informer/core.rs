@@ -14,9 +14,9 @@ use super::{
     handler::EventHandler,
     latch::Latch,
     listener::Listener,
-    processor::{Looker, Processor},
-    registration::{Keeper, Slot},
-    standing::Standings,
+    processor::{ObserverEntry, Processor},
+    registration::{KeepAlive, Slot},
+    reliability::Reliability,
     sync_state::{Health, SyncPhase, SyncState},
 };
 use crate::{
@@ -30,49 +30,45 @@ use crate::{
     store::{IndexDefinition, Indexer, Lister},
 };
 
-type Run<K> = dyn FnOnce(Arc<Intake<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
+type RunReflector<K> = dyn FnOnce(Arc<InformerSink<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
 
 /// Where a part of the cache comes from: an extent, and what fills it until it is cancelled.
-pub(super) struct Feed<K> {
+pub(super) struct ReflectorTask<K> {
     pub(super) extent: Extent,
     /// What it comes from.
     pub(super) server: Server,
-    pub(super) run: Box<Run<K>>,
+    pub(super) run: Box<RunReflector<K>>,
 }
 
-impl<K: Object> Feed<K> {
+impl<K: Object> ReflectorTask<K> {
     /// Feeds by listing and watching a source.
-    pub(super) fn reflecting<L: ListerWatcher<K>>(
-        extent: Extent,
-        source: L,
-        config: ReflectorConfig,
-    ) -> Self {
+    pub(super) fn new<L: ListerWatcher<K>>(extent: Extent, source: L, config: ReflectorConfig) -> Self {
         let server = config.server.clone();
-        let run = move |intake, stop| -> BoxFuture<'static, ()> {
-            Box::pin(async move { Reflector::new(source, intake, config).run(stop).await })
+        let run = move |sink, stop| -> BoxFuture<'static, ()> {
+            Box::pin(async move { Reflector::new(source, sink, config).run(stop).await })
         };
         Self { extent, server, run: Box::new(run) }
     }
 }
 
 /// Takes what a reflector reads: objects go to the queue, reports to the informer's health.
-pub(super) struct Intake<K> {
+pub(super) struct InformerSink<K> {
     sink: FifoSink<K>,
     cache: Lister<K>,
     health: Arc<Health>,
-    standings: Arc<Standings>,
+    reliability: Arc<Reliability>,
     wants_list: Arc<Notify>,
     meter: CacheMeter,
 }
 
-impl<K: Object> ReflectorStore<K> for Intake<K> {
+impl<K: Object> ReflectorStore<K> for InformerSink<K> {
     fn replace(&self, list: List<K>) {
         self.sink.replace(list);
         self.meter.queued(self.sink.waiting());
     }
 
     /// Compares with the cache, once that has taken all that was queued.
-    fn holds(&self, item: &Item<K>) -> Option<ObjectKey> {
+    fn unchanged(&self, item: &Item<K>) -> Option<ObjectKey> {
         // While the reflector lists it queues nothing else, so that what is cached stays until the list replaces it. What
         // a transform hid may come back meanwhile: that is marked until it does.
         if !self.sink.is_settled() {
@@ -92,9 +88,9 @@ impl<K: Object> ReflectorStore<K> for Intake<K> {
 
     fn report(&self, report: FetchReport) {
         self.health.report(self.sink.extent(), &report);
-        self.standings.report(self.sink.extent(), &report, self.sink.next_number());
+        self.reliability.report(self.sink.extent(), &report, self.sink.next_number());
         // What comes before may have been handled already.
-        self.standings.handled(self.sink.handled());
+        self.reliability.handled(self.sink.handled());
     }
 
     fn wants_list(&self) -> impl Future<Output = ()> + Send {
@@ -107,18 +103,18 @@ pub(super) enum Command<K> {
     /// A handler comes.
     Join(Arc<Listener<K>>, Box<dyn EventHandler<K>>),
     /// An observer comes.
-    Look(Looker<K>),
+    Look(ObserverEntry<K>),
     /// Somebody was removed.
     Sweep,
 }
 
 /// The informer without its users; its tasks hold it.
-pub(super) struct Engine<K> {
+pub(super) struct InformerCore<K> {
     pub(super) kind: Kind,
     pub(super) indexer: Indexer<K>,
     pub(super) fifo: DeltaFifo<K>,
     pub(super) health: Arc<Health>,
-    pub(super) standings: Arc<Standings>,
+    pub(super) reliability: Arc<Reliability>,
     meter: CacheMeter,
     pub(super) synced: Latch,
     pub(super) stop: CancellationToken,
@@ -134,7 +130,7 @@ pub(super) struct Engine<K> {
 
 struct Inbox<K> {
     commands: Vec<Command<K>>,
-    feeds: Vec<(Feed<K>, FifoSink<K>)>,
+    feeds: Vec<(ReflectorTask<K>, FifoSink<K>)>,
     life: Life,
 }
 
@@ -149,7 +145,7 @@ enum Life {
 pub(super) struct Parts<K> {
     pub(super) kind: Kind,
     pub(super) indexes: Vec<IndexDefinition<K>>,
-    pub(super) feeds: Vec<Feed<K>>,
+    pub(super) feeds: Vec<ReflectorTask<K>>,
     pub(super) transform: Option<Transform<K>>,
     /// Where the cache is counted.
     pub(super) metrics: Option<Metrics>,
@@ -162,7 +158,7 @@ pub(super) struct Parts<K> {
     pub(super) fleet: TaskTracker,
 }
 
-impl<K: Object> Engine<K> {
+impl<K: Object> InformerCore<K> {
     pub(super) fn new(parts: Parts<K>) -> Arc<Self> {
         let Parts { kind, indexes, feeds, transform, metrics, seed, on_error, stop, fleet } = parts;
         let meter = metrics.as_ref().map(|metrics| metrics.fetch().cache_meter(&kind)).unwrap_or_default();
@@ -177,19 +173,19 @@ impl<K: Object> Engine<K> {
         }
         indexer.write(|batch| feeds.iter().for_each(|feed| batch.set_version(&feed.extent, None)));
         let server = feeds.first().map(|feed| feed.server.clone()).unwrap_or_default();
-        let standings = Arc::new(Standings::new(server, feeds.iter().map(|feed| feed.extent.clone())));
-        let sink = |feed: Feed<K>| {
+        let reliability = Arc::new(Reliability::new(server, feeds.iter().map(|feed| feed.extent.clone())));
+        let sink = |feed: ReflectorTask<K>| {
             let sink = fifo.sink(feed.extent.clone(), transform.clone());
             (feed, sink)
         };
         let inbox =
             Inbox { commands: Vec::new(), feeds: feeds.into_iter().map(sink).collect(), life: Life::Unborn };
-        let engine = Arc::new(Self {
+        let core = Arc::new(Self {
             kind,
             indexer,
             fifo,
             health,
-            standings,
+            reliability,
             meter,
             synced: Latch::default(),
             stop,
@@ -200,10 +196,10 @@ impl<K: Object> Engine<K> {
             handlers: Mutex::default(),
         });
         if let Some(metrics) = metrics {
-            let source: Arc<dyn BacklogSource> = engine.clone();
-            metrics.fetch().report_backlogs(&engine.kind, Arc::downgrade(&source));
+            let source: Arc<dyn BacklogSource> = core.clone();
+            metrics.fetch().report_backlogs(&core.kind, Arc::downgrade(&source));
         }
-        engine
+        core
     }
 
     /// Notes a handler, whose backlog is measured for as long as somebody holds it.
@@ -231,15 +227,15 @@ impl<K: Object> Engine<K> {
         };
         self.spawn_vital("the task that applies changes", Processor::new(self.clone()).run());
         for (feed, sink) in feeds {
-            let intake = Arc::new(Intake {
+            let sink = Arc::new(InformerSink {
                 sink,
                 cache: self.indexer.lister(),
                 health: self.health.clone(),
-                wants_list: self.standings.wants_list(&feed.extent),
-                standings: self.standings.clone(),
+                wants_list: self.reliability.wants_list(&feed.extent),
+                reliability: self.reliability.clone(),
                 meter: self.meter.clone(),
             });
-            self.spawn_vital("the task that fetches", (feed.run)(intake, self.stop.clone()));
+            self.spawn_vital("the task that fetches", (feed.run)(sink, self.stop.clone()));
         }
         self.wake.notify_one();
     }
@@ -251,14 +247,14 @@ impl<K: Object> Engine<K> {
 
     /// Runs a task without which the cache goes stale: once it has ended, the informer is over, and says so.
     fn spawn_vital(self: &Arc<Self>, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let engine = self.clone();
+        let core = self.clone();
         self.spawn(async move {
             let ended = AssertUnwindSafe(task).catch_unwind().await;
-            if ended.is_err() || !engine.stop.is_cancelled() {
-                let kind = &engine.kind;
+            if ended.is_err() || !core.stop.is_cancelled() {
+                let kind = &core.kind;
                 tracing::error!(%kind, "the informer of {kind} is over: {what} panicked, which is a defect");
-                engine.health.lose(what);
-                engine.stop();
+                core.health.lose(what);
+                core.stop();
             }
         });
     }
@@ -341,7 +337,7 @@ impl<K: Object> Engine<K> {
     fn refuse(&self, command: Command<K>) {
         match command {
             Command::Join(listener, _) => listener.remove(),
-            Command::Look(looker) => looker.watcher.removed.set(),
+            Command::Look(observer) => observer.watcher.removed.set(),
             Command::Sweep => return,
         }
         tracing::warn!(kind = %self.kind, "the informer was stopped: a handler was refused");
@@ -352,7 +348,7 @@ impl<K: Object> Engine<K> {
     }
 }
 
-impl<K: Object> BacklogSource for Engine<K> {
+impl<K: Object> BacklogSource for InformerCore<K> {
     fn report(&self) -> BacklogReport {
         let mut report = BacklogReport::default();
         for handler in self.handlers().iter().filter(|handler| !handler.removed().is_set()) {
@@ -367,23 +363,23 @@ impl<K: Object> BacklogSource for Engine<K> {
 
 /// What users hold, directly or in a lister or registration; with the last one the informer stops.
 pub(super) struct Handle<K: Object> {
-    pub(super) engine: Arc<Engine<K>>,
+    pub(super) core: Arc<InformerCore<K>>,
 }
 
-impl<K: Object> Keeper for Handle<K> {
+impl<K: Object> KeepAlive for Handle<K> {
     fn sweep(&self) {
-        self.engine.send(Command::Sweep);
+        self.core.send(Command::Sweep);
     }
 }
 
 impl<K: Object> Drop for Handle<K> {
     fn drop(&mut self) {
-        self.engine.stop();
+        self.core.stop();
     }
 }
 
 impl<K: Object> fmt::Debug for Handle<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("kind", &self.engine.kind).finish()
+        f.debug_struct("Handle").field("kind", &self.core.kind).finish()
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 
 /// A question to the server, in its normal form.
 #[derive(Clone, Debug)]
-pub(super) struct Question {
+pub(super) struct Query {
     /// The marker type: it decides object, lister and indexes.
     pub(super) marker: TypeId,
     pub(super) kind: Kind,
@@ -42,7 +42,7 @@ pub(super) enum Function {
     Unnamed,
 }
 
-impl Question {
+impl Query {
     /// Brings what was asked into the one form in which equal questions are equal.
     pub(super) fn normalise(&mut self) {
         if self.namespaces.contains("") {
@@ -64,9 +64,9 @@ impl Question {
     }
 
     fn plain(&self) -> impl PartialEq + '_ {
-        let asked = (&self.namespaces, &self.labels, &self.fields, self.managed_fields);
+        let dynamic_type = (&self.namespaces, &self.labels, &self.fields, self.managed_fields);
         let lists = (self.first_list, self.page_size, self.largest_object);
-        ((self.marker, &self.kind, self.form, self.item_form), asked, lists)
+        ((self.marker, &self.kind, self.form, self.item_form), dynamic_type, lists)
     }
 }
 

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{cow_map::Walk, held::Held, snapshot::Snapshot};
+use super::{cached_object::CachedObject, cow_map::Walk, snapshot::Snapshot};
 
 /// Keeps what a store held when it was taken; taking one costs a reference.
-pub(crate) struct Moment<K>(Arc<Snapshot<K>>);
+pub(crate) struct StoreView<K>(Arc<Snapshot<K>>);
 
 /// How far a walk through a moment has come.
 #[derive(Default)]
 pub(crate) struct Steps(Walk);
 
-impl<K> Moment<K> {
+impl<K> StoreView<K> {
     pub(super) fn of(snapshot: Arc<Snapshot<K>>) -> Self {
         Self(snapshot)
     }
@@ -22,7 +22,7 @@ impl<K> Moment<K> {
     }
 
     /// Goes on to the next object.
-    pub(crate) fn next(&self, steps: &mut Steps) -> Option<&Held<K>> {
+    pub(crate) fn next(&self, steps: &mut Steps) -> Option<&CachedObject<K>> {
         self.0.objects.walk(&mut steps.0).map(|stored| &stored.held)
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{change::AddOrigin, notification::Notification};
 use crate::{
     object::{Object, ObjectKey},
-    store::Held,
+    store::CachedObject,
 };
 
 /// How many slots are searched one by one; longer lines have an index.
@@ -22,7 +22,7 @@ const ROOM: usize = 256;
 ///
 /// Many additions may stand in it as one, shared with other handlers. They are in no index: when it is an object's
 /// turn, what came for it meanwhile is folded in. So they come before all that was appended later.
-pub(super) struct Line<K> {
+pub(super) struct NotificationQueue<K> {
     /// Each with its number; numbers grow.
     slots: VecDeque<(u64, Slot<K>)>,
     /// The number of the next slot.
@@ -44,7 +44,7 @@ enum Slot<K> {
 }
 
 struct Adds<K> {
-    objects: Arc<[Held<K>]>,
+    objects: Arc<[CachedObject<K>]>,
     told: usize,
     origin: AddOrigin,
     since: Instant,
@@ -65,7 +65,7 @@ impl Place {
     }
 }
 
-impl<K: Object> Line<K> {
+impl<K: Object> NotificationQueue<K> {
     pub(super) fn new() -> Self {
         Self {
             slots: VecDeque::new(),
@@ -96,7 +96,7 @@ impl<K: Object> Line<K> {
     }
 
     /// Puts many additions at the end; nothing waits for their keys but deletions of others that bore the names.
-    pub(super) fn append_adds(&mut self, objects: Arc<[Held<K>]>, origin: AddOrigin, now: Instant) {
+    pub(super) fn append_adds(&mut self, objects: Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant) {
         if objects.is_empty() {
             return;
         }
@@ -135,7 +135,7 @@ impl<K: Object> Line<K> {
     }
 
     /// Says what an addition has become by what came later.
-    fn folded(&mut self, object: Held<K>, origin: AddOrigin) -> Option<Notification<K>> {
+    fn folded(&mut self, object: CachedObject<K>, origin: AddOrigin) -> Option<Notification<K>> {
         let later: Vec<u64> = self.numbers(object.key()).collect();
         if later.iter().filter_map(|number| self.get(*number)).any(Notification::is_deletion) {
             return None;

@@ -19,12 +19,11 @@ use crate::{
     object::{Kind, Scope, Version},
     reflector::Server,
     writes::{
-        Author, CacheView, CachedMeta, Counters, Gate, Keys, Patched, Selects, Sender, WaitForOwn,
+        Author, CacheView, CachedMeta, Counters, Gate, KeyControl, Patched, Selects, Sender, WaitForOwn,
         add_finalizer,
         applied::{Applied, Digests},
-        delete,
-        parking::Watching,
-        patch_status,
+        delete, patch_status,
+        pending_writes::WatchState,
     },
 };
 
@@ -32,7 +31,7 @@ const PODS: SourceId = SourceId(0);
 
 struct Nobody;
 
-impl Keys for Nobody {
+impl KeyControl for Nobody {
     fn wake(&self, _: ObjectKey) {}
     fn hold(&self, _: &ObjectKey, _: Duration) {}
     fn release(&self, _: &ObjectKey) {}
@@ -40,9 +39,9 @@ impl Keys for Nobody {
 
 /// What the cache was asked to do.
 #[derive(Clone, Default)]
-struct Asked(Arc<Mutex<Vec<&'static str>>>);
+struct Requests(Arc<Mutex<Vec<&'static str>>>);
 
-impl Asked {
+impl Requests {
     fn note(&self, what: &'static str) {
         self.0.lock().unwrap().push(what);
     }
@@ -80,14 +79,14 @@ fn refusal(code: u16) -> (u16, Value) {
 }
 
 /// A writer whose cache shows a pod at a version, and whose server gives these answers.
-fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<Writer>, Asked) {
+fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<Writer>, Requests) {
     let answers = Arc::new(Mutex::new(answers.into_iter().collect::<VecDeque<_>>()));
     let service = tower::service_fn(move |_: Request<Body>| {
         let (code, body) = answers.lock().unwrap().pop_front().expect("no more requests");
         let body = Body::from(body.to_string().into_bytes());
         async move { Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap()) }
     });
-    let (asked, meta) = (Asked::default(), CachedMeta::of(&pod(shown).metadata));
+    let (asked, meta) = (Requests::default(), CachedMeta::of(&pod(shown).metadata));
     let (compared, told) = (asked.clone(), asked.clone());
     let cache = CacheView {
         source: PODS,
@@ -96,23 +95,23 @@ fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<
         selects: Selects::Everything,
         look_up: Box::new(move |_| Cached::Present(meta.clone())),
         show: Some(Box::new(|_| None)),
-        watching: Box::new(|| Watching::Open),
+        watch_state: Box::new(|| WatchState::Open),
         compare: Box::new(move |_| {
             compared.note("list");
             Comparison::Asked
         }),
-        tell_of_loss: Box::new(move |_| told.note("loss")),
+        report_history_loss: Box::new(move |_| told.note("loss")),
     };
     let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
     let sender = Sender::new(kube::Client::new(service, "shop"));
     let author = Author { controller: "test".into(), field_manager: "test".into() };
-    (Writer::new(sender, author, vec![cache], gate, Nobody, WaitForOwn::Parked, counters), asked)
+    (Writer::new(sender, author, vec![cache], gate, Nobody, WaitForOwn::UntilCached, counters), asked)
 }
 
-/// Lets the attendant work for a while.
+/// Lets the follow-up task work for a while.
 async fn attended(writer: &Writer) {
-    let _ = timeout(Duration::from_secs(30), writer.attend()).await;
+    let _ = timeout(Duration::from_secs(30), writer.follow_up()).await;
 }
 
 fn patching<'a>(writer: &'a Writer, key: &'a ObjectKey, object: &'a Pod) -> Patched<'a, Pod> {

@@ -6,7 +6,7 @@ use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    parking::{Goal, IN_OUTAGE, Overdue, Turn, WHILE_OPEN},
+    pending_writes::{Expectation, IN_OUTAGE, Overdue, Transition, WHILE_OPEN},
     request::{Path, Target},
     writer::{Memory, Writer},
 };
@@ -25,12 +25,12 @@ pub(super) struct Lost {
 }
 
 /// A write whose reply is awaited; it is lost where this is dropped, be it by whoever gave up waiting.
-pub(super) struct Pending<'a> {
+pub(super) struct InFlightWrite<'a> {
     writer: &'a Writer,
     lost: Option<Lost>,
 }
 
-impl<'a> Pending<'a> {
+impl<'a> InFlightWrite<'a> {
     pub(super) fn new(writer: &'a Writer, key: &ObjectKey, target: &Target, path: Path) -> Self {
         let mut target = target.clone();
         if path == Path::Collection {
@@ -45,7 +45,7 @@ impl<'a> Pending<'a> {
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for InFlightWrite<'_> {
     fn drop(&mut self) {
         if let Some(lost) = self.lost.take() {
             self.writer.lost(lost);
@@ -55,7 +55,7 @@ impl Drop for Pending<'_> {
 
 impl Writer {
     /// Attends to parked keys, for as long as the controller runs.
-    pub(crate) async fn attend(&self) -> Infallible {
+    pub(crate) async fn follow_up(&self) -> Infallible {
         let mut asking = FuturesUnordered::new();
         loop {
             let (alarm, lost) = {
@@ -65,45 +65,45 @@ impl Writer {
             asking.extend(lost.into_iter().map(|lost| self.ask_after(lost)));
             tokio::select! {
                 () = until(alarm) => self.tick(),
-                () = self.called.notified() => {}
+                () = self.follow_up_due.notified() => {}
                 Some(()) = asking.next(), if !asking.is_empty() => {}
             }
         }
     }
 
     /// Holds a key in the queue exactly while it is parked; called under the lock.
-    pub(super) fn heed(&self, key: &ObjectKey, turn: Turn) {
-        match turn {
-            Turn::Parked => self.keys.hold(key, AT_MOST),
-            Turn::Released => self.keys.release(key),
-            Turn::Same => {}
+    pub(super) fn apply_transition(&self, key: &ObjectKey, transition: Transition) {
+        match transition {
+            Transition::Waits => self.keys.hold(key, AT_MOST),
+            Transition::Released => self.keys.release(key),
+            Transition::Unchanged => {}
         }
     }
 
-    /// Sees to it that the attendant looks in time: nothing is due sooner than a tick after it began.
+    /// Sees to it that the follow-up task looks in time: nothing is due sooner than a tick after it began.
     pub(super) fn set_alarm(&self, memory: &mut Memory, now: Instant) {
         if memory.alarm.is_none() {
             memory.alarm = memory.next_tick(now);
             if memory.alarm.is_some() {
-                self.called.notify_one();
+                self.follow_up_due.notify_one();
             }
         }
     }
 
     fn lost(&self, lost: Lost) {
         if self.is_cached(&lost.target) {
-            self.wait_for(&lost.key, &lost.target, &Goal::Asked);
+            self.wait_for(&lost.key, &lost.target, &Expectation::ReplyLost);
             self.memory().lost.push(lost);
-            self.called.notify_one();
+            self.follow_up_due.notify_one();
         }
     }
 
     fn tick(&self) {
         let now = Instant::now();
         let mut memory = self.memory();
-        let (overdue, released) = memory.parking.tick(now, &self.caches);
-        let Memory { contradictions, parking, .. } = &mut *memory;
-        let contradicted = contradictions.tick(now, &self.caches, |source| parking.delivered(source));
+        let (overdue, released) = memory.pending.tick(now, &self.caches);
+        let Memory { contradictions, pending, .. } = &mut *memory;
+        let contradicted = contradictions.tick(now, &self.caches, |source| pending.delivered(source));
         memory.alarm = memory.next_tick(now);
         released.iter().for_each(|key| self.keys.release(key));
         drop(memory);
@@ -111,9 +111,9 @@ impl Writer {
         overdue.iter().for_each(|overdue| self.report(overdue));
     }
 
-    fn report(&self, Overdue { key, object, goal, waited }: &Overdue<ObjectKey>) {
+    fn report(&self, Overdue { key, object, expectation, waited }: &Overdue<ObjectKey>) {
         let controller = &self.author.controller;
-        if matches!(goal, Goal::Past(_)) {
+        if matches!(expectation, Expectation::NewerThan(_)) {
             tracing::debug!(%controller, %key, %object, "runs again although its cache shows no change yet");
             return;
         }
@@ -123,33 +123,34 @@ impl Writer {
 
     /// Asks the server what became of a write, until it says or nobody waits any more.
     async fn ask_after(&self, Lost { key, target }: Lost) {
-        while self.memory().parking.asks(&key, &target.key) {
-            if let Some(goal) = self.what_became_of(&target).await {
+        while self.memory().pending.awaits_reply(&key, &target.key) {
+            if let Some(expectation) = self.what_became_of(&target).await {
                 let (mut memory, now) = (self.memory(), Instant::now());
                 for source in self.sources_of(&target) {
                     let place = (source, &target.key);
-                    let turn = memory.parking.answered(&key, place, goal.clone(), now, &self.caches);
-                    self.heed(&key, turn);
+                    let transition =
+                        memory.pending.answered(&key, place, expectation.clone(), now, &self.caches);
+                    self.apply_transition(&key, transition);
                 }
                 return;
             }
-            let quiet = self.sender.quiet().map_or(Duration::ZERO, |asked| asked.left());
-            sleep(quiet.max(ASK_AGAIN)).await;
+            let paused = self.sender.paused().map_or(Duration::ZERO, |asked| asked.left());
+            sleep(paused.max(ASK_AGAIN)).await;
         }
     }
 
     /// Returns what the caches must show once they know as much as the server does now.
-    async fn what_became_of(&self, target: &Target) -> Option<Goal> {
+    async fn what_became_of(&self, target: &Target) -> Option<Expectation> {
         let found = match target.key.name() {
             "" => self.read(target, Path::Collection, "limit=1").await.map(Some),
             _ => self.fetch(target).await,
         };
         match found.inspect_err(|error| tracing::debug!(object = %target, %error, "can't ask after a write"))
         {
-            Ok(None) => Some(Goal::Absent),
+            Ok(None) => Some(Expectation::Absent),
             Ok(Some(found)) => {
                 let version = found["metadata"]["resourceVersion"].as_str()?.parse::<Version>();
-                version.ok().map(Goal::Reached)
+                version.ok().map(Expectation::Reached)
             }
             Err(_) => None,
         }

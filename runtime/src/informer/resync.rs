@@ -9,26 +9,26 @@ use tokio::time::Instant;
 
 use crate::{
     object::{Object, ObjectKey},
-    store::{Held, Lister, Moment, Steps},
+    store::{CachedObject, Lister, Steps, StoreView},
 };
 
 /// What a resync shows; shared by all who are shown it, each at its own pace.
-pub(super) struct Review<K> {
-    moment: Moment<K>,
+pub(super) struct ResyncSnapshot<K> {
+    moment: StoreView<K>,
     /// What is told otherwise.
     except: HashSet<ObjectKey>,
     cache: Lister<K>,
 }
 
-impl<K: Object> Review<K> {
+impl<K: Object> ResyncSnapshot<K> {
     /// Fixes what is shown: what is cached now, except some.
     pub(super) fn of(cache: Lister<K>, except: HashSet<ObjectKey>) -> Arc<Self> {
-        Arc::new(Self { moment: cache.moment(), except, cache })
+        Arc::new(Self { moment: cache.view(), except, cache })
     }
 
     /// Finds an object as it is cached; `None` once it has changed, of which a delta tells, or is gone.
-    fn current(&self, shown: &Held<K>) -> Option<Held<K>> {
-        let held = self.cache.held(shown.key())?;
+    fn current(&self, shown: &CachedObject<K>) -> Option<CachedObject<K>> {
+        let held = self.cache.cached(shown.key())?;
         let version = held.resource_version().filter(|version| !version.is_empty());
         let same = held.uid() == shown.uid() && version.is_some() && version == shown.resource_version();
         (same || held.is_same(shown)).then_some(held)
@@ -36,8 +36,8 @@ impl<K: Object> Review<K> {
 }
 
 /// How far somebody has been shown a resync.
-pub(super) struct Reading<K> {
-    review: Arc<Review<K>>,
+pub(super) struct ResyncCursor<K> {
+    snapshot: Arc<ResyncSnapshot<K>>,
     steps: Steps,
     passed: usize,
     /// What this one is told otherwise.
@@ -45,9 +45,9 @@ pub(super) struct Reading<K> {
     pub(super) since: Instant,
 }
 
-impl<K: Object> Reading<K> {
-    pub(super) fn of(review: Arc<Review<K>>, since: Instant) -> Self {
-        Self { review, steps: Steps::default(), passed: 0, except: HashSet::new(), since }
+impl<K: Object> ResyncCursor<K> {
+    pub(super) fn of(snapshot: Arc<ResyncSnapshot<K>>, since: Instant) -> Self {
+        Self { snapshot, steps: Steps::default(), passed: 0, except: HashSet::new(), since }
     }
 
     /// Leaves out what is told otherwise.
@@ -56,15 +56,15 @@ impl<K: Object> Reading<K> {
     }
 
     /// Goes on by one object, which may have nothing to show any more.
-    pub(super) fn step(&mut self) -> Option<Held<K>> {
+    pub(super) fn step(&mut self) -> Option<CachedObject<K>> {
         self.passed += 1;
-        let review = &*self.review;
-        let shown = review.moment.next(&mut self.steps)?;
+        let snapshot = &*self.snapshot;
+        let shown = snapshot.moment.next(&mut self.steps)?;
         let excepted = |keys: &HashSet<ObjectKey>| !keys.is_empty() && keys.contains(shown.key());
-        if excepted(&review.except) || excepted(&self.except) {
+        if excepted(&snapshot.except) || excepted(&self.except) {
             return None;
         }
-        review.current(shown)
+        snapshot.current(shown)
     }
 
     /// Lines up behind others, in the place of the last if that has not begun.
@@ -77,6 +77,6 @@ impl<K: Object> Reading<K> {
 
     /// Counts what is left.
     pub(super) fn left(&self) -> usize {
-        self.review.moment.len().saturating_sub(self.passed)
+        self.snapshot.moment.len().saturating_sub(self.passed)
     }
 }

@@ -8,14 +8,14 @@ use hashbrown::HashTable;
 /// Keys in order, each once, and where each stands.
 ///
 /// Made once for a list and shared by all who queue it: what each of them holds is how far it has come.
-pub(crate) struct Roll<K> {
+pub(crate) struct KeyList<K> {
     keys: Box<[K]>,
     /// Places by key.
     places: HashTable<u32>,
     hasher: RandomState,
 }
 
-impl<K: Eq + Hash> Roll<K> {
+impl<K: Eq + Hash> KeyList<K> {
     /// Takes keys in order; of equal ones the first.
     ///
     /// # Panics
@@ -48,9 +48,9 @@ impl<K: Eq + Hash> Roll<K> {
     }
 }
 
-impl<K> fmt::Debug for Roll<K> {
+impl<K> fmt::Debug for KeyList<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Roll").field("keys", &self.keys.len()).finish_non_exhaustive()
+        f.debug_struct("KeyList").field("keys", &self.keys.len()).finish_non_exhaustive()
     }
 }
 
@@ -60,9 +60,9 @@ mod tests {
 
     #[test]
     fn a_roll_keeps_the_order_and_each_key_once() {
-        let roll = Roll::new([3, 1, 2, 1, 3]);
-        assert_eq!(roll.keys(), [3, 1, 2]);
-        assert_eq!([3, 1, 2, 4].map(|key| roll.place(&key)), [Some(0), Some(1), Some(2), None]);
-        assert_eq!(Roll::<u8>::new([]).place(&1), None);
+        let list = KeyList::new([3, 1, 2, 1, 3]);
+        assert_eq!(list.keys(), [3, 1, 2]);
+        assert_eq!([3, 1, 2, 4].map(|key| list.place(&key)), [Some(0), Some(1), Some(2), None]);
+        assert_eq!(KeyList::<u8>::new([]).place(&1), None);
     }
 }

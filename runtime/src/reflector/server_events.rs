@@ -9,8 +9,8 @@ use super::{
     ReflectorStore,
     fault::Fault,
     pages::Pages,
-    run::{End, Run, Watching},
-    server::News,
+    run::{End, ReflectorLoop, WatchNotice},
+    server::ServerEvent,
     sink::FetchReport,
     state::OnLoss,
 };
@@ -28,7 +28,7 @@ pub(super) enum Phase {
     Watch,
 }
 
-impl<K, L, S> Run<K, L, S>
+impl<K, L, S> ReflectorLoop<K, L, S>
 where
     K: Object,
     L: ListerWatcher<K>,
@@ -41,11 +41,11 @@ where
         loop {
             tokio::select! {
                 biased;
-                news = self.member.news() => match news {
-                    News::HistoryLost if self.heard_of_loss() == OnLoss::Asks => return,
-                    News::HistoryLost => {}
-                    News::Recovered => {
-                        let again = self.state.heard_of_recovery().and_then(|step| began.checked_add(step));
+                event = self.member.next_event() => match event {
+                    ServerEvent::HistoryLost if self.on_history_lost() == OnLoss::Asks => return,
+                    ServerEvent::HistoryLost => {}
+                    ServerEvent::Recovered => {
+                        let again = self.state.on_recovery().and_then(|step| began.checked_add(step));
                         if let Some(again) = again.filter(|again| *again < alarm.deadline()) {
                             alarm.as_mut().reset(again);
                         }
@@ -61,11 +61,11 @@ where
     ///
     /// The stream that a restored server would break stands before the question, so that it need not be opened
     /// again where all is well.
-    pub(super) async fn heard_while_open(&mut self, news: News, phase: Phase) -> Option<End> {
-        match (news, phase) {
-            (News::Recovered, _) => None,
-            (News::HistoryLost, Phase::List) => Some(End::Outdated),
-            (News::HistoryLost, Phase::Watch) => {
+    pub(super) async fn on_server_event(&mut self, event: ServerEvent, phase: Phase) -> Option<End> {
+        match (event, phase) {
+            (ServerEvent::Recovered, _) => None,
+            (ServerEvent::HistoryLost, Phase::List) => Some(End::Outdated),
+            (ServerEvent::HistoryLost, Phase::Watch) => {
                 self.asked_at = self.member.losses();
                 match self.source.latest_version().await {
                     Ok(Some(latest)) if self.state.is_past(&latest) => return Some(End::HistoryLost),
@@ -80,16 +80,16 @@ where
 
     /// Sees to it that this kind is compared with what the server has left, once its turn comes.
     pub(super) fn compare_soon(&mut self) {
-        let _: OnLoss = self.heard_of_loss();
+        let _: OnLoss = self.on_history_lost();
     }
 
     /// The same; says whether it is worth to wait no longer.
-    fn heard_of_loss(&mut self) -> OnLoss {
+    fn on_history_lost(&mut self) -> OnLoss {
         if !self.pages.is_empty() {
             self.pages = Pages::new();
             self.reporter.list_given_up();
         }
-        let follows = self.state.heard_of_loss();
+        let follows = self.state.on_history_lost();
         if follows == OnLoss::CantAsk {
             self.asked_at = self.member.losses();
             self.is_current();
@@ -142,16 +142,16 @@ where
             self.is_current();
         }
         let lost = fault.is_of_the_connection() && !matches!(error, ListWatchError::ClosedAtOnce);
-        if lost && self.watch == Watching::Fine && self.state.version().is_some() {
-            self.watch = Watching::Lost;
+        if lost && self.watch == WatchNotice::Fine && self.state.version().is_some() {
+            self.watch = WatchNotice::Lost;
             self.reporter.report(FetchReport::WatchLost);
         }
     }
 
     /// Lets the store know of a watch that is open, or of a list, after there was neither.
     pub(super) fn watch_is_back(&mut self) {
-        if self.watch == Watching::Lost {
-            self.watch = Watching::Fine;
+        if self.watch == WatchNotice::Lost {
+            self.watch = WatchNotice::Fine;
             self.reporter.report(FetchReport::WatchBack);
         }
     }

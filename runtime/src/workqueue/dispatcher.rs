@@ -11,7 +11,7 @@ use super::waiters::Waiters;
 
 /// What a worker does next.
 #[derive(Debug)]
-pub(super) enum Turn<K> {
+pub(super) enum WorkerStep<K> {
     Run(Grant<K>),
     /// Sleeps until this time, or until woken.
     Keep(At),
@@ -22,7 +22,7 @@ pub(super) enum Turn<K> {
 
 /// Whether a drain is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DrainTurn {
+pub(super) enum DrainStep {
     Drained,
     Aborted,
     Wait,
@@ -53,7 +53,7 @@ impl Wakes {
 }
 
 /// All that the lock guards.
-pub(super) struct Handout<K> {
+pub(super) struct Dispatcher<K> {
     pub(super) state: State<K>,
     waiters: Waiters,
     drainers: Slab<Waker>,
@@ -61,7 +61,7 @@ pub(super) struct Handout<K> {
     shutdowns: u64,
 }
 
-impl<K: QueueKey> Handout<K> {
+impl<K: QueueKey> Dispatcher<K> {
     pub(super) const fn new(state: State<K>) -> Self {
         Self { state, waiters: Waiters::new(), drainers: Slab::new(), shutdowns: 0 }
     }
@@ -80,19 +80,19 @@ impl<K: QueueKey> Handout<K> {
         ticket: &mut Option<Id>,
         waker: &Waker,
         clock: &impl Clock,
-    ) -> (Turn<K>, Wakes) {
+    ) -> (WorkerStep<K>, Wakes) {
         let gone = ticket.take().map(|id| self.waiters.leave(id));
         let turn = match self.state.take(clock) {
-            Next::Run(grant) => Turn::Run(grant),
-            Next::Ended => Turn::Ended,
+            Next::Run(grant) => WorkerStep::Run(grant),
+            Next::Ended => WorkerStep::Ended,
             Next::Wait => match self.state.due() {
                 until if until < self.waiters.kept_until() => {
                     *ticket = Some(self.waiters.keep(until, waker.clone()));
-                    Turn::Keep(until)
+                    WorkerStep::Keep(until)
                 }
                 _ => {
                     *ticket = Some(self.waiters.park(waker.clone()));
-                    Turn::Park
+                    WorkerStep::Park
                 }
             },
         };
@@ -124,15 +124,15 @@ impl<K: QueueKey> Handout<K> {
         begun: u64,
         ticket: &mut Option<Id>,
         waker: &Waker,
-    ) -> (DrainTurn, Wakes) {
+    ) -> (DrainStep, Wakes) {
         let wakes = self.cancel_drain(ticket);
         let turn = if self.state.drained() {
-            DrainTurn::Drained
+            DrainStep::Drained
         } else if self.shutdowns != begun {
-            DrainTurn::Aborted
+            DrainStep::Aborted
         } else {
             *ticket = Some(self.drainers.insert(waker.clone()));
-            DrainTurn::Wait
+            DrainStep::Wait
         };
         (turn, wakes)
     }

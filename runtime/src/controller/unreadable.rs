@@ -12,7 +12,7 @@ use crate::{
 
 /// Whether a change is the first readable state of an object after an unreadable one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
+pub(crate) enum Previous {
     Readable,
     Unreadable,
 }
@@ -22,14 +22,14 @@ pub(crate) enum After {
 /// A change to a state that can be read again is nobody's own and passes every predicate: the runs that met the
 /// unreadable state did nothing, and what they were to do is still to be done.
 #[derive(Debug, Default)]
-pub(crate) struct Mending {
+pub(crate) struct UnreadableObjects {
     /// Those that an informer told of; what a compact cache holds knows for itself.
     unreadable: Mutex<HashSet<ObjectKey>>,
 }
 
-impl Mending {
+impl UnreadableObjects {
     /// Takes note of a change; to be called once for each, in order.
-    pub(crate) fn note<K: Object>(&self, change: &Change<K>) -> After {
+    pub(crate) fn note<K: Object>(&self, change: &Change<K>) -> Previous {
         let was_unreadable = match change {
             Change::Unreadable { unreadable, .. } => {
                 let key = unreadable.identity.key.clone();
@@ -44,7 +44,7 @@ impl Mending {
             }
             Change::Unchanged { .. } => false,
         };
-        if was_unreadable { After::Unreadable } else { After::Readable }
+        if was_unreadable { Previous::Unreadable } else { Previous::Readable }
     }
 
     /// Takes note of many changes that are looked at no further.

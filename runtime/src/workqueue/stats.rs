@@ -5,7 +5,7 @@ use crate::metrics::Durations;
 
 /// What happened since the queue was made.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct Stats {
     /// Keys lined up for a worker.
     pub(super) adds: u64,
     /// Runs asked for by a failure, or instead of one.
@@ -23,7 +23,7 @@ pub(super) struct Times {
     pub(super) runs: Durations,
 }
 
-impl Tally {
+impl Stats {
     /// Counts times from now on.
     pub(super) fn keep_times(&mut self) {
         self.times.get_or_insert_default();

@@ -8,7 +8,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 
-use super::enqueue::Hub;
+use super::enqueue::Enqueuer;
 use crate::{
     informer::{
         FailureCause, FetchFailure, Form, Observer, SharedInformer, SharedInformerFactory, SyncPhase,
@@ -16,8 +16,10 @@ use crate::{
     },
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
-    store::{Held, Lister, Lookup},
-    writes::{CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, parking::Watching},
+    store::{CachedObject, Lister, Lookup},
+    writes::{
+        CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, pending_writes::WatchState,
+    },
 };
 
 /// An informer that somebody waits for.
@@ -113,12 +115,12 @@ impl Selection {
 /// Asks a factory for the informer of one question, in a namespace or in all.
 pub(crate) fn informer_of<W: Watched>(
     factory: &SharedInformerFactory,
-    question: W::Question,
+    dynamic_type: W::DynamicType,
     namespace: Option<&str>,
     selection: &Selection,
 ) -> SharedInformer<W> {
     const READ: &str = "selectors were read when the controller was told them";
-    let mut builder = factory.informer_of::<W>(question);
+    let mut builder = factory.informer_of::<W>(dynamic_type);
     if let Some(namespace) = namespace {
         builder = builder.namespace(namespace);
     }
@@ -151,12 +153,12 @@ fn cache_view<W: Watched>(
         selects: selects.clone(),
         look_up: Box::new(move |key| look_up(&watched, &lister, key, &selects)),
         show: (W::form() == Form::Whole).then(|| -> Show { Box::new(move |key| show(&shown, key)) }),
-        watching: Box::new(move || match failing.is_failing() {
-            true => Watching::Shut,
-            false => Watching::Open,
+        watch_state: Box::new(move || match failing.is_failing() {
+            true => WatchState::Closed,
+            false => WatchState::Open,
         }),
         compare: Box::new(move |key| compared.compare(key)),
-        tell_of_loss: Box::new(move |key| lost.tell_of_loss(key)),
+        report_history_loss: Box::new(move |key| lost.report_history_loss(key)),
     }
 }
 
@@ -190,37 +192,38 @@ fn look_up<W: Watched>(
 }
 
 /// What is asked for before the start, and connected once the writer is there.
-pub(crate) struct OpenFeed {
+pub(crate) struct OpenSource {
     pub(crate) informer: Arc<dyn Synced>,
     pub(crate) view: CacheView,
     pub(crate) connect: Connect,
 }
 
 /// Connects an informer to the controller; the feed lasts as long as what is returned.
-pub(crate) type Connect = Box<dyn FnOnce(&Hub) -> Box<dyn Any + Send + Sync> + Send>;
+pub(crate) type Connect = Box<dyn FnOnce(&Enqueuer) -> Box<dyn Any + Send + Sync> + Send>;
 
 /// A kind that feeds a controller, not yet asked for.
-pub(crate) struct Feed {
-    pub(crate) asked: Asked,
+pub(crate) struct KindSource {
+    pub(crate) asked: InformerKey,
     pub(crate) scope: Scope,
     pub(crate) open: Open,
 }
 
-type Open = Box<dyn Fn(&SharedInformerFactory, Option<&str>, SourceId) -> OpenFeed + Send + Sync>;
+type Open = Box<dyn Fn(&SharedInformerFactory, Option<&str>, SourceId) -> OpenSource + Send + Sync>;
 
-impl Feed {
+impl KindSource {
     /// A kind whose changes an observer maps to keys.
     pub(crate) fn of<W: Watched, O: Observer<W::Object>>(
-        question: W::Question,
-        observer: impl Fn(&Hub, SourceId, &Kind) -> O + Clone + Send + Sync + 'static,
+        dynamic_type: W::DynamicType,
+        observer: impl Fn(&Enqueuer, SourceId, &Kind) -> O + Clone + Send + Sync + 'static,
     ) -> Self {
-        let (asked, scope) = (Asked::of::<W>(&question, &Selection::default()), W::kind_of(&question).scope);
+        let (asked, scope) =
+            (InformerKey::of::<W>(&dynamic_type, &Selection::default()), W::kind_of(&dynamic_type).scope);
         let open = Box::new(move |factory: &_, namespace: Option<&str>, source| {
             let everything = Selection::default();
-            let informer = informer_of::<W>(factory, question.clone(), namespace, &everything);
+            let informer = informer_of::<W>(factory, dynamic_type.clone(), namespace, &everything);
             let observer = observer.clone();
             let kind = SharedInformer::kind(&informer).clone();
-            open(informer, namespace, source, &everything, move |hub| observer(hub, source, &kind))
+            open(informer, namespace, source, &everything, move |enqueuer| observer(enqueuer, source, &kind))
         });
         Self { asked, scope, open }
     }
@@ -228,28 +231,28 @@ impl Feed {
 
 /// What an informer is asked for by marker, question and selection: equal ones get one informer.
 #[derive(Clone)]
-pub(crate) struct Asked {
+pub(crate) struct InformerKey {
     marker: TypeId,
-    question: Arc<dyn Any + Send + Sync>,
+    dynamic_type: Arc<dyn Any + Send + Sync>,
     selection: Selection,
     same: fn(&dyn Any, &dyn Any) -> bool,
 }
 
-impl Asked {
-    pub(crate) fn of<W: Watched>(question: &W::Question, selection: &Selection) -> Self {
+impl InformerKey {
+    pub(crate) fn of<W: Watched>(dynamic_type: &W::DynamicType, selection: &Selection) -> Self {
         let same = |one: &dyn Any, other: &dyn Any| {
-            let (one, other) = (one.downcast_ref::<W::Question>(), other.downcast_ref::<W::Question>());
+            let (one, other) = (one.downcast_ref::<W::DynamicType>(), other.downcast_ref::<W::DynamicType>());
             one.is_some() && one == other
         };
-        let question = Arc::new(question.clone());
-        Self { marker: TypeId::of::<W>(), question, selection: selection.clone(), same }
+        let dynamic_type = Arc::new(dynamic_type.clone());
+        Self { marker: TypeId::of::<W>(), dynamic_type, selection: selection.clone(), same }
     }
 }
 
-impl PartialEq for Asked {
+impl PartialEq for InformerKey {
     fn eq(&self, other: &Self) -> bool {
         let same_marker = self.marker == other.marker && self.selection == other.selection;
-        same_marker && (self.same)(&*self.question, &*other.question)
+        same_marker && (self.same)(&*self.dynamic_type, &*other.dynamic_type)
     }
 }
 
@@ -259,12 +262,12 @@ pub(crate) fn open<W: Watched, O: Observer<W::Object>>(
     namespace: Option<&str>,
     source: SourceId,
     selection: &Selection,
-    observer: impl FnOnce(&Hub) -> O + Send + 'static,
-) -> OpenFeed {
+    observer: impl FnOnce(&Enqueuer) -> O + Send + 'static,
+) -> OpenSource {
     let view = cache_view(&informer, source, namespace, selection.selects());
     let observed = informer.clone();
-    let connect: Connect = Box::new(move |hub| Box::new(observed.observe(Arc::new(observer(hub)))));
-    OpenFeed { informer: Arc::new(informer), view, connect }
+    let connect: Connect = Box::new(move |enqueuer| Box::new(observed.observe(Arc::new(observer(enqueuer)))));
+    OpenSource { informer: Arc::new(informer), view, connect }
 }
 
 /// The caches of the reconciled kind: one, or one a namespace.
@@ -297,8 +300,8 @@ impl<K: Object> Objects<K> {
     }
 
     /// Finds an object as its cache holds it.
-    pub(crate) fn held(&self, key: &ObjectKey) -> Option<Held<K>> {
-        self.cache(key)?.lister.held(key)
+    pub(crate) fn cached(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
+        self.cache(key)?.lister.cached(key)
     }
 
     /// Whether a cache holds a state of an object, one that can't be read included.
@@ -315,7 +318,7 @@ impl<K: Object> Objects<K> {
     pub(crate) fn keys(&self, namespace: Option<&str>) -> Vec<ObjectKey> {
         let asked = |cache: &&CacheOf<K>| namespace.is_none() || cache.namespace.as_deref() == namespace;
         let caches = self.caches.iter().filter(asked).map(|cache| &cache.lister);
-        caches.flat_map(Lister::list_held).map(|held| held.key().clone()).collect()
+        caches.flat_map(Lister::list_cached).map(|held| held.key().clone()).collect()
     }
 
     /// Returns the version of an object, unless its latest state is known to be unreadable.

@@ -10,7 +10,7 @@ use tokio::{sync::Notify, time::Instant};
 use crate::{
     delta_fifo::Extent,
     object::ObjectKey,
-    reflector::{Doubt, FetchReport, Server, Standing},
+    reflector::{CacheStatus, Doubt, FetchReport, Server},
 };
 
 /// How often at most an informer lists because answers contradict its cache, or tells of lost history for that.
@@ -18,7 +18,7 @@ const ONCE_IN: Duration = Duration::from_secs(60);
 
 /// The standing of a cache, part by part.
 #[derive(Debug)]
-pub(super) struct Standings {
+pub(super) struct Reliability {
     server: Server,
     parts: Vec<Part>,
 }
@@ -33,7 +33,7 @@ struct Part {
 
 #[derive(Debug, Default)]
 struct PartState {
-    standing: Standing,
+    standing: CacheStatus,
     /// How it will stand once what was handed over has been handled.
     coming: Option<Coming>,
     /// When it last listed to compare, and told of lost history.
@@ -43,7 +43,7 @@ struct PartState {
 
 #[derive(Clone, Copy, Debug)]
 struct Coming {
-    standing: Standing,
+    standing: CacheStatus,
     /// Up to which number deltas must have been handled.
     handled: u64,
 }
@@ -57,7 +57,7 @@ pub(crate) enum Comparison {
     TooSoon,
 }
 
-impl Standings {
+impl Reliability {
     pub(super) fn new(server: Server, extents: impl IntoIterator<Item = Extent>) -> Self {
         let part = |extent| Part { extent, wants_list: Arc::default(), state: Mutex::default() };
         Self { server, parts: extents.into_iter().map(part).collect() }
@@ -115,10 +115,10 @@ impl Standings {
     }
 
     /// Tells the reflectors of the server that it lost the history which the part that holds a key has followed.
-    pub(super) fn tell_of_loss(&self, key: &ObjectKey) {
+    pub(super) fn report_history_loss(&self, key: &ObjectKey) {
         let part = self.parts.iter().find(|part| part.extent.holds(key));
         if part.is_some_and(|part| is_due(&mut part.lock().told, Instant::now())) {
-            self.server.tell_of_loss();
+            self.server.report_history_loss();
         }
     }
 
@@ -152,36 +152,36 @@ mod tests {
     use super::*;
     use crate::reflector::DoubtCause;
 
-    fn standings() -> (Server, Standings) {
+    fn reliability() -> (Server, Reliability) {
         let server = Server::default();
-        (server.clone(), Standings::new(server, [Extent::All]))
+        (server.clone(), Reliability::new(server, [Extent::All]))
     }
 
     // C35
     #[tokio::test(start_paused = true)]
     async fn an_answer_counts_once_the_cache_has_taken_what_came_before_it() {
-        let (server, standings) = standings();
-        server.tell_of_loss();
-        assert_eq!(standings.doubt().unwrap().cause, DoubtCause::HistoryLost);
-        standings.report(&Extent::All, &FetchReport::Current { losses: 1 }, 7);
-        standings.handled(6);
-        assert!(standings.doubt().is_some(), "the list is queued, not cached");
-        standings.handled(7);
-        assert_eq!(standings.doubt(), None);
+        let (server, reliability) = reliability();
+        server.report_history_loss();
+        assert_eq!(reliability.doubt().unwrap().cause, DoubtCause::HistoryLost);
+        reliability.report(&Extent::All, &FetchReport::Current { losses: 1 }, 7);
+        reliability.handled(6);
+        assert!(reliability.doubt().is_some(), "the list is queued, not cached");
+        reliability.handled(7);
+        assert_eq!(reliability.doubt(), None);
     }
 
     // R50
     #[tokio::test(start_paused = true)]
     async fn a_cache_is_compared_at_most_once_a_minute() {
-        let (server, standings) = standings();
+        let (server, reliability) = reliability();
         let key = ObjectKey::new("shop", "a");
-        assert_eq!(standings.compare(&key), Comparison::Asked);
-        assert_eq!(standings.compare(&key), Comparison::TooSoon);
+        assert_eq!(reliability.compare(&key), Comparison::Asked);
+        assert_eq!(reliability.compare(&key), Comparison::TooSoon);
         let told = server.change_count();
-        standings.tell_of_loss(&key);
-        standings.tell_of_loss(&key);
+        reliability.report_history_loss(&key);
+        reliability.report_history_loss(&key);
         assert_eq!(server.change_count(), told + 1);
         tokio::time::advance(ONCE_IN).await;
-        assert_eq!(standings.compare(&key), Comparison::Asked);
+        assert_eq!(reliability.compare(&key), Comparison::Asked);
     }
 }

@@ -10,13 +10,13 @@ use prometheus_client::metrics::counter::Counter;
 use crate::{informer::Gone, object::ObjectKey};
 
 /// Most deletions that wait for one key; the oldest is dropped, and counted.
-const GRAVES_PER_KEY: usize = 4;
+const TOMBSTONES_PER_KEY: usize = 4;
 /// How often a deletion may fail before it is given up.
 const FAILURES_PER_DELETION: u32 = 5;
 
 /// A deletion that the reconciler has yet to hear of.
 #[derive(Debug)]
-pub(crate) struct Grave<K> {
+pub(crate) struct Tombstone<K> {
     pub(crate) last: Gone<K>,
     serial: u64,
     failures: u32,
@@ -24,9 +24,9 @@ pub(crate) struct Grave<K> {
 
 /// What a failure means for a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum DeletionRetry {
     /// It is told again.
-    Waits,
+    Later,
     /// It failed too often: nobody is told again.
     GivenUp,
 }
@@ -35,45 +35,45 @@ pub(crate) enum Fate {
 ///
 /// One that is being told stays until it is closed: a run that is dropped loses none.
 #[derive(Debug)]
-pub(crate) struct Graves<K> {
+pub(crate) struct Tombstones<K> {
     known: Mutex<Known<K>>,
     dropped: Counter,
 }
 
 #[derive(Debug)]
 struct Known<K> {
-    by_key: HashMap<ObjectKey, VecDeque<Grave<K>>>,
-    dug: u64,
+    by_key: HashMap<ObjectKey, VecDeque<Tombstone<K>>>,
+    added: u64,
 }
 
-impl<K> Clone for Grave<K> {
+impl<K> Clone for Tombstone<K> {
     fn clone(&self) -> Self {
         Self { last: self.last.clone(), serial: self.serial, failures: self.failures }
     }
 }
 
-impl<K> Graves<K> {
+impl<K> Tombstones<K> {
     /// Begins without any; those that are dropped are counted.
     pub(crate) fn new(dropped: Counter) -> Self {
-        Self { known: Mutex::new(Known { by_key: HashMap::new(), dug: 0 }), dropped }
+        Self { known: Mutex::new(Known { by_key: HashMap::new(), added: 0 }), dropped }
     }
 
     /// Takes note of a deletion.
-    pub(crate) fn dig(&self, key: &ObjectKey, last: Gone<K>) {
+    pub(crate) fn add(&self, key: &ObjectKey, last: Gone<K>) {
         let mut known = self.known();
-        known.dug += 1;
-        let serial = known.dug;
+        known.added += 1;
+        let serial = known.added;
         let waiting = known.by_key.entry(key.clone()).or_default();
-        waiting.push_back(Grave { last, serial, failures: 0 });
-        if waiting.len() > GRAVES_PER_KEY {
+        waiting.push_back(Tombstone { last, serial, failures: 0 });
+        if waiting.len() > TOMBSTONES_PER_KEY {
             waiting.pop_front();
             self.dropped.inc();
-            tracing::warn!(%key, "more than {GRAVES_PER_KEY} deletions wait for one key: the oldest is dropped");
+            tracing::warn!(%key, "more than {TOMBSTONES_PER_KEY} deletions wait for one key: the oldest is dropped");
         }
     }
 
     /// Shows the oldest deletion of a key.
-    pub(crate) fn next(&self, key: &ObjectKey) -> Option<Grave<K>> {
+    pub(crate) fn next(&self, key: &ObjectKey) -> Option<Tombstone<K>> {
         let known = self.known();
         if known.by_key.is_empty() {
             return None;
@@ -82,27 +82,27 @@ impl<K> Graves<K> {
     }
 
     /// Ends a deletion, which was told, or is none.
-    pub(crate) fn close(&self, key: &ObjectKey, grave: &Grave<K>) {
+    pub(crate) fn close(&self, key: &ObjectKey, tombstone: &Tombstone<K>) {
         let mut known = self.known();
         let Some(waiting) = known.by_key.get_mut(key) else { return };
-        waiting.retain(|other| other.serial != grave.serial);
+        waiting.retain(|other| other.serial != tombstone.serial);
         if waiting.is_empty() {
             known.by_key.remove(key);
         }
     }
 
     /// Counts a failure of a deletion, and says what follows.
-    pub(crate) fn failed(&self, key: &ObjectKey, grave: &Grave<K>) -> Fate {
-        if grave.failures + 1 >= FAILURES_PER_DELETION {
-            self.close(key, grave);
-            return Fate::GivenUp;
+    pub(crate) fn failed(&self, key: &ObjectKey, tombstone: &Tombstone<K>) -> DeletionRetry {
+        if tombstone.failures + 1 >= FAILURES_PER_DELETION {
+            self.close(key, tombstone);
+            return DeletionRetry::GivenUp;
         }
         let mut known = self.known();
         let waiting = known.by_key.get_mut(key);
-        if let Some(told) = waiting.into_iter().flatten().find(|other| other.serial == grave.serial) {
-            told.failures += 1;
+        if let Some(found) = waiting.into_iter().flatten().find(|other| other.serial == tombstone.serial) {
+            found.failures += 1;
         }
-        Fate::Waits
+        DeletionRetry::Later
     }
 
     fn known(&self) -> MutexGuard<'_, Known<K>> {
@@ -116,45 +116,45 @@ mod tests {
 
     use super::*;
 
-    fn dig(graves: &Graves<ConfigMap>, key: &ObjectKey, uid: usize) {
+    fn add(tombstones: &Tombstones<ConfigMap>, key: &ObjectKey, uid: usize) {
         let (key, uid) = (key.clone(), Some(uid.to_string()));
-        graves.dig(&key.clone(), Gone::Undecoded { key, uid, owners: Vec::new() });
+        tombstones.add(&key.clone(), Gone::Undecoded { key, uid, owners: Vec::new() });
     }
 
     // C15
     #[test]
     fn at_most_four_deletions_wait_for_a_key_however_often_one_fails() {
-        let (graves, key) = (Graves::new(Counter::default()), ObjectKey::new("shop", "a"));
-        (0..4).for_each(|at| dig(&graves, &key, at));
+        let (tombstones, key) = (Tombstones::new(Counter::default()), ObjectKey::new("shop", "a"));
+        (0..4).for_each(|at| add(&tombstones, &key, at));
         for at in 4..20 {
-            let failing = graves.next(&key).unwrap();
-            dig(&graves, &key, at);
-            graves.failed(&key, &failing);
+            let failing = tombstones.next(&key).unwrap();
+            add(&tombstones, &key, at);
+            tombstones.failed(&key, &failing);
         }
         let left = std::iter::from_fn(|| {
-            let next = graves.next(&key)?;
-            graves.close(&key, &next);
+            let next = tombstones.next(&key)?;
+            tombstones.close(&key, &next);
             Some(next)
         });
-        let left: Vec<_> = left.map(|grave| grave.last.uid().unwrap().to_owned()).collect();
+        let left: Vec<_> = left.map(|tombstone| tombstone.last.uid().unwrap().to_owned()).collect();
         assert_eq!(left, ["16", "17", "18", "19"]);
-        assert_eq!(graves.dropped.get(), 16);
-        assert!(graves.known().by_key.is_empty());
+        assert_eq!(tombstones.dropped.get(), 16);
+        assert!(tombstones.known().by_key.is_empty());
     }
 
     // C15
     #[test]
     fn the_fifth_failure_ends_a_deletion_and_a_dropped_run_ends_none() {
-        let (graves, key) = (Graves::new(Counter::default()), ObjectKey::new("shop", "a"));
-        dig(&graves, &key, 1);
-        let told_and_dropped = graves.next(&key).unwrap();
+        let (tombstones, key) = (Tombstones::new(Counter::default()), ObjectKey::new("shop", "a"));
+        add(&tombstones, &key, 1);
+        let told_and_dropped = tombstones.next(&key).unwrap();
         drop(told_and_dropped);
         for _ in 0..4 {
-            let told = graves.next(&key).unwrap();
-            assert_eq!(graves.failed(&key, &told), Fate::Waits);
+            let found = tombstones.next(&key).unwrap();
+            assert_eq!(tombstones.failed(&key, &found), DeletionRetry::Later);
         }
-        let told = graves.next(&key).unwrap();
-        assert_eq!(graves.failed(&key, &told), Fate::GivenUp);
-        assert!(graves.next(&key).is_none());
+        let found = tombstones.next(&key).unwrap();
+        assert_eq!(tombstones.failed(&key, &found), DeletionRetry::GivenUp);
+        assert!(tombstones.next(&key).is_none());
     }
 }

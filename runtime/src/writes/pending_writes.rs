@@ -11,7 +11,7 @@ use std::{
 
 use tokio::time::Instant;
 
-pub(crate) use super::goals::{Goal, Sight};
+pub(crate) use super::expectation::{CachedState, Expectation};
 use super::{awaited::Awaited, own_writes::SourceId};
 use crate::object::{ObjectKey, Version};
 
@@ -26,26 +26,26 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Says whether a kind's watch is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watching {
+pub(crate) enum WatchState {
     Open,
-    Shut,
+    Closed,
 }
 
 /// The caches, as far as waiting needs them.
 pub(crate) trait Caches {
-    fn sight(&self, source: SourceId, object: &ObjectKey) -> Sight;
-    fn watching(&self, source: SourceId) -> Watching;
+    fn cached(&self, source: SourceId, object: &ObjectKey) -> CachedState;
+    fn watch_state(&self, source: SourceId) -> WatchState;
 }
 
 /// What became of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Transition {
     /// It waits from now on.
-    Parked,
+    Waits,
     /// It waits for nothing any more.
     Released,
     /// Nothing changed.
-    Same,
+    Unchanged,
 }
 
 /// A wait that ended without what it waited for.
@@ -53,7 +53,7 @@ pub(crate) enum Turn {
 pub(crate) struct Overdue<Key> {
     pub(crate) key: Key,
     pub(crate) object: ObjectKey,
-    pub(crate) goal: Goal,
+    pub(crate) expectation: Expectation,
     pub(crate) waited: Duration,
 }
 
@@ -66,7 +66,7 @@ struct Elapsed {
 
 #[derive(Debug)]
 struct Clock {
-    watching: Watching,
+    watch_state: WatchState,
     since: Instant,
     before: Elapsed,
 }
@@ -74,14 +74,14 @@ struct Clock {
 impl Clock {
     fn elapsed(&self, now: Instant) -> Elapsed {
         let (Elapsed { open, shut }, more) = (self.before, now - self.since);
-        match self.watching {
-            Watching::Open => Elapsed { open: open + more, shut },
-            Watching::Shut => Elapsed { open, shut: shut + more },
+        match self.watch_state {
+            WatchState::Open => Elapsed { open: open + more, shut },
+            WatchState::Closed => Elapsed { open, shut: shut + more },
         }
     }
 
-    fn notice(&mut self, watching: Watching, now: Instant) {
-        *self = Self { watching, since: now, before: self.elapsed(now) };
+    fn notice(&mut self, watch_state: WatchState, now: Instant) {
+        *self = Self { watch_state, since: now, before: self.elapsed(now) };
     }
 }
 
@@ -89,7 +89,7 @@ impl Clock {
 struct Wait {
     source: SourceId,
     object: ObjectKey,
-    goal: Goal,
+    expectation: Expectation,
     since: Instant,
     /// The source's clock when the wait began.
     began: Elapsed,
@@ -99,12 +99,12 @@ impl Wait {
     /// Tells until when it may last if the watch stays as it is.
     fn due(&self, clock: &Clock, now: Instant) -> Instant {
         let elapsed = clock.elapsed(now);
-        let left = match (&self.goal, clock.watching) {
-            (Goal::Past(_), _) => return self.since + FOR_STRANGER,
+        let left = match (&self.expectation, clock.watch_state) {
+            (Expectation::NewerThan(_), _) => return self.since + FOR_STRANGER,
             _ if elapsed.shut - self.began.shut >= IN_OUTAGE => Duration::ZERO,
-            (_, Watching::Open) => WHILE_OPEN.saturating_sub(elapsed.open - self.began.open),
+            (_, WatchState::Open) => WHILE_OPEN.saturating_sub(elapsed.open - self.began.open),
             _ if elapsed.open - self.began.open >= WHILE_OPEN => Duration::ZERO,
-            (_, Watching::Shut) => IN_OUTAGE.saturating_sub(elapsed.shut - self.began.shut),
+            (_, WatchState::Closed) => IN_OUTAGE.saturating_sub(elapsed.shut - self.began.shut),
         };
         now + left
     }
@@ -115,8 +115,8 @@ impl Wait {
 /// A batch of changes costs in proportion to what it brought: who waits is found by the versions that it reached, and
 /// by the objects that it changed.
 #[derive(Debug)]
-pub(crate) struct Parking<Key> {
-    parked: HashMap<Key, Vec<Wait>>,
+pub(crate) struct PendingWrites<Key> {
+    waiting: HashMap<Key, Vec<Wait>>,
     /// Who waits for a version, and of which object.
     by_version: Awaited<(Key, ObjectKey)>,
     /// Who waits for something of an object.
@@ -128,10 +128,10 @@ pub(crate) struct Parking<Key> {
     clocks: HashMap<SourceId, Clock>,
 }
 
-impl<Key> Default for Parking<Key> {
+impl<Key> Default for PendingWrites<Key> {
     fn default() -> Self {
         Self {
-            parked: HashMap::new(),
+            waiting: HashMap::new(),
             by_version: Awaited::default(),
             by_object: HashMap::new(),
             changed: HashMap::new(),
@@ -141,35 +141,36 @@ impl<Key> Default for Parking<Key> {
     }
 }
 
-impl<Key: Clone + Eq + Hash + Ord> Parking<Key> {
+impl<Key: Clone + Eq + Hash + Ord> PendingWrites<Key> {
     /// Learns what a key's write makes it wait for; replaces what it waited for of that object.
     pub(crate) fn wrote(
         &mut self,
         key: &Key,
         (source, object): (SourceId, &ObjectKey),
-        goal: Goal,
+        expectation: Expectation,
         now: Instant,
         caches: &impl Caches,
-    ) -> Turn {
-        let before = self.is_parked(key);
-        let met = goal.is_met(self.delivered.get(&source).copied(), || caches.sight(source, object));
+    ) -> Transition {
+        let before = self.has_pending(key);
+        let met = expectation.is_met(self.delivered.get(&source).copied(), || caches.cached(source, object));
         self.drop_waits(key, |wait| wait.source == source && wait.object == *object);
         if !met {
             let clock = self.clocks.entry(source).or_insert_with(|| Clock {
-                watching: caches.watching(source),
+                watch_state: caches.watch_state(source),
                 since: now,
                 before: Elapsed::default(),
             });
-            clock.notice(caches.watching(source), now);
-            let wait = Wait { source, object: object.clone(), goal, since: now, began: clock.elapsed(now) };
+            clock.notice(caches.watch_state(source), now);
+            let wait =
+                Wait { source, object: object.clone(), expectation, since: now, began: clock.elapsed(now) };
             self.enlist(key, &wait);
-            self.parked.entry(key.clone()).or_default().push(wait);
+            self.waiting.entry(key.clone()).or_default().push(wait);
         }
         self.drop_clocks();
-        match (before, self.is_parked(key)) {
-            (false, true) => Turn::Parked,
-            (true, false) => Turn::Released,
-            _ => Turn::Same,
+        match (before, self.has_pending(key)) {
+            (false, true) => Transition::Waits,
+            (true, false) => Transition::Released,
+            _ => Transition::Unchanged,
         }
     }
 
@@ -178,20 +179,20 @@ impl<Key: Clone + Eq + Hash + Ord> Parking<Key> {
         &mut self,
         key: &Key,
         place: (SourceId, &ObjectKey),
-        goal: Goal,
+        expectation: Expectation,
         now: Instant,
         caches: &impl Caches,
-    ) -> Turn {
-        match self.asks(key, place.1) {
-            true => self.wrote(key, place, goal, now, caches),
-            false => Turn::Same,
+    ) -> Transition {
+        match self.awaits_reply(key, place.1) {
+            true => self.wrote(key, place, expectation, now, caches),
+            false => Transition::Unchanged,
         }
     }
 
     /// Tells whether a key still waits for what the server says of an object.
-    pub(crate) fn asks(&self, key: &Key, object: &ObjectKey) -> bool {
-        let asked = |wait: &Wait| wait.goal == Goal::Asked && wait.object == *object;
-        self.parked.get(key).is_some_and(|waits| waits.iter().any(asked))
+    pub(crate) fn awaits_reply(&self, key: &Key, object: &ObjectKey) -> bool {
+        let asked = |wait: &Wait| wait.expectation == Expectation::ReplyLost && wait.object == *object;
+        self.waiting.get(key).is_some_and(|waits| waits.iter().any(asked))
     }
 
     /// Learns that a cache shows another state of an object.
@@ -228,7 +229,7 @@ impl<Key: Clone + Eq + Hash + Ord> Parking<Key> {
     ) -> Vec<Key> {
         let delivered = self.deliver(source, version);
         self.changed.remove(&source);
-        let all = self.parked.keys().cloned().collect();
+        let all = self.waiting.keys().cloned().collect();
         self.settle(source, delivered, all, caches)
     }
 
@@ -242,7 +243,7 @@ impl<Key: Clone + Eq + Hash + Ord> Parking<Key> {
         self.delivered.remove(&source);
         self.deliver(source, version);
         self.changed.remove(&source);
-        let all = self.parked.keys().cloned().collect();
+        let all = self.waiting.keys().cloned().collect();
         self.drop_all(all, |wait| wait.source == source)
     }
 
@@ -260,22 +261,23 @@ impl<Key: Clone + Eq + Hash + Ord> Parking<Key> {
         caches: &impl Caches,
     ) -> Vec<Key> {
         self.drop_all(concerned, |wait| {
-            wait.source == source && wait.goal.is_met(delivered, || caches.sight(source, &wait.object))
+            wait.source == source
+                && wait.expectation.is_met(delivered, || caches.cached(source, &wait.object))
         })
     }
 
     /// Gives up what is overdue; returns it, and the keys that wait for nothing any more.
     pub(crate) fn tick(&mut self, now: Instant, caches: &impl Caches) -> (Vec<Overdue<Key>>, Vec<Key>) {
         for (source, clock) in &mut self.clocks {
-            clock.notice(caches.watching(*source), now);
+            clock.notice(caches.watch_state(*source), now);
         }
         let mut overdue = Vec::new();
-        for (key, waits) in &self.parked {
+        for (key, waits) in &self.waiting {
             let late = waits.iter().filter(|wait| self.clocks[&wait.source].is_over(wait, now));
             overdue.extend(late.map(|wait| Overdue {
                 key: key.clone(),
                 object: wait.object.clone(),
-                goal: wait.goal.clone(),
+                expectation: wait.expectation.clone(),
                 waited: now - wait.since,
             }));
         }
@@ -289,21 +291,21 @@ impl<Key: Clone + Eq + Hash + Ord> Parking<Key> {
 
     /// Tells when to [`tick`](Self::tick) next; `None` while nobody waits.
     pub(crate) fn next_tick(&self, now: Instant) -> Option<Instant> {
-        let waits = self.parked.values().flatten();
+        let waits = self.waiting.values().flatten();
         let due = waits.map(|wait| wait.due(&self.clocks[&wait.source], now)).min()?;
         Some(due.min(now + NOTICED_WITHIN))
     }
 
-    pub(crate) fn is_parked(&self, key: &Key) -> bool {
-        self.parked.contains_key(key)
+    pub(crate) fn has_pending(&self, key: &Key) -> bool {
+        self.waiting.contains_key(key)
     }
 
     /// Drops some of what a key waits for.
     fn drop_waits(&mut self, key: &Key, gone: impl Fn(&Wait) -> bool) {
-        let Some(waits) = self.parked.get_mut(key) else { return };
+        let Some(waits) = self.waiting.get_mut(key) else { return };
         let (dropped, kept): (Vec<_>, Vec<_>) = std::mem::take(waits).into_iter().partition(gone);
         match kept.is_empty() {
-            true => drop(self.parked.remove(key)),
+            true => drop(self.waiting.remove(key)),
             false => *waits = kept,
         }
         dropped.iter().for_each(|wait| self.strike(key, wait));
@@ -311,9 +313,9 @@ impl<Key: Clone + Eq + Hash + Ord> Parking<Key> {
 
     /// Drops some of what these keys wait for; returns those that wait for nothing any more.
     fn drop_all(&mut self, keys: BTreeSet<Key>, gone: impl Fn(&Wait) -> bool) -> Vec<Key> {
-        let waited = keys.into_iter().filter(|key| self.is_parked(key)).collect::<Vec<_>>();
+        let waited = keys.into_iter().filter(|key| self.has_pending(key)).collect::<Vec<_>>();
         waited.iter().for_each(|key| self.drop_waits(key, &gone));
-        let released: Vec<_> = waited.into_iter().filter(|key| !self.is_parked(key)).collect();
+        let released: Vec<_> = waited.into_iter().filter(|key| !self.has_pending(key)).collect();
         if !released.is_empty() {
             self.drop_clocks();
         }
@@ -321,7 +323,7 @@ impl<Key: Clone + Eq + Hash + Ord> Parking<Key> {
     }
 
     fn enlist(&mut self, key: &Key, wait: &Wait) {
-        if let Some(version) = wait.goal.version() {
+        if let Some(version) = wait.expectation.version() {
             self.by_version.insert(wait.source, version, (key.clone(), wait.object.clone()));
         }
         let of = (wait.source, wait.object.clone());
@@ -329,7 +331,7 @@ impl<Key: Clone + Eq + Hash + Ord> Parking<Key> {
     }
 
     fn strike(&mut self, key: &Key, wait: &Wait) {
-        if let Some(version) = wait.goal.version() {
+        if let Some(version) = wait.expectation.version() {
             self.by_version.remove(wait.source, version, &(key.clone(), wait.object.clone()));
         }
         let of = (wait.source, wait.object.clone());
@@ -343,7 +345,7 @@ impl<Key: Clone + Eq + Hash + Ord> Parking<Key> {
 
     /// A clock that nobody reads stops.
     fn drop_clocks(&mut self) {
-        if self.parked.is_empty() {
+        if self.waiting.is_empty() {
             self.clocks.clear();
         }
     }
@@ -356,5 +358,5 @@ impl Clock {
 }
 
 #[cfg(test)]
-#[path = "parking_tests.rs"]
+#[path = "pending_writes_tests.rs"]
 mod tests;

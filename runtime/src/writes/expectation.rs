@@ -4,7 +4,7 @@ use crate::object::Version;
 
 /// What a cache is to show before the key runs again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Goal {
+pub(crate) enum Expectation {
     /// This version of the object, or a later one.
     Reached(Version),
     /// That the object of this UID is gone.
@@ -16,12 +16,12 @@ pub(crate) enum Goal {
     /// That there is no such object.
     Absent,
     /// A later version than this, which a stranger made; or that the object is gone.
-    Past(Version),
+    NewerThan(Version),
     /// Whatever the server will say: the reply to the write was lost.
-    Asked,
+    ReplyLost,
 }
 
-impl Goal {
+impl Expectation {
     /// The version that meets it, whatever the cache shows.
     pub(super) fn version(&self) -> Option<Version> {
         match self {
@@ -31,27 +31,27 @@ impl Goal {
     }
 
     /// Tells whether a cache that was brought to a version, and shows this, shows what is waited for.
-    pub(super) fn is_met(&self, delivered: Option<Version>, sight: impl FnOnce() -> Sight) -> bool {
+    pub(super) fn is_met(&self, delivered: Option<Version>, cached: impl FnOnce() -> CachedState) -> bool {
         let brought_to = |version: &Version| delivered.is_some_and(|delivered| delivered >= *version);
         match self {
-            Self::Asked => false,
+            Self::ReplyLost => false,
             Self::Reached(version) | Self::Marked { version, .. } if brought_to(version) => true,
-            Self::Reached(version) => sight().is_at_least(*version),
+            Self::Reached(version) => cached().is_at_least(*version),
             Self::Marked { uid, version } => {
-                let sight = sight();
-                sight.is_at_least(*version) || sight.is_without(uid)
+                let cached = cached();
+                cached.is_at_least(*version) || cached.is_without(uid)
             }
-            Self::Gone { uid } => sight().is_without(uid),
-            Self::Released { uid, finalizer } => match sight() {
-                Sight::Shown { uid: shown, finalizers, .. } => {
+            Self::Gone { uid } => cached().is_without(uid),
+            Self::Released { uid, finalizer } => match cached() {
+                CachedState::Shown { uid: shown, finalizers, .. } => {
                     shown != *uid || !finalizers.contains(finalizer)
                 }
-                sight => sight == Sight::Absent,
+                cached => cached == CachedState::Absent,
             },
-            Self::Absent => sight() == Sight::Absent,
-            Self::Past(version) => match sight() {
-                Sight::Shown { version: shown, .. } => shown.is_none_or(|shown| shown > *version),
-                sight => sight == Sight::Absent,
+            Self::Absent => cached() == CachedState::Absent,
+            Self::NewerThan(version) => match cached() {
+                CachedState::Shown { version: shown, .. } => shown.is_none_or(|shown| shown > *version),
+                cached => cached == CachedState::Absent,
             },
         }
     }
@@ -59,7 +59,7 @@ impl Goal {
 
 /// What a cache shows of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum CachedState {
     Absent,
     /// It can't say: the object is unreadable.
     Unknown,
@@ -70,7 +70,7 @@ pub(crate) enum Sight {
     },
 }
 
-impl Sight {
+impl CachedState {
     fn is_at_least(&self, version: Version) -> bool {
         matches!(self, Self::Shown { version: Some(shown), .. } if *shown >= version)
     }

@@ -1,14 +1,14 @@
-//! Keys that stand on a roll: ready like others, and next to free.
+//! Keys that stand on a list: ready like others, and next to free.
 
 use super::*;
+use crate::key_list::KeyList;
 use crate::metrics::Metrics;
-use crate::roll::Roll;
 use crate::workqueue::clock::At;
 use crate::workqueue::state::{Next, State};
 use crate::workqueue::{Depth, Drained, KeyState, Outcome};
 
-fn roll<K: QueueKey>(keys: impl IntoIterator<Item = K>) -> std::sync::Arc<Roll<K>> {
-    std::sync::Arc::new(Roll::new(keys))
+fn list<K: QueueKey>(keys: impl IntoIterator<Item = K>) -> std::sync::Arc<KeyList<K>> {
+    std::sync::Arc::new(KeyList::new(keys))
 }
 
 /// Takes all that is ready, and ends each run.
@@ -21,7 +21,7 @@ fn order<K: QueueKey>(queue: &WorkQueue<K>) -> Vec<K> {
 async fn a_roll_stands_in_the_low_line_where_it_came_and_yields_to_what_is_urgent() {
     let queue = queue();
     queue.add_at("before", Priority::Low);
-    queue.add_roll(&roll(["a", "b", "c", "d", "e", "f", "g", "h"]));
+    queue.add_list(&list(["a", "b", "c", "d", "e", "f", "g", "h"]));
     queue.add_at("behind", Priority::Low);
     queue.add_at("high", Priority::High);
     queue.add("f");
@@ -37,7 +37,7 @@ async fn a_roll_stands_in_the_low_line_where_it_came_and_yields_to_what_is_urgen
 #[tokio::test(start_paused = true)]
 async fn a_roll_does_not_starve_behind_what_is_always_urgent() {
     let queue = queue();
-    queue.add_roll(&roll(1..=4));
+    queue.add_list(&list(1..=4));
     queue.add_at(0, Priority::High);
     let mut served = Vec::new();
     for _ in 0..32 {
@@ -60,13 +60,13 @@ async fn a_key_that_is_known_already_or_listed_twice_is_queued_once() {
     queue.add_at("runs", Priority::High);
     let runs = next(&queue).await;
     queue.add_after("delayed", secs(9));
-    queue.add_roll(&roll(["a", "queued", "runs", "delayed"]));
-    queue.add_roll(&roll(["b", "a"]));
+    queue.add_list(&list(["a", "queued", "runs", "delayed"]));
+    queue.add_list(&list(["b", "a"]));
     assert_eq!(queue.len(), 4);
     runs.forget();
     assert_eq!(order(&queue), ["queued", "delayed", "a", "b", "runs"]);
     for at in 0..6 {
-        queue.add_roll(&roll([at, 10 + at].map(|at| if at < 10 { "same" } else { "other" })));
+        queue.add_list(&list([at, 10 + at].map(|at| if at < 10 { "same" } else { "other" })));
     }
     assert_eq!(order(&queue), ["same", "other"]);
 }
@@ -75,7 +75,7 @@ async fn a_key_that_is_known_already_or_listed_twice_is_queued_once() {
 #[tokio::test(start_paused = true)]
 async fn whatever_is_said_of_a_listed_key_counts_as_of_any_that_is_ready() {
     let queue = failing_for(secs(5));
-    queue.add_roll(&roll(["held", "fails", "plain"]));
+    queue.add_list(&list(["held", "fails", "plain"]));
     queue.hold(&"held", secs(1));
     queue.add_rate_limited("fails");
     queue.forget(&"plain");
@@ -89,16 +89,16 @@ async fn whatever_is_said_of_a_listed_key_counts_as_of_any_that_is_ready() {
 #[tokio::test(start_paused = true)]
 async fn a_drain_serves_a_roll_and_a_discard_drops_it() {
     let queue = queue();
-    queue.add_roll(&roll([1, 2]));
+    queue.add_list(&list([1, 2]));
     let drain = queue.drain();
     tokio::pin!(drain);
     assert!((&mut drain).now_or_never().is_none());
-    queue.add_roll(&roll([3]));
+    queue.add_list(&list([3]));
     assert_eq!([1, 2].map(|_| *ready(&queue).unwrap().key()), [1, 2]);
     assert!(queue.get().await.is_none());
     assert_eq!(drain.await, Drained::Clean);
     let queue = super::queue();
-    queue.add_roll(&roll([1, 2]));
+    queue.add_list(&list([1, 2]));
     queue.discard();
     assert!(queue.is_empty() && queue.get().await.is_none());
 }
@@ -109,7 +109,7 @@ async fn times_and_states_of_listed_keys_count_from_the_roll() {
     let (metrics, queue) = (Metrics::new(), queue());
     queue.report_to(&metrics, "q");
     let since = Some(Instant::now());
-    queue.add_roll(&roll(["a", "b", "c"]));
+    queue.add_list(&list(["a", "b", "c"]));
     tokio::time::advance(secs(2)).await;
     queue.add_at("later", Priority::Low);
     queue.add("c");
@@ -139,9 +139,9 @@ async fn times_and_states_of_listed_keys_count_from_the_roll() {
 // Q18
 #[test]
 fn a_key_on_a_roll_costs_a_queue_next_to_nothing_at_any_time() {
-    let roll = roll(0..100_000u32);
+    let list = list(0..100_000u32);
     let mut state = State::unlimited(std::sync::Arc::new(ItemExponentialFailure::default()));
-    state.add_roll(&roll, &At::START);
+    state.add_list(&list, &At::START);
     assert_eq!((state.known(), state.ready()), (100_000, 100_000));
     for key in 0..100_000 {
         let Next::Run(grant) = state.take(&At::START) else { panic!("all are ready") };
@@ -149,6 +149,6 @@ fn a_key_on_a_roll_costs_a_queue_next_to_nothing_at_any_time() {
         state.finish(grant.id, Outcome::Forget, grant.priority, &At::START);
         assert!(state.capacity() < 16, "{}", state.capacity());
     }
-    assert_eq!((state.known(), state.rolls()), (0, 0));
-    assert_eq!(std::sync::Arc::strong_count(&roll), 1, "and lets go of it in the end");
+    assert_eq!((state.known(), state.lists()), (0, 0));
+    assert_eq!(std::sync::Arc::strong_count(&list), 1, "and lets go of it in the end");
 }

@@ -10,9 +10,9 @@ use super::selector::{Needed, Selector};
 ///
 /// Stands beside each stored object, so that a scan leaves most of what does not match untouched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sieve(u64);
+pub(super) struct LabelFilter(u64);
 
-impl Sieve {
+impl LabelFilter {
     /// Stands for labels that nobody looked at.
     pub(super) const ANY: Self = Self(u64::MAX);
 
@@ -29,26 +29,26 @@ impl Sieve {
     }
 }
 
-impl<'l> FromIterator<(&'l String, &'l String)> for Sieve {
+impl<'l> FromIterator<(&'l String, &'l String)> for LabelFilter {
     fn from_iter<I: IntoIterator<Item = (&'l String, &'l String)>>(labels: I) -> Self {
         Self(labels.into_iter().fold(0, |bits, (key, value)| bits | Self::of(key, value).0))
     }
 }
 
 /// What a selector asks of a sum: for each requirement that names values, one of these.
-pub(super) struct Mesh(Vec<Vec<Sieve>>);
+pub(super) struct SelectorFilter(Vec<Vec<LabelFilter>>);
 
-impl Mesh {
+impl SelectorFilter {
     pub(super) fn of(selector: &Selector) -> Self {
         let asked = selector.needed().filter_map(|(key, needed)| match needed {
-            Needed::OneOf(values) => Some(values.iter().map(|value| Sieve::of(key, value)).collect()),
+            Needed::OneOf(values) => Some(values.iter().map(|value| LabelFilter::of(key, value)).collect()),
             Needed::Any => None,
         });
         Self(asked.collect())
     }
 
     /// Tells whether labels with this sum can match; `true` is no promise.
-    pub(super) fn passes(&self, labels: Sieve) -> bool {
+    pub(super) fn passes(&self, labels: LabelFilter) -> bool {
         self.0.iter().all(|one_of| one_of.iter().any(|asked| labels.holds(*asked)))
     }
 }
@@ -71,13 +71,13 @@ mod tests {
             [("shard=s7", 50), ("app=web,shard in (s1,s2)", 100), ("shard", 1_000), ("", 1_000)]
         {
             let selector: Selector = selector.parse().unwrap();
-            let mesh = Mesh::of(&selector);
+            let filter = SelectorFilter::of(&selector);
             let passed: Vec<_> =
-                objects.iter().filter(|labels| mesh.passes(labels.iter().collect())).collect();
+                objects.iter().filter(|labels| filter.passes(labels.iter().collect())).collect();
             let matching = objects.iter().filter(|labels| selector.matches(labels)).count();
             assert_eq!(passed.iter().filter(|labels| selector.matches(labels)).count(), matching);
             assert!(passed.len() <= most, "{} passed {selector}", passed.len());
         }
-        assert!(Mesh::of(&"shard=s7".parse().unwrap()).passes(Sieve::ANY));
+        assert!(SelectorFilter::of(&"shard=s7".parse().unwrap()).passes(LabelFilter::ANY));
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 
-use super::{living::Living, selector::Selector, sieve::Sieve};
+use super::{decoded::DecodedObjects, label_filter::LabelFilter, selector::Selector};
 use crate::{
     list_watch::{Identity, ItemForm, ObjectText, Unreadable},
     object::{Object, ObjectKey, Version},
@@ -20,7 +20,7 @@ use crate::{
 ///
 /// Key, UID, version, labels and owners are at hand in either form. The object itself is at hand in a typed cache; a
 /// compact one decodes it on demand, or hands out again what somebody still holds.
-pub struct Held<K>(Arc<Slot<K>>);
+pub struct CachedObject<K>(Arc<Slot<K>>);
 
 struct Slot<K> {
     hash: u64,
@@ -36,19 +36,23 @@ enum Form<K> {
 struct Compact<K> {
     text: ObjectText,
     serial: u64,
-    living: Arc<Living<K>>,
+    decoded: Arc<DecodedObjects<K>>,
     /// Why it does not decode, once that was tried.
     refused: OnceLock<Arc<Unreadable>>,
 }
 
-impl<K> Held<K> {
+impl<K> CachedObject<K> {
     pub(super) fn typed((key, hash): (ObjectKey, u64), object: Arc<K>) -> Self {
         Self::new(key, hash, Form::Typed(object))
     }
 
-    pub(super) fn compact((key, hash): (ObjectKey, u64), text: ObjectText, living: &Arc<Living<K>>) -> Self {
-        let (serial, living, refused) = (living.serial(), living.clone(), OnceLock::new());
-        Self::new(key, hash, Form::Compact(Box::new(Compact { text, serial, living, refused })))
+    pub(super) fn compact(
+        (key, hash): (ObjectKey, u64),
+        text: ObjectText,
+        decoded: &Arc<DecodedObjects<K>>,
+    ) -> Self {
+        let (serial, decoded, refused) = (decoded.serial(), decoded.clone(), OnceLock::new());
+        Self::new(key, hash, Form::Compact(Box::new(Compact { text, serial, decoded, refused })))
     }
 
     fn new(key: ObjectKey, hash: u64, form: Form<K>) -> Self {
@@ -118,7 +122,7 @@ impl<K> Held<K> {
     }
 }
 
-impl<K: Object> Held<K> {
+impl<K: Object> CachedObject<K> {
     /// Returns the object, decoding it where it is stored as bytes.
     ///
     /// # Errors
@@ -170,10 +174,10 @@ impl<K: Object> Held<K> {
     }
 
     /// Sums up its labels; those of a compact object are not looked through, and may be any.
-    pub(super) fn labels(&self) -> Sieve {
+    pub(super) fn labels(&self) -> LabelFilter {
         match &self.0.form {
             Form::Typed(object) => object.meta().labels.iter().flatten().collect(),
-            Form::Compact(_) => Sieve::ANY,
+            Form::Compact(_) => LabelFilter::ANY,
         }
     }
 
@@ -220,11 +224,11 @@ impl<K: Object> Compact<K> {
         if let Some(refused) = self.refused.get() {
             return Err(refused.clone());
         }
-        if let Some(object) = self.living.find(self.serial) {
+        if let Some(object) = self.decoded.find(self.serial) {
             return Ok(object);
         }
         match self.decode(key) {
-            Ok(object) => Ok(self.living.keep(self.serial, Arc::new(object))),
+            Ok(object) => Ok(self.decoded.keep(self.serial, Arc::new(object))),
             Err(unreadable) => Err(self.refuse(unreadable)),
         }
     }
@@ -233,7 +237,7 @@ impl<K: Object> Compact<K> {
         if let Some(refused) = self.refused.get() {
             return Err(refused.clone());
         }
-        match self.living.find(self.serial) {
+        match self.decoded.find(self.serial) {
             Some(object) => Ok(look(&object)),
             None => self.decode(key).map(|object| look(&object)).map_err(|refused| self.refuse(refused)),
         }
@@ -259,7 +263,7 @@ impl<K: Object> Compact<K> {
     fn refuse(&self, unreadable: Box<Unreadable>) -> Arc<Unreadable> {
         let unreadable: Arc<Unreadable> = Arc::from(unreadable);
         if self.refused.set(unreadable.clone()).is_ok() {
-            self.living.refuse(self.serial, &unreadable);
+            self.decoded.refuse(self.serial, &unreadable);
         }
         unreadable
     }
@@ -267,23 +271,23 @@ impl<K: Object> Compact<K> {
 
 impl<K> Drop for Compact<K> {
     fn drop(&mut self) {
-        self.living.forget(self.serial);
+        self.decoded.forget(self.serial);
         if self.refused.get().is_some() {
-            self.living.pardon(self.serial);
+            self.decoded.accept(self.serial);
         }
     }
 }
 
-impl<K> Clone for Held<K> {
+impl<K> Clone for CachedObject<K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
 /// Shows no content.
-impl<K> fmt::Debug for Held<K> {
+impl<K> fmt::Debug for CachedObject<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("key", self.key()).field("form", &self.form()).finish()
+        f.debug_struct("CachedObject").field("key", self.key()).field("form", &self.form()).finish()
     }
 }
 
@@ -293,25 +297,25 @@ mod tests {
 
     use super::*;
     use crate::{
-        list_watch::{RawObject, touchy::Touchy},
+        list_watch::{RawObject, panicky::Panicky},
         store::{Indexer, Lookup},
     };
 
     // R47
     #[test]
     fn an_object_whose_type_panics_as_it_is_read_is_unreadable_and_the_others_are_served() {
-        let indexer = Indexer::<Touchy>::new();
-        for name in ["calm", "touchy"] {
+        let indexer = Indexer::<Panicky>::new();
+        for name in ["calm", "panicky"] {
             let json = format!(r#"{{"metadata":{{"name":"{name}","uid":"u-{name}"}}}}"#);
             drop(indexer.upsert_raw(RawObject::new(json).unwrap()));
         }
         let lister = indexer.lister();
-        let touchy = ObjectKey::cluster("touchy");
+        let panicky = ObjectKey::cluster("panicky");
         for _ in 0..2 {
-            assert!(lister.get(&touchy).is_none());
+            assert!(lister.get(&panicky).is_none());
             assert_eq!(lister.list().len(), 1);
-            let Lookup::Unreadable(unreadable) = lister.lookup(&touchy) else { panic!("it was read") };
-            assert_eq!(unreadable.identity.uid.as_deref(), Some("u-touchy"));
+            let Lookup::Unreadable(unreadable) = lister.lookup(&panicky) else { panic!("it was read") };
+            assert_eq!(unreadable.identity.uid.as_deref(), Some("u-panicky"));
         }
         assert_eq!(lister.unreadable().len(), 1);
     }
@@ -320,6 +324,6 @@ mod tests {
     fn a_compact_object_takes_little_beside_its_text() {
         let beside = size_of::<Slot<Pod>>() + size_of::<Compact<Pod>>();
         assert!(beside <= 160, "{beside} bytes, and an Arc for the name");
-        assert!(size_of::<Held<Pod>>() == size_of::<usize>());
+        assert!(size_of::<CachedObject<Pod>>() == size_of::<usize>());
     }
 }

@@ -18,18 +18,18 @@ pub(super) const ROOM_FOR_A_TASK: usize = 80 << 10;
 /// On a current-thread runtime there is none: work is done where it stands, so that paused time is not fooled by
 /// threads. What is under way is bounded, and dropped with the crew.
 #[derive(Debug)]
-pub(super) struct Crew<R> {
+pub(super) struct DecodePool<R> {
     running: VecDeque<AbortOnDropHandle<R>>,
     most: usize,
 }
 
-impl<R: Send + 'static> Crew<R> {
+impl<R: Send + 'static> DecodePool<R> {
     /// Gathers a crew, where the runtime has threads for one.
-    pub(super) fn gather() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let runtime = Handle::try_current().ok()?;
         let workers = runtime.metrics().num_workers();
-        let crew = Self { running: VecDeque::new(), most: 2 * workers };
-        (runtime.runtime_flavor() == RuntimeFlavor::MultiThread && workers > 1).then_some(crew)
+        let pool = Self { running: VecDeque::new(), most: 2 * workers };
+        (runtime.runtime_flavor() == RuntimeFlavor::MultiThread && workers > 1).then_some(pool)
     }
 
     /// Begins a piece of work.
@@ -69,23 +69,23 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn results_come_in_the_order_in_which_work_was_begun() {
-        let mut crew = Crew::gather().unwrap();
+        let mut pool = DecodePool::new().unwrap();
         let (go, wait) = std::sync::mpsc::channel::<()>();
-        crew.begin(move || {
+        pool.begin(move || {
             wait.recv().unwrap();
             vec![1, 2]
         });
-        crew.begin(move || {
+        pool.begin(move || {
             go.send(()).unwrap();
             vec![3]
         });
-        assert_eq!(crew.next().await.unwrap(), [1, 2]);
-        assert_eq!(crew.next().await.unwrap(), [3]);
-        assert!(crew.is_idle() && crew.next().await.is_none());
+        assert_eq!(pool.next().await.unwrap(), [1, 2]);
+        assert_eq!(pool.next().await.unwrap(), [3]);
+        assert!(pool.is_idle() && pool.next().await.is_none());
     }
 
     #[tokio::test]
     async fn one_thread_makes_no_crew() {
-        assert!(Crew::<()>::gather().is_none());
+        assert!(DecodePool::<()>::new().is_none());
     }
 }

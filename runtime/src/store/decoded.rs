@@ -29,7 +29,7 @@ type Report = Box<dyn Fn(&Arc<Unreadable>) + Send + Sync>;
 ///
 /// A weak reference keeps the room of the object itself, if not of what it points to. So dead ones are swept: once as
 /// many new ones came as were alive after the last sweep, and at a write ten seconds after it.
-pub(super) struct Living<K> {
+pub(super) struct DecodedObjects<K> {
     next: AtomicU64,
     used: AtomicBool,
     shards: [Mutex<Shard<K>>; SHARDS],
@@ -40,12 +40,12 @@ pub(super) struct Living<K> {
 
 struct Shard<K> {
     alive: HashMap<u64, Weak<K>, foldhash::fast::FixedState>,
-    /// Held for whoever comes next: several handlers hear of one change one after the other.
+    /// CachedObject for whoever comes next: several handlers hear of one change one after the other.
     recent: VecDeque<Arc<K>>,
     until_sweep: usize,
 }
 
-impl<K> Living<K> {
+impl<K> DecodedObjects<K> {
     pub(super) fn new() -> Self {
         let shard = || {
             Mutex::new(Shard { alive: HashMap::default(), recent: VecDeque::new(), until_sweep: LEAST_SWEEP })
@@ -129,7 +129,7 @@ impl<K> Living<K> {
     }
 
     /// Forgets that an object did not decode, since it is stored no more.
-    pub(super) fn pardon(&self, serial: u64) {
+    pub(super) fn accept(&self, serial: u64) {
         lock(&self.refused).remove(&serial);
     }
 
@@ -165,9 +165,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<K> fmt::Debug for Living<K> {
+impl<K> fmt::Debug for DecodedObjects<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Living")
+        f.write_str("DecodedObjects")
     }
 }
 
@@ -175,39 +175,39 @@ impl<K> fmt::Debug for Living<K> {
 mod tests {
     use super::*;
 
-    fn remembered(living: &Living<[u8; 100]>) -> usize {
-        living.shards.iter().map(|shard| lock(shard).alive.len()).sum()
+    fn remembered(decoded: &DecodedObjects<[u8; 100]>) -> usize {
+        decoded.shards.iter().map(|shard| lock(shard).alive.len()).sum()
     }
 
-    fn keep_one(living: &Living<[u8; 100]>) -> Arc<[u8; 100]> {
-        living.keep(living.serial(), Arc::new([0; 100]))
+    fn keep_one(decoded: &DecodedObjects<[u8; 100]>) -> Arc<[u8; 100]> {
+        decoded.keep(decoded.serial(), Arc::new([0; 100]))
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_holds_is_swept_in_time_and_by_number() {
-        let living = Living::new();
-        (0..100_000).for_each(|_| drop(keep_one(&living)));
+        let decoded = DecodedObjects::new();
+        (0..100_000).for_each(|_| drop(keep_one(&decoded)));
         let bound = SHARDS * (LEAST_SWEEP + RECENT);
-        assert!(remembered(&living) <= bound, "{} are remembered", remembered(&living));
-        let held: Vec<_> = (0..10_000).map(|_| keep_one(&living)).collect();
-        assert!(remembered(&living) >= 10_000);
+        assert!(remembered(&decoded) <= bound, "{} are remembered", remembered(&decoded));
+        let held: Vec<_> = (0..10_000).map(|_| keep_one(&decoded)).collect();
+        assert!(remembered(&decoded) >= 10_000);
         drop(held);
-        living.sweep_if_due();
-        assert!(remembered(&living) >= 10_000, "it is not due");
+        decoded.sweep_if_due();
+        assert!(remembered(&decoded) >= 10_000, "it is not due");
         tokio::time::advance(LAP).await;
-        living.sweep_if_due();
-        assert_eq!(remembered(&living), 0);
+        decoded.sweep_if_due();
+        assert_eq!(remembered(&decoded), 0);
     }
 
     #[test]
     fn the_first_of_two_that_decode_one_object_gives_it_to_both() {
-        let living = Living::new();
-        let (serial, other) = (living.serial(), living.serial());
-        let first = living.keep(serial, Arc::new(1));
-        assert!(Arc::ptr_eq(&living.keep(serial, Arc::new(1)), &first));
-        assert!(Arc::ptr_eq(&living.find(serial).unwrap(), &first));
-        assert!(living.find(other).is_none());
-        living.forget(serial);
-        assert!(living.find(serial).is_none());
+        let decoded = DecodedObjects::new();
+        let (serial, other) = (decoded.serial(), decoded.serial());
+        let first = decoded.keep(serial, Arc::new(1));
+        assert!(Arc::ptr_eq(&decoded.keep(serial, Arc::new(1)), &first));
+        assert!(Arc::ptr_eq(&decoded.find(serial).unwrap(), &first));
+        assert!(decoded.find(other).is_none());
+        decoded.forget(serial);
+        assert!(decoded.find(serial).is_none());
     }
 }

@@ -3,7 +3,7 @@
 use super::entry::Entry;
 use super::list::List;
 use super::priority::Priority;
-use super::rolls::Arrival;
+use super::shared_lists::Arrival;
 use super::slab::{Id, Slab};
 
 /// One grant of so many goes to whoever has waited longest.
@@ -19,22 +19,22 @@ pub(super) enum ByArrival {}
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum Pick {
     Of(Id),
-    /// Of the first that a roll lists.
-    OfRoll,
+    /// Of the first that a list lists.
+    OfList,
 }
 
 /// The keys that are ready, each with an entry.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct ReadyQueue {
     bands: [List<InLine>; Priority::ALL.len()],
     all: List<ByArrival>,
     /// Grants since the last that went by arrival.
     grants: u8,
 }
 
-impl Lines {
+impl ReadyQueue {
     pub(super) const fn new() -> Self {
         Self { bands: [const { List::new() }; 3], all: List::new(), grants: 0 }
     }
@@ -60,7 +60,7 @@ impl Lines {
         self.bands[priority.rank()].iter(slab)
     }
 
-    /// Lines an entry up at the back of its priority's line.
+    /// ReadyQueue an entry up at the back of its priority's line.
     #[inline]
     pub(super) fn push<K>(&mut self, slab: &mut Slab<Entry<K>>, id: Id, now: Arrival) {
         slab[id].arrival = now;
@@ -68,11 +68,11 @@ impl Lines {
         self.all.push_back(slab, id);
     }
 
-    /// Takes the one whose turn it is, unless that is one of a roll that came then.
+    /// Takes the one whose turn it is, unless that is one of a list that came then.
     #[inline]
-    pub(super) fn pop<K>(&mut self, slab: &mut Slab<Entry<K>>, roll: Option<Arrival>) -> Option<Turn> {
+    pub(super) fn pop<K>(&mut self, slab: &mut Slab<Entry<K>>, list: Option<Arrival>) -> Option<Pick> {
         if self.is_empty() {
-            return roll.map(|_| self.grant(Turn::OfRoll));
+            return list.map(|_| self.grant(Pick::OfList));
         }
         let by_arrival = self.grants + 1 == AGED;
         let id = match by_arrival {
@@ -81,14 +81,14 @@ impl Lines {
         };
         let entry = &slab[id];
         let yields = by_arrival || entry.priority == Priority::Low;
-        if roll.is_some_and(|roll| yields && entry.arrival.is_behind(roll)) {
-            return Some(self.grant(Turn::OfRoll));
+        if list.is_some_and(|list| yields && entry.arrival.is_behind(list)) {
+            return Some(self.grant(Pick::OfList));
         }
         self.remove(slab, id);
-        Some(self.grant(Turn::Of(id)))
+        Some(self.grant(Pick::Of(id)))
     }
 
-    fn grant(&mut self, turn: Turn) -> Turn {
+    fn grant(&mut self, turn: Pick) -> Pick {
         self.grants = (self.grants + 1) % AGED;
         turn
     }

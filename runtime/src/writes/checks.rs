@@ -35,7 +35,7 @@ impl Writer {
             };
             return Err(WriteError::doubted(target, why));
         }
-        match self.memory().own.is_outlived(key) {
+        match self.memory().own.spans_epochs(key) {
             true => Err(WriteError::doubted(target, "the server lost its history since the run began")),
             false => Ok(()),
         }
@@ -43,7 +43,7 @@ impl Writer {
 
     /// Tells what the caches that would show a target show before it is asked for.
     pub(super) fn before(&self, target: &Target) -> Vec<(SourceId, Before)> {
-        let delivered = |source| self.memory().parking.delivered(source);
+        let delivered = |source| self.memory().pending.delivered(source);
         let shown = self.caches_of(target).filter_map(|cache| {
             let before = match (cache.look_up)(&target.key) {
                 Cached::Absent => Before::Absent { delivered: delivered(cache.source) },
@@ -62,7 +62,7 @@ impl Writer {
         for (source, before) in before {
             let Some(what) = contradiction(&before, answered) else { continue };
             if matches!(what, Contradicted::Version { .. }) {
-                self.tell_of_loss(source, &target.key);
+                self.report_history_loss(source, &target.key);
             }
             let (mut memory, now) = (self.memory(), Instant::now());
             memory.contradictions.note(source, &target.key, what, now);
@@ -71,7 +71,7 @@ impl Writer {
     }
 
     /// Asks for an owner whose child belongs to another UID of it: it may be the owner's cache that is behind.
-    pub(super) async fn doubt_owner(&self, owner: &Owner, refused: Option<&WriteError>) {
+    pub(super) async fn refetch_owner(&self, owner: &Owner, refused: Option<&WriteError>) {
         if matches!(refused, Some(WriteError::EarlierOwner { .. }))
             && let Err(error) = self.fetch(&owner.named()).await
         {
@@ -80,7 +80,7 @@ impl Writer {
     }
 
     /// Takes note that the object of a UID is gone, whatever else bears its name.
-    pub(super) fn contradict(&self, target: &Target, uid: &str) {
+    pub(super) fn note_gone(&self, target: &Target, uid: &str) {
         let mut before = self.before(target);
         before.retain(|(_, before)| matches!(before, Before::Present { uid: shown, .. } if shown == uid));
         self.compare(target, before, &Answered::Absent);
@@ -89,18 +89,18 @@ impl Writer {
     /// Takes note that the server has an older state of a target than a write of the key was computed from.
     ///
     /// What the key wrote is lost, and its versions may be given to others.
-    pub(super) fn went_back(&self, key: &ObjectKey, target: &Target) {
+    pub(super) fn found_older_state(&self, key: &ObjectKey, target: &Target) {
         self.forget_answer(key, target);
-        let verdict = self.memory().own.disown(key);
-        self.sources_of(target).into_iter().for_each(|source| self.tell_of_loss(source, &target.key));
-        if verdict == Verdict::Wake {
+        let verdict = self.memory().own.forget_own(key);
+        self.sources_of(target).into_iter().for_each(|source| self.report_history_loss(source, &target.key));
+        if verdict == Verdict::Enqueue {
             self.keys.wake(key.clone());
         }
     }
 
-    fn tell_of_loss(&self, source: SourceId, object: &ObjectKey) {
+    fn report_history_loss(&self, source: SourceId, object: &ObjectKey) {
         if let Some(cache) = self.caches.iter().find(|cache| cache.source == source) {
-            (cache.tell_of_loss)(object);
+            (cache.report_history_loss)(object);
         }
     }
 
@@ -118,13 +118,13 @@ impl Writer {
 }
 
 impl Memory {
-    /// Tells when the attendant must look next; `None` while nothing waits.
+    /// Tells when the follow-up task must look next; `None` while nothing waits.
     pub(super) fn next_tick(&self, now: Instant) -> Option<Instant> {
-        let (parking, contradicted) = (self.parking.next_tick(now), self.contradictions.next_tick(now));
-        parking.into_iter().chain(contradicted).min()
+        let (pending, contradicted) = (self.pending.next_tick(now), self.contradictions.next_tick(now));
+        pending.into_iter().chain(contradicted).min()
     }
 }
 
 #[cfg(test)]
-#[path = "sound_tests.rs"]
+#[path = "checks_tests.rs"]
 mod tests;

@@ -18,7 +18,7 @@ pub(in crate::reflector) enum OnLoss {
 
 impl State {
     /// Takes the news that the server lost its history: this kind is judged by its own versions.
-    pub(in crate::reflector) fn heard_of_loss(&mut self) -> OnLoss {
+    pub(in crate::reflector) fn on_history_lost(&mut self) -> OnLoss {
         if self.blocked.is_some_and(Fault::is_refused_for_good) {
             return OnLoss::CantAsk;
         }
@@ -30,13 +30,13 @@ impl State {
         if self.blocked == Some(Fault::Overloaded) {
             return OnLoss::AsksLater;
         }
-        self.heard_of_recovery();
+        self.on_recovery();
         self.wait = Duration::ZERO;
         OnLoss::Asks
     }
 
     /// Takes the news that the server was reached again; returns how long after the last failure to try again.
-    pub(in crate::reflector) fn heard_of_recovery(&mut self) -> Option<Duration> {
+    pub(in crate::reflector) fn on_recovery(&mut self) -> Option<Duration> {
         let waits = self.blocked.is_some_and(Fault::is_of_an_outage);
         waits.then(|| {
             self.others = Others::GetThrough;
