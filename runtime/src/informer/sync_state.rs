@@ -177,7 +177,7 @@ impl fmt::Display for FetchFailure {
             FailureCause::Forbidden => write!(f, "the right to {part} it is missing")?,
             FailureCause::Unauthorized => f.write_str("the server does not accept the credentials")?,
             FailureCause::NotServed => f.write_str("the server does not serve it")?,
-            FailureCause::Unreachable => f.write_str("the server is out of reach")?,
+            FailureCause::Unreachable => f.write_str("the server is unreachable")?,
             FailureCause::TooLarge => f.write_str("something in it is too large")?,
             FailureCause::Panicked => f.write_str("the code that fetches it panics")?,
             FailureCause::Other => write!(f, "the {part} fails")?,

@@ -16,7 +16,7 @@ use super::Manager;
 use crate::{
     backoff::{Backoff, BackoffSchedule},
     error::Error,
-    reflector::{rounded, with_sources},
+    reflector::{Reminder, rounded, with_sources},
 };
 
 /// How long a definition may take until it is served, by a server that answers.
@@ -27,8 +27,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How long a server that is out of reach is left alone at first, and at most; jitter up to doubles it.
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(2_400)];
-/// How often the log says so.
-const SAY_EVERY: Duration = Duration::from_secs(3);
 
 impl Manager {
     /// Installs, or updates, the definition of a custom resource, and waits until it is served.
@@ -37,7 +35,7 @@ impl Manager {
     /// leaves unsaid stays with whoever set it.
     ///
     /// A server that is not there yet, or answers that it can't now, is asked again until it does, however long that
-    /// takes; the log says so every few seconds.
+    /// takes; the log says so when that begins, after 30 s, and then ever more seldom.
     ///
     /// # Errors
     /// [`Error::Definition`] where the server refuses it for good (it names the right that is missing), or answers but
@@ -60,10 +58,10 @@ struct Installer {
     failing: Option<Failing>,
 }
 
-/// Since when the server fails, and when the log said so last.
+/// Since when the server fails, and when the log says so again, once it has.
 struct Failing {
     since: Instant,
-    said: Option<Instant>,
+    reminder: Option<Reminder>,
 }
 
 /// What a look at a definition showed.
@@ -138,7 +136,7 @@ impl Installer {
                 Ok(Err(kube::Error::Api(status))) => {
                     (status.code, format!("the server answers {}: {}", status.code, status.message.trim()))
                 }
-                Ok(Err(error)) => (0, format!("the server is out of reach: {}", with_sources(&error))),
+                Ok(Err(error)) => (0, format!("the server is unreachable: {}", with_sources(&error))),
                 Err(_) => (0, format!("the server gave no answer within {DEADLINE:?}")),
             };
             let wait = self.backoff.next_delay();
@@ -147,24 +145,29 @@ impl Installer {
         }
     }
 
-    /// Says every few seconds that the server fails; not that it is short of breath for a moment.
+    /// Says now and then that the server fails; not that it is overloaded for a moment.
     fn tell(&mut self, code: u16, why: &str, wait: Duration) {
         let now = Instant::now();
-        let failing = self.failing.get_or_insert(Failing { since: now, said: None });
-        let due = match failing.said {
-            Some(said) => now - said >= SAY_EVERY,
-            None => code != 429 || now - failing.since >= Duration::from_secs(1),
+        let failing = self.failing.get_or_insert(Failing { since: now, reminder: None });
+        let lasting = now - failing.since;
+        let still = match &mut failing.reminder {
+            Some(reminder) if reminder.is_due(now) => format!("still after {:?}: ", rounded(lasting)),
+            None if code != 429 || lasting >= Duration::from_secs(1) => {
+                failing.reminder = Some(Reminder::begin(now));
+                String::new()
+            }
+            _ => return,
         };
-        if due {
-            failing.said = Some(now);
-            let (name, wait) = (&self.name, rounded(wait));
-            tracing::warn!(crd = %name, "the definition {name} can't be installed yet: {why}; trying again in {wait:?}");
-        }
+        let (name, wait) = (&self.name, rounded(wait));
+        tracing::warn!(
+            crd = %name,
+            "{still}the definition {name} can't be installed yet: {why}; trying again in {wait:?}"
+        );
     }
 
     fn is_through(&mut self) {
         self.backoff.reset();
-        if let Some(failing) = self.failing.take().filter(|failing| failing.said.is_some()) {
+        if let Some(failing) = self.failing.take().filter(|failing| failing.reminder.is_some()) {
             let (name, lasted) = (&self.name, rounded(failing.since.elapsed()));
             tracing::info!(crd = %name, "the server answers again after {lasted:?}: installing {name}");
         }

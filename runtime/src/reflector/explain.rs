@@ -24,10 +24,14 @@ pub fn explain(name: &str, error: &ListWatchError) -> String {
     }
     match Fault::of(error) {
         Fault::NotFound => format!("{name} is not served: install its CRD"),
-        Fault::Forbidden => format!("{name} may not be read: allow list and watch ({said})"),
-        Fault::Unauthorized => format!("{name} can't be read: the server does not accept the credentials"),
+        Fault::Forbidden => {
+            format!("{name} can't be read, a right is missing: allow `list` and `watch` in a Role or ClusterRole ({said})")
+        }
+        Fault::Unauthorized => format!(
+            "{name} can't be read, the server does not accept the credentials: renew the token or certificate ({said})"
+        ),
         Fault::Unreachable if error.status().is_none() => {
-            format!("{name} can't be read, the server is out of reach: {}", with_sources(error))
+            format!("{name} can't be read, the server is unreachable: {}", with_sources(error))
         }
         _ => format!("{name} can't be read: {}", with_sources(error)),
     }
@@ -63,12 +67,12 @@ mod tests {
             (answer(404, "404 page not found"), "websites.web.example.dev is not served: install its CRD"),
             (
                 answer(403, "User \"viewer\" cannot list resource \"websites\""),
-                "websites.web.example.dev may not be read: allow list and watch \
-                 (User \"viewer\" cannot list resource \"websites\")",
+                "websites.web.example.dev can't be read, a right is missing: allow `list` and `watch` in a Role or \
+                 ClusterRole (User \"viewer\" cannot list resource \"websites\")",
             ),
             (
                 ListWatchError::Connection("connection refused".into()),
-                "websites.web.example.dev can't be read, the server is out of reach: the connection failed: \
+                "websites.web.example.dev can't be read, the server is unreachable: the connection failed: \
                  connection refused",
             ),
             (

@@ -44,13 +44,41 @@ enum Failure {
 #[derive(Debug)]
 struct Ongoing {
     since: Instant,
-    /// When it is told of again.
-    next: Instant,
-    gap: Duration,
+    reminder: Reminder,
     /// Who fails, by number, and what each fetches.
     who: BTreeMap<u64, Cow<'static, str>>,
     /// How many kinds there were at most.
     most: usize,
+}
+
+/// Says when something that lasts is told of again: after 30 s, then each time after twice as long, up to an hour.
+#[derive(Debug)]
+pub(crate) struct Reminder {
+    next: Instant,
+    gap: Duration,
+}
+
+impl Reminder {
+    /// Begins now: it has just been told of.
+    pub(crate) fn begin(now: Instant) -> Self {
+        Self { next: now + AGAIN, gap: AGAIN }
+    }
+
+    /// Tells whether it is time to tell of it again; if so, the next time is later.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        if now < self.next {
+            return false;
+        }
+        self.next = now + self.gap;
+        self.gap = (self.gap * 2).min(SELDOM);
+        true
+    }
+
+    /// Sees to it that it is told of within a time, and then as often as in the beginning.
+    fn hasten(&mut self, now: Instant, within: Duration) {
+        self.next = self.next.min(now + within);
+        self.gap = AGAIN;
+    }
 }
 
 /// Says whether a failure is news.
@@ -156,22 +184,18 @@ impl Shared {
     ) -> LogLevel {
         let Some(ongoing) = self.failures.get_mut(&failure) else {
             let who = BTreeMap::from([(number, name.clone())]);
-            self.failures
-                .insert(failure, Ongoing { since: now, next: now + AGAIN, gap: AGAIN, who, most: 1 });
+            self.failures.insert(failure, Ongoing { since: now, reminder: Reminder::begin(now), who, most: 1 });
             return LogLevel::Begins;
         };
         if ongoing.who.insert(number, name.clone()).is_none() {
-            ongoing.next = ongoing.next.min(now + GATHER);
-            ongoing.gap = AGAIN;
+            ongoing.reminder.hasten(now, GATHER);
         }
         let kinds = ongoing.kinds();
         ongoing.most = ongoing.most.max(kinds.len());
-        if now < ongoing.next {
-            return LogLevel::Repeats;
+        match ongoing.reminder.is_due(now) {
+            true => LogLevel::Lasts { lasting: now - ongoing.since, kinds },
+            false => LogLevel::Repeats,
         }
-        ongoing.next = now + ongoing.gap;
-        ongoing.gap = (ongoing.gap * 2).min(SELDOM);
-        LogLevel::Lasts { lasting: now - ongoing.since, kinds }
     }
 }
 

@@ -31,7 +31,7 @@ impl Writer {
                 DoubtCause::HistoryLost => {
                     "the server lost its history, and caches are compared with what is left"
                 }
-                DoubtCause::WatchCut => "the server is out of reach, and may come back with another history",
+                DoubtCause::WatchCut => "the server is unreachable, and may come back with another history",
             };
             return Err(WriteError::doubted(target, why));
         }
@@ -112,8 +112,8 @@ impl Writer {
         }
         self.memory().contradictions.resolved_by_list(*source);
         self.counters.contradicted.inc();
-        let (controller, kind) = (&self.author.controller, &cache.kind);
-        tracing::warn!(%controller, %kind, %object, "the server contradicts the cache: listing {kind} anew");
+        let kind = &cache.kind;
+        tracing::warn!(%object, "the server contradicts the cache of {kind}: listing {kind} again");
     }
 }
 

@@ -112,13 +112,12 @@ impl Writer {
     }
 
     fn report(&self, Overdue { key, object, expectation, waited }: &Overdue<ObjectKey>) {
-        let controller = &self.author.controller;
         if matches!(expectation, Expectation::NewerThan(_)) {
-            tracing::debug!(%controller, %key, %object, "runs again although its cache shows no change yet");
+            tracing::debug!(%key, %object, "runs again although its cache shows no change yet");
             return;
         }
         self.counters.overdue.inc();
-        tracing::warn!(%controller, %key, %object, ?waited, "the cache did not show an own write in time");
+        tracing::warn!(%key, %object, ?waited, "the cache did not show this key's own write in time: reconciling anyway");
     }
 
     /// Asks the server what became of a write, until it says or nobody waits any more.

@@ -108,7 +108,7 @@ async fn an_operator_waits_for_a_server_that_is_not_ready_and_says_so_every_few_
     let gaps = told.windows(2).map(|pair| pair[1].0 - pair[0].0);
     assert!(gaps.clone().all(|gap| (2..=8).contains(&gap)), "{told:#?}");
     assert!(
-        told[0].1.contains("websites.web.example.dev can't be installed yet: the server is out of reach"),
+        told[0].1.contains("websites.web.example.dev can't be installed yet: the server is unreachable"),
         "{told:#?}"
     );
     assert!(told.last().unwrap().1.starts_with("the server answers again after 3"), "{told:#?}");
@@ -177,7 +177,7 @@ async fn a_forbidden_kind_is_told_of_when_it_begins_and_ever_more_seldom() {
     let told = lines.take();
     assert!((3..=6).contains(&told.len()), "{told:#?}");
     assert!(
-        told[0].0 == 0 && told[0].1.starts_with("secrets may not be read: allow list and watch"),
+        told[0].0 == 0 && told[0].1.starts_with("secrets can't be read, a right is missing: allow `list` and `watch`"),
         "{told:#?}"
     );
     assert!(told.iter().skip(1).all(|(_, line)| line.starts_with("still after ")), "{told:#?}");
