@@ -5,7 +5,8 @@ use std::{fmt, time::Duration};
 use kube::config::KubeconfigError;
 
 use crate::{
-    controller::{ControllerError, Terminal, one_line},
+    chain::one_line,
+    controller::{ControllerError, Terminal},
     informer::NotSynced,
     writes::WriteError,
 };
@@ -153,7 +154,7 @@ mod tests {
              leave the rate out to lift it"
         );
         let refused = Error::from(kube::Error::Service("no answer from https://10.0.0.1:6443".into()));
-        assert_eq!(format!("{refused:?}"), "ServiceError: no answer from https://10.0.0.1:6443");
+        assert_eq!(format!("{refused:?}"), "no answer from https://10.0.0.1:6443");
     }
 
     // A reconciler may hand a terminal error through watchkeeper's own.

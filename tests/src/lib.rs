@@ -12,6 +12,7 @@ mod made;
 mod operator;
 pub mod planted;
 mod record;
+mod snapshot;
 
 pub use counter::{Counter, Gate};
 pub use does::{Does, Done, does};
@@ -19,3 +20,4 @@ pub use hear::{Hearing, hear};
 pub use made::Made;
 pub use operator::{Keeper, Looker, Website, WebsiteSpec, WebsiteStatus, deployment_for, owned_by, website};
 pub use record::{Record, Start, assert_rate_holds};
+pub use snapshot::assert_snapshot;

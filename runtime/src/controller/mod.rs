@@ -40,7 +40,6 @@ mod start;
 mod plan;
 mod builder;
 
-pub(crate) use action::one_line;
 pub use action::{Action, Cleanup, Terminal};
 pub use builder::Controller;
 pub use context::Context;

@@ -10,6 +10,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
+    chain::one_line,
     clock::{Moment, after, readable},
     delta_fifo::Extent,
     list_watch::{ListWatchError, Unreadable},
@@ -305,7 +306,7 @@ impl Health {
             extent: extent.clone(),
             part: error.part,
             cause: FailureCause::of(&error.error),
-            message: with_causes(&*error.error),
+            message: one_line(&*error.error),
             since: since.unwrap_or_else(Moment::now),
             attempts: error.attempts,
             retry_at: after(Instant::now(), error.retry_in).into(),
@@ -357,15 +358,4 @@ impl Health {
     fn lock(&self) -> MutexGuard<'_, HealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn with_causes(error: &dyn Error) -> String {
-    let mut message = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        message.push_str(": ");
-        message.push_str(&error.to_string());
-        cause = error.source();
-    }
-    message
 }

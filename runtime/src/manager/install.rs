@@ -15,8 +15,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Manager;
 use crate::{
     backoff::{Backoff, BackoffSchedule},
+    chain::one_line,
+    clock::readable,
     error::Error,
-    reflector::{Reminder, rounded, with_sources},
+    reflector::{Reminder, rounded},
 };
 
 /// How long a definition may take until it is served, by a server that answers.
@@ -136,7 +138,7 @@ impl Installer {
                 Ok(Err(kube::Error::Api(status))) => {
                     (status.code, format!("the server answers {}: {}", status.code, status.message.trim()))
                 }
-                Ok(Err(error)) => (0, format!("the server is unreachable: {}", with_sources(&error))),
+                Ok(Err(error)) => (0, format!("the server is unreachable: {}", one_line(&error))),
                 Err(_) => (0, format!("the server gave no answer within {DEADLINE:?}")),
             };
             let wait = self.backoff.next_delay();
@@ -151,12 +153,15 @@ impl Installer {
         let failing = self.failing.get_or_insert(Failing { since: now, reminder: None });
         let lasting = now - failing.since;
         let still = match &mut failing.reminder {
-            Some(reminder) if reminder.is_due(now) => format!("still after {:?}: ", rounded(lasting)),
+            Some(reminder) => match reminder.is_due(now) {
+                true => format!("still after {}: ", readable(lasting)),
+                false => return,
+            },
             None if code != 429 || lasting >= Duration::from_secs(1) => {
                 failing.reminder = Some(Reminder::begin(now));
                 String::new()
             }
-            _ => return,
+            None => return,
         };
         let (name, wait) = (&self.name, rounded(wait));
         tracing::warn!(
@@ -168,8 +173,8 @@ impl Installer {
     fn is_through(&mut self) {
         self.backoff.reset();
         if let Some(failing) = self.failing.take().filter(|failing| failing.reminder.is_some()) {
-            let (name, lasted) = (&self.name, rounded(failing.since.elapsed()));
-            tracing::info!(crd = %name, "the server answers again after {lasted:?}: installing {name}");
+            let (name, lasted) = (&self.name, readable(failing.since.elapsed()));
+            tracing::info!(crd = %name, "the server answers again after {lasted}: installing {name}");
         }
     }
 

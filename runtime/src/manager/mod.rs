@@ -21,7 +21,8 @@ use std::{
 };
 
 use crate::{
-    controller::{Controller, ControllerEnv, Plan, Synced, one_line},
+    chain::one_line,
+    controller::{Controller, ControllerEnv, Plan, Synced},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     metrics::Metrics,

@@ -1,9 +1,9 @@
 //! One clear line for each failure: which kind, what is wrong, what to do.
 
-use std::{error::Error, fmt::Write};
+use std::error::Error;
 
 use super::fault::Fault;
-use crate::list_watch::ListWatchError;
+use crate::{chain::one_line, list_watch::ListWatchError};
 
 /// Tells what a failure means for a kind, and what to do about it where that is known.
 ///
@@ -25,31 +25,19 @@ pub fn explain(name: &str, error: &ListWatchError) -> String {
     match Fault::of(error) {
         Fault::NotFound => format!("{name} is not served: install its CRD"),
         Fault::Forbidden => {
-            format!("{name} can't be read, a right is missing: allow `list` and `watch` in a Role or ClusterRole ({said})")
+            format!(
+                "{name} can't be read, a right is missing: allow `list` and `watch` in a Role or ClusterRole ({said})"
+            )
         }
         Fault::Unauthorized => format!(
             "{name} can't be read, the server does not accept the credentials: renew the token or certificate ({said})"
         ),
         Fault::Unreachable if error.status().is_none() => {
-            format!("{name} can't be read, the server is unreachable: {}", with_sources(error))
+            let cause = error.source().unwrap_or(error);
+            format!("{name} can't be read, the server is unreachable: {}", one_line(cause))
         }
-        _ => format!("{name} can't be read: {}", with_sources(error)),
+        _ => format!("{name} can't be read: {}", one_line(error)),
     }
-}
-
-/// Spells an error and what caused it, each text once.
-pub(crate) fn with_sources(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            // Writing to a String does not fail.
-            let _ = write!(text, ": {cause_text}");
-        }
-        source = cause.source();
-    }
-    text.replace('\n', " ")
 }
 
 #[cfg(test)]
@@ -72,8 +60,7 @@ mod tests {
             ),
             (
                 ListWatchError::Connection("connection refused".into()),
-                "websites.web.example.dev can't be read, the server is unreachable: the connection failed: \
-                 connection refused",
+                "websites.web.example.dev can't be read, the server is unreachable: connection refused",
             ),
             (
                 ListWatchError::TooLarge { what: "an event", limit: 32 },

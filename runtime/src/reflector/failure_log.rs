@@ -15,9 +15,6 @@ use super::fault::Fault;
 const AGAIN: Duration = Duration::from_secs(30);
 const SELDOM: Duration = Duration::from_secs(3_600);
 
-/// How long to wait for others that fail by the same cause, to tell of all in one line.
-const GATHER: Duration = Duration::from_secs(5);
-
 /// Decides which failures the log tells of; clones are one.
 ///
 /// Where several kinds of a server fail because the server does, that is one trouble, and told of in one line.
@@ -72,12 +69,6 @@ impl Reminder {
         self.next = now + self.gap;
         self.gap = (self.gap * 2).min(SELDOM);
         true
-    }
-
-    /// Sees to it that it is told of within a time, and then as often as in the beginning.
-    fn hasten(&mut self, now: Instant, within: Duration) {
-        self.next = self.next.min(now + within);
-        self.gap = AGAIN;
     }
 }
 
@@ -184,12 +175,11 @@ impl Shared {
     ) -> LogLevel {
         let Some(ongoing) = self.failures.get_mut(&failure) else {
             let who = BTreeMap::from([(number, name.clone())]);
-            self.failures.insert(failure, Ongoing { since: now, reminder: Reminder::begin(now), who, most: 1 });
+            self.failures
+                .insert(failure, Ongoing { since: now, reminder: Reminder::begin(now), who, most: 1 });
             return LogLevel::Begins;
         };
-        if ongoing.who.insert(number, name.clone()).is_none() {
-            ongoing.reminder.hasten(now, GATHER);
-        }
+        ongoing.who.insert(number, name.clone());
         let kinds = ongoing.kinds();
         ongoing.most = ongoing.most.max(kinds.len());
         match ongoing.reminder.is_due(now) {
@@ -253,7 +243,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(lines, [(0, 1), (5, 3)], "and again half a minute after the second");
+        assert_eq!(lines, [(0, 1), (30, 3)]);
         assert_eq!(kinds[0].healthy(later(begun, 40)), None);
         drop(kinds.remove(1));
         let over = kinds[1].healthy(later(begun, 41));
