@@ -9,7 +9,6 @@ use std::{
 
 use futures::future::BoxFuture;
 use rand::{SeedableRng, rngs::SmallRng};
-use tracing::Instrument;
 
 use super::{
     Controller, Reconciler,
@@ -289,12 +288,10 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let work = Box::new(move |stop| -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let (writer, doubted) = (core.writer.clone(), core.clone());
-            // Within a run its span names the controller.
-            let span = tracing::info_span!("follow_up", controller = %doubted.name);
             tokio::select! {
                 biased;
                 () = run_workers(core, workers, connections, (enqueuer, sources), stop) => {}
-                never = writer.follow_up().instrument(span) => match never {},
+                never = writer.follow_up() => match never {},
                 never = doubts::follow(&doubted.name, &doubted.gate, &doubted.queue) => match never {},
             }
         })

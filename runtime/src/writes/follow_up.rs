@@ -4,6 +4,7 @@ use std::{convert::Infallible, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::Instrument;
 
 use super::{
     pending_writes::{Expectation, IN_OUTAGE, Overdue, Transition, WHILE_OPEN},
@@ -56,6 +57,12 @@ impl Drop for InFlightWrite<'_> {
 impl Writer {
     /// Attends to parked keys, for as long as the controller runs.
     pub(crate) async fn follow_up(&self) -> Infallible {
+        // What runs say stands in their spans, which name the controller.
+        let span = tracing::info_span!("follow_up", controller = %self.author.controller);
+        self.attend().instrument(span).await
+    }
+
+    async fn attend(&self) -> Infallible {
         let mut asking = FuturesUnordered::new();
         loop {
             let (alarm, lost) = {
