@@ -118,13 +118,13 @@ impl SyncState {
     }
 
     /// Says what somebody could do about an informer that does not sync.
-    fn remedy(&self) -> String {
+    pub(crate) fn remedy(&self) -> String {
         let kind = &self.kind;
         match (self.phase, self.failure.as_ref().map(|failure| failure.cause)) {
             (SyncPhase::NotStarted, _) => "start it: `start()` on its factory".to_owned(),
             (SyncPhase::Stopped, _) => "it was shut down and does not come back: build another".to_owned(),
             (_, Some(FailureCause::Forbidden)) => {
-                format!("let this user `list` and `watch` {kind} (a Role or ClusterRole, and its binding)")
+                format!("allow `list` and `watch` of {kind} in a Role or ClusterRole, and bind that")
             }
             (_, Some(FailureCause::Unauthorized)) => "check the credentials of the client".to_owned(),
             (_, Some(FailureCause::NotServed)) => {

@@ -15,10 +15,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Manager;
 use crate::{
     backoff::{Backoff, BackoffSchedule},
-    chain::one_line,
     clock::readable,
     error::Error,
-    reflector::{Reminder, rounded},
+    reflector::{Reminder, rounded, unreachable},
 };
 
 /// How long a definition may take until it is served, by a server that answers.
@@ -118,7 +117,7 @@ impl Installer {
             }
             looked += LOOK_EVERY;
         }
-        Err(self.refused(format!("not established and served within {PATIENCE:?}")))
+        Err(self.refused(format!("the server has not established and served it within {PATIENCE:?}")))
     }
 
     /// Asks until there is an answer, or a refusal that time does not heal.
@@ -130,7 +129,8 @@ impl Installer {
                     return Ok(answer);
                 }
                 Ok(Err(kube::Error::Api(status))) if !passes(status.code) => {
-                    return Err(self.refused(spelled(&status)));
+                    let (name, why) = (self.name.clone(), spelled(&status));
+                    return Err(Error::Definition { name, why, status: Some(status) });
                 }
                 Ok(Err(error @ (kube::Error::Auth(_) | kube::Error::BuildRequest(_)))) => {
                     return Err(error.into());
@@ -138,7 +138,7 @@ impl Installer {
                 Ok(Err(kube::Error::Api(status))) => {
                     (status.code, format!("the server answers {}: {}", status.code, status.message.trim()))
                 }
-                Ok(Err(error)) => (0, format!("the server is unreachable: {}", one_line(&error))),
+                Ok(Err(error)) => (0, unreachable(&error)),
                 Err(_) => (0, format!("the server gave no answer within {DEADLINE:?}")),
             };
             let wait = self.backoff.next_delay();
@@ -179,7 +179,7 @@ impl Installer {
     }
 
     fn refused(&self, why: String) -> Error {
-        Error::Definition { name: self.name.clone(), why }
+        Error::Definition { name: self.name.clone(), why, status: None }
     }
 }
 
@@ -234,7 +234,9 @@ fn spelled(status: &Status) -> String {
             "a right is missing: allow this user to `get`, `create` and `patch` \
              customresourcedefinitions.apiextensions.k8s.io ({said})"
         ),
-        Ok(StatusCode::UNAUTHORIZED) => format!("the server does not accept the credentials ({said})"),
+        Ok(StatusCode::UNAUTHORIZED) => {
+            format!("the server does not accept the credentials: renew the token or certificate ({said})")
+        }
         _ => format!("the server refuses it ({}): {said}", status.code),
     }
 }

@@ -34,10 +34,29 @@ pub fn explain(name: &str, error: &ListWatchError) -> String {
         ),
         Fault::Unreachable if error.status().is_none() => {
             let cause = error.source().unwrap_or(error);
-            format!("{name} can't be read, the server is unreachable: {}", one_line(cause))
+            format!("{name} can't be read, {}", unreachable(cause))
         }
         _ => format!("{name} can't be read: {}", one_line(error)),
     }
+}
+
+/// Says why there is no answer, and what to look at where that can be told.
+pub(crate) fn unreachable(cause: &(dyn Error + 'static)) -> String {
+    let said = one_line(cause);
+    let says = |words: &str| said.contains(words);
+    if says("invalid peer certificate") || says("certificate verify failed") {
+        return format!(
+            "the server's certificate is not trusted: {said}; is `certificate-authority` in the kubeconfig that of this \
+             cluster?"
+        );
+    }
+    if says("dns error") {
+        return format!("the server's name can't be resolved: {said}");
+    }
+    if says("invalid HTTP version parsed") {
+        return format!("the server is unreachable: {said}; if it speaks TLS, its URL begins with https://");
+    }
+    format!("the server is unreachable: {said}")
 }
 
 #[cfg(test)]

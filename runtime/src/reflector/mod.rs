@@ -28,6 +28,7 @@ pub use server::Server;
 pub use sink::{Epoch, FetchPart, FetchReport, List, ReflectorStore, StoreChange};
 pub use watch_error::{WatchError, WatchErrorHandler};
 
+pub(crate) use explain::unreachable;
 pub(crate) use failure_log::Reminder;
 pub(crate) use server::{CacheStatus, Doubt, DoubtCause};
 pub(crate) use watch_error::rounded;

@@ -185,7 +185,7 @@ impl Place {
         let out = File::create(&log).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_readme-operator"));
         command.env_clear().env("PATH", env::var_os("PATH").unwrap_or_default()).env("HOME", &self.folder);
-        command.env("RUST_BACKTRACE", "0");
+        command.env("RUST_BACKTRACE", "0").env("NO_COLOR", "1");
         if let Some(kubeconfig) = kubeconfig {
             command.env("KUBECONFIG", kubeconfig);
         }

@@ -10,7 +10,7 @@ use kube::core::ObjectMeta;
 use tracing::{Event, Level, Subscriber, field::Visit};
 use tracing_subscriber::{Layer, layer::SubscriberExt};
 use watchkeeper::{Terminal, prelude::*, reflector::ReflectorConfig};
-use watchkeeper_apiserver::{ApiServer, Fault, Garble};
+use watchkeeper_apiserver::{ApiServer, Fault, faults::Garble};
 use watchkeeper_tests::{Keeper, Website, hear, website};
 
 use crate::{Mistake, paused};

@@ -130,7 +130,7 @@ async fn a_right_that_is_missing_ends_the_start_and_is_named() {
     let begun = Instant::now();
     let error = Manager::new(server.client()).install_crd::<Website>().await.unwrap_err();
     assert!(begun.elapsed() < Duration::from_secs(1));
-    let Error::Definition { name, why } = error else { panic!("{error}") };
+    let Error::Definition { name, why, .. } = error else { panic!("{error}") };
     assert_eq!(name, "websites.web.example.dev");
     assert!(
         why.contains("a right is missing")
