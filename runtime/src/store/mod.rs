@@ -16,11 +16,13 @@ mod objects;
 mod indexer;
 mod repeats;
 mod lister;
+mod differences;
 mod reflected;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use differences::Missing;
 pub use held::Held;
 pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
 pub use indexer::{Indexer, WriteBatch};
