@@ -25,7 +25,7 @@ pub struct ReflectorConfig {
     /// How often the cache is compared with a list at the same version; `None` and zero: never.
     ///
     /// A check on the runtime itself, for tests and canaries: a difference is a defect. It is logged as an error, and the
-    /// cache is listed anew. Each check costs a whole list, during which the watch is not read.
+    /// cache is listed anew. Every second at most. Each check costs a whole list, during which the watch is not read.
     pub consistency_check: Option<Duration>,
     /// Who hears of failures; the log.
     pub on_error: WatchErrorHandler,

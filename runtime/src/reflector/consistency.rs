@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the store may take to show what it was given, and how often it is asked.
 const SETTLES: (u32, Duration) = (50, Duration::from_millis(100));
 
+/// How often it is checked at most: the watch must be read between two checks.
+const MOST_OFTEN: Duration = Duration::from_secs(1);
+
 /// Most objects a page, where nobody says.
 const PAGE_SIZE: u32 = 500;
 
@@ -52,7 +55,7 @@ pub(super) struct Checks {
 
 impl Checks {
     pub(super) fn new(every: Option<Duration>, page_size: Option<u32>) -> Self {
-        let every = every.filter(|every| !every.is_zero());
+        let every = every.filter(|every| !every.is_zero()).map(|every| every.max(MOST_OFTEN));
         Self { every, due: None, page_size: page_size.unwrap_or(PAGE_SIZE) }
     }
 
