@@ -9,7 +9,7 @@ use std::{
     vec,
 };
 
-use super::{Reason, Reconciler, worker::Engine};
+use super::{Reason, Reconciler, worker::ControllerCore};
 use crate::{
     clock::{Moment, readable},
     informer::Watched,
@@ -249,7 +249,7 @@ fn in_a_row(failures: u32) -> String {
     if failures == 1 { "1 failure".to_owned() } else { format!("{failures} failures in a row") }
 }
 
-impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
+impl<K: Watched, R: Reconciler<K>> Inspected for ControllerCore<K, R> {
     fn reconciles(&self) -> TypeId {
         TypeId::of::<K>()
     }
@@ -259,14 +259,14 @@ impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
             key: key.clone(),
             controller: self.name.clone(),
             why: self.why(key),
-            reason: self.intake.reason(key),
+            reason: self.queue.reason(key),
             last_error: self.failures().get(key).cloned(),
         }
     }
 
     fn in_flight(&self) -> Option<String> {
-        let keys = self.intake.queue.in_flight(NAMED_IN_FLIGHT);
-        let more = self.intake.queue.depth().in_flight.saturating_sub(keys.len());
+        let keys = self.queue.inner.in_flight(NAMED_IN_FLIGHT);
+        let more = self.queue.inner.depth().in_flight.saturating_sub(keys.len());
         let mut named: Vec<_> = keys
             .iter()
             .map(|(key, since)| match since {
@@ -281,16 +281,16 @@ impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
     }
 }
 
-impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
+impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     fn why(&self, key: &ObjectKey) -> Why {
-        if self.intake.queue.is_shut_down() {
+        if self.queue.inner.is_shut_down() {
             return Why::Stopped;
         }
         let lagging = self.waits.lagging_for(key);
         if !lagging.is_empty() {
             return Why::BlockedOnSync(lagging);
         }
-        let state = self.intake.queue.state_of(key);
+        let state = self.queue.inner.state_of(key);
         if matches!(state, KeyState::Queued { .. } | KeyState::Held { .. })
             && let Some(doubt) = self.gate.doubt(key)
         {
@@ -306,7 +306,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             KeyState::InFlight { since, attempt } => {
                 Why::InFlight { since: since.map(Moment::from), attempt }
             }
-            KeyState::Held { until } => match self.intake.is_parked(key) {
+            KeyState::Held { until } => match self.queue.awaits_own_writes(key) {
                 true => Why::AwaitsOwnWrites { at_most_until: until.into() },
                 false => Why::Paced { until: until.into() },
             },

@@ -10,7 +10,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ControllerError, Inspected, Reconciler, enqueue::Hub, external::External, feed::Synced, worker::Engine,
+    ControllerError, Inspected, Reconciler, enqueue::Enqueuer, sources::Synced, stream_source::StreamSource,
+    worker::ControllerCore,
 };
 use crate::{
     informer::Watched,
@@ -19,7 +20,7 @@ use crate::{
     writes::{Gate, ReadCache},
 };
 
-/// After how long a controller that waits says for whom, for the first time; later more seldom.
+/// Previous how long a controller that waits says for whom, for the first time; later more seldom.
 const REMINDER: Duration = Duration::from_secs(30);
 /// How often it says so at least.
 const LONGEST_REMINDER: Duration = Duration::from_secs(3_600);
@@ -27,7 +28,7 @@ const LONGEST_REMINDER: Duration = Duration::from_secs(3_600);
 const SWEEP: Duration = Duration::from_secs(30);
 
 /// A controller that is connected and ready to run.
-pub(crate) struct Planned {
+pub(crate) struct PreparedController {
     pub(crate) name: Arc<str>,
     pub(crate) waits: Arc<Waits>,
     pub(crate) sync_timeout: Option<Duration>,
@@ -51,13 +52,13 @@ impl Stop {
     }
 }
 
-impl fmt::Debug for Planned {
+impl fmt::Debug for PreparedController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Planned({})", self.name)
+        write!(f, "PreparedController({})", self.name)
     }
 }
 
-impl Planned {
+impl PreparedController {
     /// Waits for the caches, then works until stopped; ends when the last run has ended, or was dropped.
     ///
     /// # Errors
@@ -65,7 +66,7 @@ impl Planned {
     pub(crate) async fn run(self, stop: Stop) -> Result<(), ControllerError> {
         let Self { name, waits, sync_timeout, work, .. } = self;
         let own = Stop { finish: stop.finish.child_token(), abort: stop.abort };
-        let patience = watch_over(&name, &waits, sync_timeout);
+        let patience = report_lagging(&name, &waits, sync_timeout);
         let worked = work(own.clone());
         tokio::pin!(worked);
         tokio::select! {
@@ -83,7 +84,7 @@ impl Planned {
 /// Says now and then for whom a controller waits; ends only where its time is over.
 ///
 /// One line after [`REMINDER`], then each time after twice as long, and one when the wait is over.
-async fn watch_over(name: &Arc<str>, waits: &Waits, within: Option<Duration>) -> ControllerError {
+async fn report_lagging(name: &Arc<str>, waits: &Waits, within: Option<Duration>) -> ControllerError {
     let (started, all, mut pause) = (Instant::now(), waits.all_synced(), REMINDER);
     tokio::pin!(all);
     loop {
@@ -186,42 +187,42 @@ pub(crate) type Connections = Vec<Box<dyn Any + Send + Sync>>;
 /// # Panics
 /// With the panic of a run that is to propagate.
 pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
-    engine: Arc<Engine<K, R>>,
+    core: Arc<ControllerCore<K, R>>,
     workers: usize,
     connections: Connections,
-    sources: (Hub, Vec<External>),
+    sources: (Enqueuer, Vec<StreamSource>),
     stop: Stop,
 ) {
     let (mut running, mut listening) = (JoinSet::new(), JoinSet::new());
     let panic = {
-        let house = keep_house(&engine);
-        tokio::pin!(house);
+        let sweeping = sweep_periodically(&core);
+        tokio::pin!(sweeping);
         let begins = tokio::select! {
             biased;
             () = stop.finish.cancelled() => false,
-            () = engine.waits.common_synced() => true,
-            () = &mut house => false,
+            () = core.waits.common_synced() => true,
+            () = &mut sweeping => false,
         };
         if begins {
-            tracing::info!(controller = %engine.name, "caches have synced: working");
-            engine.metrics.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
-            engine.open(None);
-            (0..workers).for_each(|_| drop(running.spawn(engine.clone().work(stop.finish.clone()))));
-            let (hub, sources) = sources;
+            tracing::info!(controller = %core.name, "caches have synced: working");
+            core.metrics.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
+            core.open(None);
+            (0..workers).for_each(|_| drop(running.spawn(core.clone().work(stop.finish.clone()))));
+            let (enqueuer, sources) = sources;
             for source in sources {
-                listening.spawn(source.listen(engine.name.clone(), hub.clone()));
+                listening.spawn(source.listen(core.name.clone(), enqueuer.clone()));
             }
         }
         tokio::select! {
             biased;
             () = stop.finish.cancelled() => None,
             panic = panicked(&mut running) => Some(panic),
-            () = open_doors(&engine) => None,
-            () = house => None,
+            () = release_synced(&core) => None,
+            () = sweeping => None,
         }
     };
     // Nothing more is handed out, also where a panic ends all: whoever asks hears that it has stopped.
-    engine.intake.discard();
+    core.queue.discard();
     drop((connections, listening));
     if let Some(panic) = panic {
         resume_unwind(panic);
@@ -239,34 +240,34 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
 }
 
 /// Lets in the keys of each namespace once its caches have synced; never ends.
-async fn open_doors<K: Watched, R: Reconciler<K>>(engine: &Engine<K, R>) {
-    engine.waits.by_namespace_synced(|namespace| engine.open(Some(namespace))).await;
+async fn release_synced<K: Watched, R: Reconciler<K>>(core: &ControllerCore<K, R>) {
+    core.waits.by_namespace_synced(|namespace| core.open(Some(namespace))).await;
     std::future::pending().await
 }
 
 /// Forgets what has become idle, whoever is waited for; never ends.
-async fn keep_house<K: Watched, R: Reconciler<K>>(engine: &Engine<K, R>) {
+async fn sweep_periodically<K: Watched, R: Reconciler<K>>(core: &ControllerCore<K, R>) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        engine.sweep();
+        core.sweep();
     }
 }
 
-impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
+impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Lets in the keys of a namespace, or of all that have no caches of their own.
     fn open(&self, namespace: Option<&Arc<str>>) {
-        self.intake.open(namespace, || self.objects.keys(namespace.map(|namespace| &**namespace)));
+        self.queue.open(namespace, || self.objects.keys(namespace.map(|namespace| &**namespace)));
     }
 
     /// Forgets what is known of keys that nothing is to be known of any more.
     pub(super) fn sweep(&self) {
         let now = Instant::now();
         self.budgets().sweep(now);
-        self.intake.sweep(now, |key| self.objects.is_gone(key));
+        self.queue.sweep(now, |key| self.objects.is_gone(key));
         self.last_read.sweep(|key| self.objects.is_there(key));
         // A predicate may have kept their deletion from running them.
-        let gone = |key: &ObjectKey| self.objects.is_gone(key) && self.graves.next(key).is_none();
-        let queue = &self.intake.queue;
+        let gone = |key: &ObjectKey| self.objects.is_gone(key) && self.tombstones.next(key).is_none();
+        let queue = &self.queue.inner;
         queue.awaiting_change().iter().filter(|key| gone(key)).for_each(|key| queue.forget(key));
         self.failures().retain(|key, _| !gone(key));
     }
@@ -301,10 +302,10 @@ mod tests {
         controller::{
             Action, Context, LastError, Panics,
             budget::{Budgets, Cost},
-            feed::{Objects, Selection},
-            graves::Graves,
-            intake::Intake,
             last_read::LastRead,
+            queue::ControllerQueue,
+            sources::{Objects, Selection},
+            tombstones::Tombstones,
         },
         informer::SyncState,
         metrics::Metrics,
@@ -349,7 +350,7 @@ mod tests {
         }
     }
 
-    fn engine(waits: Waits) -> Arc<Engine<ConfigMap, Idle>> {
+    fn core(waits: Waits) -> Arc<ControllerCore<ConfigMap, Idle>> {
         let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
             std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
         });
@@ -357,30 +358,30 @@ mod tests {
         let metrics = Metrics::default().reconcile().of(&"test".into());
         let queue = WorkQueue::new(ItemExponentialFailure::default());
         let namespaces = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
-        let intake = Arc::new(Intake::new(queue, namespaces));
+        let queue = Arc::new(ControllerQueue::new(queue, namespaces));
         let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
         let counters =
             Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
-        Arc::new(Engine {
+        Arc::new(ControllerCore {
             name: "test".into(),
             kind: "configmaps".to_owned(),
-            question: (),
+            dynamic_type: (),
             reconciler: Arc::new(Idle),
             objects: Objects { caches: Vec::new() },
             last_read: LastRead::Off,
             selection: Selection::default(),
-            graves: Arc::new(Graves::new(metrics.deletions_dropped.clone())),
+            tombstones: Arc::new(Tombstones::new(metrics.deletions_dropped.clone())),
             writer: Writer::new(
                 Sender::new(client),
                 Author { controller: "test".into(), field_manager: "test".into() },
                 Vec::new(),
                 gate.clone(),
-                intake.clone(),
+                queue.clone(),
                 WaitForOwn::Never,
                 counters,
             ),
             gate,
-            intake,
+            queue,
             finalizer: None,
             panics: Panics::Contain,
             deadline: None,
@@ -404,23 +405,23 @@ mod tests {
         let one_namespace = Waits { by_namespace: vec![("closed".into(), never())], ..nowhere() };
         let all = Waits { common: never(), ..nowhere() };
         for waits in [nowhere(), one_namespace, all] {
-            let engine = engine(waits);
+            let core = core(waits);
             let kind = crate::informer::typed_kind::<ConfigMap>();
             assert_eq!(kind.scope, Scope::Namespaced);
-            let (intake, writer) = (engine.intake.clone(), engine.writer.clone());
-            let hub = Hub { intake, writer, kind, told: Arc::default() };
+            let (queue, writer) = (core.queue.clone(), core.writer.clone());
+            let enqueuer = Enqueuer { queue, writer, kind, dedup: Arc::default() };
             let (key, stop) = (ObjectKey::new("shop", "a"), Stop::new());
-            engine.budgets().charge(&key, Cost::Whole, Instant::now());
+            core.budgets().charge(&key, Cost::Whole, Instant::now());
             let error = LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 };
-            engine.failures().insert(key.clone(), error);
-            engine.intake.pace(&key, Duration::from_secs(1));
-            engine.intake.add(ObjectKey::new("closed", "b"), super::super::Reason::Changed);
-            let run = run_workers(engine.clone(), 1, Vec::new(), (hub, Vec::new()), stop.clone());
+            core.failures().insert(key.clone(), error);
+            core.queue.pace(&key, Duration::from_secs(1));
+            core.queue.add(ObjectKey::new("closed", "b"), super::super::Reason::Changed);
+            let run = run_workers(core.clone(), 1, Vec::new(), (enqueuer, Vec::new()), stop.clone());
             let run = tokio::spawn(run);
             tokio::time::sleep(3 * SWEEP).await;
-            assert!(engine.budgets().are_full());
-            assert!(engine.failures().is_empty());
-            assert_eq!(engine.intake.remembered(), 0, "there is no such object");
+            assert!(core.budgets().are_full());
+            assert!(core.failures().is_empty());
+            assert_eq!(core.queue.remembered(), 0, "there is no such object");
             stop.finish.cancel();
             run.await.unwrap();
         }

@@ -15,7 +15,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    controller::{ControllerError, KeyReports, Planned, Stop},
+    controller::{ControllerError, KeyReports, PreparedController, Stop},
     error::{Error, RanOn, Stopped},
     informer::{SharedInformerFactory, Watched},
     object::ObjectKey,
@@ -41,7 +41,7 @@ pub struct Running {
 
 impl Running {
     pub(super) fn start(
-        planned: Vec<Planned>,
+        planned: Vec<PreparedController>,
         factory: SharedInformerFactory,
         grace_period: Duration,
         inspector: Inspector,
@@ -173,7 +173,7 @@ impl End {
 }
 
 /// Runs a controller; its panic ends the manager, whoever awaits that, and goes on in who does.
-async fn ending_all_by_a_panic(controller: Planned, end: End) -> Result<(), ControllerError> {
+async fn ending_all_by_a_panic(controller: PreparedController, end: End) -> Result<(), ControllerError> {
     let name = controller.name.clone();
     let run = AssertUnwindSafe(controller.run(end.stop.clone())).catch_unwind();
     run.await.unwrap_or_else(|panic| {

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
-use super::{FetchPart, ReflectorStore, run::Run};
+use super::{FetchPart, ReflectorStore, run::ReflectorLoop};
 use crate::{
     list_watch::{Item, ListOptions, ListWatchError, ListerWatcher, VersionMatch},
     object::{Object, ObjectKey},
@@ -86,7 +86,7 @@ pub(super) enum Checked {
     Differs,
 }
 
-impl<K, L, S> Run<K, L, S>
+impl<K, L, S> ReflectorLoop<K, L, S>
 where
     K: Object,
     L: ListerWatcher<K>,

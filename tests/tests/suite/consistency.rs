@@ -74,7 +74,9 @@ async fn what_a_watch_kept_to_itself_is_found_and_listed() {
         let informer = SharedInformer::<ConfigMap>::from_source(&(), source, config);
         let added = Arc::new(AtomicUsize::new(0));
         let count = added.clone();
-        let count_it = move |_, _| drop(count.fetch_add(1, Ordering::SeqCst));
+        let count_it = move |_, _| {
+            count.fetch_add(1, Ordering::SeqCst);
+        };
         let _registration = informer.handler().on_add(count_it).register();
         informer.start();
         tokio::time::sleep(Duration::from_secs(1)).await;

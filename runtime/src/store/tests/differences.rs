@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use crate::{
     delta_fifo::Extent,
     list_watch::{Identity, Item, Unreadable},
-    object::{Object, ObjectKey},
+    object::ObjectKey,
     reflector::Difference,
     store::{Indexer, Missing},
 };
