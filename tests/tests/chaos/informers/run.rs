@@ -80,7 +80,7 @@ fn no_difference(ledger: &Ledger, honest: &Arc<AtomicBool>) -> WatchErrorHandler
     let (ledger, honest) = (ledger.clone(), honest.clone());
     WatchErrorHandler::new(move |told| {
         if matches!(&*told.error, ListWatchError::Inconsistent { .. }) && honest.load(Ordering::SeqCst) {
-            ledger.wrong(&told.to_string());
+            ledger.wrong(told.to_string());
         }
     })
 }
