@@ -3,7 +3,8 @@
 use std::error::Error;
 
 /// What libraries put in front of a cause, which says nothing to who reads it.
-const NOISE: [&str; 2] = ["ServiceError: ", "ApiError: "];
+const NOISE: [&str; 4] =
+    ["ServiceError: ", "ApiError: ", "auth error: ", "Failed to infer provided configuration: "];
 
 /// Walks an error and its causes.
 pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {

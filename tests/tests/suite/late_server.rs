@@ -113,7 +113,7 @@ async fn an_operator_waits_for_a_server_that_is_not_ready_and_says_so_ever_more_
         told[0].1.contains("websites.web.example.dev can't be installed yet: the server is unreachable"),
         "{told:#?}"
     );
-    assert!(told.last().unwrap().1.starts_with("the server answers again after 20"), "{told:#?}");
+    assert!(told.last().unwrap().1.starts_with("the server answers again after 3m"), "{told:#?}");
 
     let running = manager.spawn();
     server.create(&website("a")).await;
@@ -156,9 +156,9 @@ async fn an_outage_of_several_kinds_is_told_in_few_lines_and_its_end_in_one() {
     let running = manager.spawn();
     sleep(Duration::from_secs(200)).await;
     let told = lines.take();
-    assert!((4..=6).contains(&told.len()), "{told:#?}");
+    assert!((4..=5).contains(&told.len()), "{told:#?}");
     assert!(told[1].1.contains("5 kinds can't be read (configmaps, deployments.apps, secrets,"), "{told:#?}");
-    assert!(told.last().unwrap().1.starts_with("all 5 kinds can be read again, after 1"), "{told:#?}");
+    assert!(told.last().unwrap().1.starts_with("all 5 kinds can be read again, after "), "{told:#?}");
     running.stop().await.unwrap();
 }
 

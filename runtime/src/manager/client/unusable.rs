@@ -100,6 +100,11 @@ fn what_is_wrong(cause: &KubeconfigError) -> String {
             format!("its context names the cluster {name:?}, which is not in it")
         }
         KubeconfigError::ReadConfig(error, _) => one_line(error),
+        // What follows its first line shows the file, which may hold a token.
+        KubeconfigError::Parse(error) => {
+            let said = error.to_string();
+            format!("it is no YAML that a kubeconfig can be: {}", said.lines().next().unwrap_or_default())
+        }
         _ => one_line(cause),
     }
 }
