@@ -75,11 +75,11 @@ impl Place {
         (mistake, self.says(Some(&file)))
     }
 
-    fn user<'a>(config: &'a mut Value) -> &'a mut Value {
+    fn user(config: &mut Value) -> &mut Value {
         &mut config["users"][0]["user"]
     }
 
-    fn cluster<'a>(config: &'a mut Value) -> &'a mut Value {
+    fn cluster(config: &mut Value) -> &mut Value {
         &mut config["clusters"][0]["cluster"]
     }
 
