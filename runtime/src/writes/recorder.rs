@@ -344,7 +344,7 @@ mod tests {
             ("a/b/c", "a.b.c"),
             ("-edgy-", "edgy"),
             ("///", "watchkeeper"),
-            (&long, &long[..60]),
+            (&long, &long[..63]),
         ] {
             assert_eq!(qualified(given), fits);
         }
