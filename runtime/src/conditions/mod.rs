@@ -283,5 +283,4 @@ impl JsonSchema for Conditions {
 }
 
 #[cfg(test)]
-#[path = "conditions_tests.rs"]
 mod tests;
