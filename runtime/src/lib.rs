@@ -15,6 +15,7 @@ mod key_list;
 mod chain;
 pub mod backoff;
 pub mod clock;
+pub mod conditions;
 pub mod metrics;
 // fetch
 pub mod list_watch;

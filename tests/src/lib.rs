@@ -4,6 +4,7 @@
 
 pub mod backend;
 pub mod behaviours;
+mod bodies;
 mod counter;
 mod does;
 pub mod gates;
@@ -14,6 +15,7 @@ pub mod planted;
 mod record;
 mod snapshot;
 
+pub use bodies::{Bodies, Sent};
 pub use counter::{Counter, Gate};
 pub use does::{Does, Done, does};
 pub use hear::{Hearing, hear};
