@@ -1,4 +1,4 @@
-//! A Kubernetes controller runtime: shared informers, an honest work queue, controllers.
+//! A Kubernetes controller runtime: shared informers, a rate-limited work queue, controllers.
 //!
 //! Modules stand in the order in which data flows, and import only what stands above them:
 //!
