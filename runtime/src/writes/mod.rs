@@ -38,7 +38,7 @@ pub(crate) use caches::{CacheView, Cached, CachedMeta, Selects, Shown};
 pub use create::Create;
 pub(crate) use delete::delete;
 pub use error::WriteError;
-pub(crate) use finalizer::{add_finalizer, remove_finalizer};
+pub(crate) use finalizer::{Removed, add_finalizer, remove_finalizer};
 pub(crate) use gate::{Gate, ReadCache};
 pub(crate) use overload::Sender;
 pub(crate) use refusal::find;
