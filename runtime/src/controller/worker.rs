@@ -27,9 +27,9 @@ use super::{
     queue::ControllerQueue,
     run::{Failure, FailureAction, RunGuard},
     sources::{Objects, Selection},
-    start::Waits,
     terminating::with_metadata_of,
     tombstones::{DeletionRetry, Tombstone, Tombstones},
+    waits::Waits,
 };
 use crate::{
     clock::Moment,

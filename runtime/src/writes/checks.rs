@@ -8,8 +8,9 @@ use super::{
     WriteError,
     caches::Cached,
     contradictions::{Answered, Before, Contradicted, Open, contradiction},
-    own_writes::{SourceId, Verdict},
+    own_writes::Verdict,
     request::Target,
+    source::SourceId,
     writer::{Memory, Owner, Writer},
 };
 use crate::{informer::Comparison, object::ObjectKey, reflector::DoubtCause};

@@ -9,6 +9,7 @@
 //!
 //! While the server says that it is overloaded, no controller of a manager writes to it (see `overload`).
 
+pub(crate) mod source;
 mod awaited;
 pub(crate) mod own_writes;
 mod expectation;
@@ -22,9 +23,11 @@ mod overload;
 mod caches;
 mod answers;
 mod applied;
+mod lost;
 mod writer;
 mod checks;
 mod follow_up;
+mod send;
 mod child;
 mod apply;
 mod create;
