@@ -1,36 +1,34 @@
-//! The listings of the book: what a chapter shows is compiled and run here.
+//! Keeps a ConfigMap for every Greeting.
 
-pub mod controllers;
+#[cfg(test)]
+mod controllers;
 
-// ANCHOR: resource
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use tracing_subscriber::EnvFilter;
 use watchkeeper::prelude::*;
 
-/// A greeting, to be written on a card.
+/// Somebody who is to be greeted.
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "cards.example.dev", version = "v1", kind = "Greeting", namespaced, status = "GreetingStatus")]
-pub struct GreetingSpec {
+struct GreetingSpec {
     /// Who is greeted.
-    pub who: String,
-    /// In which language: `GreetingLister::by_language` finds it.
+    who: String,
+    /// The language of the greeting; `GreetingLister::by_language` finds it.
     #[informer(index)]
-    pub language: String,
+    language: String,
 }
 
-/// What became of it.
+/// The state of a greeting.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct GreetingStatus {
-    /// The ConfigMap on which it is written.
-    pub card: String,
+struct GreetingStatus {
+    /// The ConfigMap that holds the text.
+    card: String,
 }
-// ANCHOR_END: resource
 
-// ANCHOR: reconciler
-/// Keeps a ConfigMap for every greeting.
-#[derive(Debug)]
-pub struct Greetings;
+/// Keeps one ConfigMap for every greeting.
+struct Greetings;
 
 impl Reconciler<Greeting> for Greetings {
     type Error = watchkeeper::Error;
@@ -54,25 +52,23 @@ fn card_for(greeting: &Greeting) -> ConfigMap {
     card.metadata.name = Some(format!("{}-card", greeting.name_any()));
     card
 }
-// ANCHOR_END: reconciler
 
-// ANCHOR: main
-/// Runs the operator on the cluster that kubectl would use, until Ctrl-C.
-///
-/// # Errors
-/// There is no cluster, or it refuses the definition.
-pub async fn run() -> Result<(), watchkeeper::Error> {
+#[tokio::main]
+async fn main() -> Result<(), watchkeeper::Error> {
+    // RUST_LOG says otherwise: RUST_LOG=watchkeeper=debug
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).init();
+
     let manager = Manager::infer().await?;
     manager.install_crd::<Greeting>().await?;
     manager.controller(Controller::new(Greetings).owns::<ConfigMap>()).run().await
 }
-// ANCHOR_END: main
 
 #[cfg(test)]
-// ANCHOR: test
 mod tests {
-    use super::*;
     use watchkeeper_apiserver::{ApiServer, Fault, Verb};
+
+    use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_deleted_greeting_card_comes_back() {
@@ -93,4 +89,3 @@ mod tests {
         card?.data.as_ref()?.get("text").map(String::as_str)
     }
 }
-// ANCHOR_END: test
