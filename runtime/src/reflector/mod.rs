@@ -5,6 +5,7 @@
 
 mod part;
 mod sink;
+mod consistency;
 mod server;
 mod config;
 mod fault;
@@ -23,6 +24,7 @@ mod server_events;
 mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
+pub use consistency::Difference;
 pub use explain::explain;
 pub use failure_log::{FailureLog, LogLevel};
 pub use part::FetchPart;

@@ -11,6 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     ReflectorConfig, ReflectorStore, StoreChange,
+    consistency::{Checked, Checks},
     pages::Pages,
     part::FetchPart,
     reporter::Reporter,
@@ -53,6 +54,7 @@ pub(super) struct ReflectorLoop<K, L, S> {
     /// How many losses what the store was given accounts for.
     pub(super) accounted: u64,
     pub(super) watch: WatchNotice,
+    pub(super) checks: Checks,
 }
 
 /// Says whether the store was told that there is no watch.
@@ -101,6 +103,7 @@ where
             asked_at: 0,
             accounted: 0,
             watch: WatchNotice::Fine,
+            checks: Checks::new(config.consistency_check, config.page_size),
         }
     }
 
@@ -254,6 +257,10 @@ where
                     }
                 }
                 () = self.store.wants_list(), if snapshot.is_none() => break End::Contradicted,
+                () = self.checks.due(), if snapshot.is_none() => match self.check().await {
+                    Checked::Fine => continue,
+                    Checked::Differs => break End::Contradicted,
+                },
                 next = next_batch(&mut stream, &mut batch, alarm.as_mut()) => next,
             };
             match next {
