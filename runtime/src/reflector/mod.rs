@@ -5,6 +5,7 @@
 
 mod part;
 mod sink;
+mod difference;
 mod consistency;
 mod server;
 mod config;
@@ -24,7 +25,7 @@ mod server_events;
 mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
-pub use consistency::Difference;
+pub use difference::Difference;
 pub use explain::explain;
 pub use failure_log::{FailureLog, LogLevel};
 pub use part::FetchPart;

@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     ReflectorConfig, ReflectorStore, StoreChange,
-    consistency::{Checked, Checks},
+    difference::{Checked, Checks},
     pages::Pages,
     part::FetchPart,
     reporter::Reporter,

@@ -1,6 +1,6 @@
 //! The trait a reflector writes to; the reflector knows nothing else of what lies below it.
 
-use super::{consistency::Difference, part::FetchPart, watch_error::WatchError};
+use super::{difference::Difference, part::FetchPart, watch_error::WatchError};
 use crate::{list_watch::Item, object::ObjectKey};
 
 /// Takes what a reflector reads.
