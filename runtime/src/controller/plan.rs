@@ -20,7 +20,7 @@ use super::{
     last_read::LastRead,
     queue::ControllerQueue,
     sources::{self, CacheOf, InformerKey, Objects, OpenSource},
-    start::{Connections, PreparedController, run_workers},
+    start::{Connections, PreparedController, Stop, run_workers},
     tombstones::Tombstones,
     unreadable::UnreadableObjects,
     waits::{Waits, gate},
@@ -29,7 +29,7 @@ use super::{
 use crate::{
     informer::Watched,
     object::{Kind, Scope},
-    writes::{Author, Counters, Writer, source::SourceId},
+    writes::{Author, Counters, Recorder, Writer, source::SourceId},
 };
 
 /// A controller whose types are forgotten: what a manager holds.
@@ -94,9 +94,13 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         opened.kind_sources.into_iter().map(|kind_source| (kind_source.view, kind_source.connect)).unzip();
     let gate = Arc::new(gate(&waits, env.factory.server()));
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
+    let author = Author { controller: name.clone(), field_manager };
+    let seed = env.seed.unwrap_or_else(rand::random);
+    let (sender, dropped) = (env.sender.clone(), metrics.events_dropped.clone());
+    let recorder = Recorder::new(sender, &author, env.factory.clock(), seed, dropped);
     let writer = Writer::new(
         env.sender.clone(),
-        Author { controller: name.clone(), field_manager },
+        author,
         views,
         gate.clone(),
         queue.clone(),
@@ -106,7 +110,6 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let dedup = Arc::new(EventDedup::of(opened.shared));
     let enqueuer = Enqueuer { queue: queue.clone(), writer, kind: kind.clone(), dedup };
     let connections: Connections = connects.into_iter().map(|connect| connect(&enqueuer)).collect();
-    let seed = env.seed.unwrap_or_else(rand::random);
     let core = Arc::new(ControllerCore {
         metrics,
         name: name.clone(),
@@ -118,6 +121,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         tombstones,
         queue,
         writer: enqueuer.writer.clone(),
+        recorder,
         last_read: LastRead::with(settings.finalizer.as_ref()),
         finalizer: settings.finalizer,
         panics: settings.panics,
@@ -130,15 +134,19 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         runs: AtomicU64::new(0),
     });
     let (inspected, workers) = (core.clone(), settings.workers);
-    let work = Box::new(move |stop| -> BoxFuture<'static, ()> {
+    let work = Box::new(move |stop: Stop| -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let (writer, doubted) = (core.writer.clone(), core.clone());
+            let (writer, doubted, recorder) = (core.writer.clone(), core.clone(), core.recorder.clone());
+            let abort = stop.abort.clone();
             tokio::select! {
                 biased;
                 () = run_workers(core, workers, connections, (enqueuer, sources), stop) => {}
                 never = writer.follow_up() => match never {},
+                never = recorder.run() => match never {},
                 never = doubts::follow(&doubted.name, &doubted.gate, &doubted.queue) => match never {},
             }
+            // Whoever aborts does not wait for that either.
+            let _ = abort.run_until_cancelled(recorder.flush()).await;
         })
     });
     Ok(PreparedController { name, waits, sync_timeout: settings.sync_timeout, inspected, work })

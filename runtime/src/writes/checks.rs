@@ -9,9 +9,10 @@ use super::{
     caches::Cached,
     contradictions::{Answered, Before, Contradicted, Open, contradiction},
     own_writes::Verdict,
+    owner::Owner,
     request::Target,
     source::SourceId,
-    writer::{Memory, Owner, Writer},
+    writer::{Memory, Writer},
 };
 use crate::{informer::Comparison, object::ObjectKey, reflector::DoubtCause};
 

@@ -6,13 +6,14 @@ use serde_json::Value;
 
 use super::{
     WriteError,
+    child::decode,
     contradictions::Answered,
     follow_up::InFlightWrite,
     own_writes::RunActivity,
     request::{Answer, Content, Path, Request, Target},
     writer::{Writer, version_of},
 };
-use crate::object::ObjectKey;
+use crate::object::{Object, ObjectKey, Scope};
 
 impl Writer {
     /// Sends a write of a key; if its reply is lost, the key waits for what became of it.
@@ -44,18 +45,35 @@ impl Writer {
 
     /// Asks the server for a target; `None` where there is none.
     pub(crate) async fn fetch(&self, target: &Target) -> Result<Option<Value>, WriteError> {
+        match self.get(target).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the server for a target, and holds its answer against the caches.
+    async fn get(&self, target: &Target) -> Result<Value, WriteError> {
         let before = self.before(target);
-        let found = match self.read(target, Path::Object, "").await {
-            Ok(object) => Some(object),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(error),
+        let found = self.read(target, Path::Object, "").await;
+        let answered = match &found {
+            Ok(found) => Answered::Present {
+                uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+                version: version_of(found),
+            },
+            Err(error) if error.is_not_found() => Answered::Absent,
+            Err(_) => return found,
         };
-        let answered = found.as_ref().map_or(Answered::Absent, |found| Answered::Present {
-            uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
-            version: version_of(found),
-        });
         self.compare(target, before, &answered);
-        Ok(found)
+        found
+    }
+
+    /// Asks the server for an object.
+    pub(crate) async fn get_as<C: Object>(&self, target: &Target) -> Result<C, WriteError> {
+        if target.kind.scope == Scope::Namespaced && target.key.namespace().is_none() {
+            return Err(WriteError::Unnamed { object: Box::new(target.clone()), missing: "the namespace" });
+        }
+        decode("get", target, self.get(target).await?)
     }
 
     /// Asks the server for the latest state, whatever caches it has.

@@ -21,34 +21,15 @@ use super::{
     lost::Lost,
     overload::Sender,
     own_writes::{OwnWrites, RunActivity, RunEnd, Verdict},
+    owner::Ownership,
     pending_writes::{Expectation, PendingWrites},
     request::{Answer, Target},
     source::SourceId,
 };
 use crate::{
     informer::{Progress, ProgressVia},
-    object::{Kind, ObjectKey, Scope, Version},
+    object::{Kind, ObjectKey, Version},
 };
-
-/// The reconciled object, as its children's owner.
-#[derive(Clone, Debug)]
-pub(crate) struct Owner {
-    pub(crate) kind: Kind,
-    pub(crate) key: ObjectKey,
-    /// Empty once the object is gone.
-    pub(crate) uid: String,
-}
-
-impl Owner {
-    /// Names the owner in an error.
-    pub(crate) fn named(&self) -> Box<Target> {
-        Box::new(Target { kind: self.kind.clone(), key: self.key.clone() })
-    }
-
-    pub(crate) fn is_cluster_scoped(&self) -> bool {
-        self.kind.scope == Scope::Cluster
-    }
-}
 
 /// What is known of a target before it is written.
 #[derive(Debug)]
@@ -325,11 +306,19 @@ impl Writer {
     }
 
     /// Says once of each kind that is applied, and that no cache shows, what will not happen.
-    pub(super) fn warn_unwatched(&self, target: &Target) {
+    pub(super) fn warn_unwatched(&self, target: &Target, ownership: Ownership) {
         if self.is_cached(target) || !self.memory().warned_kinds.insert(target.kind.clone()) {
             return;
         }
         let (controller, kind) = (&self.author.controller, &target.kind.kind);
+        if ownership != Ownership::Controls {
+            tracing::info!(
+                %controller, object = %target,
+                "the controller watches no {kind} there: each run sends it anew, and nothing puts it right between \
+                 runs; add `.watches::<{kind}>(..)` if it is to be kept right",
+            );
+            return;
+        }
         tracing::warn!(
             %controller, object = %target,
             "the controller watches no {kind} there: if one is edited or deleted, nothing puts it right until its owner \
