@@ -4,6 +4,7 @@
 
 pub mod backend;
 pub mod behaviours;
+mod bodies;
 mod counter;
 mod does;
 pub mod gates;
@@ -13,6 +14,7 @@ mod operator;
 pub mod planted;
 mod record;
 
+pub use bodies::{Bodies, Sent};
 pub use counter::{Counter, Gate};
 pub use does::{Does, Done, does};
 pub use hear::{Hearing, hear};

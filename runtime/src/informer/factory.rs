@@ -13,14 +13,15 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    builder::{InformerBuilder, NameRefused},
     core::{Handle, Parts},
-    query::Query,
+    query::{NameRefused, Query},
     shared::SharedInformer,
+    start::start,
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
 use crate::{
+    clock::WallClock,
     object::Object,
     reflector::{ReflectorConfig, Server},
 };
@@ -68,7 +69,7 @@ trait Informer: Any + Send + Sync {
 
 impl<K: Object> Informer for Handle<K> {
     fn start(&self) {
-        self.core.start();
+        start(&self.core);
     }
 
     fn stop(&self) {
@@ -124,21 +125,6 @@ impl SharedInformerFactory {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Asks for an informer of a typed kind.
-    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> InformerBuilder<W> {
-        InformerBuilder::new(self.clone(), ())
-    }
-
-    /// Asks for an informer of what a marker says: `informer_for(Dynamic::new(kind))`.
-    pub fn informer_for<W: Watched>(&self, marker: W) -> InformerBuilder<W> {
-        InformerBuilder::new(self.clone(), marker.dynamic_type())
-    }
-
-    /// Asks for an informer of what a marker's question says.
-    pub fn informer_of<W: Watched>(&self, query: W::DynamicType) -> InformerBuilder<W> {
-        InformerBuilder::new(self.clone(), query)
-    }
-
     /// Starts every informer that was not started before.
     ///
     /// # Panics
@@ -192,6 +178,11 @@ impl SharedInformerFactory {
     /// Returns what the informers read from.
     pub(crate) fn server(&self) -> Server {
         self.shared.config.server.clone()
+    }
+
+    /// Returns the clock that tells the time of day.
+    pub(crate) fn clock(&self) -> WallClock {
+        self.shared.config.clock.clone()
     }
 
     pub(super) fn client(&self) -> Client {
