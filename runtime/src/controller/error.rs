@@ -77,7 +77,9 @@ pub enum ControllerError {
         source: InvalidRate,
     },
     /// Kubernetes would refuse the finalizer on every object.
-    #[error("controller {name}: {finalizer:?} is no qualified name; write it like `example.dev/volume`")]
+    #[error(
+        "controller {name}: the finalizer {finalizer:?} is no qualified name: write it like `example.dev/volume`"
+    )]
     Finalizer {
         /// The controller.
         name: String,
@@ -115,5 +117,5 @@ pub enum ControllerError {
 }
 
 fn named(lagging: &[SyncState]) -> String {
-    lagging.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    lagging.iter().map(|state| format!("{state}; {}", state.remedy())).collect::<Vec<_>>().join("; ")
 }

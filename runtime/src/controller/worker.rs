@@ -369,7 +369,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 item.retry_at_least(asked.left());
             }
             FailureAction::Terminal => {
-                tracing::error!(error, "failed for good: waiting for a change");
+                tracing::error!(error, "reconcile failed for good: waiting for a change");
                 item.terminal();
             }
             FailureAction::Retry => {
