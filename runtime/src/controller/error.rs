@@ -77,9 +77,7 @@ pub enum ControllerError {
         source: InvalidRate,
     },
     /// Kubernetes would refuse the finalizer on every object.
-    #[error(
-        "controller {name}: the finalizer {finalizer:?} is no qualified name: write it like `example.dev/volume`"
-    )]
+    #[error("controller {name}: {finalizer:?} can't be a finalizer: write it like `example.dev/volume`")]
     Finalizer {
         /// The controller.
         name: String,
