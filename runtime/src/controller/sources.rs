@@ -17,9 +17,7 @@ use crate::{
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
     store::{CachedObject, Lister, Lookup},
-    writes::{
-        CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, pending_writes::WatchState,
-    },
+    writes::{CacheView, Cached, CachedMeta, Selects, Shown, pending_writes::WatchState, source::SourceId},
 };
 
 /// An informer that somebody waits for.

@@ -14,13 +14,14 @@ use tokio::{task, time::Instant};
 
 use super::{
     apply::{Applied, apply},
-    change::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
-    core::{Command, InformerCore},
+    change::{AddOrigin, Change, Progress, ProgressVia, Via},
+    command::{Command, ObserverEntry},
+    core::InformerCore,
     handler::EventHandler,
     listed::{Accepted, Listed, Portion, portions},
     listener::Listener,
     notification::Notification,
-    registration::{ObserverLatches, Slot},
+    registration::Slot,
     resync::{ResyncCursor, ResyncSnapshot},
 };
 use crate::{
@@ -37,12 +38,6 @@ const SLICE: usize = 500;
 
 /// How long an observer may take over one change without being reported.
 const PATIENCE: Duration = Duration::from_millis(10);
-
-/// An observer, and what its registration watches.
-pub(super) struct ObserverEntry<K> {
-    pub(super) observer: Arc<dyn Observer<K>>,
-    pub(super) watcher: Arc<ObserverLatches>,
-}
 
 /// A handler as the processor sees it.
 struct HandlerEntry<K> {

@@ -14,7 +14,8 @@ use super::{
     config::ReflectorConfig,
     failure_log::{FailureLogEntry, LogLevel, Recovered},
     fault::Fault,
-    sink::{FetchPart, FetchReport, ReflectorStore},
+    part::FetchPart,
+    sink::{FetchReport, ReflectorStore},
     watch_error::{WatchError, WatchErrorHandler},
 };
 use crate::{

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{explain::explain, failure_log::LogLevel, sink::FetchPart};
+use super::{explain::explain, failure_log::LogLevel, part::FetchPart};
 use crate::{clock::readable, list_watch::ListWatchError};
 
 /// Tells of a list, an opening or a stream that failed, or of something in a stream that was skipped.

@@ -8,9 +8,11 @@ use super::{
     WriteError,
     caches::Cached,
     contradictions::{Answered, Before, Contradicted, Open, contradiction},
-    own_writes::{SourceId, Verdict},
+    own_writes::Verdict,
+    owner::Owner,
     request::Target,
-    writer::{Memory, Owner, Writer},
+    source::SourceId,
+    writer::{Memory, Writer},
 };
 use crate::{informer::Comparison, object::ObjectKey, reflector::DoubtCause};
 

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument;
 
 use super::{
+    lost::Lost,
     pending_writes::{Expectation, IN_OUTAGE, Overdue, Transition, WHILE_OPEN},
     request::{Path, Target},
     writer::{Memory, Writer},
@@ -17,13 +18,6 @@ use crate::object::{ObjectKey, Version};
 const AT_MOST: Duration = IN_OUTAGE.saturating_add(WHILE_OPEN).saturating_add(Duration::from_secs(5));
 /// How soon a question after a lost write is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-
-/// A write that may or may not have happened.
-#[derive(Debug)]
-pub(super) struct Lost {
-    key: ObjectKey,
-    target: Target,
-}
 
 /// A write whose reply is awaited; it is lost where this is dropped, be it by whoever gave up waiting.
 pub(super) struct InFlightWrite<'a> {
