@@ -7,6 +7,7 @@ use kube::config::KubeconfigError;
 use crate::{
     controller::{ControllerError, Terminal, one_line},
     informer::NotSynced,
+    leader_election::ElectionError,
     writes::WriteError,
 };
 
@@ -37,6 +38,9 @@ pub enum Error {
     /// A controller can't be started as it is configured.
     #[error(transparent)]
     Controller(#[from] ControllerError),
+    /// Leader election can't be held as it is set.
+    #[error(transparent)]
+    Election(#[from] ElectionError),
     /// Two controllers of one manager have the same name.
     #[error("two controllers are named {0}: give one another name with `.named(..)`")]
     DuplicateController(String),

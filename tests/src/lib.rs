@@ -4,6 +4,7 @@
 
 pub mod backend;
 pub mod behaviours;
+pub mod cable;
 mod counter;
 mod does;
 pub mod gates;

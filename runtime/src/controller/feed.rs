@@ -11,8 +11,8 @@ use futures::{FutureExt, future::BoxFuture};
 use super::enqueue::Hub;
 use crate::{
     informer::{
-        FailureCause, FetchFailure, Form, Observer, SharedInformer, SharedInformerFactory, SyncPhase,
-        SyncState, Watched,
+        FailureCause, FetchFailure, Form, Observer, ObserverRegistration, SharedInformer,
+        SharedInformerFactory, SyncPhase, SyncState, Watched,
     },
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
@@ -28,6 +28,8 @@ pub(crate) trait Synced: Send + Sync {
     fn has_synced(&self) -> bool;
     /// Ends when it has synced.
     fn synced(&self) -> BoxFuture<'_, ()>;
+    /// Ends when its cache holds what the server held when this was asked.
+    fn current(&self) -> BoxFuture<'_, ()>;
     /// Says how far it has come, and what keeps it.
     fn state(&self) -> SyncState;
     /// Says why its cache can't be relied on at present, if so.
@@ -55,6 +57,10 @@ impl<W: Watched> Synced for SharedInformer<W> {
 
     fn synced(&self) -> BoxFuture<'_, ()> {
         SharedInformer::synced(self).boxed()
+    }
+
+    fn current(&self) -> BoxFuture<'_, ()> {
+        SharedInformer::current(self).boxed()
     }
 
     fn state(&self) -> SyncState {
@@ -197,7 +203,7 @@ pub(crate) struct OpenFeed {
 }
 
 /// Connects an informer to the controller; the feed lasts as long as what is returned.
-pub(crate) type Connect = Box<dyn FnOnce(&Hub) -> Box<dyn Any + Send + Sync> + Send>;
+pub(crate) type Connect = Box<dyn Fn(&Hub) -> ObserverRegistration + Send>;
 
 /// A kind that feeds a controller, not yet asked for.
 pub(crate) struct Feed {
@@ -259,11 +265,11 @@ pub(crate) fn open<W: Watched, O: Observer<W::Object>>(
     namespace: Option<&str>,
     source: SourceId,
     selection: &Selection,
-    observer: impl FnOnce(&Hub) -> O + Send + 'static,
+    observer: impl Fn(&Hub) -> O + Send + 'static,
 ) -> OpenFeed {
     let view = cache_view(&informer, source, namespace, selection.selects());
     let observed = informer.clone();
-    let connect: Connect = Box::new(move |hub| Box::new(observed.observe(Arc::new(observer(hub)))));
+    let connect: Connect = Box::new(move |hub| observed.observe(Arc::new(observer(hub))));
     OpenFeed { informer: Arc::new(informer), view, connect }
 }
 

@@ -1,6 +1,10 @@
 //! Why an object does not reconcile: what a debug page shows, and what tests ask.
 
-use std::{any::TypeId, fmt, sync::Arc};
+use std::{
+    any::TypeId,
+    fmt,
+    sync::{Arc, atomic::Ordering},
+};
 
 use tokio::time::Instant;
 
@@ -34,6 +38,8 @@ pub enum Why {
     BlockedOnSync(Vec<String>),
     /// The controller has stopped.
     Stopped,
+    /// Another replica leads, or is to: this one stands by.
+    StandsBy,
     /// The object can't be read, and so is not reconciled; this is what is wrong with it.
     Unreadable(String),
     /// All is done: it waits for a change.
@@ -120,6 +126,7 @@ impl fmt::Display for Why {
             Self::NotKnown => f.write_str("not known"),
             Self::BlockedOnSync(whom) => write!(f, "blocked on the sync of {}", whom.join(", ")),
             Self::Stopped => f.write_str("the controller has stopped"),
+            Self::StandsBy => f.write_str("this replica stands by: it does not lead"),
             Self::Unreadable(error) => write!(f, "unreadable: {error}"),
             Self::AwaitsChange => f.write_str("waits for a change"),
             Self::AwaitsChangeAfterFailure { failures } => {
@@ -182,12 +189,16 @@ impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
 
 impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     fn why(&self, key: &ObjectKey) -> Why {
-        if self.intake.queue.is_shut_down() {
+        let stands_by = self.stands_by.load(Ordering::Relaxed);
+        if !stands_by && self.intake.queue.is_shut_down() {
             return Why::Stopped;
         }
         let lagging = self.waits.lagging_for(key);
         if !lagging.is_empty() {
             return Why::BlockedOnSync(lagging);
+        }
+        if stands_by {
+            return Why::StandsBy;
         }
         let state = self.intake.queue.state_of(key);
         if matches!(state, KeyState::Queued { .. } | KeyState::Held { .. })

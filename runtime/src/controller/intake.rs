@@ -26,6 +26,8 @@ const NAMED_BEHIND_A_DOOR: usize = 100_000;
 /// Takes in every key of one controller.
 pub(crate) struct Intake {
     pub(crate) queue: WorkQueue<ObjectKey>,
+    /// Those that have doors of their own.
+    namespaces: Vec<Arc<str>>,
     state: Mutex<State>,
 }
 
@@ -106,8 +108,14 @@ impl Shut {
 impl Intake {
     /// Takes keys for a queue; they wait until the door of their namespace [opens](Self::open), or that of all others.
     pub(crate) fn new(queue: WorkQueue<ObjectKey>, namespaces: impl IntoIterator<Item = Arc<str>>) -> Self {
-        let shut = namespaces.into_iter().map(Some).chain([None]).map(Shut::of).collect();
-        Self { queue, state: Mutex::new(State { shut, ..State::default() }) }
+        let namespaces: Vec<_> = namespaces.into_iter().collect();
+        Self { queue, state: Mutex::new(State::behind_doors(&namespaces)), namespaces }
+    }
+
+    /// Takes keys again after all were [discarded](Self::discard) and the last run has ended; every door is shut.
+    pub(crate) fn reopen(&self) {
+        *self.state() = State::behind_doors(&self.namespaces);
+        self.queue.reopen();
     }
 
     /// Queues a key of which something changed.
@@ -322,6 +330,11 @@ impl Keys for Arc<Intake> {
 }
 
 impl State {
+    fn behind_doors(namespaces: &[Arc<str>]) -> Self {
+        let shut = namespaces.iter().cloned().map(Some).chain([None]).map(Shut::of).collect();
+        Self { shut, ..Self::default() }
+    }
+
     /// Forgets what asked for a run that starts, and what held it back.
     fn begin(&mut self, key: &ObjectKey) -> Option<Pending> {
         if !self.held.is_empty() {

@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,6 +24,7 @@ use super::{
     last_read::LastRead,
     mended::Mending,
     start::{Connections, Planned, Waits, gate, run_workers},
+    term::Term,
     worker::Engine,
 };
 use crate::{
@@ -151,6 +155,14 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) metrics: &'a Metrics,
     /// Decides what is random; `None`: nobody knows.
     pub(crate) seed: Option<u64>,
+    pub(crate) election: Election,
+}
+
+/// Says whether there is one term of work, or one for each time that this replica leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Election {
+    None,
+    Held,
 }
 
 /// A namespace that is watched on its own; `None`: all at once.
@@ -260,7 +272,10 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     );
     let told = Arc::new(Told::of(opened.shared));
     let hub = Hub { intake: intake.clone(), writer, kind: kind.clone(), told };
-    let connections: Connections = connects.into_iter().map(|connect| connect(&hub)).collect();
+    let elected = around.election == Election::Held;
+    let connect = move |hub: &Hub| -> Connections { connects.iter().map(|connect| connect(hub)).collect() };
+    // Before the informers start: what they list first comes in one go.
+    let mut at_first = (!elected).then(|| connect(&hub));
     let seed = around.seed.unwrap_or_else(rand::random);
     let engine = Arc::new(Engine {
         metrics,
@@ -283,17 +298,25 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         failures: Mutex::new(HashMap::new()),
         jitter: Mutex::new(SmallRng::seed_from_u64(seed)),
         runs: AtomicU64::new(0),
+        stands_by: AtomicBool::new(elected),
     });
     let (inspected, workers) = (engine.clone(), settings.workers);
-    let work = Box::new(move |stop| -> BoxFuture<'static, ()> {
+    let work = Box::new(move |term: Term| -> BoxFuture<'static, ()> {
+        let (engine, sources) = (engine.clone(), (hub.clone(), sources.clone()));
+        let connections = at_first.take().unwrap_or_else(|| {
+            engine.begin_anew();
+            connect(&hub)
+        });
         Box::pin(async move {
             let (writer, doubted) = (engine.writer.clone(), engine.clone());
+            engine.stands_by.store(false, Ordering::Relaxed);
             tokio::select! {
                 biased;
-                () = run_workers(engine, workers, connections, (hub, sources), stop) => {}
+                () = run_workers(engine, workers, connections, sources, term) => {}
                 never = writer.attend() => match never {},
                 never = doubts::attend(&doubted.name, &doubted.gate, &doubted.intake) => match never {},
             }
+            doubted.stands_by.store(elected, Ordering::Relaxed);
         })
     });
     Ok(Planned { name, waits, sync_timeout: settings.sync_timeout, inspected, work })
@@ -330,8 +353,8 @@ fn open_all<K: Watched, R>(
         let feed = feed::open(itself, namespace, source, selection, move |hub| enqueue::Itself {
             hub: hub.clone(),
             source,
-            graves,
-            predicate,
+            graves: graves.clone(),
+            predicate: predicate.clone(),
             mending: Mending::default(),
         });
         let (namespace, informer) = (place.clone(), feed.informer.clone());

@@ -2,21 +2,27 @@
 
 use std::{any::Any, fmt, panic::resume_unwind, sync::Arc, time::Duration};
 
-use futures::future::{BoxFuture, join_all};
-use tokio::{
-    task::{JoinError, JoinSet},
-    time::{Instant, timeout},
-};
-use tokio_util::sync::CancellationToken;
-
 use super::{
-    ControllerError, Inspected, Reconciler, enqueue::Hub, external::External, feed::Synced, worker::Engine,
+    ControllerError, Inspected, Reconciler,
+    enqueue::Hub,
+    external::External,
+    feed::Synced,
+    term::{Freshness, Stop, Term, Terms},
+    worker::Engine,
 };
 use crate::{
-    informer::Watched,
+    informer::{ObserverRegistration, Watched},
     object::ObjectKey,
     reflector::Server,
     writes::{Gate, ReadCache},
+};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, join_all, select_all},
+};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::{Instant, timeout},
 };
 
 /// After how long a controller that waits says for whom, for the first time; later more seldom.
@@ -32,23 +38,8 @@ pub(crate) struct Planned {
     pub(crate) waits: Arc<Waits>,
     pub(crate) sync_timeout: Option<Duration>,
     pub(crate) inspected: Arc<dyn Inspected>,
-    pub(crate) work: Box<dyn FnOnce(Stop) -> BoxFuture<'static, ()> + Send>,
-}
-
-/// How a controller is told to stop.
-#[derive(Clone, Debug)]
-pub(crate) struct Stop {
-    /// Nothing starts any more; what runs may end.
-    pub(crate) finish: CancellationToken,
-    /// What runs is dropped. Cancels `finish` too.
-    pub(crate) abort: CancellationToken,
-}
-
-impl Stop {
-    pub(crate) fn new() -> Self {
-        let abort = CancellationToken::new();
-        Self { finish: abort.child_token(), abort }
-    }
+    /// Works for a term.
+    pub(crate) work: Box<dyn FnMut(Term) -> BoxFuture<'static, ()> + Send>,
 }
 
 impl fmt::Debug for Planned {
@@ -58,15 +49,27 @@ impl fmt::Debug for Planned {
 }
 
 impl Planned {
-    /// Waits for the caches, then works until stopped; ends when the last run has ended, or was dropped.
+    /// Waits for the caches, then works in every term until stopped; ends when the last run has ended, or was dropped.
     ///
     /// # Errors
     /// Caches did not sync within the time that the controller was given for it.
-    pub(crate) async fn run(self, stop: Stop) -> Result<(), ControllerError> {
-        let Self { name, waits, sync_timeout, work, .. } = self;
-        let own = Stop { finish: stop.finish.child_token(), abort: stop.abort };
+    pub(crate) async fn run(self, stop: Stop, mut terms: Terms) -> Result<(), ControllerError> {
+        let Self { name, waits, sync_timeout, mut work, .. } = self;
+        let own = stop.child();
         let patience = watch_over(&name, &waits, sync_timeout);
-        let worked = work(own.clone());
+        let worked = async {
+            while let Some(term) = terms.next(&own).await {
+                let stop = term.stop.child();
+                let ended = work(term.told_by(stop.clone()));
+                tokio::pin!(ended);
+                tokio::select! {
+                    biased;
+                    () = &mut ended => continue,
+                    () = own.finish.cancelled() => stop.finish.cancel(),
+                }
+                ended.await;
+            }
+        };
         tokio::pin!(worked);
         tokio::select! {
             biased;
@@ -141,9 +144,20 @@ impl Waits {
         self.common.iter().chain(self.by_namespace.iter().flat_map(|(_, own)| own))
     }
 
-    /// Ends when those that every key waits for have synced.
-    async fn common_synced(&self) {
-        join_all(self.common.iter().map(|informer| informer.synced())).await;
+    /// Ends when those that every key waits for have synced, or are as fresh as a term needs them.
+    async fn common_ready(&self, freshness: Freshness) {
+        join_all(self.common.iter().map(|informer| ready(informer, freshness))).await;
+    }
+
+    /// Ends when keys could run, if only those of one namespace.
+    pub(crate) async fn any_could_run(&self) {
+        self.common_ready(Freshness::Synced).await;
+        if self.by_namespace.is_empty() {
+            return;
+        }
+        let own = self.by_namespace.iter();
+        let synced = own.map(|(_, own)| join_all(own.iter().map(|informer| informer.synced())).boxed());
+        select_all(synced).await;
     }
 
     async fn all_synced(&self) {
@@ -161,13 +175,20 @@ impl Waits {
         lagging(self.common.iter().chain(own.flat_map(|(_, own)| own)))
     }
 
-    /// Tells of each namespace when its caches have synced.
-    async fn by_namespace_synced(&self, synced: impl Fn(&Arc<str>)) {
+    /// Tells of each namespace when its caches have synced, or are as fresh as a term needs them.
+    async fn by_namespace_ready(&self, freshness: Freshness, tell: impl Fn(&Arc<str>)) {
         join_all(self.by_namespace.iter().map(async |(namespace, own)| {
-            join_all(own.iter().map(|informer| informer.synced())).await;
-            synced(namespace);
+            join_all(own.iter().map(|informer| ready(informer, freshness))).await;
+            tell(namespace);
         }))
         .await;
+    }
+}
+
+async fn ready(informer: &Arc<dyn Synced>, freshness: Freshness) {
+    match freshness {
+        Freshness::Synced => informer.synced().await,
+        Freshness::Current => informer.current().await,
     }
 }
 
@@ -179,7 +200,12 @@ fn lagging<'a>(informers: impl Iterator<Item = &'a Arc<dyn Synced>>) -> Vec<Stri
 }
 
 /// What a controller keeps connected while it works.
-pub(crate) type Connections = Vec<Box<dyn Any + Send + Sync>>;
+pub(crate) type Connections = Vec<ObserverRegistration>;
+
+/// Ends when the controller has seen all that the caches held when it was connected.
+async fn connected(connections: &Connections) {
+    join_all(connections.iter().map(ObserverRegistration::synced)).await;
+}
 
 /// Waits for caches, then runs workers until stopped; ends when the last run has ended, or was dropped.
 ///
@@ -190,8 +216,9 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
     workers: usize,
     connections: Connections,
     sources: (Hub, Vec<External>),
-    stop: Stop,
+    term: Term,
 ) {
+    let Term { stop, freshness, .. } = &term;
     let (mut running, mut listening) = (JoinSet::new(), JoinSet::new());
     let panic = {
         let house = keep_house(&engine);
@@ -199,7 +226,12 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
         let begins = tokio::select! {
             biased;
             () = stop.finish.cancelled() => false,
-            () = engine.waits.common_synced() => true,
+            () = async {
+                engine.waits.common_ready(*freshness).await;
+                if *freshness == Freshness::Current {
+                    connected(&connections).await;
+                }
+            } => true,
             () = &mut house => false,
         };
         if begins {
@@ -216,7 +248,7 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
             biased;
             () = stop.finish.cancelled() => None,
             panic = panicked(&mut running) => Some(panic),
-            () = open_doors(&engine) => None,
+            () = open_doors(&engine, *freshness) => None,
             () = house => None,
         }
     };
@@ -239,8 +271,8 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
 }
 
 /// Lets in the keys of each namespace once its caches have synced; never ends.
-async fn open_doors<K: Watched, R: Reconciler<K>>(engine: &Engine<K, R>) {
-    engine.waits.by_namespace_synced(|namespace| engine.open(Some(namespace))).await;
+async fn open_doors<K: Watched, R: Reconciler<K>>(engine: &Engine<K, R>, freshness: Freshness) {
+    engine.waits.by_namespace_ready(freshness, |namespace| engine.open(Some(namespace))).await;
     std::future::pending().await
 }
 
@@ -253,6 +285,14 @@ async fn keep_house<K: Watched, R: Reconciler<K>>(engine: &Engine<K, R>) {
 }
 
 impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
+    /// Begins another term with an empty queue; what the rates have spent stays spent.
+    pub(super) fn begin_anew(&self) {
+        self.graves.clear();
+        self.failures().clear();
+        self.intake.reopen();
+        self.writer.begin_term();
+    }
+
     /// Lets in the keys of a namespace, or of all that have no caches of their own.
     fn open(&self, namespace: Option<&Arc<str>>) {
         self.intake.open(namespace, || self.objects.keys(namespace.map(|namespace| &**namespace)));
@@ -343,6 +383,10 @@ mod tests {
             unreachable!("nobody waits for so long")
         }
 
+        fn current(&self) -> BoxFuture<'_, ()> {
+            self.synced()
+        }
+
         fn doubt(&self) -> Option<Doubt> {
             None
         }
@@ -389,6 +433,7 @@ mod tests {
             failures: Mutex::default(),
             jitter: Mutex::new(SmallRng::seed_from_u64(7)),
             runs: 0.into(),
+            stands_by: false.into(),
         })
     }
 
@@ -414,7 +459,7 @@ mod tests {
             engine.failures().insert(key.clone(), error);
             engine.intake.pace(&key, Duration::from_secs(1));
             engine.intake.add(ObjectKey::new("closed", "b"), super::super::Reason::Changed);
-            let run = run_workers(engine.clone(), 1, Vec::new(), (hub, Vec::new()), stop.clone());
+            let run = run_workers(engine.clone(), 1, Vec::new(), (hub, Vec::new()), Term::endless(&stop));
             let run = tokio::spawn(run);
             tokio::time::sleep(3 * SWEEP).await;
             assert!(engine.budgets().are_full());

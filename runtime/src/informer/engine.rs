@@ -21,9 +21,9 @@ use super::{
 };
 use crate::{
     delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
-    list_watch::{Item, ListerWatcher},
+    list_watch::{Item, ListWatchError, ListerWatcher},
     metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
-    object::{Kind, Object, ObjectKey},
+    object::{Kind, Object, ObjectKey, Version},
     reflector::{
         FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange, WatchErrorHandler,
     },
@@ -32,11 +32,16 @@ use crate::{
 
 type Run<K> = dyn FnOnce(Arc<Intake<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
 
+/// Asks what version a collection has now; `None` where that can't be told.
+pub(super) type AskLatest =
+    dyn Fn() -> BoxFuture<'static, Result<Option<Version>, ListWatchError>> + Send + Sync;
+
 /// Where a part of the cache comes from: an extent, and what fills it until it is cancelled.
 pub(super) struct Feed<K> {
     pub(super) extent: Extent,
     /// What it comes from.
     pub(super) server: Server,
+    pub(super) latest: Arc<AskLatest>,
     pub(super) run: Box<Run<K>>,
 }
 
@@ -47,11 +52,18 @@ impl<K: Object> Feed<K> {
         source: L,
         config: ReflectorConfig,
     ) -> Self {
-        let server = config.server.clone();
+        let (server, source) = (config.server.clone(), Arc::new(source));
+        let asked = source.clone();
+        let latest = move || -> BoxFuture<'static, _> {
+            let source = asked.clone();
+            Box::pin(
+                async move { Ok(source.latest_version().await?.and_then(|version| version.parse().ok())) },
+            )
+        };
         let run = move |intake, stop| -> BoxFuture<'static, ()> {
             Box::pin(async move { Reflector::new(source, intake, config).run(stop).await })
         };
-        Self { extent, server, run: Box::new(run) }
+        Self { extent, server, latest: Arc::new(latest), run: Box::new(run) }
     }
 }
 
@@ -119,6 +131,8 @@ pub(super) struct Engine<K> {
     pub(super) fifo: DeltaFifo<K>,
     pub(super) health: Arc<Health>,
     pub(super) standings: Arc<Standings>,
+    /// Of each extent.
+    pub(super) latest: Vec<(Extent, Arc<AskLatest>)>,
     meter: CacheMeter,
     pub(super) synced: Latch,
     pub(super) stop: CancellationToken,
@@ -178,6 +192,7 @@ impl<K: Object> Engine<K> {
         indexer.write(|batch| feeds.iter().for_each(|feed| batch.set_version(&feed.extent, None)));
         let server = feeds.first().map(|feed| feed.server.clone()).unwrap_or_default();
         let standings = Arc::new(Standings::new(server, feeds.iter().map(|feed| feed.extent.clone())));
+        let latest = feeds.iter().map(|feed| (feed.extent.clone(), feed.latest.clone())).collect();
         let sink = |feed: Feed<K>| {
             let sink = fifo.sink(feed.extent.clone(), transform.clone());
             (feed, sink)
@@ -190,6 +205,7 @@ impl<K: Object> Engine<K> {
             fifo,
             health,
             standings,
+            latest,
             meter,
             synced: Latch::default(),
             stop,

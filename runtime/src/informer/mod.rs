@@ -24,6 +24,7 @@ mod sync_state;
 mod listener;
 mod standing;
 mod engine;
+mod current;
 mod processor;
 mod shared;
 mod question;

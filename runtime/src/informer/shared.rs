@@ -7,6 +7,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     change::{AddOrigin, Deleted, Observer},
+    current::current,
     engine::{Command, Engine, Feed, Handle, Parts},
     handler::{Closures, EventHandler},
     listener::Listener,
@@ -134,6 +135,12 @@ impl<W: Watched> SharedInformer<W> {
     /// Ends once the cache holds at least what the first list held; never, if the informer is stopped before.
     pub(crate) async fn synced(&self) {
         self.handle.engine.synced.wait().await;
+    }
+
+    /// Ends once the cache holds at least what the server held when this was asked; see [`current`](super::current).
+    pub(crate) async fn current(&self) {
+        self.synced().await;
+        current(&self.handle.engine).await;
     }
 
     /// Adds an index, filled with what is cached.

@@ -177,6 +177,7 @@ fn feed(extent: &Extent, source: &Source) -> Feed<ConfigMap> {
     let source = source.clone();
     Feed {
         server: Default::default(),
+        latest: Arc::new(|| Box::pin(async { Ok(None) })),
         extent: extent.clone(),
         run: Box::new(move |intake, stop| {
             *source.lock().unwrap() = Some(intake);

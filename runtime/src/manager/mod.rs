@@ -4,6 +4,7 @@
 //! reads have synced. Order of a stop: workers finish what runs, then informers close their watches. SIGTERM and
 //! SIGINT stop; a second signal gives up waiting.
 
+mod campaign;
 mod client;
 mod inspector;
 mod install;
@@ -16,14 +17,21 @@ pub use running::Running;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
+use campaign::Held;
+
 use crate::{
-    controller::{Controller, Plan, Surroundings, Synced, one_line},
+    clock::WallClock,
+    controller::{Controller, Election, Plan, Surroundings, Synced, one_line},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
+    leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
     metrics::Metrics,
     reflector::ReflectorConfig,
     writes::Sender,
@@ -66,7 +74,13 @@ const GRACE_PERIOD: Duration = Duration::from_secs(30);
 /// ```
 #[must_use = "a manager does something once it is run or spawned"]
 pub struct Manager {
+    /// What controllers and the program use: gated, where there is an election.
     client: kube::Client,
+    /// What no gate stands before: for informers and the Lease.
+    direct: kube::Client,
+    client_taken: AtomicBool,
+    election: Option<Held>,
+    clock: WallClock,
     factory: SharedInformerFactory,
     asked: Mutex<Vec<Arc<dyn Synced>>>,
     plans: Vec<Plan>,
@@ -95,8 +109,12 @@ impl Manager {
         let config = ReflectorConfig { metrics: Some(metrics.clone()), ..config };
         Self {
             seed: config.seed,
+            clock: config.clock.clone(),
             factory: SharedInformerFactory::with_config(client.clone(), config),
+            direct: client.clone(),
             client,
+            client_taken: AtomicBool::new(false),
+            election: None,
             asked: Mutex::default(),
             plans: Vec::new(),
             grace_period: GRACE_PERIOD,
@@ -113,9 +131,40 @@ impl Manager {
         client::infer().await.map(Self::new)
     }
 
-    /// Returns the client that informers and controllers use.
+    /// Returns the client that controllers use.
+    ///
+    /// With [`leader_election`](Self::leader_election) its requests are refused unless this replica leads.
     pub fn client(&self) -> &kube::Client {
+        self.client_taken.store(true, Ordering::Relaxed);
         &self.client
+    }
+
+    /// Works only while this replica is the elected one among those that name the same Lease.
+    ///
+    /// All replicas run their caches; workers run in the one that leads. Whether it does decides what the manager's
+    /// client lets out, so that this comes before [`client`](Self::client). See
+    /// [`leader_election`](crate::leader_election) for what is promised, [`LeaderElection`] for what can be set:
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # fn elected(manager: Manager) -> Manager {
+    /// manager.leader_election("websites")
+    /// # }
+    /// ```
+    pub fn leader_election(mut self, election: impl Into<LeaderElection>) -> Self {
+        let seed = self.seed.unwrap_or_else(rand::random);
+        let (candidate, gate, leadership) =
+            Candidate::new(election.into(), &self.direct, self.clock.clone(), seed);
+        let taken = *self.client_taken.get_mut();
+        let candidate = if taken { Err(ElectionError::ClientTaken) } else { candidate };
+        self.client = gated(&self.direct, &gate);
+        self.election = Some(Held { candidate, leadership });
+        self
+    }
+
+    /// Returns what tells how this replica stands in its election, if there is one.
+    pub fn leadership(&self) -> Option<Leadership> {
+        self.election.as_ref().map(|held| held.leadership.clone())
     }
 
     /// Returns the metrics of everything that this manager runs.
@@ -219,12 +268,14 @@ impl Manager {
 
     fn start(self) -> Result<Running, Error> {
         let asked = self.asked.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let candidate = self.election.map(|held| held.candidate).transpose()?;
         let around = Surroundings {
             sender: &Sender::new(self.client.clone()),
             factory: &self.factory,
             asked: &asked,
             metrics: &self.metrics,
             seed: self.seed,
+            election: if candidate.is_some() { Election::Held } else { Election::None },
         };
         let mut planned = Vec::new();
         for plan in self.plans {
@@ -235,7 +286,7 @@ impl Manager {
         }
         planned.iter().for_each(|one| self.inspector.add(one.name.clone(), &one.inspected));
         self.factory.start();
-        Ok(Running::start(planned, self.factory, self.grace_period, self.inspector))
+        Ok(Running::start(planned, candidate, self.factory, self.grace_period, self.inspector))
     }
 }
 

@@ -9,22 +9,26 @@ use std::{
 use futures::FutureExt;
 use tokio::{
     runtime::Handle,
-    task::{JoinError, JoinSet},
+    task::{JoinError, JoinHandle, JoinSet},
     time::{Instant, timeout},
 };
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    controller::{ControllerError, KeyReport, Planned, Stop},
+    controller::{ControllerError, KeyReport, Planned, Stop, Terms},
     error::{Error, RanOn, Stopped},
     informer::{SharedInformerFactory, Watched},
+    leader_election::Candidate,
     object::ObjectKey,
 };
 
-use super::Inspector;
+use super::{Inspector, campaign::Campaign};
 
 /// How long aborted reconciles may take to be dropped; only one that blocks its thread takes longer.
 const ABORT: Duration = Duration::from_secs(1);
+
+/// How long the Lease may take to be given up, once nothing runs.
+const RELEASE: Duration = Duration::from_secs(6);
 
 /// A manager that runs in the background; dropping it stops everything without waiting.
 ///
@@ -37,11 +41,13 @@ pub struct Running {
     grace_period: Duration,
     failed: Option<Error>,
     inspector: Inspector,
+    campaign: Option<JoinHandle<()>>,
 }
 
 impl Running {
     pub(super) fn start(
         planned: Vec<Planned>,
+        candidate: Option<Candidate>,
         factory: SharedInformerFactory,
         grace_period: Duration,
         inspector: Inspector,
@@ -50,11 +56,20 @@ impl Running {
         let mut controllers = JoinSet::new();
         let end =
             End { stop: stop.clone(), factory: factory.clone(), live: TaskTracker::new(), grace_period };
+        let (campaign, terms) = match candidate {
+            None => (None, Terms::endless(&stop)),
+            Some(candidate) => {
+                let waits = planned.iter().map(|controller| controller.waits.clone()).collect();
+                let (campaign, terms) = Campaign::new(candidate, waits, stop.clone(), inspector.clone());
+                (Some(tokio::spawn(campaign.run())), terms)
+            }
+        };
         for controller in planned {
-            controllers.spawn(end.live.track_future(ending_all_by_a_panic(controller, end.clone())));
+            let run = ending_all_by_a_panic(controller, terms.clone(), end.clone());
+            controllers.spawn(end.live.track_future(run));
         }
         end.live.close();
-        Self { stop, controllers, factory: Some(factory), grace_period, failed: None, inspector }
+        Self { stop, controllers, factory: Some(factory), grace_period, failed: None, inspector, campaign }
     }
 
     pub(super) fn failed(error: Error) -> Self {
@@ -65,6 +80,7 @@ impl Running {
             grace_period: Duration::ZERO,
             failed: Some(error),
             inspector: Inspector::default(),
+            campaign: None,
         }
     }
 
@@ -101,6 +117,11 @@ impl Running {
             if timeout(ABORT, self.join()).await.is_err() {
                 late.get_or_insert_with(|| "one that can't be named".to_owned());
             }
+        }
+        if let Some(mut campaign) = self.campaign.take()
+            && timeout(RELEASE, &mut campaign).await.is_err()
+        {
+            campaign.abort();
         }
         let mut deaf = false;
         if let Some(factory) = self.factory.take() {
@@ -173,9 +194,9 @@ impl End {
 }
 
 /// Runs a controller; its panic ends the manager, whoever awaits that, and goes on in who does.
-async fn ending_all_by_a_panic(controller: Planned, end: End) -> Result<(), ControllerError> {
+async fn ending_all_by_a_panic(controller: Planned, terms: Terms, end: End) -> Result<(), ControllerError> {
     let name = controller.name.clone();
-    let run = AssertUnwindSafe(controller.run(end.stop.clone())).catch_unwind();
+    let run = AssertUnwindSafe(controller.run(end.stop.clone(), terms)).catch_unwind();
     run.await.unwrap_or_else(|panic| {
         tracing::error!(controller = %name, "a panic that is to propagate ends the manager");
         tokio::spawn(end.all());

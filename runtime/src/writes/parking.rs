@@ -294,6 +294,11 @@ impl<Key: Clone + Eq + Hash + Ord> Parking<Key> {
         Some(due.min(now + NOTICED_WITHIN))
     }
 
+    /// Names who waits.
+    pub(crate) fn parked(&self) -> impl Iterator<Item = &Key> {
+        self.parked.keys()
+    }
+
     pub(crate) fn is_parked(&self, key: &Key) -> bool {
         self.parked.contains_key(key)
     }

@@ -17,7 +17,7 @@ use super::{
     WriteError,
     answers::{Answers, LastAnswer, Seen, StatusSeen},
     applied::{Applied, AppliedMemory, Digest, Digests},
-    attendant::{Lost, Pending},
+    attendant::{AT_MOST, Lost, Pending},
     caches::{CacheView, Cached, CachedMeta, Shown},
     contradictions::{Answered, Contradictions},
     gate::Gate,
@@ -100,6 +100,8 @@ pub(super) struct Memory {
     unowned: HashSet<Kind>,
     /// Writes whose reply was lost, until the attendant asks after them.
     pub(super) lost: Vec<Lost>,
+    /// How often the server had lost its history when the last term began.
+    losses: u64,
 }
 
 /// Who writes: what logs call it, and what the server does.
@@ -201,6 +203,17 @@ impl Writer {
     }
 
     // --- what the controller tells the memory
+
+    /// Goes on in another term, with an empty queue: who waited for own writes still does.
+    ///
+    /// Versions of before the server lost its history mean nothing: if it did meanwhile, all is forgotten.
+    pub(crate) fn begin_term(&self) {
+        let (mut memory, losses) = (self.memory(), self.gate.losses());
+        if memory.losses != losses {
+            *memory = Memory { losses, ..Memory::default() };
+        }
+        memory.parking.parked().for_each(|key| self.keys.hold(key, AT_MOST));
+    }
 
     pub(crate) fn begin(&self, key: &ObjectKey) {
         self.memory().own.begin(key);

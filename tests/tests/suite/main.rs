@@ -12,6 +12,7 @@ mod extremes;
 mod first_list;
 mod interleavings;
 mod late_server;
+mod leaders;
 mod no_op;
 mod outages;
 mod owed;

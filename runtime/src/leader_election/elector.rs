@@ -1,0 +1,324 @@
+//! What a candidate decides, from what it saw of the Lease and from its own clocks: pure.
+//!
+//! A Lease is free once nothing about it has changed for as long as its record says, at least as long as this
+//! candidate's own lease, by this candidate's monotonic clock: times that others wrote are compared, never believed. One
+//! that is not there is treated alike, as it may have been held a moment ago. Only a Lease that its holder released is
+//! free at once. What this process has not written itself is another's, whatever name it bears.
+//!
+//! A term lasts for as long since the sending of the last renewal that the server confirmed, by whichever clock says
+//! more; see [`Since`].
+
+use std::{sync::Arc, time::Duration};
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use tokio::time::Instant;
+
+use super::{
+    record::{Record, Stored, micro_time},
+    settings::Timing,
+};
+use crate::clock::{Reading, Since};
+
+/// Most writes of unknown fate that are remembered; all but one of them can't have happened.
+const REMEMBERED: usize = 64;
+
+/// What a candidate does next.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Do {
+    /// Nothing, until this time.
+    Wait(Instant),
+    /// Reads the Lease; the [`Answer`] goes to [`Elector::answered`].
+    Read,
+    /// Writes this into the Lease as it was read, or creates it.
+    Write { base: Option<Stored>, record: Record },
+    /// Nothing any more: the Lease is released, or another's.
+    Nothing,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Answer {
+    Found(Stored),
+    Absent,
+    Written(Stored),
+    /// It was not written, since the Lease is not what it was read as.
+    Refused,
+    /// Nobody knows, or the server said no.
+    Unknown,
+}
+
+/// Why a term is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// It was not renewed in time.
+    NotRenewed,
+    /// Another holds the Lease.
+    TakenBy(String),
+}
+
+/// A candidate.
+#[derive(Debug)]
+pub(super) struct Elector {
+    identity: Arc<str>,
+    timing: Timing,
+    role: Role,
+    /// What comes at `due`.
+    step: Step,
+    due: Instant,
+    seen: Option<Seen>,
+    /// What this process wrote, or may have written.
+    own: Vec<Record>,
+    /// The latest time written: each write bears another, so that every renewal is seen as a change.
+    written: i64,
+    jitter: SmallRng,
+}
+
+#[derive(Debug)]
+enum Role {
+    StandsBy,
+    Leads(Since),
+    Lost(Loss),
+    Releases,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Read,
+    Write {
+        base: Option<Stored>,
+    },
+    /// A write was handed out, and its answer is yet to come.
+    Writing,
+    Nothing,
+}
+
+/// What was seen last, since when it has not changed, and how long that must last.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// `None`: no Lease.
+    lease: Option<Stored>,
+    since: Instant,
+    hold: Duration,
+}
+
+impl Elector {
+    pub(super) fn new(identity: Arc<str>, timing: Timing, seed: u64, now: Instant) -> Self {
+        Self {
+            identity,
+            timing,
+            role: Role::StandsBy,
+            step: Step::Read,
+            due: now,
+            seen: None,
+            own: Vec::new(),
+            written: 0,
+            jitter: SmallRng::seed_from_u64(seed),
+        }
+    }
+
+    /// Says what to do; the answer to a request goes to [`answered`](Self::answered), none counts as unknown.
+    pub(super) fn next(&mut self, now: Reading) -> Do {
+        if self.step == Step::Writing {
+            self.step = Step::Read;
+        }
+        if now.monotonic < self.due {
+            return Do::Wait(self.due);
+        }
+        match std::mem::replace(&mut self.step, Step::Read) {
+            Step::Read | Step::Writing => Do::Read,
+            Step::Write { base } => {
+                self.step = Step::Writing;
+                let record = self.record(base.as_ref(), now);
+                self.remember(record.clone());
+                Do::Write { base, record }
+            }
+            Step::Nothing => {
+                self.step = Step::Nothing;
+                Do::Nothing
+            }
+        }
+    }
+
+    /// Takes the answer to the request that was sent at `sent`.
+    pub(super) fn answered(&mut self, sent: Reading, now: Reading, answer: Answer) {
+        self.step = Step::Read;
+        match answer {
+            Answer::Found(lease) => self.saw(Some(lease), now.monotonic),
+            Answer::Absent => self.saw(None, now.monotonic),
+            Answer::Written(lease) => return self.wrote(lease, sent, now.monotonic),
+            Answer::Refused => {
+                self.due = match self.role {
+                    // Somebody else was quicker: there is time.
+                    Role::StandsBy => now.monotonic + self.look(),
+                    _ => now.monotonic,
+                };
+                return;
+            }
+            Answer::Unknown => {
+                let pause = match self.role {
+                    Role::StandsBy => now.monotonic + self.look(),
+                    Role::Releases => now.monotonic + self.timing.retry / 8,
+                    Role::Leads(_) | Role::Lost(_) => sent.monotonic + self.timing.retry,
+                };
+                self.due = pause.max(now.monotonic);
+                return;
+            }
+        }
+        self.judge(now.monotonic);
+    }
+
+    /// Whether this candidate has a term, and why not any more. Once lost, a term stays so.
+    pub(super) fn loss(&mut self, now: Reading) -> Option<Loss> {
+        if let Role::Leads(since) = &mut self.role
+            && since.measure(now) >= self.timing.renew
+        {
+            self.role = Role::Lost(Loss::NotRenewed);
+        }
+        match &self.role {
+            Role::Leads(_) => None,
+            Role::Lost(loss) => Some(loss.clone()),
+            Role::StandsBy | Role::Releases => Some(Loss::NotRenewed),
+        }
+    }
+
+    /// Tells until when a term lasts by the monotonic clock, if it is not renewed.
+    pub(super) fn lasts_until(&mut self, now: Reading) -> Instant {
+        match &mut self.role {
+            Role::Leads(since) => now.monotonic + self.timing.renew.saturating_sub(since.measure(now)),
+            _ => now.monotonic,
+        }
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        matches!(self.role, Role::Leads(_))
+    }
+
+    /// Stands by again; everything that ran in the term has ended.
+    pub(super) fn stand_by(&mut self, now: Instant) {
+        (self.role, self.step, self.due) = (Role::StandsBy, Step::Read, now);
+    }
+
+    /// Gives the Lease up, if it may be this process's; everything that ran in the term has ended.
+    pub(super) fn release(&mut self, now: Instant) {
+        let held = self.leads();
+        let base = self.seen.take().and_then(|seen| seen.lease).filter(|lease| self.is_own(&lease.record));
+        self.step = match base {
+            // What it wrote last is what the server has, as far as is known.
+            Some(base) if held && self.step != Step::Writing => Step::Write { base: Some(base) },
+            _ if self.own.is_empty() => Step::Nothing,
+            _ => Step::Read,
+        };
+        (self.role, self.due) = (Role::Releases, now);
+    }
+
+    /// Names who holds the Lease, as far as is known.
+    pub(super) fn holder(&self) -> Option<&str> {
+        let lease = self.seen.as_ref()?.lease.as_ref()?;
+        Some(lease.record.holder.as_str()).filter(|holder| !holder.is_empty())
+    }
+
+    fn saw(&mut self, lease: Option<Stored>, now: Instant) {
+        let hold = self.hold_of(lease.as_ref());
+        if let Some(seen) = &mut self.seen {
+            let same = match (&seen.lease, &lease) {
+                (None, None) => true,
+                (Some(before), Some(lease)) => before.is(lease),
+                _ => false,
+            };
+            if same {
+                return;
+            }
+        }
+        self.seen = Some(Seen { lease, since: now, hold });
+    }
+
+    /// How long a Lease must not change to be free: as long as anybody has said, in one hold.
+    fn hold_of(&self, lease: Option<&Stored>) -> Duration {
+        let record = lease.map(|lease| &lease.record);
+        if record.is_some_and(|record| record.is_released() || self.is_own(record)) {
+            return Duration::ZERO;
+        }
+        let holder = record.map(|record| record.holder.as_str()).unwrap_or_default();
+        // A hold does not end by an edit that shortens it, strikes its holder out, or takes the Lease away.
+        let before = self.seen.as_ref().filter(|_| holder.is_empty() || self.holder() == Some(holder));
+        let said = record.and_then(|record| record.duration).unwrap_or_default();
+        self.timing.lease.max(said).max(before.map_or(Duration::ZERO, |seen| seen.hold))
+    }
+
+    /// Goes on from what was seen.
+    fn judge(&mut self, now: Instant) {
+        let Some(seen) = &self.seen else { return };
+        let (lease, free) = (seen.lease.clone(), seen.since + seen.hold);
+        let own = lease.as_ref().is_some_and(|lease| self.is_own(&lease.record));
+        match &self.role {
+            Role::StandsBy if free <= now => self.step = Step::Write { base: lease },
+            Role::StandsBy => self.due = (now + self.look()).min(free),
+            // Nobody has taken what is not there, or has no holder, if the write that puts it right succeeds.
+            Role::Leads(_) if own || self.holder().is_none() => {
+                (self.step, self.due) = (Step::Write { base: lease }, now);
+            }
+            Role::Leads(_) => {
+                let holder = lease.map(|lease| lease.record.holder).unwrap_or_default();
+                self.role = Role::Lost(Loss::TakenBy(holder));
+            }
+            Role::Releases if own => (self.step, self.due) = (Step::Write { base: lease }, now),
+            Role::Releases => self.step = Step::Nothing,
+            Role::Lost(_) => {}
+        }
+    }
+
+    fn wrote(&mut self, lease: Stored, sent: Reading, now: Instant) {
+        // Whatever was written before can't happen any more: the Lease has moved on.
+        self.own = vec![lease.record.clone()];
+        self.seen = Some(Seen { lease: Some(lease.clone()), since: now, hold: Duration::ZERO });
+        match self.role {
+            Role::StandsBy | Role::Leads(_) => {
+                self.role = Role::Leads(Since::start(sent));
+                self.step = Step::Write { base: Some(lease) };
+                self.due = (sent.monotonic + self.timing.retry).max(now);
+            }
+            Role::Releases => self.step = Step::Nothing,
+            Role::Lost(_) => {}
+        }
+    }
+
+    /// What this candidate writes into a Lease.
+    fn record(&mut self, base: Option<&Stored>, now: Reading) -> Record {
+        self.written = now.unix_micros().max(self.written + 1);
+        let before = base.map(|base| &base.record);
+        if matches!(self.role, Role::Releases) {
+            return before.cloned().unwrap_or_default().released(self.written);
+        }
+        let renewed = micro_time(self.written);
+        let own = before.filter(|before| self.is_own(before));
+        Record {
+            holder: self.identity.to_string(),
+            duration: Some(self.timing.lease),
+            acquired: own.map_or_else(|| renewed.clone(), |own| own.acquired.clone()),
+            renewed,
+            transitions: before
+                .map_or(0, |before| before.transitions.saturating_add(i64::from(own.is_none()))),
+        }
+    }
+
+    /// Whether this process wrote a record; another one of its name did not.
+    fn is_own(&self, record: &Record) -> bool {
+        *record.holder == *self.identity
+            && self.own.iter().any(|own| {
+                own.holder == record.holder
+                    && own.acquired == record.acquired
+                    && own.renewed == record.renewed
+            })
+    }
+
+    fn remember(&mut self, record: Record) {
+        if self.own.len() == REMEMBERED {
+            self.own.remove(0);
+        }
+        self.own.push(record);
+    }
+
+    fn look(&mut self) -> Duration {
+        self.timing.look().mul_f64(self.jitter.random_range(0.8..1.2))
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of the pure core: tables, and simulated elections.
+
+mod decisions;
