@@ -101,6 +101,88 @@ fn system_now() -> SystemTime {
     }
 }
 
+/// A moment that people read and programs reckon with.
+///
+/// It is measured on tokio's clock and shown as the time of day in UTC, to the second: `2026-11-22T05:40:01Z`. Where the
+/// machine's date is set meanwhile, what is shown moves with it; what is measured does not.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(Instant);
+
+impl Moment {
+    /// Takes the moment that it is.
+    pub fn now() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Returns it on tokio's clock.
+    pub fn instant(self) -> Instant {
+        self.0
+    }
+
+    /// Returns it as time of day.
+    pub fn time(self) -> SystemTime {
+        let (wall, now) = (system_now(), Instant::now());
+        let shown = match self.0.checked_duration_since(now) {
+            Some(ahead) => wall.checked_add(ahead),
+            None => wall.checked_sub(now.duration_since(self.0)),
+        };
+        shown.unwrap_or(wall)
+    }
+
+    /// Tells how long ago it was; zero if it is still to come.
+    pub fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+
+    /// Tells how long it is until then; zero if it has passed.
+    pub fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+}
+
+impl From<Instant> for Moment {
+    fn from(instant: Instant) -> Self {
+        Self(instant)
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::try_from(self.time()) {
+            Ok(time) => write!(f, "{time:.0}"),
+            // Beyond the year 9999.
+            Err(_) => f.write_str("never"),
+        }
+    }
+}
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Writes a duration as people say it, in two units at most: `40ms`, `3.2s`, `2m 5s`, `3d 4h`.
+pub(crate) fn readable(duration: Duration) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+    let (secs, millis) = (duration.as_secs(), duration.subsec_millis());
+    match secs {
+        _ if duration.is_zero() => "0s".to_owned(),
+        0 if millis == 0 => "less than 1ms".to_owned(),
+        0 => format!("{millis}ms"),
+        1..10 if millis >= 100 => format!("{secs}.{}s", millis / 100),
+        1..60 => format!("{secs}s"),
+        _ => {
+            let at = UNITS.iter().position(|(unit, _)| secs >= *unit).unwrap_or(3);
+            let ((unit, name), (part, part_name)) = (UNITS[at], UNITS[(at + 1).min(3)]);
+            match secs % unit / part {
+                0 => format!("{}{name}", secs / unit),
+                rest => format!("{}{name} {rest}{part_name}", secs / unit),
+            }
+        }
+    }
+}
+
 /// Returns the time after a wait; one that leads beyond the end of time is thirty years long.
 pub(crate) fn after(from: Instant, wait: Duration) -> Instant {
     const LONG: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -177,6 +259,46 @@ mod tests {
         assert_eq!(measured(&[at(1, 3_600)]), 3_600, "suspended, or set forward");
         assert_eq!(measured(&[at(7, -600)]), 7, "set back");
         assert_eq!(measured(&[at(1, -600), at(2, -300)]), 301, "set back, then suspended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_moment_is_shown_as_time_of_day() {
+        let begun = WallClock::system().now();
+        let moment = Moment::from(Instant::now() + Duration::from_secs(3_600));
+        let ahead = moment.time().duration_since(begun).unwrap();
+        assert!(ahead.abs_diff(Duration::from_secs(3_600)) < ABOUT, "{ahead:?}");
+        let shown = moment.to_string();
+        assert!(shown.len() == 20 && shown.ends_with('Z'), "{shown}");
+        assert_eq!(shown.parse::<jiff::Timestamp>().unwrap().as_second(), {
+            jiff::Timestamp::try_from(moment.time()).unwrap().as_second()
+        });
+        assert_eq!((moment.left(), moment.elapsed()), (Duration::from_secs(3_600), Duration::ZERO));
+        advance(Duration::from_secs(3_640)).await;
+        assert_eq!((moment.left(), moment.elapsed()), (Duration::ZERO, Duration::from_secs(40)));
+        let shown = Moment::from(after(Instant::now(), Duration::MAX)).to_string();
+        assert!(shown.starts_with("20"), "thirty years: {shown}");
+    }
+
+    #[test]
+    fn durations_are_written_in_two_units_at_most() {
+        let written = [
+            (Duration::ZERO, "0s"),
+            (Duration::from_nanos(1), "less than 1ms"),
+            (Duration::from_micros(40_900), "40ms"),
+            (Duration::from_millis(1_000), "1s"),
+            (Duration::from_millis(3_250), "3.2s"),
+            (Duration::from_millis(59_999), "59s"),
+            (Duration::from_secs(60), "1m"),
+            (Duration::from_secs(125), "2m 5s"),
+            (Duration::from_secs(3_600), "1h"),
+            (Duration::from_secs(3_601), "1h"),
+            (Duration::from_secs(11_400), "3h 10m"),
+            (Duration::from_secs(3 * 86_400 + 4 * 3_600), "3d 4h"),
+            (Duration::MAX, "213503982334601d 7h"),
+        ];
+        for (duration, text) in written {
+            assert_eq!(readable(duration), text, "{duration:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

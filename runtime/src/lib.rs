@@ -11,7 +11,7 @@
 
 // vocabulary
 pub mod object;
-mod roll;
+mod key_list;
 pub mod backoff;
 pub mod clock;
 pub mod metrics;

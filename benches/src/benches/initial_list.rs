@@ -150,7 +150,7 @@ impl<K: Object> Observer<K> for Enqueue {
     }
 }
 
-async fn watchkeeper<W: Watched<Question = ()>>(
+async fn watchkeeper<W: Watched<DynamicType = ()>>(
     job: &Job,
     count: impl Fn(&W::Lister) -> usize,
 ) -> anyhow::Result<(usize, Kept)> {

@@ -29,7 +29,7 @@ pub(crate) fn informer(job: &Job, factory: &SharedInformerFactory) -> SharedInfo
 }
 
 /// watchkeeper's informer of a kind, listed and kept as the job says.
-pub(crate) fn informer_of<W: Watched<Question = ()>>(
+pub(crate) fn informer_of<W: Watched<DynamicType = ()>>(
     job: &Job,
     factory: &SharedInformerFactory,
 ) -> SharedInformer<W> {

@@ -102,9 +102,9 @@ fn watched(names: &Names<'_>) -> TokenStream {
         impl #private::Watched for #root {
             type Object = Self;
             type Lister = #lister;
-            type Question = ();
+            type DynamicType = ();
 
-            fn question(&self) {}
+            fn dynamic_type(&self) {}
 
             fn kind_of(_: &()) -> #private::Kind {
                 #private::kind::<Self>()

@@ -28,7 +28,7 @@ pub(crate) enum Next {
         at_least: Duration,
     },
     /// Nothing was done: the object can't be read. What the key is owed stays owed.
-    StayOwed,
+    NotReconciled,
 }
 
 impl Action {
@@ -71,8 +71,8 @@ impl Action {
     }
 
     /// The object can't be read: nothing of what its key is owed is spent.
-    pub(crate) fn stay_owed() -> Self {
-        Self::of(Next::StayOwed)
+    pub(crate) fn not_reconciled() -> Self {
+        Self::of(Next::NotReconciled)
     }
 
     fn of(next: Next) -> Self {

@@ -40,7 +40,7 @@ pub(crate) enum Charged {
     Paced {
         wait: Duration,
         /// Whether that is news: the first wait since the budget was last full.
-        news: News,
+        phase: StormPhase,
     },
 }
 
@@ -58,7 +58,7 @@ const MOST_FOR_A_TENTH: Duration = Duration::from_millis(100);
 
 /// Whether a storm was reported before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum StormPhase {
     Begins,
     GoesOn,
 }
@@ -85,12 +85,12 @@ impl<Key: Clone + Eq + Hash> Budgets<Key> {
         if wait.is_zero() {
             return Charged::Free;
         }
-        let news = match spent.storm {
-            Storm::No => News::Begins,
-            Storm::Reported => News::GoesOn,
+        let phase = match spent.storm {
+            Storm::No => StormPhase::Begins,
+            Storm::Reported => StormPhase::GoesOn,
         };
         spent.storm = Storm::Reported;
-        Charged::Paced { wait, news }
+        Charged::Paced { wait, phase }
     }
 
     /// Whether nobody has spent any lately, as far as is known.
@@ -133,7 +133,7 @@ mod tests {
         }
         assert_eq!(
             budgets.charge(&"a", Cost::Whole, now),
-            Charged::Paced { wait: SECOND, news: News::Begins }
+            Charged::Paced { wait: SECOND, phase: StormPhase::Begins }
         );
         assert_eq!(budgets.wait(&"a", now), SECOND);
         assert_eq!(budgets.wait(&"b", now), Duration::ZERO, "a budget a key");
@@ -141,13 +141,13 @@ mod tests {
         assert_eq!(budgets.wait(&"a", later), Duration::ZERO);
         assert_eq!(
             budgets.charge(&"a", Cost::Whole, later),
-            Charged::Paced { wait: SECOND, news: News::GoesOn }
+            Charged::Paced { wait: SECOND, phase: StormPhase::GoesOn }
         );
         let much_later = later + 60 * SECOND;
         for _ in 0..9 {
             assert_eq!(budgets.charge(&"a", Cost::Whole, much_later), Charged::Free, "full again");
         }
-        let paced = Charged::Paced { wait: SECOND, news: News::Begins };
+        let paced = Charged::Paced { wait: SECOND, phase: StormPhase::Begins };
         assert_eq!(budgets.charge(&"a", Cost::Whole, much_later), paced, "and no fuller");
     }
 

@@ -6,13 +6,13 @@ use futures::Stream;
 
 use super::{
     Action, Context, FromFn, Panics, Reason, Reconciler,
-    enqueue::{LastRelated, Mapping, Ownership, Related, Relation},
-    external::External,
-    feed::{Feed, Selection},
-    mended::Mending,
+    enqueue::{EnqueueRelated, LastRelated, Mapping, Ownership, Relation},
     plan::{self, Plan, Read},
     predicate::Predicate,
     settings::{Backoff, RetryRate, Settings},
+    sources::{KindSource, Selection},
+    stream_source::StreamSource,
+    unreadable::UnreadableObjects,
 };
 use crate::{
     informer::{Marker, Metadata, Watched},
@@ -31,22 +31,22 @@ pub struct Controller<K: Marker, R> {
     pub(super) settings: Settings,
     pub(super) selection: Selection,
     pub(super) predicate: Option<Predicate<K::Seen>>,
-    pub(super) feeds: Vec<Feed>,
-    pub(super) sources: Vec<External>,
+    pub(super) kind_sources: Vec<KindSource>,
+    pub(super) sources: Vec<StreamSource>,
     pub(super) reads: Vec<Read>,
     kind: Kind,
     /// Made where the kind is known to be watched.
     plan: Arc<dyn Fn(Self) -> Plan + Send + Sync>,
 }
 
-impl<K: Watched<Question = ()>, R: Reconciler<K>> Controller<K, R> {
+impl<K: Watched<DynamicType = ()>, R: Reconciler<K>> Controller<K, R> {
     /// Reconciles every object of a kind that its type names.
     pub fn new(reconciler: R) -> Self {
         Self::of((), reconciler)
     }
 }
 
-impl<K: Watched<Question = ()>, F> Controller<K, FromFn<F>> {
+impl<K: Watched<DynamicType = ()>, F> Controller<K, FromFn<F>> {
     /// Reconciles with a function, for small jobs: no cleanup, no word of deletions.
     ///
     /// Each run has a clone of it, and of what it captures.
@@ -75,18 +75,18 @@ impl<K: Watched<Question = ()>, F> Controller<K, FromFn<F>> {
 impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     /// Reconciles every object of what a marker asks for: `Controller::for_kind(Dynamic::new(kind), ..)`.
     pub fn for_kind(marker: K, reconciler: R) -> Self {
-        Self::of(marker.question(), reconciler)
+        Self::of(marker.dynamic_type(), reconciler)
     }
 
-    fn of(question: K::Question, reconciler: R) -> Self {
+    fn of(dynamic_type: K::DynamicType, reconciler: R) -> Self {
         Self {
-            kind: K::kind_of(&question),
-            plan: Arc::new(move |controller| plan::plan(controller, question.clone())),
+            kind: K::kind_of(&dynamic_type),
+            plan: Arc::new(move |controller| plan::plan(controller, dynamic_type.clone())),
             reconciler,
             settings: Settings::default(),
             selection: Selection::default(),
             predicate: None,
-            feeds: Vec::new(),
+            kind_sources: Vec::new(),
             sources: Vec::new(),
             reads: Vec::new(),
         }
@@ -168,18 +168,18 @@ impl<K: Marker, R> Controller<K, R> {
     /// The owner is the one whose reference says `controller: true`, compared by group, kind and name; when an
     /// object changes owners, both wake. Deletions that were missed while a watch was down are found by the next
     /// list and wake the owner too.
-    pub fn owns<C: Watched<Question = ()>>(self) -> Self {
+    pub fn owns<C: Watched<DynamicType = ()>>(self) -> Self {
         self.related::<C, _>((), None, Ownership)
     }
 
     /// Watches owned objects, and wakes owners only for changes that pass.
-    pub fn owns_if<C: Watched<Question = ()>>(self, predicate: Predicate<C::Object>) -> Self {
+    pub fn owns_if<C: Watched<DynamicType = ()>>(self, predicate: Predicate<C::Object>) -> Self {
         self.related::<C, _>((), Some(predicate), Ownership)
     }
 
     /// Watches owned objects of what a marker asks for, as [`owns`](Self::owns) does.
     pub fn owns_for<C: Watched>(self, marker: C) -> Self {
-        self.related::<C, _>(marker.question(), None, Ownership)
+        self.related::<C, _>(marker.dynamic_type(), None, Ownership)
     }
 
     /// Watches another kind, and wakes the keys that a function finds for each object that changes.
@@ -187,7 +187,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// A change wakes what its old and its new state map to, a deletion what the last state maps to. The function
     /// runs as each change is applied, so it must return at once, and only reads (listers are fine). An object
     /// that never decoded maps to nothing.
-    pub fn watches<W: Watched<Question = ()>>(
+    pub fn watches<W: Watched<DynamicType = ()>>(
         self,
         mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
@@ -195,7 +195,7 @@ impl<K: Marker, R> Controller<K, R> {
     }
 
     /// Watches another kind, and maps only the changes that pass.
-    pub fn watches_if<W: Watched<Question = ()>>(
+    pub fn watches_if<W: Watched<DynamicType = ()>>(
         self,
         predicate: Predicate<W::Object>,
         mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
@@ -209,7 +209,7 @@ impl<K: Marker, R> Controller<K, R> {
         marker: W,
         mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.related::<W, _>(marker.question(), None, Mapping(mapping))
+        self.related::<W, _>(marker.dynamic_type(), None, Mapping(mapping))
     }
 
     /// Watches another kind, and wakes the objects that a function finds for each one that changes.
@@ -220,7 +220,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// `.watches_by::<Secret, _>(move |secret| databases.by_secret(secret.name()))`.
     pub fn watches_by<W, F>(self, mapping: F) -> Self
     where
-        W: Watched<Question = ()>,
+        W: Watched<DynamicType = ()>,
         F: Fn(&W::Object) -> Objects<K::Seen> + Send + Sync + 'static,
         K::Seen: Object,
     {
@@ -233,7 +233,7 @@ impl<K: Marker, R> Controller<K, R> {
         mapping: impl Fn(&<Metadata<W> as Watched>::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self
     where
-        W: Watched<Question = ()>,
+        W: Watched<DynamicType = ()>,
         W::Object: kube::Resource<DynamicType = ()>,
     {
         self.watches::<Metadata<W>>(mapping)
@@ -241,19 +241,21 @@ impl<K: Marker, R> Controller<K, R> {
 
     fn related<C: Watched, L: Relation<C::Object>>(
         mut self,
-        question: C::Question,
+        dynamic_type: C::DynamicType,
         predicate: Option<Predicate<C::Object>>,
         relation: L,
     ) -> Self {
         let relation = Arc::new(relation);
-        self.feeds.push(Feed::of::<C, _>(question, move |hub, source, kind| Related {
-            hub: hub.clone(),
-            source,
-            reason: Reason::Related(kind.to_string().into()),
-            relation: relation.clone(),
-            predicate: predicate.clone(),
-            mending: Mending::default(),
-            last_related: LastRelated::default(),
+        self.kind_sources.push(KindSource::of::<C, _>(dynamic_type, move |enqueuer, source, kind| {
+            EnqueueRelated {
+                enqueuer: enqueuer.clone(),
+                source,
+                reason: Reason::Related(kind.to_string().into()),
+                relation: relation.clone(),
+                predicate: predicate.clone(),
+                unreadable_objects: UnreadableObjects::default(),
+                last_related: LastRelated::default(),
+            }
         }));
         self
     }
@@ -265,7 +267,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// `tokio_stream`'s `ReceiverStream`, or `futures::channel::mpsc`). A key that waits already merges with it. A
     /// key without an object runs nothing. When the stream ends, or panics, the controller goes on without it.
     pub fn source(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
-        self.sources.push(External::new(keys));
+        self.sources.push(StreamSource::new(keys));
         self
     }
 
@@ -274,7 +276,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// Where the program asked for no informer of `W`, one is asked for, in the controller's namespaces.
     /// Without any `reads`, it waits for everything that the program asked the manager for before the start.
     /// Never does it wait for a kind that only another controller named.
-    pub fn reads<W: Watched<Question = ()>>(mut self) -> Self {
+    pub fn reads<W: Watched<DynamicType = ()>>(mut self) -> Self {
         self.reads.push(plan::read::<W>());
         self
     }

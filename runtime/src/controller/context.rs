@@ -20,12 +20,12 @@ use crate::{
 
 /// Goes with every run of a reconciler; owned and cheap to clone.
 pub struct Context<K: Marker> {
-    run: Arc<Run<K>>,
+    run: Arc<RunContext<K>>,
 }
 
-struct Run<K: Marker> {
+struct RunContext<K: Marker> {
     kind: Kind,
-    ticket: Ticket,
+    run_info: RunInfo,
     /// What the run began with; `None` once it is gone.
     object: Option<Arc<K::Seen>>,
     /// Of the object; empty where there is none.
@@ -35,7 +35,7 @@ struct Run<K: Marker> {
 
 /// What is known of a run before it starts.
 #[derive(Clone, Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct RunInfo {
     pub(crate) key: ObjectKey,
     pub(crate) attempt: u32,
     pub(crate) reason: Reason,
@@ -44,7 +44,7 @@ pub(crate) struct Ticket {
     pub(crate) took_client: Arc<AtomicBool>,
 }
 
-impl Ticket {
+impl RunInfo {
     /// Whether the run took the client, and may have written through it.
     pub(crate) fn took_client(&self) -> bool {
         self.took_client.load(Ordering::Relaxed)
@@ -53,35 +53,35 @@ impl Ticket {
 
 impl<K: Watched> Context<K> {
     pub(crate) fn new(
-        question: K::Question,
-        ticket: Ticket,
+        dynamic_type: K::DynamicType,
+        run_info: RunInfo,
         object: Option<Arc<K::Seen>>,
         writer: Arc<Writer>,
     ) -> Self {
         let uid = object.as_ref().and_then(|object| object.meta().uid.clone()).unwrap_or_default();
-        Self { run: Arc::new(Run { kind: K::kind_of(&question), ticket, object, uid, writer }) }
+        Self { run: Arc::new(RunContext { kind: K::kind_of(&dynamic_type), run_info, object, uid, writer }) }
     }
 }
 
 impl<K: Marker> Context<K> {
     /// Returns the key of the object that is reconciled.
     pub fn key(&self) -> &ObjectKey {
-        &self.run.ticket.key
+        &self.run.run_info.key
     }
 
     /// Counts the runs of the key since its last success: 1 on a first run.
     pub fn attempt(&self) -> u32 {
-        self.run.ticket.attempt
+        self.run.run_info.attempt
     }
 
     /// Says why the run was asked for.
     pub fn reason(&self) -> &Reason {
-        &self.run.ticket.reason
+        &self.run.run_info.reason
     }
 
     /// Numbers the run among those of its controller, from 1; spans carry it too.
     pub fn id(&self) -> u64 {
-        self.run.ticket.id
+        self.run.run_info.id
     }
 
     /// Returns the client, for requests that the context has no verb for.
@@ -89,7 +89,7 @@ impl<K: Marker> Context<K> {
     /// Writes sent through it are not known as the controller's own: they wake the key. A run that takes it while its
     /// object changes counts as one that wrote: see [`storm_limit`](super::Controller::storm_limit).
     pub fn client(&self) -> &kube::Client {
-        self.run.ticket.took_client.store(true, Ordering::Relaxed);
+        self.run.run_info.took_client.store(true, Ordering::Relaxed);
         self.run.writer.client()
     }
 
@@ -116,7 +116,7 @@ impl<K: Marker> Context<K> {
     /// # Errors
     /// [`WriteError::Unidentified`] for an object that was never read, and what the server refuses.
     pub async fn delete<C: TypedObject>(&self, object: &C) -> Result<(), WriteError> {
-        delete(&self.run.writer, &self.run.ticket.key, object).await
+        delete(&self.run.writer, &self.run.run_info.key, object).await
     }
 
     /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
@@ -158,12 +158,12 @@ impl<K: Marker> Context<K> {
     {
         let run = &self.run;
         let (kind, own) = (run.kind.clone(), run.object.as_deref());
-        patch_status(Patched { writer: &run.writer, key: &run.ticket.key, kind, object, own }, status).await
+        patch_status(Patched { writer: &run.writer, key: &run.run_info.key, kind, object, own }, status).await
     }
 
     fn owner(&self) -> Owner {
-        let Run { kind, ticket, uid, .. } = &*self.run;
-        Owner { kind: kind.clone(), key: ticket.key.clone(), uid: uid.clone() }
+        let RunContext { kind, run_info, uid, .. } = &*self.run;
+        Owner { kind: kind.clone(), key: run_info.key.clone(), uid: uid.clone() }
     }
 }
 
@@ -176,8 +176,8 @@ impl<K: Marker> Clone for Context<K> {
 impl<K: Marker> fmt::Debug for Context<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
-            .field("key", &self.run.ticket.key)
-            .field("attempt", &self.run.ticket.attempt)
+            .field("key", &self.run.run_info.key)
+            .field("attempt", &self.run.run_info.attempt)
             .finish()
     }
 }

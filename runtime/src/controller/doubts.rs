@@ -4,19 +4,19 @@ use std::{collections::BTreeSet, convert::Infallible};
 
 use tokio::time::{Instant, sleep_until};
 
-use super::intake::Intake;
+use super::queue::ControllerQueue;
 use crate::{reflector::DoubtCause, writes::Gate};
 
 /// Lets keys go on once their caches are in no doubt any more; says for whom they wait.
-pub(crate) async fn attend(controller: &str, gate: &Gate, intake: &Intake) -> Infallible {
+pub(crate) async fn follow(controller: &str, gate: &Gate, queue: &ControllerQueue) -> Infallible {
     let mut changes = gate.changes();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loop {
-        intake.let_go(|key| gate.doubt(key).is_none());
+        queue.release_doubted(|key| gate.doubt(key).is_none());
         let doubts = gate.doubts();
         let until = doubts.iter().map(|(_, doubt)| doubt.until).min();
         let now: Vec<_> = doubts.iter().map(|(kind, doubt)| (kind.to_string(), *doubt)).collect();
-        told = tell(controller, told, now);
+        reported = report(controller, reported, now);
         tokio::select! {
             biased;
             changed = changes.changed() => changed.expect("the gate holds the server"),
@@ -28,7 +28,7 @@ pub(crate) async fn attend(controller: &str, gate: &Gate, intake: &Intake) -> In
 type Doubts = Vec<(String, crate::reflector::Doubt)>;
 
 /// Says what is new among doubts, and what ended only because its time was over.
-fn tell(controller: &str, before: Doubts, now: Doubts) -> Doubts {
+fn report(controller: &str, before: Doubts, now: Doubts) -> Doubts {
     let names = |doubts: &Doubts, cause| -> BTreeSet<String> {
         let of = doubts.iter().filter(|(_, doubt)| doubt.cause == cause);
         of.map(|(kind, _)| kind.clone()).collect()

@@ -10,16 +10,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 use super::{
     Reason,
-    graves::Graves,
-    intake::Intake,
-    mended::{After, Mending},
     predicate::Predicate,
+    queue::ControllerQueue,
+    tombstones::Tombstones,
+    unreadable::{Previous, UnreadableObjects},
 };
 use crate::{
-    informer::{AddOrigin, Change, Gone, Heard, Listed, Observer, Progress, ProgressVia, Via},
+    informer::{Accepted, AddOrigin, Change, Gone, Listed, Observer, Progress, ProgressVia, Via},
+    key_list::KeyList,
     object::{Kind, Object, ObjectKey, Scope, Version},
-    roll::Roll,
-    store::Held,
+    store::CachedObject,
     writes::{
         Writer,
         own_writes::{SourceId, Verdict},
@@ -28,62 +28,62 @@ use crate::{
 
 /// Where all feeds of a controller meet: own writes are told apart here, and keys enqueued.
 #[derive(Clone, Debug)]
-pub(crate) struct Hub {
-    pub(crate) intake: Arc<Intake>,
+pub(crate) struct Enqueuer {
+    pub(crate) queue: Arc<ControllerQueue>,
     pub(crate) writer: Arc<Writer>,
     /// The reconciled kind.
     pub(crate) kind: Kind,
-    pub(crate) told: Arc<Told>,
+    pub(crate) dedup: Arc<EventDedup>,
 }
 
 /// Who was told of the event at hand, by informer: one that feeds a controller twice tells each key once.
 ///
 /// Otherwise the second telling of a key's own write would be a stranger's.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
-    by_source: HashMap<SourceId, Mutex<Telling>>,
+pub(crate) struct EventDedup {
+    by_source: HashMap<SourceId, Mutex<SeenEvent>>,
 }
 
 /// The keys that were told of the event with a version.
 #[derive(Debug, Default)]
-struct Telling {
+struct SeenEvent {
     version: Option<Version>,
     keys: Vec<ObjectKey>,
 }
 
-impl Told {
+impl EventDedup {
     /// Looks after the sources that feed a controller more than once.
     pub(crate) fn of(shared: impl IntoIterator<Item = SourceId>) -> Self {
         Self { by_source: shared.into_iter().map(|source| (source, Mutex::default())).collect() }
     }
 
     /// Whether nobody has told the key of the event with this version.
-    fn is_news(&self, source: SourceId, version: Version, key: &ObjectKey) -> bool {
-        let Some(told) = self.by_source.get(&source) else { return true };
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.version != Some(version) {
-            *told = Telling { version: Some(version), keys: Vec::new() };
+    fn is_first(&self, source: SourceId, version: Version, key: &ObjectKey) -> bool {
+        let Some(dedup) = self.by_source.get(&source) else { return true };
+        let mut dedup = dedup.lock().unwrap_or_else(PoisonError::into_inner);
+        if dedup.version != Some(version) {
+            *dedup = SeenEvent { version: Some(version), keys: Vec::new() };
         }
-        let news = !told.keys.contains(key);
-        if news {
-            told.keys.push(key.clone());
+        let trigger = !dedup.keys.contains(key);
+        if trigger {
+            dedup.keys.push(key.clone());
         }
-        news
+        trigger
     }
 
-    /// After a list versions may begin anew.
+    /// Previous a list versions may begin anew.
     fn progressed(&self, source: SourceId, via: ProgressVia) {
         if via != ProgressVia::Watch
-            && let Some(told) = self.by_source.get(&source)
+            && let Some(dedup) = self.by_source.get(&source)
         {
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = Telling::default();
+            *dedup.lock().unwrap_or_else(PoisonError::into_inner) = SeenEvent::default();
         }
     }
 }
 
 /// One change, as it concerns whoever wakes for it.
 #[derive(Clone, Debug)]
-struct News {
+struct Trigger {
     source: SourceId,
     via: Via,
     /// `None`: nobody's own, such as a deletion.
@@ -91,16 +91,16 @@ struct News {
     reason: Reason,
 }
 
-impl Hub {
+impl Enqueuer {
     /// Takes news for a key; only a watch event can be a key's own.
-    fn take(&self, news: &News, key: ObjectKey) {
-        let verdict = match (news.via, news.version) {
-            (Via::Watch, Some(version)) if !self.told.is_news(news.source, version, &key) => return,
-            (Via::Watch, Some(version)) => self.writer.event(news.source, Some(version), &key),
-            _ => self.writer.stranger(&key),
+    fn take(&self, trigger: &Trigger, key: ObjectKey) {
+        let verdict = match (trigger.via, trigger.version) {
+            (Via::Watch, Some(version)) if !self.dedup.is_first(trigger.source, version, &key) => return,
+            (Via::Watch, Some(version)) => self.writer.event(trigger.source, Some(version), &key),
+            _ => self.writer.foreign_change(&key),
         };
-        if verdict == Verdict::Wake {
-            self.intake.add(key, news.reason.clone());
+        if verdict == Verdict::Enqueue {
+            self.queue.add(key, trigger.reason.clone());
         }
     }
 
@@ -115,7 +115,7 @@ impl Hub {
     }
 
     fn progressed(&self, source: SourceId, progress: Progress) {
-        self.told.progressed(source, progress.via);
+        self.dedup.progressed(source, progress.via);
         self.writer.progressed(source, progress);
     }
 
@@ -132,7 +132,7 @@ impl Hub {
         Some(ObjectKey::new(namespace, &owner.name))
     }
 
-    fn owner_of(&self, object: &Held<impl Object>) -> Option<ObjectKey> {
+    fn owner_of(&self, object: &CachedObject<impl Object>) -> Option<ObjectKey> {
         self.owner(object.key().namespace(), &object.owners())
     }
 }
@@ -145,24 +145,24 @@ fn reason(change_of: Reason, origin: AddOrigin, via: Via) -> Reason {
     }
 }
 
-fn deletion_of(object: &Held<impl Object>) -> Option<Time> {
+fn deletion_of(object: &CachedObject<impl Object>) -> Option<Time> {
     object.metadata().ok()?.deletion_timestamp.clone()
 }
 
 /// Enqueues the reconciled objects themselves.
 #[derive(Debug)]
-pub(crate) struct Itself<K> {
-    pub(crate) hub: Hub,
+pub(crate) struct EnqueueObject<K> {
+    pub(crate) enqueuer: Enqueuer,
     pub(crate) source: SourceId,
-    pub(crate) graves: Arc<Graves<K>>,
+    pub(crate) tombstones: Arc<Tombstones<K>>,
     pub(crate) predicate: Option<Predicate<K>>,
-    pub(crate) mending: Mending,
+    pub(crate) unreadable_objects: UnreadableObjects,
 }
 
-impl<K: Object> Itself<K> {
+impl<K: Object> EnqueueObject<K> {
     /// Whether a change is worth a run: cleanup can't be filtered away, nor what was owed while it could not be read.
-    fn is_worth_a_run(&self, change: &Change<K>, after: After) -> bool {
-        after == After::Unreadable || self.lets_pass(change)
+    fn is_worth_a_run(&self, change: &Change<K>, previous: Previous) -> bool {
+        previous == Previous::Unreadable || self.lets_pass(change)
     }
 
     fn lets_pass(&self, change: &Change<K>) -> bool {
@@ -176,86 +176,93 @@ impl<K: Object> Itself<K> {
     }
 }
 
-impl<K: Object> Observer<K> for Itself<K> {
+impl<K: Object> Observer<K> for EnqueueObject<K> {
     fn changed(&self, change: &Change<K>) {
-        self.hub.tell_writes(self.source, change);
-        let after = self.mending.note(change);
-        if !self.is_worth_a_run(change, after) {
-            return change.key().into_iter().for_each(|key| self.hub.writer.passed_over(key));
+        self.enqueuer.tell_writes(self.source, change);
+        let previous = self.unreadable_objects.note(change);
+        if !self.is_worth_a_run(change, previous) {
+            return change.key().into_iter().for_each(|key| self.enqueuer.writer.passed_over(key));
         }
-        let (hub, source) = (&self.hub, self.source);
+        let (enqueuer, source) = (&self.enqueuer, self.source);
         // Not even the key's own write may mend it unheard: runs before were put off.
-        let version_of = |object: &Held<K>| object.version().filter(|_| after == After::Readable);
+        let version_of =
+            |object: &CachedObject<K>| object.version().filter(|_| previous == Previous::Readable);
         match change {
             Change::Added { object, via, origin } => {
                 let (version, reason) = (version_of(object), reason(Reason::Changed, *origin, *via));
-                hub.take(&News { source, via: *via, version, reason }, object.key().clone());
+                enqueuer.take(&Trigger { source, via: *via, version, reason }, object.key().clone());
             }
             Change::Updated { new, via, .. } => {
-                let news = News { source, via: *via, version: version_of(new), reason: Reason::Changed };
-                hub.take(&news, new.key().clone());
+                let trigger =
+                    Trigger { source, via: *via, version: version_of(new), reason: Reason::Changed };
+                enqueuer.take(&trigger, new.key().clone());
             }
-            Change::Unchanged { object } => hub.intake.touch(object.key().clone()),
+            Change::Unchanged { object } => enqueuer.queue.touch(object.key().clone()),
             Change::Deleted { gone, via, .. } => {
                 let key = gone.key();
                 // Nobody ran for it, as on a stand-by: its end is nobody's news.
-                if hub.intake.forget_behind_door(key) {
+                if enqueuer.queue.forget_unsynced(key) {
                     return;
                 }
-                self.graves.dig(key, gone.clone());
-                let news = News { source, via: *via, version: None, reason: Reason::Deleted };
-                hub.take(&news, key.clone());
+                self.tombstones.add(key, gone.clone());
+                let trigger = Trigger { source, via: *via, version: None, reason: Reason::Deleted };
+                enqueuer.take(&trigger, key.clone());
             }
             // Reported by the informer, and not reconciled; but what is to be cleaned up is.
             Change::Unreadable { unreadable, via, .. } => {
                 let identity = &unreadable.identity;
                 let key = identity.key.clone().filter(|_| identity.deletion_timestamp.is_some());
                 if key.is_none() {
-                    identity.key.iter().for_each(|key| hub.writer.passed_over(key));
+                    identity.key.iter().for_each(|key| enqueuer.writer.passed_over(key));
                 }
                 if let Some(key) = key {
                     let version = identity.resource_version.as_deref().and_then(|v| v.parse().ok());
-                    hub.take(&News { source, via: *via, version, reason: Reason::Changed }, key);
+                    enqueuer.take(&Trigger { source, via: *via, version, reason: Reason::Changed }, key);
                 }
             }
         }
     }
 
     /// Only what the predicate lets pass; one that panics is asked again, in the way of a single change.
-    fn listed(&self, listed: &Listed<'_, K>) -> Heard {
+    fn listed(&self, listed: &Listed<'_, K>) -> Accepted {
         if self.predicate.is_none() {
-            self.mending.note_all(listed.changes());
-            self.hub.intake.add_roll(listed.roll());
-            return Heard::All;
+            self.unreadable_objects.note_all(listed.changes());
+            self.enqueuer.queue.add_list(listed.list());
+            return Accepted::All;
         }
-        let judge = |change| self.is_worth_a_run(change, self.mending.note(change));
+        let judge = |change| self.is_worth_a_run(change, self.unreadable_objects.note(change));
         let judged = |change| catch_unwind(AssertUnwindSafe(|| judge(change))).ok();
         let verdicts: Vec<bool> = listed.changes().map_while(judged).collect();
         let all = verdicts.len() == listed.len();
         if all && verdicts.iter().all(|passes| *passes) {
-            self.hub.intake.add_roll(listed.roll());
-            return Heard::All;
+            self.enqueuer.queue.add_list(listed.list());
+            return Accepted::All;
         }
         let passing = listed.changes().zip(&verdicts).filter_map(|(change, passes)| match change {
             Change::Added { object, .. } if *passes => Some(object.key().clone()),
             _ => None,
         });
-        self.hub.intake.add_roll(&Arc::new(Roll::new(passing)));
-        if all { Heard::All } else { Heard::First(verdicts.len()) }
+        self.enqueuer.queue.add_list(&Arc::new(KeyList::new(passing)));
+        if all { Accepted::All } else { Accepted::First(verdicts.len()) }
     }
 
     fn progressed(&self, progress: Progress) {
-        self.hub.progressed(self.source, progress);
+        self.enqueuer.progressed(self.source, progress);
     }
 }
 
 /// Finds the keys that an object of another kind concerns.
 pub(crate) trait Relation<C>: Send + Sync + 'static {
     /// Finds those of an object, decoding of it what that takes; `None` where that can't be read.
-    fn of(&self, hub: &Hub, object: &Held<C>) -> Option<Vec<ObjectKey>>;
+    fn of(&self, enqueuer: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>>;
 
     /// Finds those of an object of which there are its owners alone.
-    fn of_owners(&self, hub: &Hub, namespace: Option<&str>, owners: &[OwnerReference]) -> Vec<ObjectKey>;
+    fn of_owners(
+        &self,
+        enqueuer: &Enqueuer,
+        namespace: Option<&str>,
+        owners: &[OwnerReference],
+    ) -> Vec<ObjectKey>;
 }
 
 /// The owner that controls it.
@@ -263,12 +270,17 @@ pub(crate) trait Relation<C>: Send + Sync + 'static {
 pub(crate) struct Ownership;
 
 impl<C: Object> Relation<C> for Ownership {
-    fn of(&self, hub: &Hub, object: &Held<C>) -> Option<Vec<ObjectKey>> {
-        Some(hub.owner_of(object).into_iter().collect())
+    fn of(&self, enqueuer: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>> {
+        Some(enqueuer.owner_of(object).into_iter().collect())
     }
 
-    fn of_owners(&self, hub: &Hub, namespace: Option<&str>, owners: &[OwnerReference]) -> Vec<ObjectKey> {
-        hub.owner(namespace, owners).into_iter().collect()
+    fn of_owners(
+        &self,
+        enqueuer: &Enqueuer,
+        namespace: Option<&str>,
+        owners: &[OwnerReference],
+    ) -> Vec<ObjectKey> {
+        enqueuer.owner(namespace, owners).into_iter().collect()
     }
 }
 
@@ -276,38 +288,38 @@ impl<C: Object> Relation<C> for Ownership {
 pub(crate) struct Mapping<F>(pub(crate) F);
 
 impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C> for Mapping<F> {
-    fn of(&self, _: &Hub, object: &Held<C>) -> Option<Vec<ObjectKey>> {
+    fn of(&self, _: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>> {
         object.object().ok().map(|object| (self.0)(&object))
     }
 
     /// An object that never decoded can't be mapped.
-    fn of_owners(&self, _: &Hub, _: Option<&str>, _: &[OwnerReference]) -> Vec<ObjectKey> {
+    fn of_owners(&self, _: &Enqueuer, _: Option<&str>, _: &[OwnerReference]) -> Vec<ObjectKey> {
         Vec::new()
     }
 }
 
 /// Enqueues the keys that objects of another kind concern.
-pub(crate) struct Related<C, R> {
-    pub(crate) hub: Hub,
+pub(crate) struct EnqueueRelated<C, R> {
+    pub(crate) enqueuer: Enqueuer,
     pub(crate) source: SourceId,
     pub(crate) reason: Reason,
     pub(crate) relation: Arc<R>,
     pub(crate) predicate: Option<Predicate<C>>,
-    pub(crate) mending: Mending,
+    pub(crate) unreadable_objects: UnreadableObjects,
     /// What objects of a compact cache concerned before they could not be read.
     pub(crate) last_related: LastRelated,
 }
 
-impl<C: Object, R: Relation<C>> Related<C, R> {
+impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
     fn wake(&self, via: Via, version: Option<Version>, reason: Reason, keys: Vec<ObjectKey>) {
-        let news = News { source: self.source, via, version, reason };
-        keys.into_iter().for_each(|key| self.hub.take(&news, key));
+        let trigger = Trigger { source: self.source, via, version, reason };
+        keys.into_iter().for_each(|key| self.enqueuer.take(&trigger, key));
     }
 
     /// Finds the keys that an object concerns, or concerned when it could last be read.
-    fn keys_of(&self, object: &Held<C>, earlier: Option<&Held<C>>) -> Vec<ObjectKey> {
-        let now = self.relation.of(&self.hub, object);
-        let before = earlier.and_then(|object| self.relation.of(&self.hub, object)).unwrap_or_default();
+    fn keys_of(&self, object: &CachedObject<C>, earlier: Option<&CachedObject<C>>) -> Vec<ObjectKey> {
+        let now = self.relation.of(&self.enqueuer, object);
+        let before = earlier.and_then(|object| self.relation.of(&self.enqueuer, object)).unwrap_or_default();
         match now {
             Some(now) => merged(now, [before, self.last_related.take(object.key())].concat()),
             None => self.last_related.keep(object.key(), before),
@@ -315,9 +327,10 @@ impl<C: Object, R: Relation<C>> Related<C, R> {
     }
 
     fn keys_of_the_gone(&self, gone: &Gone<C>) -> Vec<ObjectKey> {
-        let last = gone.held().and_then(|last| self.relation.of(&self.hub, last));
-        let last = last
-            .unwrap_or_else(|| self.relation.of_owners(&self.hub, gone.key().namespace(), &gone.owners()));
+        let last = gone.cached().and_then(|last| self.relation.of(&self.enqueuer, last));
+        let last = last.unwrap_or_else(|| {
+            self.relation.of_owners(&self.enqueuer, gone.key().namespace(), &gone.owners())
+        });
         merged(last, self.last_related.take(gone.key()))
     }
 }
@@ -360,15 +373,16 @@ impl LastRelated {
     }
 }
 
-impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
+impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
     fn changed(&self, change: &Change<C>) {
-        self.hub.tell_writes(self.source, change);
-        let after = self.mending.note(change);
-        let refuses = |predicate: &Predicate<C>| after == After::Readable && !predicate.lets_pass(change);
+        self.enqueuer.tell_writes(self.source, change);
+        let previous = self.unreadable_objects.note(change);
+        let refuses =
+            |predicate: &Predicate<C>| previous == Previous::Readable && !predicate.lets_pass(change);
         if self.predicate.as_ref().is_some_and(refuses) {
             return;
         }
-        let (hub, why) = (&self.hub, self.reason.clone());
+        let (enqueuer, why) = (&self.enqueuer, self.reason.clone());
         match change {
             Change::Added { object, via, origin } => {
                 let keys = self.keys_of(object, None);
@@ -379,8 +393,8 @@ impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
                 self.wake(*via, new.version(), why, keys);
             }
             Change::Unchanged { object } => {
-                let keys = self.relation.of(hub, object).unwrap_or_default();
-                keys.into_iter().for_each(|key| hub.intake.touch(key));
+                let keys = self.relation.of(enqueuer, object).unwrap_or_default();
+                keys.into_iter().for_each(|key| enqueuer.queue.touch(key));
             }
             Change::Deleted { gone, via, .. } => {
                 self.wake(*via, None, why, self.keys_of_the_gone(gone));
@@ -388,14 +402,14 @@ impl<C: Object, R: Relation<C>> Observer<C> for Related<C, R> {
             Change::Unreadable { unreadable, kept, via } => {
                 let identity = &unreadable.identity;
                 let namespace = identity.key.as_ref().and_then(ObjectKey::namespace);
-                let now = self.relation.of_owners(hub, namespace, &identity.owners);
-                let kept = kept.as_ref().and_then(|kept| self.relation.of(hub, kept));
+                let now = self.relation.of_owners(enqueuer, namespace, &identity.owners);
+                let kept = kept.as_ref().and_then(|kept| self.relation.of(enqueuer, kept));
                 self.wake(*via, None, why, merged(now, kept.unwrap_or_default()));
             }
         }
     }
 
     fn progressed(&self, progress: Progress) {
-        self.hub.progressed(self.source, progress);
+        self.enqueuer.progressed(self.source, progress);
     }
 }

@@ -3,21 +3,36 @@
 use std::{
     any::TypeId,
     fmt,
+    ops::{Deref, DerefMut},
+    slice,
     sync::{Arc, atomic::Ordering},
+    vec,
 };
 
-use tokio::time::Instant;
-
-use super::{Reason, Reconciler, worker::Engine};
-use crate::{informer::Watched, object::ObjectKey, store::Lookup, workqueue::KeyState};
+use super::{Reason, Reconciler, worker::ControllerCore};
+use crate::{
+    clock::{Moment, readable},
+    informer::Watched,
+    object::ObjectKey,
+    store::Lookup,
+    workqueue::KeyState,
+};
 
 /// Most keys in flight that are named in one line.
 const NAMED_IN_FLIGHT: usize = 5;
+
+/// Tells how the controllers of a kind stand to one key: one report each, in the order of their start.
+///
+/// It is a list that shows itself to people: a sentence for each controller. Where it is empty, none reconciles the kind.
+#[derive(Clone, Debug)]
+pub struct KeyReports(Vec<KeyReport>);
 
 /// Tells how one controller stands to one key, at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KeyReport {
+    /// The object that was asked about.
+    pub key: ObjectKey,
     /// The controller's name.
     pub controller: Arc<str>,
     /// What the key waits for.
@@ -52,11 +67,11 @@ pub enum Why {
     /// In line for a worker, or for a token of the rate limit.
     Queued,
     /// Waits for the time that its last run asked for.
-    WaitsUntil(Instant),
+    WaitsUntil(Moment),
     /// Waits after failures.
     BackingOff {
         /// When it is ready.
-        until: Instant,
+        until: Moment,
         /// Failures in a row.
         failures: u32,
     },
@@ -68,24 +83,24 @@ pub enum Why {
     /// Waits until caches show what its last run wrote.
     AwaitsOwnWrites {
         /// When it goes on whatever the caches show.
-        at_most_until: Instant,
+        at_most_until: Moment,
     },
     /// Waits for caches that can't be relied on for now: the server lost its history, or a watch is lost.
     AwaitsCaches {
         /// What they hold.
         kinds: Vec<String>,
         /// When it goes on whatever comes of them.
-        at_most_until: Instant,
+        at_most_until: Moment,
     },
     /// Writes more often than [`storm_limit`](super::Controller::storm_limit) allows.
     Paced {
         /// When it goes on.
-        until: Instant,
+        until: Moment,
     },
     /// Runs now.
     InFlight {
         /// When the run started; known of every controller's runs.
-        since: Option<Instant>,
+        since: Option<Moment>,
         /// Which run in a row this is without a success before it; the first is 1.
         attempt: u32,
     },
@@ -98,9 +113,86 @@ pub struct LastError {
     /// The error and its causes, in one line.
     pub error: String,
     /// When the run ended.
-    pub at: Instant,
+    pub at: Moment,
     /// Which run in a row it was without a success before it.
     pub attempt: u32,
+}
+
+impl KeyReports {
+    pub(crate) fn new(reports: Vec<KeyReport>) -> Self {
+        Self(reports)
+    }
+}
+
+impl Deref for KeyReports {
+    type Target = Vec<KeyReport>;
+
+    fn deref(&self) -> &Vec<KeyReport> {
+        &self.0
+    }
+}
+
+impl DerefMut for KeyReports {
+    fn deref_mut(&mut self) -> &mut Vec<KeyReport> {
+        &mut self.0
+    }
+}
+
+impl IntoIterator for KeyReports {
+    type Item = KeyReport;
+    type IntoIter = vec::IntoIter<KeyReport>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a KeyReports {
+    type Item = &'a KeyReport;
+    type IntoIter = slice::Iter<'a, KeyReport>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl fmt::Display for KeyReports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no controller of this manager reconciles the kind");
+        }
+        for (at, report) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str("\n")?;
+            }
+            fmt::Display::fmt(report, f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for KeyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, controller, why, reason, last_error } = self;
+        match why {
+            Why::InFlight { .. } => write!(f, "{controller} is reconciling {key}: {why}")?,
+            _ => write!(f, "{controller} is not reconciling {key}: {why}")?,
+        }
+        if let Some(reason) = reason {
+            write!(f, " (asked for: {reason})")?;
+        }
+        match last_error {
+            Some(error) => write!(f, "; {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for LastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { error, at, attempt } = self;
+        write!(f, "attempt {attempt} failed {} ago, at {at}: {error}", readable(at.elapsed()))
+    }
 }
 
 /// A controller as it is looked into, whatever its types.
@@ -121,62 +213,67 @@ impl fmt::Debug for dyn Inspected {
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wait = |until: &Instant| until.saturating_duration_since(Instant::now());
+        let wait = |until: &Moment| readable(until.left());
         match self {
-            Self::NotKnown => f.write_str("not known"),
-            Self::BlockedOnSync(whom) => write!(f, "blocked on the sync of {}", whom.join(", ")),
+            Self::NotKnown => f.write_str("no object of that name is in its cache"),
+            Self::BlockedOnSync(whom) => write!(f, "caches have not synced: {}", whom.join(", ")),
             Self::Stopped => f.write_str("the controller has stopped"),
             Self::StandsBy => f.write_str("this replica stands by: it does not lead"),
-            Self::Unreadable(error) => write!(f, "unreadable: {error}"),
-            Self::AwaitsChange => f.write_str("waits for a change"),
+            Self::Unreadable(error) => write!(f, "the object can't be read: {error}"),
+            Self::AwaitsChange => f.write_str("nothing to do until it changes"),
             Self::AwaitsChangeAfterFailure { failures } => {
-                write!(f, "failed for good ({failures} in a row): waits for a change")
+                write!(f, "failed for good after {failures} in a row: nothing more until it changes")
             }
-            Self::Queued => f.write_str("queued"),
-            Self::WaitsUntil(until) => write!(f, "due in {:?}", wait(until)),
+            Self::Queued => f.write_str("it is queued for a worker"),
+            Self::WaitsUntil(until) => write!(f, "its next run is due in {}", wait(until)),
             Self::BackingOff { until, failures } => {
-                write!(f, "backs off for {:?} after {failures} failures", wait(until))
+                write!(f, "backs off for {} more after {}", wait(until), in_a_row(*failures))
             }
             Self::AwaitsRetryToken { failures } => {
-                write!(f, "waits for a retry token after {failures} failures")
+                write!(f, "waits for its turn among all retries after {}", in_a_row(*failures))
             }
             Self::AwaitsOwnWrites { at_most_until } => {
-                write!(f, "waits for its own writes, for {:?} at most", wait(at_most_until))
+                write!(f, "waits until caches show its own writes, for {} at most", wait(at_most_until))
             }
             Self::AwaitsCaches { kinds, at_most_until } => {
                 let (kinds, wait) = (kinds.join(", "), wait(at_most_until));
-                write!(f, "waits for the cache of {kinds} to be relied on again, for {wait:?} at most")
+                write!(f, "waits until the cache of {kinds} can be relied on again, for {wait} at most")
             }
-            Self::Paced { until } => write!(f, "writes too often: paced for {:?}", wait(until)),
+            Self::Paced { until } => write!(f, "wrote too often: held for {}", wait(until)),
             Self::InFlight { since: Some(since), attempt } => {
-                write!(f, "runs since {:?} (attempt {attempt})", since.elapsed())
+                write!(f, "running for {} (attempt {attempt})", readable(since.elapsed()))
             }
-            Self::InFlight { since: None, attempt } => write!(f, "runs (attempt {attempt})"),
+            Self::InFlight { since: None, attempt } => write!(f, "running (attempt {attempt})"),
         }
     }
 }
 
-impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
+fn in_a_row(failures: u32) -> String {
+    if failures == 1 { "1 failure".to_owned() } else { format!("{failures} failures in a row") }
+}
+
+impl<K: Watched, R: Reconciler<K>> Inspected for ControllerCore<K, R> {
     fn reconciles(&self) -> TypeId {
         TypeId::of::<K>()
     }
 
     fn report(&self, key: &ObjectKey) -> KeyReport {
         KeyReport {
+            key: key.clone(),
             controller: self.name.clone(),
             why: self.why(key),
-            reason: self.intake.reason(key),
+            reason: self.queue.reason(key),
             last_error: self.failures().get(key).cloned(),
         }
     }
 
     fn in_flight(&self) -> Option<String> {
-        let keys = self.intake.queue.in_flight(NAMED_IN_FLIGHT);
-        let more = self.intake.queue.depth().in_flight.saturating_sub(keys.len());
+        let keys = self.queue.inner.in_flight(NAMED_IN_FLIGHT);
+        let more = self.queue.inner.depth().in_flight.saturating_sub(keys.len());
         let mut named: Vec<_> = keys
             .iter()
             .map(|(key, since)| match since {
-                Some(since) => format!("{key} for {:?}", since.elapsed()),
+                Some(since) => format!("{key} for {}", readable(since.elapsed())),
                 None => key.to_string(),
             })
             .collect();
@@ -187,10 +284,10 @@ impl<K: Watched, R: Reconciler<K>> Inspected for Engine<K, R> {
     }
 }
 
-impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
+impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     fn why(&self, key: &ObjectKey) -> Why {
         let stands_by = self.stands_by.load(Ordering::Relaxed);
-        if !stands_by && self.intake.queue.is_shut_down() {
+        if !stands_by && self.queue.inner.is_shut_down() {
             return Why::Stopped;
         }
         let lagging = self.waits.lagging_for(key);
@@ -200,23 +297,25 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         if stands_by {
             return Why::StandsBy;
         }
-        let state = self.intake.queue.state_of(key);
+        let state = self.queue.inner.state_of(key);
         if matches!(state, KeyState::Queued { .. } | KeyState::Held { .. })
             && let Some(doubt) = self.gate.doubt(key)
         {
             let kinds = self.gate.doubts().iter().map(|(kind, _)| kind.to_string()).collect();
-            return Why::AwaitsCaches { kinds, at_most_until: doubt.until };
+            return Why::AwaitsCaches { kinds, at_most_until: doubt.until.into() };
         }
         match state {
             KeyState::Queued { .. } => Why::Queued,
-            KeyState::Delayed { until } => Why::WaitsUntil(until),
-            KeyState::BackingOff { until, failures } => Why::BackingOff { until, failures },
+            KeyState::Delayed { until } => Why::WaitsUntil(until.into()),
+            KeyState::BackingOff { until, failures } => Why::BackingOff { until: until.into(), failures },
             KeyState::AwaitsRetryToken { failures } => Why::AwaitsRetryToken { failures },
             KeyState::AwaitsChange { failures } => Why::AwaitsChangeAfterFailure { failures },
-            KeyState::InFlight { since, attempt } => Why::InFlight { since, attempt },
-            KeyState::Held { until } => match self.intake.is_parked(key) {
-                true => Why::AwaitsOwnWrites { at_most_until: until },
-                false => Why::Paced { until },
+            KeyState::InFlight { since, attempt } => {
+                Why::InFlight { since: since.map(Moment::from), attempt }
+            }
+            KeyState::Held { until } => match self.queue.awaits_own_writes(key) {
+                true => Why::AwaitsOwnWrites { at_most_until: until.into() },
+                false => Why::Paced { until: until.into() },
             },
             KeyState::Idle => match self.objects.lookup(key) {
                 Lookup::Absent => Why::NotKnown,

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     list_watch::ItemForm,
     object::{Object, ObjectKey},
-    store::Held,
+    store::CachedObject,
 };
 
 /// Remembers what runs last read, for cleanups: a compact cache keeps no earlier state of what it can't read.
@@ -19,7 +19,7 @@ use crate::{
 pub(crate) enum LastRead<K> {
     /// Nobody cleans up.
     Off,
-    On(Mutex<HashMap<ObjectKey, Held<K>>>),
+    On(Mutex<HashMap<ObjectKey, CachedObject<K>>>),
 }
 
 impl<K: Object> LastRead<K> {
@@ -29,21 +29,21 @@ impl<K: Object> LastRead<K> {
     }
 
     /// Remembers what a cache holds of a key, which could be read just now.
-    pub(crate) fn keep(&self, key: &ObjectKey, held: impl FnOnce() -> Option<Held<K>>) {
+    pub(crate) fn keep(&self, key: &ObjectKey, cached: impl FnOnce() -> Option<CachedObject<K>>) {
         if matches!(self, Self::Off) {
             return;
         }
         // It may have been replaced since it was read.
-        let readable = |held: &Held<K>| held.form() == ItemForm::Bytes && held.object().is_ok();
-        if let Some((held, mut known)) = held().filter(readable).zip(self.known()) {
-            known.insert(key.clone(), held);
+        let readable = |cached: &CachedObject<K>| cached.form() == ItemForm::Bytes && cached.object().is_ok();
+        if let Some((cached, mut known)) = cached().filter(readable).zip(self.known()) {
+            known.insert(key.clone(), cached);
         }
     }
 
     /// Returns the last state of a key that could be read.
     pub(crate) fn of(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        let held = self.known()?.get(key).cloned();
-        held?.object().ok()
+        let cached = self.known()?.get(key).cloned();
+        cached?.object().ok()
     }
 
     pub(crate) fn forget(&self, key: &ObjectKey) {
@@ -62,7 +62,7 @@ impl<K: Object> LastRead<K> {
         }
     }
 
-    fn known(&self) -> Option<MutexGuard<'_, HashMap<ObjectKey, Held<K>>>> {
+    fn known(&self) -> Option<MutexGuard<'_, HashMap<ObjectKey, CachedObject<K>>>> {
         match self {
             Self::Off => None,
             Self::On(known) => Some(known.lock().unwrap_or_else(PoisonError::into_inner)),

@@ -17,15 +17,15 @@ use super::{
     Controller, Reconciler,
     budget::Budgets,
     doubts,
-    enqueue::{self, Hub, Told},
-    feed::{self, Asked, CacheOf, Objects, OpenFeed, Selection, Synced},
-    graves::Graves,
-    intake::Intake,
+    enqueue::{self, Enqueuer, EventDedup},
     last_read::LastRead,
-    mended::Mending,
-    start::{Connections, Planned, Waits, gate, run_workers},
+    queue::ControllerQueue,
+    sources::{self, CacheOf, InformerKey, Objects, OpenSource, Selection, Synced},
+    start::{Connections, PreparedController, Waits, gate, run_workers},
     term::Term,
-    worker::Engine,
+    tombstones::Tombstones,
+    unreadable::UnreadableObjects,
+    worker::ControllerCore,
 };
 use crate::{
     informer::{SharedInformerFactory, SyncState, Watched},
@@ -147,7 +147,7 @@ fn named(lagging: &[SyncState]) -> String {
 }
 
 /// What a manager gives its controllers.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct ControllerEnv<'a> {
     pub(crate) sender: &'a Sender,
     pub(crate) factory: &'a SharedInformerFactory,
     /// The informers that the program asked for.
@@ -172,19 +172,19 @@ type Place = Option<Arc<str>>;
 type Awaited = (Place, Arc<dyn Synced>);
 
 /// Finds the informers of a kind that the program reads, asking for some if there is none.
-pub(crate) type Read = Box<dyn FnOnce(&Surroundings<'_>, &[Place]) -> Vec<Awaited> + Send>;
+pub(crate) type Read = Box<dyn FnOnce(&ControllerEnv<'_>, &[Place]) -> Vec<Awaited> + Send>;
 
-pub(crate) fn read<W: Watched<Question = ()>>() -> Read {
-    Box::new(|around, places| {
+pub(crate) fn read<W: Watched<DynamicType = ()>>() -> Read {
+    Box::new(|env, places| {
         let kind = W::kind_of(&());
-        let asked = around.asked.iter().filter(|informer| informer.kind() == kind);
+        let asked = env.asked.iter().filter(|informer| informer.kind() == kind);
         let asked: Vec<Awaited> = asked.map(|informer| (None, informer.clone())).collect();
         if !asked.is_empty() {
             return asked;
         }
         let of = |place: &Place| -> Awaited {
             let everything = Selection::default();
-            let informer = feed::informer_of::<W>(around.factory, (), place.as_deref(), &everything);
+            let informer = sources::informer_of::<W>(env.factory, (), place.as_deref(), &everything);
             (place.clone(), Arc::new(informer))
         };
         places_of(kind.scope, places).iter().map(of).collect()
@@ -205,12 +205,12 @@ pub(crate) struct Plan {
     prepare: Prepare,
 }
 
-type Prepare = Box<dyn FnOnce(&Surroundings<'_>) -> Result<Planned, ControllerError> + Send>;
+type Prepare = Box<dyn FnOnce(&ControllerEnv<'_>) -> Result<PreparedController, ControllerError> + Send>;
 
 impl Plan {
     /// Asks for the informers and connects them; nothing runs yet.
-    pub(crate) fn prepare(self, around: &Surroundings<'_>) -> Result<Planned, ControllerError> {
-        (self.prepare)(around)
+    pub(crate) fn prepare(self, env: &ControllerEnv<'_>) -> Result<PreparedController, ControllerError> {
+        (self.prepare)(env)
     }
 }
 
@@ -222,72 +222,74 @@ impl fmt::Debug for Plan {
 
 pub(super) fn plan<K: Watched, R: Reconciler<K>>(
     controller: Controller<K, R>,
-    question: K::Question,
+    dynamic_type: K::DynamicType,
 ) -> Plan {
-    let kind = K::kind_of(&question);
+    let kind = K::kind_of(&dynamic_type);
     let name: Arc<str> = controller.settings.name.clone().unwrap_or_else(|| kind.to_string()).into();
     Plan {
         name: name.clone(),
-        prepare: Box::new(move |around| prepare(controller, question, kind, name, around)),
+        prepare: Box::new(move |env| prepare(controller, dynamic_type, kind, name, env)),
     }
 }
 
 fn prepare<K: Watched, R: Reconciler<K>>(
     controller: Controller<K, R>,
-    question: K::Question,
+    dynamic_type: K::DynamicType,
     kind: Kind,
     name: Arc<str>,
-    around: &Surroundings<'_>,
-) -> Result<Planned, ControllerError> {
+    env: &ControllerEnv<'_>,
+) -> Result<PreparedController, ControllerError> {
     let queue = controller.settings.checked_queue(&name)?;
-    queue.report_to(around.metrics, &*name);
+    queue.report_to(env.metrics, &*name);
     let places: Vec<Place> = match controller.settings.namespaces.is_empty() || kind.scope == Scope::Cluster {
         true => vec![None],
         false => controller.settings.namespaces.iter().cloned().map(Some).collect(),
     };
-    let metrics = around.metrics.reconcile().of(&name);
-    let graves = Arc::new(Graves::new(metrics.deletions_dropped.clone()));
-    let opened = open_all(&controller, &question, &graves, &places, around);
+    let metrics = env.metrics.reconcile().of(&name);
+    let tombstones = Arc::new(Tombstones::new(metrics.deletions_dropped.clone()));
+    let opened = open_all(&controller, &dynamic_type, &tombstones, &places, env);
     let Controller { reconciler, settings, selection, sources, reads, .. } = controller;
     let mut awaited = opened.awaited;
     match reads.is_empty() {
-        true => awaited.extend(around.asked.iter().map(|informer| (None, informer.clone()))),
-        false => reads.into_iter().for_each(|read| awaited.extend(read(around, &places))),
+        true => awaited.extend(env.asked.iter().map(|informer| (None, informer.clone()))),
+        false => reads.into_iter().for_each(|read| awaited.extend(read(env, &places))),
     }
     let waits = Arc::new(waits(awaited, &places));
     let shut = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
-    let intake = Arc::new(Intake::new(queue, shut));
+    let queue = Arc::new(ControllerQueue::new(queue, shut));
     let (views, connects): (Vec<_>, Vec<_>) =
-        opened.feeds.into_iter().map(|feed| (feed.view, feed.connect)).unzip();
-    let gate = Arc::new(gate(&waits, around.factory.server()));
+        opened.kind_sources.into_iter().map(|kind_source| (kind_source.view, kind_source.connect)).unzip();
+    let gate = Arc::new(gate(&waits, env.factory.server()));
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
     let writer = Writer::new(
-        around.sender.clone(),
+        env.sender.clone(),
         Author { controller: name.clone(), field_manager },
         views,
         gate.clone(),
-        intake.clone(),
+        queue.clone(),
         settings.wait_for_own,
         Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() },
     );
-    let told = Arc::new(Told::of(opened.shared));
-    let hub = Hub { intake: intake.clone(), writer, kind: kind.clone(), told };
-    let elected = around.election == Election::Held;
-    let connect = move |hub: &Hub| -> Connections { connects.iter().map(|connect| connect(hub)).collect() };
+    let dedup = Arc::new(EventDedup::of(opened.shared));
+    let enqueuer = Enqueuer { queue: queue.clone(), writer, kind: kind.clone(), dedup };
+    let elected = env.election == Election::Held;
+    let connect = move |enqueuer: &Enqueuer| -> Connections {
+        connects.iter().map(|connect| connect(enqueuer)).collect()
+    };
     // Before the informers start: what they list first comes in one go.
-    let mut at_first = (!elected).then(|| connect(&hub));
-    let seed = around.seed.unwrap_or_else(rand::random);
-    let engine = Arc::new(Engine {
+    let mut at_first = (!elected).then(|| connect(&enqueuer));
+    let seed = env.seed.unwrap_or_else(rand::random);
+    let core = Arc::new(ControllerCore {
         metrics,
         name: name.clone(),
         kind: kind.to_string(),
-        question,
+        dynamic_type,
         reconciler: Arc::new(reconciler),
         objects: opened.objects,
         selection,
-        graves,
-        intake,
-        writer: hub.writer.clone(),
+        tombstones,
+        queue,
+        writer: enqueuer.writer.clone(),
         last_read: LastRead::with(settings.finalizer.as_ref()),
         finalizer: settings.finalizer,
         panics: settings.panics,
@@ -300,31 +302,31 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         runs: AtomicU64::new(0),
         stands_by: AtomicBool::new(elected),
     });
-    let (inspected, workers) = (engine.clone(), settings.workers);
+    let (inspected, workers) = (core.clone(), settings.workers);
     let work = Box::new(move |term: Term| -> BoxFuture<'static, ()> {
-        let (engine, sources) = (engine.clone(), (hub.clone(), sources.clone()));
+        let (core, sources) = (core.clone(), (enqueuer.clone(), sources.clone()));
         let connections = at_first.take().unwrap_or_else(|| {
-            engine.begin_anew();
-            connect(&hub)
+            core.begin_anew();
+            connect(&enqueuer)
         });
         Box::pin(async move {
-            let (writer, doubted) = (engine.writer.clone(), engine.clone());
-            engine.stands_by.store(false, Ordering::Relaxed);
+            let (writer, doubted) = (core.writer.clone(), core.clone());
+            core.stands_by.store(false, Ordering::Relaxed);
             tokio::select! {
                 biased;
-                () = run_workers(engine, workers, connections, sources, term) => {}
-                never = writer.attend() => match never {},
-                never = doubts::attend(&doubted.name, &doubted.gate, &doubted.intake) => match never {},
+                () = run_workers(core, workers, connections, sources, term) => {}
+                never = writer.follow_up() => match never {},
+                never = doubts::follow(&doubted.name, &doubted.gate, &doubted.queue) => match never {},
             }
             doubted.stands_by.store(elected, Ordering::Relaxed);
         })
     });
-    Ok(Planned { name, waits, sync_timeout: settings.sync_timeout, inspected, work })
+    Ok(PreparedController { name, waits, sync_timeout: settings.sync_timeout, inspected, work })
 }
 
 /// What was asked for, not yet connected.
 struct Opened<K> {
-    feeds: Vec<OpenFeed>,
+    kind_sources: Vec<OpenSource>,
     awaited: Vec<Awaited>,
     objects: Objects<K>,
     /// The informers that feed the controller more than once.
@@ -334,50 +336,51 @@ struct Opened<K> {
 /// Asks for the informers of the reconciled kind and of all that feeds it, in every place.
 fn open_all<K: Watched, R>(
     controller: &Controller<K, R>,
-    question: &K::Question,
-    graves: &Arc<Graves<K::Object>>,
+    dynamic_type: &K::DynamicType,
+    tombstones: &Arc<Tombstones<K::Object>>,
     places: &[Place],
-    around: &Surroundings<'_>,
+    env: &ControllerEnv<'_>,
 ) -> Opened<K::Object> {
-    let Controller { selection, predicate, feeds, .. } = controller;
+    let Controller { selection, predicate, kind_sources, .. } = controller;
     // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
     let mut sources = Vec::new();
     let objects = Objects { caches: Vec::new() };
-    let mut opened = Opened { feeds: Vec::new(), awaited: Vec::new(), objects, shared: Vec::new() };
+    let mut opened = Opened { kind_sources: Vec::new(), awaited: Vec::new(), objects, shared: Vec::new() };
     for place in places {
-        let source = source_of(&mut sources, (Asked::of::<K>(question, selection), place.clone()));
+        let source = source_of(&mut sources, (InformerKey::of::<K>(dynamic_type, selection), place.clone()));
         let namespace = place.as_deref();
-        let itself = feed::informer_of::<K>(around.factory, question.clone(), namespace, selection);
+        let itself = sources::informer_of::<K>(env.factory, dynamic_type.clone(), namespace, selection);
         let lister = itself.cache();
-        let (graves, predicate) = (graves.clone(), predicate.clone());
-        let feed = feed::open(itself, namespace, source, selection, move |hub| enqueue::Itself {
-            hub: hub.clone(),
-            source,
-            graves: graves.clone(),
-            predicate: predicate.clone(),
-            mending: Mending::default(),
-        });
-        let (namespace, informer) = (place.clone(), feed.informer.clone());
+        let (tombstones, predicate) = (tombstones.clone(), predicate.clone());
+        let kind_source =
+            sources::open(itself, namespace, source, selection, move |enqueuer| enqueue::EnqueueObject {
+                enqueuer: enqueuer.clone(),
+                source,
+                tombstones: tombstones.clone(),
+                predicate: predicate.clone(),
+                unreadable_objects: UnreadableObjects::default(),
+            });
+        let (namespace, informer) = (place.clone(), kind_source.informer.clone());
         opened.objects.caches.push(CacheOf { namespace, lister, informer });
-        opened.awaited.push((place.clone(), feed.informer.clone()));
-        opened.feeds.push(feed);
+        opened.awaited.push((place.clone(), kind_source.informer.clone()));
+        opened.kind_sources.push(kind_source);
     }
-    for feed in feeds {
-        for place in places_of(feed.scope, places) {
+    for kind_source in kind_sources {
+        for place in places_of(kind_source.scope, places) {
             let known = sources.len();
-            let source = source_of(&mut sources, (feed.asked.clone(), place.clone()));
+            let source = source_of(&mut sources, (kind_source.asked.clone(), place.clone()));
             if sources.len() == known {
                 opened.shared.push(source);
             }
-            let feed = (feed.open)(around.factory, place.as_deref(), source);
-            opened.awaited.push((place.clone(), feed.informer.clone()));
-            opened.feeds.push(feed);
+            let kind_source = (kind_source.open)(env.factory, place.as_deref(), source);
+            opened.awaited.push((place.clone(), kind_source.informer.clone()));
+            opened.kind_sources.push(kind_source);
         }
     }
     opened
 }
 
-fn source_of(sources: &mut Vec<(Asked, Place)>, asked: (Asked, Place)) -> SourceId {
+fn source_of(sources: &mut Vec<(InformerKey, Place)>, asked: (InformerKey, Place)) -> SourceId {
     let known = sources.iter().position(|source| *source == asked);
     SourceId(known.unwrap_or_else(|| {
         sources.push(asked);

@@ -34,7 +34,7 @@ pub enum Seen<'a, K> {
     Updated {
         /// Before.
         old: &'a K,
-        /// After.
+        /// Previous.
         new: &'a K,
     },
     /// An object is gone.

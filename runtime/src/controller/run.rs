@@ -2,7 +2,7 @@
 
 use std::{any::Any, error::Error};
 
-use super::{Reason, Reconciler, Terminal, action::one_line, intake::Intake};
+use super::{Reason, Reconciler, Terminal, action::one_line, queue::ControllerQueue};
 use crate::{
     informer::Watched,
     object::ObjectKey,
@@ -25,30 +25,30 @@ pub enum Panics {
 pub(crate) struct Failure {
     /// The error and its causes, in one line.
     pub(crate) report: String,
-    pub(crate) way: Way,
+    pub(crate) action: FailureAction,
 }
 
 /// What follows a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum FailureAction {
     /// Run again with growing delay.
     Retry,
     /// No failure: computed from an old version. Run again after the first step, uncounted.
-    AfterFirstStep,
+    RetryUncounted,
     /// Run again with growing delay, and not before the server wants to be asked.
     RetryAfter(RetryAfter),
     /// No failure: nothing was sent, since the server asks for quiet. Run again then, uncounted.
-    HeldBack(RetryAfter),
+    Overloaded(RetryAfter),
     /// Wait for a change.
     Terminal,
 }
 
-impl Way {
+impl FailureAction {
     /// Says what follows an error that is not terminal, by what it has in its chain.
     fn of(error: &(dyn Error + 'static)) -> Self {
         match find::<RetryAfter>(error) {
-            _ if find::<Stale>(error).is_some() => Self::AfterFirstStep,
-            Some(asked) if asked.is_held_back() => Self::HeldBack(*asked),
+            _ if find::<Stale>(error).is_some() => Self::RetryUncounted,
+            Some(asked) if asked.is_not_sent() => Self::Overloaded(*asked),
             Some(asked) => Self::RetryAfter(*asked),
             None => Self::Retry,
         }
@@ -57,7 +57,7 @@ impl Way {
 
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
-        Self { report: one_line(&error), way: Way::of(&error) }
+        Self { report: one_line(&error), action: FailureAction::of(&error) }
     }
 }
 
@@ -66,43 +66,47 @@ impl Failure {
     pub(crate) fn judge<K: Watched, R: Reconciler<K>>(error: R::Error) -> Self {
         let terminal = R::is_terminal(&error);
         let error: Box<dyn Error + Send + Sync> = error.into();
-        let way = if terminal || Terminal::is_in(&*error) { Way::Terminal } else { Way::of(&*error) };
-        Self { report: one_line(&*error), way }
+        let action = if terminal || Terminal::is_in(&*error) {
+            FailureAction::Terminal
+        } else {
+            FailureAction::of(&*error)
+        };
+        Self { report: one_line(&*error), action }
     }
 
     pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         let text = text.unwrap_or_else(|| "no message".to_owned());
-        Self { report: format!("the reconciler panicked: {text}"), way: Way::Retry }
+        Self { report: format!("the reconciler panicked: {text}"), action: FailureAction::Retry }
     }
 }
 
 /// A key in flight; without a verdict it goes back into the queue.
-pub(crate) struct Run<'a> {
+pub(crate) struct RunGuard<'a> {
     writer: &'a Writer,
-    intake: &'a Intake,
+    queue: &'a ControllerQueue,
     item: Option<Item<ObjectKey>>,
 }
 
-impl<'a> Run<'a> {
-    pub(crate) fn begin(writer: &'a Writer, intake: &'a Intake, item: Item<ObjectKey>) -> Self {
+impl<'a> RunGuard<'a> {
+    pub(crate) fn begin(writer: &'a Writer, queue: &'a ControllerQueue, item: Item<ObjectKey>) -> Self {
         writer.begin(item.key());
-        Self { writer, intake, item: Some(item) }
+        Self { writer, queue, item: Some(item) }
     }
 
     /// Judges the events that were held, then lets the queue know how it went.
     pub(crate) fn finish(mut self, verdict: impl FnOnce(Item<ObjectKey>)) {
         if let Some(item) = self.item.take() {
             if self.writer.end(item.key()) == RunEnd::Changed {
-                self.intake.add(item.key().clone(), Reason::Changed);
+                self.queue.add(item.key().clone(), Reason::Changed);
             }
             verdict(item);
         }
     }
 }
 
-impl Drop for Run<'_> {
+impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
         if let Some(item) = self.item.take() {
             self.writer.end(item.key());
@@ -124,7 +128,7 @@ mod tests {
         writes::{Author, Counters, Gate, Sender, WaitForOwn},
     };
 
-    fn writer(intake: &Arc<Intake>) -> Arc<Writer> {
+    fn writer(queue: &Arc<ControllerQueue>) -> Arc<Writer> {
         let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
             std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
         });
@@ -132,28 +136,28 @@ mod tests {
         let author = Author { controller: "test".into(), field_manager: "test".into() };
         let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
         let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
-        Writer::new(sender, author, Vec::new(), gate, intake.clone(), WaitForOwn::Parked, counters)
+        Writer::new(sender, author, Vec::new(), gate, queue.clone(), WaitForOwn::UntilCached, counters)
     }
 
     // C25
     #[tokio::test(start_paused = true)]
     async fn a_dropped_or_cancelled_run_is_put_back_and_counts_as_no_failure() {
         let queue = WorkQueue::new(ItemExponentialFailure::default());
-        let intake = Arc::new(Intake::new(queue.clone(), []));
-        intake.open(None, Vec::new);
-        let writer = writer(&intake);
-        intake.add(ObjectKey::new("shop", "a"), Reason::Changed);
+        let queue = Arc::new(ControllerQueue::new(queue.clone(), []));
+        queue.open(None, Vec::new);
+        let writer = writer(&queue);
+        queue.add(ObjectKey::new("shop", "a"), Reason::Changed);
         for _ in 0..3 {
-            let item = queue.get().await.unwrap();
+            let item = queue.inner.get().await.unwrap();
             assert_eq!(item.attempt(), 1);
-            let run = Run::begin(&writer, &intake, item);
+            let run = RunGuard::begin(&writer, &queue, item);
             let cancelled = async move {
                 let _run = run;
                 std::future::pending::<()>().await;
             };
             let cancelled = tokio::time::timeout(std::time::Duration::from_secs(1), cancelled);
             assert!(cancelled.await.is_err());
-            assert_eq!(queue.len(), 1, "it is back");
+            assert_eq!(queue.inner.len(), 1, "it is back");
         }
     }
 }

@@ -70,7 +70,7 @@ impl Default for Settings {
             panics: Panics::Contain,
             deadline: None,
             sync_timeout: None,
-            wait_for_own: WaitForOwn::Parked,
+            wait_for_own: WaitForOwn::UntilCached,
         }
     }
 }

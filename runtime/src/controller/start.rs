@@ -2,20 +2,6 @@
 
 use std::{any::Any, fmt, panic::resume_unwind, sync::Arc, time::Duration};
 
-use super::{
-    ControllerError, Inspected, Reconciler,
-    enqueue::Hub,
-    external::External,
-    feed::Synced,
-    term::{Freshness, Stop, Term, Terms},
-    worker::Engine,
-};
-use crate::{
-    informer::{ObserverRegistration, Watched},
-    object::ObjectKey,
-    reflector::Server,
-    writes::{Gate, ReadCache},
-};
 use futures::{
     FutureExt,
     future::{BoxFuture, join_all, select_all},
@@ -25,7 +11,22 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// After how long a controller that waits says for whom, for the first time; later more seldom.
+use super::{
+    ControllerError, Inspected, Reconciler,
+    enqueue::Enqueuer,
+    sources::Synced,
+    stream_source::StreamSource,
+    term::{Freshness, Stop, Term, Terms},
+    worker::ControllerCore,
+};
+use crate::{
+    informer::{ObserverRegistration, Watched},
+    object::ObjectKey,
+    reflector::Server,
+    writes::{Gate, ReadCache},
+};
+
+/// Previous how long a controller that waits says for whom, for the first time; later more seldom.
 const REMINDER: Duration = Duration::from_secs(30);
 /// How often it says so at least.
 const LONGEST_REMINDER: Duration = Duration::from_secs(3_600);
@@ -33,7 +34,7 @@ const LONGEST_REMINDER: Duration = Duration::from_secs(3_600);
 const SWEEP: Duration = Duration::from_secs(30);
 
 /// A controller that is connected and ready to run.
-pub(crate) struct Planned {
+pub(crate) struct PreparedController {
     pub(crate) name: Arc<str>,
     pub(crate) waits: Arc<Waits>,
     pub(crate) sync_timeout: Option<Duration>,
@@ -42,13 +43,13 @@ pub(crate) struct Planned {
     pub(crate) work: Box<dyn FnMut(Term) -> BoxFuture<'static, ()> + Send>,
 }
 
-impl fmt::Debug for Planned {
+impl fmt::Debug for PreparedController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Planned({})", self.name)
+        write!(f, "PreparedController({})", self.name)
     }
 }
 
-impl Planned {
+impl PreparedController {
     /// Waits for the caches, then works in every term until stopped; ends when the last run has ended, or was dropped.
     ///
     /// # Errors
@@ -56,7 +57,7 @@ impl Planned {
     pub(crate) async fn run(self, stop: Stop, mut terms: Terms) -> Result<(), ControllerError> {
         let Self { name, waits, sync_timeout, mut work, .. } = self;
         let own = stop.child();
-        let patience = watch_over(&name, &waits, sync_timeout);
+        let patience = report_lagging(&name, &waits, sync_timeout);
         let worked = async {
             while let Some(term) = terms.next(&own).await {
                 let stop = term.stop.child();
@@ -86,7 +87,7 @@ impl Planned {
 /// Says now and then for whom a controller waits; ends only where its time is over.
 ///
 /// One line after [`REMINDER`], then each time after twice as long, and one when the wait is over.
-async fn watch_over(name: &Arc<str>, waits: &Waits, within: Option<Duration>) -> ControllerError {
+async fn report_lagging(name: &Arc<str>, waits: &Waits, within: Option<Duration>) -> ControllerError {
     let (started, all, mut pause) = (Instant::now(), waits.all_synced(), REMINDER);
     tokio::pin!(all);
     loop {
@@ -212,48 +213,48 @@ async fn connected(connections: &Connections) {
 /// # Panics
 /// With the panic of a run that is to propagate.
 pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
-    engine: Arc<Engine<K, R>>,
+    core: Arc<ControllerCore<K, R>>,
     workers: usize,
     connections: Connections,
-    sources: (Hub, Vec<External>),
+    sources: (Enqueuer, Vec<StreamSource>),
     term: Term,
 ) {
     let Term { stop, freshness, .. } = &term;
     let (mut running, mut listening) = (JoinSet::new(), JoinSet::new());
     let panic = {
-        let house = keep_house(&engine);
-        tokio::pin!(house);
+        let sweeping = sweep_periodically(&core);
+        tokio::pin!(sweeping);
         let begins = tokio::select! {
             biased;
             () = stop.finish.cancelled() => false,
             () = async {
-                engine.waits.common_ready(*freshness).await;
+                core.waits.common_ready(*freshness).await;
                 if *freshness == Freshness::Current {
                     connected(&connections).await;
                 }
             } => true,
-            () = &mut house => false,
+            () = &mut sweeping => false,
         };
         if begins {
-            tracing::info!(controller = %engine.name, "caches have synced: working");
-            engine.metrics.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
-            engine.open(None);
-            (0..workers).for_each(|_| drop(running.spawn(engine.clone().work(stop.finish.clone()))));
-            let (hub, sources) = sources;
+            tracing::info!(controller = %core.name, "caches have synced: working");
+            core.metrics.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
+            core.open(None);
+            (0..workers).for_each(|_| drop(running.spawn(core.clone().work(stop.finish.clone()))));
+            let (enqueuer, sources) = sources;
             for source in sources {
-                listening.spawn(source.listen(engine.name.clone(), hub.clone()));
+                listening.spawn(source.listen(core.name.clone(), enqueuer.clone()));
             }
         }
         tokio::select! {
             biased;
             () = stop.finish.cancelled() => None,
             panic = panicked(&mut running) => Some(panic),
-            () = open_doors(&engine, *freshness) => None,
-            () = house => None,
+            () = release_ready(&core, *freshness) => None,
+            () = sweeping => None,
         }
     };
     // Nothing more is handed out, also where a panic ends all: whoever asks hears that it has stopped.
-    engine.intake.discard();
+    core.queue.discard();
     drop((connections, listening));
     if let Some(panic) = panic {
         resume_unwind(panic);
@@ -271,42 +272,42 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
 }
 
 /// Lets in the keys of each namespace once its caches have synced; never ends.
-async fn open_doors<K: Watched, R: Reconciler<K>>(engine: &Engine<K, R>, freshness: Freshness) {
-    engine.waits.by_namespace_ready(freshness, |namespace| engine.open(Some(namespace))).await;
+async fn release_ready<K: Watched, R: Reconciler<K>>(core: &ControllerCore<K, R>, freshness: Freshness) {
+    core.waits.by_namespace_ready(freshness, |namespace| core.open(Some(namespace))).await;
     std::future::pending().await
 }
 
 /// Forgets what has become idle, whoever is waited for; never ends.
-async fn keep_house<K: Watched, R: Reconciler<K>>(engine: &Engine<K, R>) {
+async fn sweep_periodically<K: Watched, R: Reconciler<K>>(core: &ControllerCore<K, R>) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        engine.sweep();
+        core.sweep();
     }
 }
 
-impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
+impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Begins another term with an empty queue; what the rates have spent stays spent.
     pub(super) fn begin_anew(&self) {
-        self.graves.clear();
+        self.tombstones.clear();
         self.failures().clear();
-        self.intake.reopen();
+        self.queue.reopen();
         self.writer.begin_term();
     }
 
     /// Lets in the keys of a namespace, or of all that have no caches of their own.
     fn open(&self, namespace: Option<&Arc<str>>) {
-        self.intake.open(namespace, || self.objects.keys(namespace.map(|namespace| &**namespace)));
+        self.queue.open(namespace, || self.objects.keys(namespace.map(|namespace| &**namespace)));
     }
 
     /// Forgets what is known of keys that nothing is to be known of any more.
     pub(super) fn sweep(&self) {
         let now = Instant::now();
         self.budgets().sweep(now);
-        self.intake.sweep(now, |key| self.objects.is_gone(key));
+        self.queue.sweep(now, |key| self.objects.is_gone(key));
         self.last_read.sweep(|key| self.objects.is_there(key));
         // A predicate may have kept their deletion from running them.
-        let gone = |key: &ObjectKey| self.objects.is_gone(key) && self.graves.next(key).is_none();
-        let queue = &self.intake.queue;
+        let gone = |key: &ObjectKey| self.objects.is_gone(key) && self.tombstones.next(key).is_none();
+        let queue = &self.queue.inner;
         queue.awaiting_change().iter().filter(|key| gone(key)).for_each(|key| queue.forget(key));
         self.failures().retain(|key, _| !gone(key));
     }
@@ -337,13 +338,14 @@ mod tests {
 
     use super::*;
     use crate::{
+        clock::Moment,
         controller::{
             Action, Context, LastError, Panics,
             budget::{Budgets, Cost},
-            feed::{Objects, Selection},
-            graves::Graves,
-            intake::Intake,
             last_read::LastRead,
+            queue::ControllerQueue,
+            sources::{Objects, Selection},
+            tombstones::Tombstones,
         },
         informer::SyncState,
         metrics::Metrics,
@@ -392,7 +394,7 @@ mod tests {
         }
     }
 
-    fn engine(waits: Waits) -> Arc<Engine<ConfigMap, Idle>> {
+    fn core(waits: Waits) -> Arc<ControllerCore<ConfigMap, Idle>> {
         let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
             std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
         });
@@ -400,30 +402,30 @@ mod tests {
         let metrics = Metrics::default().reconcile().of(&"test".into());
         let queue = WorkQueue::new(ItemExponentialFailure::default());
         let namespaces = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
-        let intake = Arc::new(Intake::new(queue, namespaces));
+        let queue = Arc::new(ControllerQueue::new(queue, namespaces));
         let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
         let counters =
             Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
-        Arc::new(Engine {
+        Arc::new(ControllerCore {
             name: "test".into(),
             kind: "configmaps".to_owned(),
-            question: (),
+            dynamic_type: (),
             reconciler: Arc::new(Idle),
             objects: Objects { caches: Vec::new() },
             last_read: LastRead::Off,
             selection: Selection::default(),
-            graves: Arc::new(Graves::new(metrics.deletions_dropped.clone())),
+            tombstones: Arc::new(Tombstones::new(metrics.deletions_dropped.clone())),
             writer: Writer::new(
                 Sender::new(client),
                 Author { controller: "test".into(), field_manager: "test".into() },
                 Vec::new(),
                 gate.clone(),
-                intake.clone(),
+                queue.clone(),
                 WaitForOwn::Never,
                 counters,
             ),
             gate,
-            intake,
+            queue,
             finalizer: None,
             panics: Panics::Contain,
             deadline: None,
@@ -448,23 +450,23 @@ mod tests {
         let one_namespace = Waits { by_namespace: vec![("closed".into(), never())], ..nowhere() };
         let all = Waits { common: never(), ..nowhere() };
         for waits in [nowhere(), one_namespace, all] {
-            let engine = engine(waits);
+            let core = core(waits);
             let kind = crate::informer::typed_kind::<ConfigMap>();
             assert_eq!(kind.scope, Scope::Namespaced);
-            let (intake, writer) = (engine.intake.clone(), engine.writer.clone());
-            let hub = Hub { intake, writer, kind, told: Arc::default() };
+            let (queue, writer) = (core.queue.clone(), core.writer.clone());
+            let enqueuer = Enqueuer { queue, writer, kind, dedup: Arc::default() };
             let (key, stop) = (ObjectKey::new("shop", "a"), Stop::new());
-            engine.budgets().charge(&key, Cost::Whole, Instant::now());
-            let error = LastError { error: "fails".to_owned(), at: Instant::now(), attempt: 1 };
-            engine.failures().insert(key.clone(), error);
-            engine.intake.pace(&key, Duration::from_secs(1));
-            engine.intake.add(ObjectKey::new("closed", "b"), super::super::Reason::Changed);
-            let run = run_workers(engine.clone(), 1, Vec::new(), (hub, Vec::new()), Term::endless(&stop));
+            core.budgets().charge(&key, Cost::Whole, Instant::now());
+            let error = LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 };
+            core.failures().insert(key.clone(), error);
+            core.queue.pace(&key, Duration::from_secs(1));
+            core.queue.add(ObjectKey::new("closed", "b"), super::super::Reason::Changed);
+            let run = run_workers(core.clone(), 1, Vec::new(), (enqueuer, Vec::new()), Term::endless(&stop));
             let run = tokio::spawn(run);
             tokio::time::sleep(3 * SWEEP).await;
-            assert!(engine.budgets().are_full());
-            assert!(engine.failures().is_empty());
-            assert_eq!(engine.intake.remembered(), 0, "there is no such object");
+            assert!(core.budgets().are_full());
+            assert!(core.failures().is_empty());
+            assert_eq!(core.queue.remembered(), 0, "there is no such object");
             stop.finish.cancel();
             run.await.unwrap();
         }

@@ -7,24 +7,24 @@ use tokio::time::Instant;
 
 use super::{
     Action, Reconciler,
-    budget::{Budgets, Charged, Cost, News},
-    context::Ticket,
-    run::{Failure, Way},
-    worker::Engine,
+    budget::{Budgets, Charged, Cost, StormPhase},
+    context::RunInfo,
+    run::{Failure, FailureAction},
+    worker::ControllerCore,
 };
-use crate::{informer::Watched, object::ObjectKey, writes::own_writes::Did};
+use crate::{informer::Watched, object::ObjectKey, writes::own_writes::RunActivity};
 
-impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
+impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Charges a run to its key's budget, and reports a storm that begins.
     pub(super) fn charge(
         &self,
-        ticket: &Ticket,
+        run_info: &RunInfo,
         began_with: Option<&K::Object>,
         outcome: &Result<Action, Failure>,
     ) {
-        let Some(cost) = self.cost(ticket, began_with, outcome) else { return };
-        let charged = self.budgets().charge(&ticket.key, cost, Instant::now());
-        if let Charged::Paced { news: News::Begins, .. } = charged {
+        let Some(cost) = self.cost(run_info, began_with, outcome) else { return };
+        let charged = self.budgets().charge(&run_info.key, cost, Instant::now());
+        if let Charged::Paced { phase: StormPhase::Begins, .. } = charged {
             match cost {
                 Cost::Whole => tracing::warn!(
                     "a storm: runs of one key keep writing, and are paced; does somebody else write the same fields?"
@@ -40,23 +40,25 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     /// Tells what a run is charged: every conflict, and of runs that were no retry those that wrote, or may have.
     fn cost(
         &self,
-        ticket: &Ticket,
+        run_info: &RunInfo,
         began_with: Option<&K::Object>,
         outcome: &Result<Action, Failure>,
     ) -> Option<Cost> {
-        let key = &ticket.key;
+        let key = &run_info.key;
         let moved = |began_with: &K::Object| {
             self.objects.version(key).as_deref() != began_with.meta().resource_version.as_deref()
         };
-        match self.writer.did(key) {
-            _ if matches!(outcome, Err(failure) if failure.way == Way::AfterFirstStep) => Some(Cost::Whole),
-            _ if ticket.reason.is_retry() => None,
-            Did::Write => Some(Cost::Whole),
-            Did::Hear if began_with.is_some_and(moved) => Some(match ticket.took_client() {
+        match self.writer.activity(key) {
+            _ if matches!(outcome, Err(failure) if failure.action == FailureAction::RetryUncounted) => {
+                Some(Cost::Whole)
+            }
+            _ if run_info.reason.is_retry() => None,
+            RunActivity::Wrote => Some(Cost::Whole),
+            RunActivity::Changed if began_with.is_some_and(moved) => Some(match run_info.took_client() {
                 true => Cost::Whole,
                 false => Cost::Tenth,
             }),
-            Did::Hear | Did::Nothing => None,
+            RunActivity::Changed | RunActivity::Nothing => None,
         }
     }
 
@@ -71,7 +73,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
         };
         if !wait.is_zero() {
             self.metrics.paced.inc();
-            self.intake.pace(key, wait);
+            self.queue.pace(key, wait);
         }
     }
 

@@ -22,16 +22,17 @@ use super::{
     Action, Cleanup, Context, LastError, Panics, Reconciler,
     action::Next,
     budget::Budgets,
-    context::Ticket,
-    feed::{Objects, Selection},
-    graves::{Fate, Grave, Graves},
-    intake::Intake,
+    context::RunInfo,
     last_read::LastRead,
-    run::{Failure, Run, Way},
+    queue::ControllerQueue,
+    run::{Failure, FailureAction, RunGuard},
+    sources::{Objects, Selection},
     start::Waits,
     terminating::with_metadata_of,
+    tombstones::{DeletionRetry, Tombstone, Tombstones},
 };
 use crate::{
+    clock::Moment,
     informer::Watched,
     list_watch::Unreadable,
     metrics::{ControllerMetrics, Ended},
@@ -43,17 +44,17 @@ use crate::{
 };
 
 /// What all workers of a controller share.
-pub(crate) struct Engine<K: Watched, R> {
+pub(crate) struct ControllerCore<K: Watched, R> {
     pub(crate) name: Arc<str>,
     /// The reconciled kind, as spans show it.
     pub(crate) kind: String,
-    pub(crate) question: K::Question,
+    pub(crate) dynamic_type: K::DynamicType,
     pub(crate) reconciler: Arc<R>,
     pub(crate) objects: Objects<K::Object>,
     pub(crate) last_read: LastRead<K::Object>,
     pub(crate) selection: Selection,
-    pub(crate) graves: Arc<Graves<K::Object>>,
-    pub(crate) intake: Arc<Intake>,
+    pub(crate) tombstones: Arc<Tombstones<K::Object>>,
+    pub(crate) queue: Arc<ControllerQueue>,
     pub(crate) writer: Arc<Writer>,
     pub(crate) finalizer: Option<String>,
     pub(crate) panics: Panics,
@@ -86,7 +87,7 @@ impl Drop for Active<'_> {
     }
 }
 
-impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
+impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Works until the queue is shut down, which comes after a stop.
     pub(crate) async fn work(self: Arc<Self>, stop: CancellationToken) {
         while let Some(item) = self.next_item(&stop).await {
@@ -95,18 +96,18 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
                 continue;
             }
             let active = Active::begin(&self.metrics);
-            let ticket = self.ticket(&item);
-            let run = Run::begin(&self.writer, &self.intake, item);
+            let run_info = self.run_info(&item);
+            let run = RunGuard::begin(&self.writer, &self.queue, item);
             let span = tracing::info_span!(
                 "reconcile",
                 controller = %self.name,
                 kind = %self.kind,
-                key = %ticket.key,
-                attempt = ticket.attempt,
-                reason = ticket.reason.to_string(),
-                id = ticket.id,
+                key = %run_info.key,
+                attempt = run_info.attempt,
+                reason = run_info.reason.to_string(),
+                id = run_info.id,
             );
-            self.perform(&ticket, run).instrument(span).await;
+            self.perform(&run_info, run).instrument(span).await;
             drop(active);
         }
     }
@@ -115,44 +116,48 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     async fn next_item(&self, stop: &CancellationToken) -> Option<Item<ObjectKey>> {
         // Whether it was stopped, the queue says.
         let _ = stop.run_until_cancelled(self.gate.opened()).await;
-        self.intake.queue.get().await
+        self.queue.inner.get().await
     }
 
     fn put_off(&self, item: Item<ObjectKey>, doubt: Doubt) {
-        self.intake.hold_in_doubt(item, doubt.until);
+        self.queue.hold_in_doubt(item, doubt.until);
         // It may have ended meanwhile, unseen by who lets keys go.
-        self.intake.let_go(|key| self.gate.doubt(key).is_none());
+        self.queue.release_doubted(|key| self.gate.doubt(key).is_none());
     }
 
-    fn ticket(&self, item: &Item<ObjectKey>) -> Ticket {
+    fn run_info(&self, item: &Item<ObjectKey>) -> RunInfo {
         let (key, attempt) = (item.key().clone(), item.attempt());
-        let reason = self.intake.begin(item);
+        let reason = self.queue.begin(item);
         let id = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
-        Ticket { key, attempt, reason, id, took_client: Arc::default() }
+        RunInfo { key, attempt, reason, id, took_client: Arc::default() }
     }
 
-    async fn perform(&self, ticket: &Ticket, run: Run<'_>) {
+    async fn perform(&self, run_info: &RunInfo, run: RunGuard<'_>) {
         let started = Instant::now();
         tracing::debug!("reconcile started");
         let mut began_with = None;
-        let outcome = self.caught(ticket, self.run(ticket, &mut began_with)).await;
+        let outcome = self.caught(run_info, self.run(run_info, &mut began_with)).await;
         if let Some(ended) = ended(&outcome) {
             self.metrics.ended(ended, started.elapsed());
         }
-        self.charge(ticket, began_with.as_deref(), &outcome);
+        self.charge(run_info, began_with.as_deref(), &outcome);
         run.finish(|item| self.settle(item, outcome));
     }
 
     /// Runs the reconciler, or what is to be done instead; tells with which object it began.
-    async fn run(&self, ticket: &Ticket, began_with: &mut Option<Arc<K::Object>>) -> Result<Action, Failure> {
-        let key = &ticket.key;
-        while let Some(grave) = self.graves.next(key) {
-            self.bury(ticket, grave).await?;
+    async fn run(
+        &self,
+        run_info: &RunInfo,
+        began_with: &mut Option<Arc<K::Object>>,
+    ) -> Result<Action, Failure> {
+        let key = &run_info.key;
+        while let Some(tombstone) = self.tombstones.next(key) {
+            self.deliver_deletion(run_info, tombstone).await?;
         }
         let found = self.objects.lookup(key);
         if let Lookup::Found(object) = &found {
             *began_with = Some(object.clone());
-            self.last_read.keep(key, || self.objects.held(key));
+            self.last_read.keep(key, || self.objects.cached(key));
         }
         match found {
             Lookup::Absent => {
@@ -160,57 +165,58 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
                 Ok(Action::await_change())
             }
             Lookup::Outdated { unreadable, kept } => {
-                self.not_reconciled(ticket, Some(kept), &unreadable).await
+                self.not_reconciled(run_info, Some(kept), &unreadable).await
             }
             Lookup::Unreadable(unreadable) => {
-                self.not_reconciled(ticket, self.last_read.of(key), &unreadable).await
+                self.not_reconciled(run_info, self.last_read.of(key), &unreadable).await
             }
             Lookup::Found(object) if object.meta().deletion_timestamp.is_some() => {
-                self.clean_up(ticket, object).await
+                self.clean_up(run_info, object).await
             }
-            Lookup::Found(object) => self.reconcile(ticket, object).await,
+            Lookup::Found(object) => self.reconcile(run_info, object).await,
         }
     }
 
     /// Reports an object whose latest state can't be read; if it is to go, cleanup gets the last one that could be.
     async fn not_reconciled(
         &self,
-        ticket: &Ticket,
+        run_info: &RunInfo,
         kept: Option<Arc<K::Object>>,
         unreadable: &Unreadable,
     ) -> Result<Action, Failure> {
         tracing::warn!(error = unreadable.error, "not reconciled: the object can't be read");
         match kept.and_then(|kept| with_metadata_of(&*kept, &unreadable.identity)) {
-            Some(terminating) => self.clean_up(ticket, Arc::new(terminating)).await,
-            None => Ok(Action::stay_owed()),
+            Some(terminating) => self.clean_up(run_info, Arc::new(terminating)).await,
+            None => Ok(Action::not_reconciled()),
         }
     }
 
-    async fn reconcile(&self, ticket: &Ticket, object: Arc<K::Object>) -> Result<Action, Failure> {
+    async fn reconcile(&self, run_info: &RunInfo, object: Arc<K::Object>) -> Result<Action, Failure> {
         let object = match &self.finalizer {
-            Some(finalizer) if !holds(&*object, finalizer) => {
-                let target = self.target(&ticket.key);
-                let held = add_finalizer(&self.writer, &target, object.meta(), finalizer).await?;
-                match held {
-                    Some(held) => Arc::new(held),
+            Some(finalizer) if !has_finalizer(&*object, finalizer) => {
+                let target = self.target(&run_info.key);
+                let cached = add_finalizer(&self.writer, &target, object.meta(), finalizer).await?;
+                match cached {
+                    Some(cached) => Arc::new(cached),
                     None => return Ok(Action::await_change()),
                 }
             }
             _ => object,
         };
-        let cx = self.context(ticket, Some(object.clone()));
+        let cx = self.context(run_info, Some(object.clone()));
         self.call(|| self.reconciler.reconcile(object, &cx)).await
     }
 
-    async fn clean_up(&self, ticket: &Ticket, object: Arc<K::Object>) -> Result<Action, Failure> {
-        let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| holds(&*object, finalizer)) else {
+    async fn clean_up(&self, run_info: &RunInfo, object: Arc<K::Object>) -> Result<Action, Failure> {
+        let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| has_finalizer(&*object, finalizer))
+        else {
             return Ok(Action::await_change());
         };
-        let cx = self.context(ticket, Some(object.clone()));
+        let cx = self.context(run_info, Some(object.clone()));
         match self.call(|| self.reconciler.cleanup(object.clone(), &cx)).await? {
             Cleanup::Pending(action) => Ok(action),
             Cleanup::Done => {
-                let target = self.target(&ticket.key);
+                let target = self.target(&run_info.key);
                 remove_finalizer(&self.writer, &target, object.meta(), finalizer).await?;
                 Ok(Action::await_change())
             }
@@ -218,33 +224,38 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     }
 
     /// Tells the reconciler of a deletion; one that keeps failing is given up, so that it holds up nothing.
-    async fn bury(&self, ticket: &Ticket, grave: Grave<K::Object>) -> Result<(), Failure> {
-        let key = &ticket.key;
-        let told = match self.is_gone(key, &grave).await {
+    async fn deliver_deletion(
+        &self,
+        run_info: &RunInfo,
+        tombstone: Tombstone<K::Object>,
+    ) -> Result<(), Failure> {
+        let key = &run_info.key;
+        let delivered = match self.is_gone(key, &tombstone).await {
             Ok(false) => {
-                self.graves.close(key, &grave);
+                self.tombstones.close(key, &tombstone);
                 return Ok(());
             }
             Ok(true) => {
-                let cx = self.context(ticket, None);
-                self.caught(ticket, self.call(|| self.reconciler.deleted(grave.last.deleted(), &cx))).await
+                let cx = self.context(run_info, None);
+                self.caught(run_info, self.call(|| self.reconciler.deleted(tombstone.last.deleted(), &cx)))
+                    .await
             }
             Err(failure) => Err(failure),
         };
-        let Err(failure) = told else {
-            self.graves.close(key, &grave);
+        let Err(failure) = delivered else {
+            self.tombstones.close(key, &tombstone);
             return Ok(());
         };
-        let fate = match failure.way {
-            Way::Terminal => {
-                self.graves.close(key, &grave);
-                Fate::GivenUp
+        let retry = match failure.action {
+            FailureAction::Terminal => {
+                self.tombstones.close(key, &tombstone);
+                DeletionRetry::GivenUp
             }
-            _ => self.graves.failed(key, &grave),
+            _ => self.tombstones.failed(key, &tombstone),
         };
-        match fate {
-            Fate::Waits => Err(failure),
-            Fate::GivenUp => {
+        match retry {
+            DeletionRetry::Later => Err(failure),
+            DeletionRetry::GivenUp => {
                 let error = failure.report;
                 self.metrics.deletions_dropped.inc();
                 tracing::error!(error, "a deletion was not handled, and is given up");
@@ -254,25 +265,25 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     }
 
     /// Tells a deletion from an object that only left the selection: the server knows.
-    async fn is_gone(&self, key: &ObjectKey, grave: &Grave<K::Object>) -> Result<bool, Failure> {
+    async fn is_gone(&self, key: &ObjectKey, tombstone: &Tombstone<K::Object>) -> Result<bool, Failure> {
         if self.selection.is_everything() {
             return Ok(true);
         }
         let found = self.writer.fetch(&self.target(key)).await?;
         let there = found.as_ref().and_then(|object| object["metadata"]["uid"].as_str());
-        Ok(match (found.is_some(), grave.last.uid()) {
+        Ok(match (found.is_some(), tombstone.last.uid()) {
             (false, _) => true,
             (true, Some(gone)) => there != Some(gone),
             (true, None) => false,
         })
     }
 
-    fn context(&self, ticket: &Ticket, object: Option<Arc<K::Object>>) -> Context<K> {
-        Context::new(self.question.clone(), ticket.clone(), object, self.writer.clone())
+    fn context(&self, run_info: &RunInfo, object: Option<Arc<K::Object>>) -> Context<K> {
+        Context::new(self.dynamic_type.clone(), run_info.clone(), object, self.writer.clone())
     }
 
     fn target(&self, key: &ObjectKey) -> Target {
-        Target { kind: K::kind_of(&self.question), key: key.clone() }
+        Target { kind: K::kind_of(&self.dynamic_type), key: key.clone() }
     }
 
     /// Runs the user's code within its deadline; its errors are classified and worded.
@@ -286,7 +297,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             tokio::time::timeout(deadline, judged).await.unwrap_or_else(|_| {
                 self.metrics.timeouts.inc();
                 let report = format!("the reconciler did not end within its deadline of {deadline:?}");
-                Err(Failure { report, way: Way::Retry })
+                Err(Failure { report, action: FailureAction::Retry })
             })
         };
         in_time.await
@@ -295,7 +306,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     /// Contains the panics of a run, wherever in it they arise; one that is to propagate is told before.
     async fn caught<T>(
         &self,
-        ticket: &Ticket,
+        run_info: &RunInfo,
         run: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let caught = AssertUnwindSafe(run).catch_unwind().await;
@@ -303,7 +314,7 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             self.metrics.panics.inc();
             let failure = Failure::panicked(&*panic);
             if self.panics == Panics::Propagate {
-                self.fail(&ticket.key, ticket.attempt, &failure);
+                self.fail(&run_info.key, run_info.attempt, &failure);
                 resume_unwind(panic);
             }
             Err(failure)
@@ -327,35 +338,35 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
             }
             Ok(Next::Backoff { at_least }) => item.retry_at_least(at_least),
             // Its failures stay counted, and the state that can be read again runs it, whatever predicates say.
-            Ok(Next::StayOwed) => item.done(),
+            Ok(Next::NotReconciled) => item.done(),
             Err(failure) => self.settle_failure(item, failure),
         }
     }
 
     /// Reports a failure, within the run's span, which names controller and key.
-    fn settle_failure(&self, item: Item<ObjectKey>, Failure { report: error, way }: Failure) {
-        match way {
-            Way::AfterFirstStep => {
+    fn settle_failure(&self, item: Item<ObjectKey>, Failure { report: error, action }: Failure) {
+        match action {
+            FailureAction::RetryUncounted => {
                 tracing::debug!(error, "computed from an old version");
-                self.intake.expect(item.key(), super::Reason::Conflict);
+                self.queue.expect(item.key(), super::Reason::Conflict);
                 self.pace(item.key());
                 item.retry_uncounted();
             }
-            Way::HeldBack(asked) => {
-                tracing::debug!(error, "held back");
-                self.intake.expect(item.key(), super::Reason::Overload);
-                self.intake.queue.add_after(item.key().clone(), asked.left());
+            FailureAction::Overloaded(asked) => {
+                tracing::debug!(error, "cached back");
+                self.queue.expect(item.key(), super::Reason::Overload);
+                self.queue.inner.add_after(item.key().clone(), asked.left());
                 item.done();
             }
-            Way::RetryAfter(asked) => {
+            FailureAction::RetryAfter(asked) => {
                 tracing::warn!(error, failures = item.attempt(), "reconcile failed: retrying");
                 item.retry_at_least(asked.left());
             }
-            Way::Terminal => {
+            FailureAction::Terminal => {
                 tracing::error!(error, "failed for good: waiting for a change");
                 item.terminal();
             }
-            Way::Retry => {
+            FailureAction::Retry => {
                 tracing::warn!(error, failures = item.attempt(), "reconcile failed: retrying");
                 item.retry();
             }
@@ -365,20 +376,20 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
     /// Keeps what debug pages show of a key that fails.
     fn remember(&self, item: &Item<ObjectKey>, outcome: &Result<Action, Failure>) {
         match outcome {
-            Ok(Action { next: Next::StayOwed, .. }) => {}
+            Ok(Action { next: Next::NotReconciled, .. }) => {}
             Ok(_) => {
                 let mut failures = self.failures();
                 if !failures.is_empty() {
                     failures.remove(item.key());
                 }
             }
-            Err(failure) if failure.way == Way::AfterFirstStep => {}
+            Err(failure) if failure.action == FailureAction::RetryUncounted => {}
             Err(failure) => self.fail(item.key(), item.attempt(), failure),
         }
     }
 
     fn fail(&self, key: &ObjectKey, attempt: u32, failure: &Failure) {
-        let (error, at) = (failure.report.clone(), Instant::now());
+        let (error, at) = (failure.report.clone(), Moment::now());
         self.failures().insert(key.clone(), LastError { error, at, attempt });
     }
 
@@ -395,20 +406,20 @@ impl<K: Watched, R: Reconciler<K>> Engine<K, R> {
 /// Says what a run counts as; one that was computed from an old version is no failure, one without an object none at all.
 fn ended(outcome: &Result<Action, Failure>) -> Option<Ended> {
     Some(match outcome.as_ref().map(|action| action.next) {
-        Ok(Next::StayOwed) => return None,
+        Ok(Next::NotReconciled) => return None,
         Ok(Next::AwaitChange) => Ended::Success,
         Ok(Next::RequeueAfter { .. }) => Ended::RequeueAfter,
         Ok(Next::Backoff { .. }) => Ended::Requeue,
-        Err(failure) => match failure.way {
-            Way::AfterFirstStep | Way::HeldBack(_) => Ended::Requeue,
-            Way::Retry | Way::RetryAfter(_) => Ended::Error,
-            Way::Terminal => Ended::TerminalError,
+        Err(failure) => match failure.action {
+            FailureAction::RetryUncounted | FailureAction::Overloaded(_) => Ended::Requeue,
+            FailureAction::Retry | FailureAction::RetryAfter(_) => Ended::Error,
+            FailureAction::Terminal => Ended::TerminalError,
         },
     })
 }
 
-fn holds(object: &impl kube::Resource, finalizer: &str) -> bool {
-    object.meta().finalizers.iter().flatten().any(|held| held == finalizer)
+fn has_finalizer(object: &impl kube::Resource, finalizer: &str) -> bool {
+    object.meta().finalizers.iter().flatten().any(|cached| cached == finalizer)
 }
 
 fn up_to(most: Duration, rng: &mut impl Rng) -> Duration {

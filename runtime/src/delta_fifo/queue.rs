@@ -235,7 +235,7 @@ impl<K: Object> State<K> {
 
     fn reach(&mut self, extent: &Extent, version: String) -> bool {
         match self.entries.back_mut() {
-            Some(Entry { extent: held, delta: Delta::Reached(reached) }) if held == extent => {
+            Some(Entry { extent: unchanged, delta: Delta::Reached(reached) }) if unchanged == extent => {
                 *reached = version;
                 true
             }
@@ -250,8 +250,8 @@ impl<K: Object> State<K> {
         }
         let last = item.key().and_then(|key| self.deletions.get(&key)).map(|number| number - self.first);
         match last.and_then(|at| self.entries.get(at as usize)).map(|entry| &entry.delta) {
-            Some(Delta::Deleted(held @ (Item::Object(_) | Item::Raw(_)))) => {
-                held.uid() == item.uid() || item.uid().is_none()
+            Some(Delta::Deleted(unchanged @ (Item::Object(_) | Item::Raw(_)))) => {
+                unchanged.uid() == item.uid() || item.uid().is_none()
             }
             _ => false,
         }
@@ -262,8 +262,8 @@ impl<K: Object> State<K> {
             return;
         }
         for entry in &mut self.entries {
-            if let Delta::Sync(held) = &mut entry.delta {
-                held.audience = held.audience.max(audience);
+            if let Delta::Sync(unchanged) = &mut entry.delta {
+                unchanged.audience = unchanged.audience.max(audience);
                 return;
             }
         }

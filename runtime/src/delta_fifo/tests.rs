@@ -221,8 +221,8 @@ async fn a_transform_runs_once_for_each_object_and_changes_it_in_place() {
     let fifo = DeltaFifo::new();
     let sink = fifo.sink(Extent::All, Some(transform));
     let item = object("a", "a", 1);
-    let Item::Object(held) = &item else { panic!("an object") };
-    let address = Arc::as_ptr(held);
+    let Item::Object(unchanged) = &item else { panic!("an object") };
+    let address = Arc::as_ptr(unchanged);
     sink.apply(vec![StoreChange::Upsert(item)]);
     sink.replace(List::new(vec![object("b", "b", 2), object("c", "c", 2)], "2", Epoch::Same));
     sink.resync();

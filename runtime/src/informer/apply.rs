@@ -10,7 +10,7 @@ use crate::{
     list_watch::{Identity, Item, ItemForm, Unreadable},
     object::{Kind, Object, ObjectKey, Version},
     reflector::{Epoch, List},
-    store::{Held, WriteBatch},
+    store::{CachedObject, WriteBatch},
 };
 
 /// What a batch of deltas did.
@@ -84,9 +84,9 @@ impl<K: Object> Applier<'_, K> {
                 self.delete(&extent, item, version);
                 self.reach(&extent, version);
             }
-            Delta::Replaced(List { items, held, resource_version, epoch }) => {
+            Delta::Replaced(List { items, unchanged, resource_version, epoch }) => {
                 (self.via, self.epoch) = (Via::Replace, epoch);
-                self.replace(&extent, items, held);
+                self.replace(&extent, items, unchanged);
                 self.batch.set_version(&extent, resource_version.parse().ok());
                 self.applied.progress.via = match epoch {
                     Epoch::Same => ProgressVia::Replace,
@@ -115,7 +115,7 @@ impl<K: Object> Applier<'_, K> {
         }
     }
 
-    fn upsert_object(&mut self, object: Held<K>) -> ObjectKey {
+    fn upsert_object(&mut self, object: CachedObject<K>) -> ObjectKey {
         let key = object.key().clone();
         if self.is_stale(&key, object.version()) {
             tracing::debug!(kind = %self.kind, object = %key, "older than what is cached; skipped");
@@ -185,7 +185,7 @@ impl<K: Object> Applier<'_, K> {
     fn succeed(
         &mut self,
         key: &ObjectKey,
-        old: Option<Held<K>>,
+        old: Option<CachedObject<K>>,
         mark: Option<Arc<Unreadable>>,
         uid: Option<&str>,
     ) {
@@ -235,12 +235,12 @@ impl<K: Object> Applier<'_, K> {
     }
 
     /// Follows a list: shows what it holds, and infers that the rest of the extent is gone.
-    fn replace(&mut self, extent: &Extent, items: Vec<Item<K>>, held: Vec<ObjectKey>) {
+    fn replace(&mut self, extent: &Extent, items: Vec<Item<K>>, unchanged: Vec<ObjectKey>) {
         let mut listed: HashSet<ObjectKey, RandomState> =
-            HashSet::with_capacity_and_hasher(items.len() + held.len(), RandomState::default());
+            HashSet::with_capacity_and_hasher(items.len() + unchanged.len(), RandomState::default());
         let mut named = true;
-        held.iter().for_each(|key| self.confirm(key));
-        listed.extend(held);
+        unchanged.iter().for_each(|key| self.confirm(key));
+        listed.extend(unchanged);
         for item in items {
             match self.upsert(extent, item) {
                 Some(key) => drop(listed.insert(key)),
@@ -283,7 +283,7 @@ impl<K: Object> Applier<'_, K> {
         }
         let held = match self.batch.unreadable(key) {
             Some(mark) => mark.identity.resource_version.as_deref().and_then(|version| version.parse().ok()),
-            None => self.batch.get(key).and_then(Held::version),
+            None => self.batch.get(key).and_then(CachedObject::version),
         };
         version < held
     }
@@ -294,7 +294,7 @@ impl<K: Object> Applier<'_, K> {
             let version = mark.identity.resource_version.as_deref().and_then(|version| version.parse().ok());
             (mark.identity.uid.clone(), version)
         };
-        let of_object = |object: &Held<K>| (object.uid().map(str::to_owned), object.version());
+        let of_object = |object: &CachedObject<K>| (object.uid().map(str::to_owned), object.version());
         self.batch.unreadable(key).map(of_mark).or_else(|| self.batch.get(key).map(of_object))
     }
 
@@ -320,13 +320,13 @@ fn same_uid(one: Option<&str>, other: Option<&str>) -> bool {
 }
 
 /// Tells whether two states have one version; an empty version is like no other.
-fn same_version<K: Object>(old: &Held<K>, new: &Held<K>) -> bool {
+fn same_version<K: Object>(old: &CachedObject<K>, new: &CachedObject<K>) -> bool {
     let version = old.resource_version().filter(|version| !version.is_empty());
     version.is_some() && version == new.resource_version()
 }
 
 /// Tells whether a state that did not decode is followed by other content, which may.
-fn is_mended<K: Object>(old: &Held<K>, new: &Held<K>) -> bool {
+fn is_mended<K: Object>(old: &CachedObject<K>, new: &CachedObject<K>) -> bool {
     old.unreadable().is_some() && !old.is_same(new)
 }
 

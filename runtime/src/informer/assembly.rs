@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    engine::{Feed, Parts},
+    core::{Parts, ReflectorTask},
     shared::SharedInformer,
     watched::Watched,
 };
@@ -17,7 +17,7 @@ use crate::{
     store::{DuplicateIndex, IndexDefinition},
 };
 
-type Source<K> = Box<dyn FnOnce(ReflectorConfig) -> Feed<K> + Send>;
+type Source<K> = Box<dyn FnOnce(ReflectorConfig) -> ReflectorTask<K> + Send>;
 
 /// Puts an informer together from sources: the user's own, or `ClientListWatch` without a factory.
 ///
@@ -68,9 +68,9 @@ pub enum AssemblyError {
 
 impl<W: Watched> Assembly<W> {
     /// Begins with the indexes that come with the type; `question` is `()` for typed kinds.
-    pub fn new(question: &W::Question) -> Self {
+    pub fn new(dynamic_type: &W::DynamicType) -> Self {
         Self {
-            kind: W::kind_of(question),
+            kind: W::kind_of(dynamic_type),
             sources: Vec::new(),
             config: ReflectorConfig::default(),
             transform: None,
@@ -113,8 +113,8 @@ impl<W: Watched> Assembly<W> {
     }
 
     /// Lets a function hear of every failure to list and watch, beside the configuration's handler or the log.
-    pub fn on_watch_error(mut self, hear: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
-        self.on_error.push(WatchErrorHandler::new(hear));
+    pub fn on_watch_error(mut self, handler: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
+        self.on_error.push(WatchErrorHandler::new(handler));
         self
     }
 
@@ -139,13 +139,13 @@ impl<W: Watched> Assembly<W> {
         for definition in self.indexes {
             informer.add_index(definition)?;
         }
-        self.on_error.into_iter().for_each(|handler| informer.handle().engine.health.add_handler(handler));
+        self.on_error.into_iter().for_each(|handler| informer.handle().core.health.add_handler(handler));
         Ok(informer)
     }
 
     fn extent(mut self, extent: Extent, source: impl ListerWatcher<W::Object>) -> Self {
         let fed = extent.clone();
-        self.sources.push((extent, Box::new(move |config| Feed::reflecting(fed, source, config))));
+        self.sources.push((extent, Box::new(move |config| ReflectorTask::new(fed, source, config))));
         self
     }
 

@@ -6,11 +6,11 @@ use tokio::time::Instant;
 
 use super::{
     change::{AddOrigin, Gone},
-    line::Line,
     notification::Notification,
-    review::{Reading, Review},
+    notification_queue::NotificationQueue,
+    resync::{ResyncCursor, ResyncSnapshot},
 };
-use crate::{object::Object, store::Held};
+use crate::{object::Object, store::CachedObject};
 
 /// Most deletions that wait with their object's last state; later ones keep key, UID and owners.
 const FULL_DELETIONS: usize = 10_000;
@@ -29,9 +29,9 @@ const PASSED_OVER: usize = 64;
 /// Resyncs wait in a line of their own, behind changes: of nine calls one is theirs while both wait. What changes
 /// before its turn there is told as a change alone. Content that was listed at once comes before any resync.
 pub(super) struct Backlog<K> {
-    changes: Line<K>,
+    changes: NotificationQueue<K>,
     /// One that is under way, and one that follows it.
-    resyncs: VecDeque<Reading<K>>,
+    resyncs: VecDeque<ResyncCursor<K>>,
     /// How many changes were taken while a resync waited.
     in_a_row: u32,
     full_deletions: usize,
@@ -50,7 +50,7 @@ enum Initial {
 impl<K: Object> Backlog<K> {
     pub(super) fn new() -> Self {
         Self {
-            changes: Line::new(),
+            changes: NotificationQueue::new(),
             resyncs: VecDeque::new(),
             in_a_row: 0,
             full_deletions: 0,
@@ -76,13 +76,13 @@ impl<K: Object> Backlog<K> {
     }
 
     /// Adds objects that the handler has not heard of, or not since their deletion.
-    pub(super) fn push_adds(&mut self, objects: Arc<[Held<K>]>, origin: AddOrigin, now: Instant) {
+    pub(super) fn push_adds(&mut self, objects: Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant) {
         self.changes.append_adds(objects, origin, now);
     }
 
     /// Adds a resync of what does not wait as a change; it stands in for one that has not begun.
-    pub(super) fn push_resync(&mut self, review: Arc<Review<K>>, now: Instant) {
-        Reading::of(review, now).except(self.changes.keys()).line_up(&mut self.resyncs);
+    pub(super) fn push_resync(&mut self, snapshot: Arc<ResyncSnapshot<K>>, now: Instant) {
+        ResyncCursor::of(snapshot, now).except(self.changes.keys()).line_up(&mut self.resyncs);
     }
 
     /// Takes what is to be told next; `None` also where a resync has yet to find something to show.
@@ -132,7 +132,7 @@ impl<K: Object> Backlog<K> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.changes.len() + self.resyncs.iter().map(Reading::left).sum::<usize>()
+        self.changes.len() + self.resyncs.iter().map(ResyncCursor::left).sum::<usize>()
     }
 
     /// Tells since when the oldest has waited.

@@ -3,10 +3,10 @@
 use std::{any::TypeId, collections::BTreeSet, fmt, sync::Arc};
 
 use super::{
-    engine::{Feed, Parts},
+    core::{Parts, ReflectorTask},
     factory::SharedInformerFactory,
     handler::EventHandler,
-    question::{Function, Question},
+    query::{Function, Query},
     registration::Registration,
     shared::{HandlerBuilder, SharedInformer},
     watched::{Form, Watched},
@@ -25,8 +25,8 @@ use crate::{
 #[must_use = "nothing is watched until the informer is built"]
 pub struct InformerBuilder<W: Watched> {
     factory: SharedInformerFactory,
-    asked: W::Question,
-    question: Question,
+    dynamic_type: W::DynamicType,
+    query: Query,
     /// Labels to index, which changes no answer.
     labels: BTreeSet<Arc<str>>,
     transform: Option<Transform<W::Object>>,
@@ -52,10 +52,10 @@ pub enum NameRefused {
 }
 
 impl<W: Watched> InformerBuilder<W> {
-    pub(super) fn new(factory: SharedInformerFactory, asked: W::Question) -> Self {
-        let question = Question {
+    pub(super) fn new(factory: SharedInformerFactory, dynamic_type: W::DynamicType) -> Self {
+        let query = Query {
             marker: TypeId::of::<W>(),
-            kind: W::kind_of(&asked),
+            kind: W::kind_of(&dynamic_type),
             form: W::form(),
             namespaces: BTreeSet::new(),
             labels: Selector::default(),
@@ -69,7 +69,7 @@ impl<W: Watched> InformerBuilder<W> {
             hook: Function::None,
         };
         let labels = BTreeSet::new();
-        Self { factory, asked, question, labels, transform: None, hook: None, on_error: Vec::new() }
+        Self { factory, dynamic_type, query, labels, transform: None, hook: None, on_error: Vec::new() }
     }
 
     /// Keeps to a namespace; called again, to several, merged into one cache.
@@ -78,11 +78,11 @@ impl<W: Watched> InformerBuilder<W> {
     /// Means nothing for a cluster-scoped kind, which the log then says.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
         let namespace = namespace.into();
-        match self.question.kind.scope {
+        match self.query.kind.scope {
             Scope::Cluster if namespace.is_empty() => {}
-            Scope::Namespaced => drop(self.question.namespaces.insert(namespace)),
+            Scope::Namespaced => drop(self.query.namespaces.insert(namespace)),
             Scope::Cluster => {
-                tracing::warn!(kind = %self.question.kind, "cluster-scoped: namespace left out")
+                tracing::warn!(kind = %self.query.kind, "cluster-scoped: namespace left out")
             }
         }
         self
@@ -93,7 +93,7 @@ impl<W: Watched> InformerBuilder<W> {
     /// # Errors
     /// The selector can't be read.
     pub fn label_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
-        self.question.labels = selector.parse()?;
+        self.query.labels = selector.parse()?;
         Ok(self)
     }
 
@@ -102,28 +102,28 @@ impl<W: Watched> InformerBuilder<W> {
     /// # Errors
     /// The selector can't be read.
     pub fn field_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
-        self.question.fields = selector.parse()?;
+        self.query.fields = selector.parse()?;
         Ok(self)
     }
 
     /// Lists in pages of this size, instead of as a stream.
     pub fn page_size(mut self, size: u32) -> Self {
-        self.question.page_size = Some(size);
-        if self.question.first_list == FirstList::Streaming {
-            self.question.first_list = FirstList::Paged;
+        self.query.page_size = Some(size);
+        if self.query.first_list == FirstList::Streaming {
+            self.query.first_list = FirstList::Paged;
         }
         self
     }
 
     /// Takes the first list at whatever version the server has at hand: cheap, and possibly stale.
     pub fn any_version(mut self) -> Self {
-        self.question.first_list = FirstList::AnyVersion;
+        self.query.first_list = FirstList::AnyVersion;
         self
     }
 
     /// Decodes and keeps managedFields, which are dropped otherwise.
     pub fn keep_managed_fields(mut self) -> Self {
-        self.question.managed_fields = ManagedFields::Keep;
+        self.query.managed_fields = ManagedFields::Keep;
         self
     }
 
@@ -136,7 +136,7 @@ impl<W: Watched> InformerBuilder<W> {
     /// An index by a function of the whole object decodes every object on arrival, and a
     /// [transform](Self::transform) decodes and encodes it.
     pub fn compact(mut self) -> Self {
-        self.question.item_form = ItemForm::Bytes;
+        self.query.item_form = ItemForm::Bytes;
         self
     }
 
@@ -150,7 +150,7 @@ impl<W: Watched> InformerBuilder<W> {
 
     /// Bounds the JSON of one object: 32 MiB unless set; a larger one fails the list or watch that holds it.
     pub fn largest_object(mut self, bytes: usize) -> Self {
-        self.question.largest_object = Some(bytes);
+        self.query.largest_object = Some(bytes);
         self
     }
 
@@ -162,7 +162,7 @@ impl<W: Watched> InformerBuilder<W> {
         change: impl Fn(&mut W::Object) -> T + Send + Sync + 'static,
     ) -> Self {
         self.transform = Some(Transform::new(change));
-        self.question.transform = Function::Unnamed;
+        self.query.transform = Function::Unnamed;
         self
     }
 
@@ -177,14 +177,14 @@ impl<W: Watched> InformerBuilder<W> {
     {
         let name = self.factory.name_function::<F>(name)?;
         self.transform = Some(Transform::new(change));
-        self.question.transform = Function::Named(name);
+        self.query.transform = Function::Named(name);
         Ok(self)
     }
 
     /// Changes the options of every list and watch; such an informer is shared with nobody.
     pub fn options_hook(mut self, hook: impl Fn(&mut ListOptions) + Send + Sync + 'static) -> Self {
         self.hook = Some(Arc::new(hook));
-        self.question.hook = Function::Unnamed;
+        self.query.hook = Function::Unnamed;
         self
     }
 
@@ -198,7 +198,7 @@ impl<W: Watched> InformerBuilder<W> {
     {
         let name = self.factory.name_function::<F>(name)?;
         self.hook = Some(Arc::new(hook));
-        self.question.hook = Function::Named(name);
+        self.query.hook = Function::Named(name);
         Ok(self)
     }
 
@@ -206,21 +206,21 @@ impl<W: Watched> InformerBuilder<W> {
     ///
     /// It says nothing about the question: a shared informer tells everybody who asked for it with a handler, for as
     /// long as something of theirs is held: the informer that [`build`](Self::build) returned, a lister, a registration.
-    pub fn on_watch_error(mut self, hear: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
-        self.on_error.push(WatchErrorHandler::new(hear));
+    pub fn on_watch_error(mut self, handler: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
+        self.on_error.push(WatchErrorHandler::new(handler));
         self
     }
 
     /// Finds the informer that answers this question, or builds it; a factory's `start` starts it.
     pub fn build(mut self) -> SharedInformer<W> {
-        self.question.normalise();
+        self.query.normalise();
         let factory = self.factory.clone();
-        let question = self.question.clone();
+        let query = self.query.clone();
         let labels = self.labels.clone();
-        let informer = factory.find_or_build(question, self.asked.clone(), |stop, fleet| Parts {
-            kind: self.question.kind.clone(),
+        let informer = factory.find_or_build(query, self.dynamic_type.clone(), |stop, fleet| Parts {
+            kind: self.query.kind.clone(),
             indexes: W::indexes(),
-            feeds: self.question.extents().into_iter().map(|extent| self.feed(extent)).collect(),
+            feeds: self.query.extents().into_iter().map(|extent| self.feed(extent)).collect(),
             transform: self.transform.clone(),
             metrics: factory.reflector_config().metrics,
             seed: factory.reflector_config().seed,
@@ -250,45 +250,45 @@ impl<W: Watched> InformerBuilder<W> {
         self.build().add_handler(handler)
     }
 
-    fn feed(&self, extent: Extent) -> Feed<W::Object> {
-        let question = &self.question;
-        let mut source = ClientListWatch::new(self.factory.client(), question.kind.clone())
-            .managed_fields(question.managed_fields)
-            .item_form(question.item_form)
-            .representation(match question.form {
+    fn feed(&self, extent: Extent) -> ReflectorTask<W::Object> {
+        let query = &self.query;
+        let mut source = ClientListWatch::new(self.factory.client(), query.kind.clone())
+            .managed_fields(query.managed_fields)
+            .item_form(query.item_form)
+            .representation(match query.form {
                 Form::Whole => Representation::Whole,
                 Form::Metadata => Representation::Metadata,
             });
         if let Extent::Namespace(namespace) = &extent {
             source = source.namespace(&**namespace);
         }
-        if let Some(bytes) = question.largest_object {
+        if let Some(bytes) = query.largest_object {
             source = source.largest_object(bytes);
         }
-        if !question.labels.is_everything() {
-            source = source.label_selector(question.labels.to_string());
+        if !query.labels.is_everything() {
+            source = source.label_selector(query.labels.to_string());
         }
-        if !question.fields.is_everything() {
-            source = source.field_selector(question.fields.to_string());
+        if !query.fields.is_everything() {
+            source = source.field_selector(query.fields.to_string());
         }
         if let Some(hook) = self.hook.clone() {
             source = source.options_hook(move |options| hook(options));
         }
         let config = ReflectorConfig {
-            name: question.kind.to_string().into(),
-            first_list: question.first_list,
-            page_size: question.page_size,
+            name: query.kind.to_string().into(),
+            first_list: query.first_list,
+            page_size: query.page_size,
             ..self.factory.reflector_config()
         };
-        Feed::reflecting(extent, source, config)
+        ReflectorTask::new(extent, source, config)
     }
 }
 
 impl<W: Watched> fmt::Debug for InformerBuilder<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InformerBuilder")
-            .field("asked", &self.asked)
-            .field("question", &self.question)
+            .field("dynamic_type", &self.dynamic_type)
+            .field("query", &self.query)
             .finish()
     }
 }

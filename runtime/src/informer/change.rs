@@ -4,11 +4,11 @@ use std::{borrow::Cow, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use super::listed::{Heard, Listed};
+use super::listed::{Accepted, Listed};
 use crate::{
     list_watch::Unreadable,
     object::{Object, ObjectKey, Version},
-    store::Held,
+    store::CachedObject,
 };
 
 /// An object that is gone, and how that is known.
@@ -81,9 +81,9 @@ impl<K: Object> Deleted<K> {
 #[derive(Debug)]
 pub enum Gone<K> {
     /// The server told of the deletion; this is the last state.
-    Final(Held<K>),
+    Final(CachedObject<K>),
     /// Missing after a relist; this is the last known state, possibly not the last one there was.
-    Inferred(Held<K>),
+    Inferred(CachedObject<K>),
     /// It never decoded, or too many deletions wait to be told: no more than this is known.
     Undecoded {
         /// Whose deletion it is.
@@ -105,7 +105,7 @@ impl<K> Gone<K> {
     }
 
     /// Returns the last known state, if there is one.
-    pub fn held(&self) -> Option<&Held<K>> {
+    pub fn cached(&self) -> Option<&CachedObject<K>> {
         match self {
             Self::Final(held) | Self::Inferred(held) => Some(held),
             Self::Undecoded { .. } => None,
@@ -204,7 +204,7 @@ pub enum Change<K> {
     /// An object is there that was not.
     Added {
         /// The object.
-        object: Held<K>,
+        object: CachedObject<K>,
         /// Part of the first list, or new.
         origin: AddOrigin,
         /// How it became known.
@@ -213,9 +213,9 @@ pub enum Change<K> {
     /// An object has another version.
     Updated {
         /// Before.
-        old: Held<K>,
+        old: CachedObject<K>,
         /// After.
-        new: Held<K>,
+        new: CachedObject<K>,
         /// How it became known.
         via: Via,
     },
@@ -224,7 +224,7 @@ pub enum Change<K> {
     /// What a list only confirms is not shown.
     Unchanged {
         /// The object.
-        object: Held<K>,
+        object: CachedObject<K>,
     },
     /// An object is gone.
     Deleted {
@@ -240,7 +240,7 @@ pub enum Change<K> {
         /// What could be read, and why not the rest.
         unreadable: Arc<Unreadable>,
         /// The earlier version that stays in the cache, now outdated.
-        kept: Option<Held<K>>,
+        kept: Option<CachedObject<K>>,
         /// How it became known.
         via: Via,
     },
@@ -288,8 +288,8 @@ pub trait Observer<K>: Send + Sync + 'static {
     fn changed(&self, change: &Change<K>);
 
     /// Sees at once what a first list added; says how far it cared to look, and is shown the rest one by one.
-    fn listed(&self, _listed: &Listed<'_, K>) -> Heard {
-        Heard::First(0)
+    fn listed(&self, _listed: &Listed<'_, K>) -> Accepted {
+        Accepted::First(0)
     }
 
     /// Hears how far the cache has been brought, after all changes up to there were shown.

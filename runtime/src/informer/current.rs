@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use futures::future::join_all;
 use tokio::time::sleep;
 
-use super::engine::{AskLatest, Engine};
+use super::core::{AskLatest, InformerCore};
 use crate::{
     delta_fifo::Extent,
     object::{Object, Version},
@@ -24,16 +24,16 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// Ends once every part of a cache holds at least what the server held when this was asked.
-pub(super) async fn current<K: Object>(engine: &Engine<K>) {
-    join_all(engine.latest.iter().map(|(extent, latest)| part_current(engine, extent, latest))).await;
+pub(super) async fn current<K: Object>(core: &InformerCore<K>) {
+    join_all(core.latest.iter().map(|(extent, latest)| part_current(core, extent, latest))).await;
 }
 
-async fn part_current<K: Object>(engine: &Engine<K>, extent: &Extent, latest: &Arc<AskLatest>) {
-    let (kind, cache) = (&engine.kind, engine.indexer.lister());
-    let server = engine.standings.server();
+async fn part_current<K: Object>(core: &InformerCore<K>, extent: &Extent, latest: &Arc<AskLatest>) {
+    let (kind, cache) = (&core.kind, core.indexer.lister());
+    let server = core.reliability.server();
     loop {
         let losses = server.losses();
-        let Some(version) = told(engine, latest).await else {
+        let Some(version) = told(core, latest).await else {
             tracing::debug!(%kind, "can't tell whether the cache is current: it is taken as it is");
             return;
         };
@@ -41,7 +41,7 @@ async fn part_current<K: Object>(engine: &Engine<K>, extent: &Extent, latest: &A
             return;
         }
         tracing::info!(%kind, %version, "the cache does not show the latest version: listing {kind} anew");
-        engine.standings.list_anew(extent);
+        core.reliability.list_anew(extent);
         tokio::select! {
             _ = cache.wait_for_version(version, EVER) => return,
             // The versions of before mean nothing any more.
@@ -58,13 +58,13 @@ async fn lost_again(server: &Server, known: u64) {
 }
 
 /// Asks until the server answers: the version that it has, if that can be compared.
-async fn told<K: Object>(engine: &Engine<K>, latest: &Arc<AskLatest>) -> Option<Version> {
+async fn told<K: Object>(core: &InformerCore<K>, latest: &Arc<AskLatest>) -> Option<Version> {
     loop {
         match latest().await {
             Ok(version) => return version,
             Err(error) if error.is_forbidden() || error.is_not_found() => return None,
             Err(error) => {
-                tracing::warn!(kind = %engine.kind, %error, "can't ask how old the cache is: asking again");
+                tracing::warn!(kind = %core.kind, %error, "can't ask how old the cache is: asking again");
                 sleep(ASK_AGAIN).await;
             }
         }

@@ -14,8 +14,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     builder::{InformerBuilder, NameRefused},
-    engine::{Handle, Parts},
-    question::Question,
+    core::{Handle, Parts},
+    query::Query,
     shared::SharedInformer,
     sync_state::{NotSynced, SyncState},
     watched::Watched,
@@ -43,15 +43,15 @@ struct Shared {
 
 #[derive(Default)]
 struct Known {
-    informers: Vec<Answer>,
+    informers: Vec<SharedEntry>,
     functions: HashMap<Arc<str>, TypeId>,
 }
 
 /// A question, and the informer that answers it.
-struct Answer {
-    question: Question,
-    /// What the marker asked, as its `Watched::Question`.
-    asked: Arc<dyn Any + Send + Sync>,
+struct SharedEntry {
+    query: Query,
+    /// What the marker asked, as its `Watched::DynamicType`.
+    dynamic_type: Arc<dyn Any + Send + Sync>,
     informer: Weak<dyn Informer>,
 }
 
@@ -68,24 +68,24 @@ trait Informer: Any + Send + Sync {
 
 impl<K: Object> Informer for Handle<K> {
     fn start(&self) {
-        self.engine.start();
+        self.core.start();
     }
 
     fn stop(&self) {
-        self.engine.stop();
+        self.core.stop();
     }
 
     fn is_over(&self) -> bool {
-        self.engine.stop.is_cancelled()
+        self.core.stop.is_cancelled()
     }
 
     fn state(&self) -> SyncState {
-        self.engine.state()
+        self.core.state()
     }
 
     /// Waits until it is synced or stopped.
     fn settled(&self) -> futures::future::BoxFuture<'static, ()> {
-        let (synced, stop) = (self.engine.synced.clone(), self.engine.stop.clone());
+        let (synced, stop) = (self.core.synced.clone(), self.core.stop.clone());
         Box::pin(async move {
             tokio::select! {
                 biased;
@@ -125,18 +125,18 @@ impl SharedInformerFactory {
     }
 
     /// Asks for an informer of a typed kind.
-    pub fn informer<W: Watched<Question = ()>>(&self) -> InformerBuilder<W> {
+    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> InformerBuilder<W> {
         InformerBuilder::new(self.clone(), ())
     }
 
     /// Asks for an informer of what a marker says: `informer_for(Dynamic::new(kind))`.
     pub fn informer_for<W: Watched>(&self, marker: W) -> InformerBuilder<W> {
-        InformerBuilder::new(self.clone(), marker.question())
+        InformerBuilder::new(self.clone(), marker.dynamic_type())
     }
 
     /// Asks for an informer of what a marker's question says.
-    pub fn informer_of<W: Watched>(&self, question: W::Question) -> InformerBuilder<W> {
-        InformerBuilder::new(self.clone(), question)
+    pub fn informer_of<W: Watched>(&self, query: W::DynamicType) -> InformerBuilder<W> {
+        InformerBuilder::new(self.clone(), query)
     }
 
     /// Starts every informer that was not started before.
@@ -204,13 +204,14 @@ impl SharedInformerFactory {
 
     pub(super) fn find_or_build<W: Watched>(
         &self,
-        question: Question,
-        asked: W::Question,
+        query: Query,
+        dynamic_type: W::DynamicType,
         parts: impl FnOnce(CancellationToken, TaskTracker) -> Parts<W::Object>,
     ) -> SharedInformer<W> {
         let mut known = self.known();
-        let same =
-            |answer: &&Answer| answer.question.is(&question) && answer.asked.downcast_ref() == Some(&asked);
+        let same = |answer: &&SharedEntry| {
+            answer.query.is(&query) && answer.dynamic_type.downcast_ref() == Some(&dynamic_type)
+        };
         // One that a sharer shut down makes room for another, which whoever asks anew may start.
         known.informers.retain(|answer| {
             answer.informer.upgrade().is_some_and(|informer| !same(&answer) || !informer.is_over())
@@ -223,7 +224,11 @@ impl SharedInformerFactory {
         let informer =
             SharedInformer::of_parts(parts(self.shared.stop.child_token(), self.shared.tasks.clone()));
         let handle: Arc<dyn Informer> = informer.handle().clone();
-        known.informers.push(Answer { question, asked: Arc::new(asked), informer: Arc::downgrade(&handle) });
+        known.informers.push(SharedEntry {
+            query,
+            dynamic_type: Arc::new(dynamic_type),
+            informer: Arc::downgrade(&handle),
+        });
         informer
     }
 

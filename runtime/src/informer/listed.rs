@@ -3,7 +3,7 @@
 use std::{cell::OnceCell, fmt, sync::Arc};
 
 use super::change::{AddOrigin, Change, Via};
-use crate::{object::ObjectKey, roll::Roll};
+use crate::{key_list::KeyList, object::ObjectKey};
 
 /// So many additions are shown in one go; fewer come one by one.
 const MANY: usize = 64;
@@ -11,12 +11,12 @@ const MANY: usize = 64;
 /// Many objects that a first list added, in order.
 pub struct Listed<'a, K> {
     changes: &'a [Change<K>],
-    roll: OnceCell<Arc<Roll<ObjectKey>>>,
+    list: OnceCell<Arc<KeyList<ObjectKey>>>,
 }
 
 /// Says how far an observer has taken in a [`Listed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Accepted {
     /// To its end.
     All,
     /// So many of its changes; the others are shown one by one.
@@ -25,7 +25,7 @@ pub enum Heard {
 
 impl<'a, K> Listed<'a, K> {
     fn new(changes: &'a [Change<K>]) -> Self {
-        Self { changes, roll: OnceCell::new() }
+        Self { changes, list: OnceCell::new() }
     }
 
     /// Counts the additions.
@@ -39,8 +39,8 @@ impl<'a, K> Listed<'a, K> {
     }
 
     /// Returns the keys in order, in memory that all observers share.
-    pub(crate) fn roll(&self) -> &Arc<Roll<ObjectKey>> {
-        self.roll.get_or_init(|| Arc::new(Roll::new(self.changes.iter().filter_map(Change::key).cloned())))
+    pub(crate) fn list(&self) -> &Arc<KeyList<ObjectKey>> {
+        self.list.get_or_init(|| Arc::new(KeyList::new(self.changes.iter().filter_map(Change::key).cloned())))
     }
 }
 

@@ -20,9 +20,9 @@ use super::{
     latch::Latch,
     notification::Notification,
     registration::{HandlerBacklog, Slot},
-    review::Review,
+    resync::ResyncSnapshot,
 };
-use crate::{object::Object, store::Held};
+use crate::{object::Object, store::CachedObject};
 
 /// What processor, task and registration of one handler share.
 pub(super) struct Listener<K> {
@@ -71,13 +71,13 @@ impl<K: Object> Listener<K> {
     }
 
     /// Puts many additions into the backlog, which others have in theirs too.
-    pub(super) fn add(&self, objects: &Arc<[Held<K>]>, origin: AddOrigin, now: Instant) {
+    pub(super) fn add(&self, objects: &Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant) {
         self.fill(|backlog| backlog.push_adds(objects.clone(), origin, now));
     }
 
     /// Shows a resync, behind whatever changes.
-    pub(super) fn resync(&self, review: &Arc<Review<K>>, now: Instant) {
-        self.fill(|backlog| backlog.push_resync(review.clone(), now));
+    pub(super) fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant) {
+        self.fill(|backlog| backlog.push_resync(snapshot.clone(), now));
     }
 
     fn fill(&self, push: impl FnOnce(&mut Backlog<K>)) {

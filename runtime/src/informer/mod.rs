@@ -1,7 +1,7 @@
 //! Keeps a cache of each kind once, and tells everybody who wants to know what changes in it.
 //!
 //! ```text
-//! Reflector ─▶ Intake ─▶ DeltaFifo ─▶ Processor ─▶ Indexer ─▶ listers
+//! Reflector ─▶ InformerSink ─▶ DeltaFifo ─▶ Processor ─▶ Indexer ─▶ listers
 //! (a task each)          transforms   (one task)  ├▶ observers, inline (controllers)
 //!                                                 └▶ backlogs ─▶ handlers (a task each)
 //! ```
@@ -15,19 +15,19 @@ mod latch;
 mod apply;
 mod listed;
 mod notification;
-mod review;
-mod line;
+mod resync;
+mod notification_queue;
 mod backlog;
 mod handler;
 mod registration;
 mod sync_state;
 mod listener;
-mod standing;
-mod engine;
+mod reliability;
+mod core;
 mod current;
 mod processor;
 mod shared;
-mod question;
+mod query;
 mod builder;
 mod factory;
 mod assembly;
@@ -40,9 +40,9 @@ pub use builder::{InformerBuilder, NameRefused};
 pub use change::{AddOrigin, Change, Deleted, Gone, Observer, Progress, ProgressVia, Via};
 pub use factory::SharedInformerFactory;
 pub use handler::EventHandler;
-pub use listed::{Heard, Listed};
+pub use listed::{Accepted, Listed};
 pub use registration::{HandlerBacklog, HandlerRemoved, ObserverRegistration, Registration};
+pub(crate) use reliability::Comparison;
 pub use shared::{HandlerBuilder, SharedInformer};
-pub(crate) use standing::Comparison;
 pub use sync_state::{FailureCause, FetchFailure, NotSynced, SyncPhase, SyncState};
 pub use watched::{Compact, Dynamic, External, Form, Marker, Metadata, TypedScope, Watched, typed_kind};

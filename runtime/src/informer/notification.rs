@@ -3,14 +3,14 @@
 use super::change::{AddOrigin, Gone};
 use crate::{
     object::{Object, ObjectKey},
-    store::Held,
+    store::CachedObject,
 };
 
 /// Tells a handler of one object; old and new are the same in a resync.
 #[derive(Debug)]
 pub(super) enum Notification<K> {
-    Add(Held<K>, AddOrigin),
-    Update { old: Held<K>, new: Held<K> },
+    Add(CachedObject<K>, AddOrigin),
+    Update { old: CachedObject<K>, new: CachedObject<K> },
     Delete(Box<Gone<K>>),
 }
 
@@ -29,11 +29,11 @@ impl<K> Notification<K> {
 
     /// Tells whether it is a deletion that keeps the last state.
     pub(super) fn is_full_deletion(&self) -> bool {
-        matches!(self, Self::Delete(gone) if gone.held().is_some())
+        matches!(self, Self::Delete(gone) if gone.cached().is_some())
     }
 
     /// Brings a live object's notification up to date.
-    pub(super) fn renew(&mut self, object: Held<K>) {
+    pub(super) fn renew(&mut self, object: CachedObject<K>) {
         match self {
             Self::Add(held, _) | Self::Update { new: held, .. } => *held = object,
             Self::Delete(_) => {}
@@ -43,7 +43,7 @@ impl<K> Notification<K> {
 
 impl<K: Object> Notification<K> {
     /// Shows an object again.
-    pub(super) fn again(object: Held<K>) -> Self {
+    pub(super) fn again(object: CachedObject<K>) -> Self {
         Self::Update { old: object.clone(), new: object }
     }
 }

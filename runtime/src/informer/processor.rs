@@ -15,18 +15,18 @@ use tokio::{task, time::Instant};
 use super::{
     apply::{Applied, apply},
     change::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
-    engine::{Command, Engine},
+    core::{Command, InformerCore},
     handler::EventHandler,
-    listed::{Heard, Listed, Portion, portions},
+    listed::{Accepted, Listed, Portion, portions},
     listener::Listener,
     notification::Notification,
-    registration::{Slot, Watcher},
-    review::{Reading, Review},
+    registration::{ObserverLatches, Slot},
+    resync::{ResyncCursor, ResyncSnapshot},
 };
 use crate::{
     delta_fifo::{Audience, Batch, Delta, Entry, Sync},
     object::{Object, ObjectKey},
-    store::Held,
+    store::CachedObject,
 };
 
 /// Most deltas applied in one go.
@@ -39,13 +39,13 @@ const SLICE: usize = 500;
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// An observer, and what its registration watches.
-pub(super) struct Looker<K> {
+pub(super) struct ObserverEntry<K> {
     pub(super) observer: Arc<dyn Observer<K>>,
-    pub(super) watcher: Arc<Watcher>,
+    pub(super) watcher: Arc<ObserverLatches>,
 }
 
 /// A handler as the processor sees it.
-struct Joined<K> {
+struct HandlerEntry<K> {
     listener: Arc<Listener<K>>,
     /// When its next resync is due.
     next: Option<Instant>,
@@ -60,31 +60,31 @@ enum Resync {
 }
 
 pub(super) struct Processor<K: Object> {
-    engine: Arc<Engine<K>>,
-    joined: Vec<Joined<K>>,
-    lookers: Vec<Looker<K>>,
+    core: Arc<InformerCore<K>>,
+    joined: Vec<HandlerEntry<K>>,
+    observers: Vec<ObserverEntry<K>>,
     /// What a list changed that a resync waits behind: it shows the rest.
     listed: HashSet<ObjectKey>,
     /// Resyncs that observers are being shown.
-    readings: VecDeque<Reading<K>>,
+    readings: VecDeque<ResyncCursor<K>>,
 }
 
 impl<K: Object> Processor<K> {
-    pub(super) fn new(engine: Arc<Engine<K>>) -> Self {
-        let (joined, lookers) = (Vec::new(), Vec::new());
-        Self { engine, joined, lookers, listed: HashSet::new(), readings: VecDeque::new() }
+    pub(super) fn new(core: Arc<InformerCore<K>>) -> Self {
+        let (joined, observers) = (Vec::new(), Vec::new());
+        Self { core, joined, observers, listed: HashSet::new(), readings: VecDeque::new() }
     }
 
     pub(super) async fn run(mut self) {
-        let engine = self.engine.clone();
+        let core = self.core.clone();
         loop {
             let next = self.joined.iter().filter_map(|joined| joined.next).min();
             tokio::select! {
                 biased;
-                () = engine.stop.cancelled() => break,
-                () = engine.wake.notified() => self.heed_commands(),
+                () = core.stop.cancelled() => break,
+                () = core.wake.notified() => self.heed_commands(),
                 () = until(next) => self.ask_for_resync(),
-                batch = engine.fifo.pop(BATCH) => match batch {
+                batch = core.fifo.pop(BATCH) => match batch {
                     Some(batch) => self.process(batch),
                     None => break,
                 },
@@ -101,55 +101,55 @@ impl<K: Object> Processor<K> {
     }
 
     fn heed_commands(&mut self) {
-        for command in self.engine.commands() {
+        for command in self.core.commands() {
             match command {
                 // A handler of the user's may panic when it is dropped.
                 Command::Join(listener, handler) if listener.removed().is_set() => {
                     self.contained(|| drop(handler));
                 }
                 Command::Join(listener, handler) => self.join(listener, handler),
-                Command::Look(looker) => self.look(looker),
+                Command::Look(observer) => self.look(observer),
                 Command::Sweep => {}
             }
         }
         self.joined.retain(|joined| !joined.listener.removed().is_set());
-        let lookers = std::mem::take(&mut self.lookers).into_iter();
-        let (gone, staying): (Vec<_>, _) = lookers.partition(|looker| looker.watcher.removed.is_set());
-        self.lookers = staying;
-        for looker in gone {
-            self.contained(|| drop(looker));
+        let observers = std::mem::take(&mut self.observers).into_iter();
+        let (gone, staying): (Vec<_>, _) = observers.partition(|observer| observer.watcher.removed.is_set());
+        self.observers = staying;
+        for observer in gone {
+            self.contained(|| drop(observer));
         }
     }
 
     /// Replays the cache to a handler; no batch comes between the replay and what follows.
     fn join(&mut self, listener: Arc<Listener<K>>, handler: Box<dyn EventHandler<K>>) {
-        let cached = self.engine.indexer.lister().list_held();
+        let cached = self.core.indexer.lister().list_cached();
         listener.add(&cached.into(), AddOrigin::InitialList, Instant::now());
-        if self.engine.synced.is_set() {
+        if self.core.synced.is_set() {
             listener.mark_initial();
         }
         let next = listener.resync_every.and_then(|period| Instant::now().checked_add(period));
-        self.engine.spawn(listener.clone().serve(handler));
-        self.joined.push(Joined { listener, next, resync: Resync::NotDue });
+        self.core.spawn(listener.clone().serve(handler));
+        self.joined.push(HandlerEntry { listener, next, resync: Resync::NotDue });
     }
 
-    fn look(&mut self, looker: Looker<K>) {
-        let lister = self.engine.indexer.lister();
-        for object in lister.list_held() {
+    fn look(&mut self, observer: ObserverEntry<K>) {
+        let lister = self.core.indexer.lister();
+        for object in lister.list_cached() {
             let change = Change::Added { object, origin: AddOrigin::InitialList, via: Via::Replay };
-            self.show(&looker, &change);
+            self.show(&observer, &change);
         }
         for unreadable in lister.unreadable_or_outdated() {
-            let kept = unreadable.identity.key.as_ref().and_then(|key| lister.held(key));
+            let kept = unreadable.identity.key.as_ref().and_then(|key| lister.cached(key));
             let change = Change::Unreadable { unreadable, kept, via: Via::Replay };
-            self.show(&looker, &change);
+            self.show(&observer, &change);
         }
-        if self.engine.synced.is_set() {
+        if self.core.synced.is_set() {
             let progress = Progress { version: lister.resource_version(), via: ProgressVia::Replace };
-            self.tell_progress(&looker, progress);
-            looker.watcher.synced.set();
+            self.tell_progress(&observer, progress);
+            observer.watcher.synced.set();
         }
-        self.lookers.push(looker);
+        self.observers.push(observer);
     }
 
     fn ask_for_resync(&mut self) {
@@ -162,19 +162,19 @@ impl<K: Object> Processor<K> {
                 joined.next = next.checked_add(period).max(now.checked_add(period / 2));
             }
         }
-        self.engine.fifo.resync(Audience::Due);
+        self.core.fifo.resync(Audience::Due);
     }
 
     fn process(&mut self, mut batch: Batch<K>) {
         let entries = batch.take();
-        let engine = &self.engine;
-        let origin = if engine.synced.is_set() { AddOrigin::Watch } else { AddOrigin::InitialList };
+        let core = &self.core;
+        let origin = if core.synced.is_set() { AddOrigin::Watch } else { AddOrigin::InitialList };
         let lists = matches!(entries[..], [Entry { delta: Delta::Replaced(_), .. }]);
-        let resync_waits = lists && engine.fifo.awaits_resync();
-        let mut applied = engine.indexer.write(|store| apply(store, entries, &engine.kind, origin));
-        applied.unreadable().for_each(|unreadable| engine.health.tell_unreadable(&engine.kind, unreadable));
+        let resync_waits = lists && core.fifo.awaits_resync();
+        let mut applied = core.indexer.write(|store| apply(store, entries, &core.kind, origin));
+        applied.unreadable().for_each(|unreadable| core.health.tell_unreadable(&core.kind, unreadable));
         if applied.replaced.is_some() || !applied.nameless.is_empty() {
-            engine.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
+            core.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
         }
         if resync_waits {
             self.listed.extend(applied.changes.iter().filter_map(Change::key).cloned());
@@ -185,25 +185,25 @@ impl<K: Object> Processor<K> {
             self.begin_resync(sync);
         }
         drop(batch);
-        self.engine.standings.handled(self.engine.fifo.handled());
-        self.engine.measure();
-        if !self.engine.synced.is_set() && self.engine.fifo.has_synced() {
-            self.engine.synced.set();
+        self.core.reliability.handled(self.core.fifo.handled());
+        self.core.measure();
+        if !self.core.synced.is_set() && self.core.fifo.has_synced() {
+            self.core.synced.set();
             self.joined.iter().for_each(|joined| joined.listener.mark_initial());
-            self.lookers.iter().for_each(|looker| looker.watcher.synced.set());
+            self.observers.iter().for_each(|observer| observer.watcher.synced.set());
         }
     }
 
     fn tell_observers(&self, applied: &Applied<K>) {
-        if self.lookers.is_empty() {
+        if self.observers.is_empty() {
             return;
         }
         let portions = portions(&applied.changes);
-        for looker in &self.lookers {
-            portions.iter().for_each(|portion| self.show_portion(looker, portion));
+        for observer in &self.observers {
+            portions.iter().for_each(|portion| self.show_portion(observer, portion));
         }
         // Only now: several observers may be one controller's, which judges progress by what all have seen.
-        self.lookers.iter().for_each(|looker| self.tell_progress(looker, applied.progress));
+        self.observers.iter().for_each(|observer| self.tell_progress(observer, applied.progress));
     }
 
     /// Fills the backlogs; what a list added is shared among them.
@@ -217,7 +217,8 @@ impl<K: Object> Processor<K> {
             None => Vec::new(),
         };
         let origin = additions.first().map(|(_, origin)| *origin);
-        let additions: Arc<[Held<K>]> = additions.into_iter().map(|(object, _)| object.clone()).collect();
+        let additions: Arc<[CachedObject<K>]> =
+            additions.into_iter().map(|(object, _)| object.clone()).collect();
         for joined in &self.joined {
             let apart = applied.changes.iter().filter(|change| origin.is_none() || added(change).is_none());
             let heard = apart.filter_map(|change| notification(change, joined.resync));
@@ -233,15 +234,15 @@ impl<K: Object> Processor<K> {
     fn begin_resync(&mut self, sync: Sync) {
         let (audience, mut told) = (sync.audience, sync.into_pending());
         told.extend(std::mem::take(&mut self.listed));
-        let (review, now) = (Review::of(self.engine.indexer.lister(), told), Instant::now());
+        let (snapshot, now) = (ResyncSnapshot::of(self.core.indexer.lister(), told), Instant::now());
         for joined in &mut self.joined {
             if audience == Audience::All || joined.resync == Resync::Due {
-                joined.listener.resync(&review, now);
+                joined.listener.resync(&snapshot, now);
             }
             joined.resync = Resync::NotDue;
         }
-        if audience == Audience::All && !self.lookers.is_empty() {
-            Reading::of(review, now).line_up(&mut self.readings);
+        if audience == Audience::All && !self.observers.is_empty() {
+            ResyncCursor::of(snapshot, now).line_up(&mut self.readings);
         }
     }
 
@@ -255,45 +256,45 @@ impl<K: Object> Processor<K> {
             }
             if let Some(object) = object {
                 let change = Change::Unchanged { object };
-                self.lookers.iter().for_each(|looker| self.show(looker, &change));
+                self.observers.iter().for_each(|observer| self.show(observer, &change));
             }
         }
     }
 
-    fn show_portion(&self, looker: &Looker<K>, portion: &Portion<'_, K>) {
+    fn show_portion(&self, observer: &ObserverEntry<K>, portion: &Portion<'_, K>) {
         match portion {
-            Portion::InOneGo(listed) => self.show_listed(looker, listed),
-            Portion::OneByOne(changes) => self.show_all(looker, changes.iter()),
+            Portion::InOneGo(listed) => self.show_listed(observer, listed),
+            Portion::OneByOne(changes) => self.show_all(observer, changes.iter()),
         }
     }
 
     /// Shows additions at once, and one by one those that the observer did not care for so.
-    fn show_listed(&self, looker: &Looker<K>, listed: &Listed<'_, K>) {
-        if looker.watcher.removed.is_set() {
+    fn show_listed(&self, observer: &ObserverEntry<K>, listed: &Listed<'_, K>) {
+        if observer.watcher.removed.is_set() {
             return;
         }
-        match self.contained(|| looker.observer.listed(listed)) {
-            Some(Heard::First(heard)) => self.show_all(looker, listed.changes().skip(heard)),
-            Some(Heard::All) | None => {}
+        match self.contained(|| observer.observer.listed(listed)) {
+            Some(Accepted::First(heard)) => self.show_all(observer, listed.changes().skip(heard)),
+            Some(Accepted::All) | None => {}
         }
     }
 
-    fn show(&self, looker: &Looker<K>, change: &Change<K>) {
-        self.show_all(looker, std::iter::once(change));
+    fn show(&self, observer: &ObserverEntry<K>, change: &Change<K>) {
+        self.show_all(observer, std::iter::once(change));
     }
 
-    fn show_all<'c>(&self, looker: &Looker<K>, changes: impl Iterator<Item = &'c Change<K>>) {
+    fn show_all<'c>(&self, observer: &ObserverEntry<K>, changes: impl Iterator<Item = &'c Change<K>>) {
         let mut since = Instant::now();
         for change in changes {
-            if looker.watcher.removed.is_set() {
+            if observer.watcher.removed.is_set() {
                 return;
             }
-            self.contained(|| looker.observer.changed(change));
+            self.contained(|| observer.observer.changed(change));
             let now = Instant::now();
             let taken = now - since;
             if taken > PATIENCE {
                 tracing::warn!(
-                    kind = %self.engine.kind,
+                    kind = %self.core.kind,
                     ?taken,
                     "a controller's mapping or predicate is slow: until it returns, nobody sees changes of this kind; let \
                      it read listers, and move the rest into the reconciler"
@@ -303,9 +304,9 @@ impl<K: Object> Processor<K> {
         }
     }
 
-    fn tell_progress(&self, looker: &Looker<K>, progress: Progress) {
-        if !looker.watcher.removed.is_set() {
-            self.contained(|| looker.observer.progressed(progress));
+    fn tell_progress(&self, observer: &ObserverEntry<K>, progress: Progress) {
+        if !observer.watcher.removed.is_set() {
+            self.contained(|| observer.observer.progressed(progress));
         }
     }
 
@@ -313,8 +314,8 @@ impl<K: Object> Processor<K> {
     fn contained<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
         let called = catch_unwind(AssertUnwindSafe(call)).ok();
         if called.is_none() {
-            self.engine.health.count_panic();
-            tracing::error!(kind = %self.engine.kind, "an observer panicked; the next change comes");
+            self.core.health.count_panic();
+            tracing::error!(kind = %self.core.kind, "an observer panicked; the next change comes");
         }
         called
     }
@@ -323,15 +324,15 @@ impl<K: Object> Processor<K> {
 /// Lets nobody wait for what will not come.
 impl<K: Object> Drop for Processor<K> {
     fn drop(&mut self) {
-        self.engine.fifo.close();
-        self.engine.close_inbox();
+        self.core.fifo.close();
+        self.core.close_inbox();
         self.joined.iter().for_each(|joined| joined.listener.remove());
-        self.lookers.iter().for_each(|looker| looker.watcher.removed.set());
+        self.observers.iter().for_each(|observer| observer.watcher.removed.set());
     }
 }
 
 /// Finds what a change added.
-fn added<K>(change: &Change<K>) -> Option<(&Held<K>, AddOrigin)> {
+fn added<K>(change: &Change<K>) -> Option<(&CachedObject<K>, AddOrigin)> {
     match change {
         Change::Added { object, origin, .. } => Some((object, *origin)),
         _ => None,

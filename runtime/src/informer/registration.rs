@@ -19,7 +19,7 @@ pub(super) trait Slot: Send + Sync {
 }
 
 /// What a registration keeps alive, and wakes when something was removed.
-pub(super) trait Keeper: Send + Sync {
+pub(super) trait KeepAlive: Send + Sync {
     fn sweep(&self);
 }
 
@@ -45,11 +45,11 @@ pub struct HandlerBacklog {
 #[must_use = "dropping a registration removes its handler"]
 pub struct Registration {
     slot: Arc<dyn Slot>,
-    keep: Arc<dyn Keeper>,
+    keep: Arc<dyn KeepAlive>,
 }
 
 impl Registration {
-    pub(super) fn new(slot: Arc<dyn Slot>, keep: Arc<dyn Keeper>) -> Self {
+    pub(super) fn new(slot: Arc<dyn Slot>, keep: Arc<dyn KeepAlive>) -> Self {
         Self { slot, keep }
     }
 
@@ -113,7 +113,7 @@ impl fmt::Debug for Registration {
 
 /// The latches of an observer.
 #[derive(Debug, Default)]
-pub(super) struct Watcher {
+pub(super) struct ObserverLatches {
     pub(super) synced: Latch,
     pub(super) removed: Latch,
 }
@@ -123,12 +123,12 @@ pub(super) struct Watcher {
 /// A call that is under way on another thread may still end after the drop. It keeps the informer alive.
 #[must_use = "dropping a registration removes its observer"]
 pub struct ObserverRegistration {
-    watcher: Arc<Watcher>,
-    keep: Arc<dyn Keeper>,
+    watcher: Arc<ObserverLatches>,
+    keep: Arc<dyn KeepAlive>,
 }
 
 impl ObserverRegistration {
-    pub(super) fn new(watcher: Arc<Watcher>, keep: Arc<dyn Keeper>) -> Self {
+    pub(super) fn new(watcher: Arc<ObserverLatches>, keep: Arc<dyn KeepAlive>) -> Self {
         Self { watcher, keep }
     }
 

@@ -7,13 +7,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     change::{AddOrigin, Deleted, Observer},
+    core::{Command, Handle, InformerCore, Parts, ReflectorTask},
     current::current,
-    engine::{Command, Engine, Feed, Handle, Parts},
     handler::{Closures, EventHandler},
     listener::Listener,
-    processor::Looker,
-    registration::{Keeper, ObserverRegistration, Registration, Slot, Watcher},
-    standing::Comparison,
+    processor::ObserverEntry,
+    registration::{KeepAlive, ObserverLatches, ObserverRegistration, Registration, Slot},
+    reliability::Comparison,
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
@@ -47,7 +47,7 @@ struct Share<K: Object> {
     _hears: Option<Arc<[WatchErrorHandler]>>,
 }
 
-impl<K: Object> Keeper for Share<K> {
+impl<K: Object> KeepAlive for Share<K> {
     fn sweep(&self) {
         self.handle.sweep();
     }
@@ -59,11 +59,11 @@ impl<W: Watched> SharedInformer<W> {
     /// `question` is `()` for typed kinds. Nothing runs before [`start`](SharedInformer::start). For several
     /// sources, a transform or more indexes there is [`Assembly`](super::Assembly).
     pub fn from_source<L: ListerWatcher<W::Object>>(
-        question: &W::Question,
+        dynamic_type: &W::DynamicType,
         source: L,
         config: ReflectorConfig,
     ) -> Self {
-        let kind = W::kind_of(question);
+        let kind = W::kind_of(dynamic_type);
         let config = config.named(|| kind.to_string());
         Self::of_parts(Parts {
             kind,
@@ -71,7 +71,7 @@ impl<W: Watched> SharedInformer<W> {
             metrics: config.metrics.clone(),
             seed: config.seed,
             on_error: config.on_error.clone(),
-            feeds: vec![Feed::reflecting(Extent::All, source, config)],
+            feeds: vec![ReflectorTask::new(Extent::All, source, config)],
             transform: None,
             stop: CancellationToken::new(),
             fleet: TaskTracker::new(),
@@ -79,7 +79,7 @@ impl<W: Watched> SharedInformer<W> {
     }
 
     pub(super) fn of_parts(parts: Parts<W::Object>) -> Self {
-        Self::of_handle(Arc::new(Handle { engine: Engine::new(parts) }))
+        Self::of_handle(Arc::new(Handle { core: InformerCore::new(parts) }))
     }
 
     pub(super) fn of_handle(handle: Arc<Handle<W::Object>>) -> Self {
@@ -90,7 +90,7 @@ impl<W: Watched> SharedInformer<W> {
     pub(super) fn hearing(mut self, handlers: Vec<WatchErrorHandler>) -> Self {
         if !handlers.is_empty() {
             let hears: Arc<[_]> = handlers.into();
-            self.handle.engine.health.add_handlers(&hears);
+            self.handle.core.health.add_handlers(&hears);
             self.hears = Some(hears);
         }
         self
@@ -109,17 +109,17 @@ impl<W: Watched> SharedInformer<W> {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn start(&self) {
-        self.handle.engine.start();
+        self.handle.core.start();
     }
 
     /// Stops for good, and waits until none of its tasks is left.
     ///
     /// A handler that blocks is waited for.
     pub async fn shutdown(&self) {
-        let engine = &self.handle.engine;
-        engine.stop();
-        engine.tasks.close();
-        engine.tasks.wait().await;
+        let core = &self.handle.core;
+        core.stop();
+        core.tasks.close();
+        core.tasks.wait().await;
     }
 
     /// Returns a reader of the cache; it is empty until the first list is through.
@@ -129,18 +129,18 @@ impl<W: Watched> SharedInformer<W> {
 
     /// Returns a reader of the cache without the typed look-ups.
     pub(crate) fn cache(&self) -> Lister<W::Object> {
-        self.handle.engine.indexer.lister().keeping(self.share())
+        self.handle.core.indexer.lister().keeping(self.share())
     }
 
     /// Ends once the cache holds at least what the first list held; never, if the informer is stopped before.
     pub(crate) async fn synced(&self) {
-        self.handle.engine.synced.wait().await;
+        self.handle.core.synced.wait().await;
     }
 
     /// Ends once the cache holds at least what the server held when this was asked; see [`current`](super::current).
     pub(crate) async fn current(&self) {
         self.synced().await;
-        current(&self.handle.engine).await;
+        current(&self.handle.core).await;
     }
 
     /// Adds an index, filled with what is cached.
@@ -148,7 +148,7 @@ impl<W: Watched> SharedInformer<W> {
     /// # Errors
     /// There is one of that name.
     pub fn add_index(&self, definition: IndexDefinition<W::Object>) -> Result<(), DuplicateIndex> {
-        self.handle.engine.indexer.add_index(definition)
+        self.handle.core.indexer.add_index(definition)
     }
 
     /// Begins a handler made of closures.
@@ -168,53 +168,53 @@ impl<W: Watched> SharedInformer<W> {
     ) -> Registration {
         let listener = Arc::new(Listener::new(resync_every));
         let slot: Arc<dyn Slot> = listener.clone();
-        self.handle.engine.note_handler(&slot);
-        self.handle.engine.send(Command::Join(listener.clone(), handler));
+        self.handle.core.note_handler(&slot);
+        self.handle.core.send(Command::Join(listener.clone(), handler));
         Registration::new(listener, self.share())
     }
 
     /// Shows an observer every change, inline, beginning with a replay of what is cached.
     pub fn observe(&self, observer: Arc<dyn Observer<W::Object>>) -> ObserverRegistration {
-        let watcher = Arc::new(Watcher::default());
-        self.handle.engine.send(Command::Look(Looker { observer, watcher: watcher.clone() }));
+        let watcher = Arc::new(ObserverLatches::default());
+        self.handle.core.send(Command::Look(ObserverEntry { observer, watcher: watcher.clone() }));
         ObserverRegistration::new(watcher, self.share())
     }
 
     /// Lets a function hear of every failure to list and watch, beside the configuration's handler or the log.
     ///
     /// It does so for as long as the informer lives.
-    pub fn on_watch_error(&self, hear: impl Fn(&WatchError) + Send + Sync + 'static) {
-        self.handle.engine.health.add_handler(WatchErrorHandler::new(hear));
+    pub fn on_watch_error(&self, handler: impl Fn(&WatchError) + Send + Sync + 'static) {
+        self.handle.core.health.add_handler(WatchErrorHandler::new(handler));
     }
 
     /// Tells whether the cache holds at least what the first list held.
     pub fn has_synced(&self) -> bool {
-        self.handle.engine.has_synced()
+        self.handle.core.has_synced()
     }
 
     /// Tells whether something keeps the informer from listing or watching at present.
     pub(crate) fn is_failing(&self) -> bool {
-        self.handle.engine.health.failure().is_some()
+        self.handle.core.health.failure().is_some()
     }
 
     /// Says why the cache can't be relied on at present, if so.
     pub(crate) fn doubt(&self) -> Option<Doubt> {
-        self.handle.engine.standings.doubt()
+        self.handle.core.reliability.doubt()
     }
 
     /// Lists anew what holds a key, because an answer contradicts the cache.
     pub(crate) fn compare(&self, key: &ObjectKey) -> Comparison {
-        self.handle.engine.standings.compare(key)
+        self.handle.core.reliability.compare(key)
     }
 
     /// Tells the informers of the server that it lost its history, found at a key.
-    pub(crate) fn tell_of_loss(&self, key: &ObjectKey) {
-        self.handle.engine.standings.tell_of_loss(key);
+    pub(crate) fn report_history_loss(&self, key: &ObjectKey) {
+        self.handle.core.reliability.report_history_loss(key);
     }
 
     /// Tells how the informer is doing.
     pub fn sync_state(&self) -> SyncState {
-        self.handle.engine.state()
+        self.handle.core.state()
     }
 
     /// Waits until the cache holds at least what the first list held.
@@ -223,12 +223,12 @@ impl<W: Watched> SharedInformer<W> {
     /// It does not within the time given, or the informer is stopped; the error says why.
     pub async fn wait_for_sync(&self, within: Duration) -> Result<(), NotSynced> {
         let started = Instant::now();
-        let engine = &self.handle.engine;
+        let core = &self.handle.core;
         let synced = async {
             tokio::select! {
                 biased;
-                () = engine.synced.wait() => {}
-                () = engine.stop.cancelled() => {}
+                () = core.synced.wait() => {}
+                () = core.stop.cancelled() => {}
             }
         };
         let _ = tokio::time::timeout(within, synced).await;
@@ -240,12 +240,12 @@ impl<W: Watched> SharedInformer<W> {
 
     /// Returns what is watched.
     pub fn kind(&self) -> &Kind {
-        &self.handle.engine.kind
+        &self.handle.core.kind
     }
 
     /// Counts the calls of observers that panicked.
     pub fn observer_panics(&self) -> u64 {
-        self.handle.engine.health.panics()
+        self.handle.core.health.panics()
     }
 }
 

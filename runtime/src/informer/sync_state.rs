@@ -10,7 +10,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    clock::after,
+    clock::{Moment, after, readable},
     delta_fifo::Extent,
     list_watch::{ListWatchError, Unreadable},
     object::{Kind, Version},
@@ -61,12 +61,12 @@ pub struct FetchFailure {
     pub cause: FailureCause,
     /// What was said, with its causes.
     pub message: String,
-    /// When it began to fail, by tokio's clock.
-    pub since: Instant,
+    /// When it began to fail.
+    pub since: Moment,
     /// How often in a row it failed.
     pub attempts: u32,
-    /// When it is tried again, by tokio's clock.
-    pub retry_at: Instant,
+    /// When it is tried again.
+    pub retry_at: Moment,
 }
 
 /// Says what sort of failure keeps an informer from its objects.
@@ -187,12 +187,8 @@ impl fmt::Display for FetchFailure {
         }
         let attempts =
             if self.attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", self.attempts) };
-        write!(f, ", for {:?} ({attempts}): {}", rounded(self.since.elapsed()), self.message)
+        write!(f, ", for {} ({attempts}): {}", readable(self.since.elapsed()), self.message)
     }
-}
-
-fn rounded(duration: Duration) -> Duration {
-    Duration::from_millis(duration.as_millis().try_into().unwrap_or(u64::MAX))
 }
 
 /// Names the informers that did not sync in time, and why; a line each, and its remedy.
@@ -206,7 +202,7 @@ pub struct NotSynced {
 
 impl fmt::Display for NotSynced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not synced after {:?}:", rounded(self.waited))?;
+        write!(f, "not synced after {}:", readable(self.waited))?;
         for state in &self.laggards {
             write!(f, "\n  {state}\n    {}", state.remedy())?;
         }
@@ -252,9 +248,9 @@ impl Health {
             part: FetchPart::Watch,
             cause: FailureCause::Panicked,
             message: format!("{what} panicked"),
-            since: now,
+            since: now.into(),
             attempts: 1,
-            retry_at: after(now, Duration::MAX),
+            retry_at: after(now, Duration::MAX).into(),
         };
         let mut state = self.lock();
         state.lost = Some(failure);
@@ -310,9 +306,9 @@ impl Health {
             part: error.part,
             cause: FailureCause::of(&error.error),
             message: with_causes(&*error.error),
-            since: since.unwrap_or_else(Instant::now),
+            since: since.unwrap_or_else(Moment::now),
             attempts: error.attempts,
-            retry_at: after(Instant::now(), error.retry_in),
+            retry_at: after(Instant::now(), error.retry_in).into(),
         });
     }
 

@@ -14,7 +14,7 @@ use crate::{
     delta_fifo::{Extent, Transform},
     informer::{
         change::{AddOrigin, Change, Deleted, Gone, Observer, Progress},
-        engine::{Feed, Intake, Parts},
+        core::{InformerSink, Parts, ReflectorTask},
         handler::EventHandler,
         shared::SharedInformer,
         watched::Watched,
@@ -22,7 +22,7 @@ use crate::{
     list_watch::{Identity, Item, ItemForm, RawObject, Unreadable},
     object::{Object, ObjectKey},
     reflector::{Epoch, List, ReflectorStore, StoreChange, WatchErrorHandler},
-    store::{Held, IndexDefinition, Indexer},
+    store::{CachedObject, IndexDefinition, Indexer},
 };
 
 pub(super) type Item1 = Item<ConfigMap>;
@@ -55,7 +55,7 @@ pub(super) fn item_with(text: &str, content: &str) -> Item1 {
 }
 
 /// An object as a cache of the tested form holds it.
-pub(super) fn held(text: &str) -> Held<ConfigMap> {
+pub(super) fn cached(text: &str) -> CachedObject<ConfigMap> {
     Indexer::new().write(|batch| batch.hold(item(text))).unwrap()
 }
 
@@ -101,7 +101,7 @@ pub(super) async fn settle() {
 }
 
 /// What a started feed writes to.
-type Source = Arc<Mutex<Option<Arc<Intake<ConfigMap>>>>>;
+type Source = Arc<Mutex<Option<Arc<InformerSink<ConfigMap>>>>>;
 
 /// An informer whose reflectors are played by the test.
 pub(super) struct Fed {
@@ -140,7 +140,7 @@ impl Fed {
         Self { informer, sources }
     }
 
-    pub(super) fn source(&self, at: usize) -> Arc<Intake<ConfigMap>> {
+    pub(super) fn source(&self, at: usize) -> Arc<InformerSink<ConfigMap>> {
         self.sources[at].lock().unwrap().clone().expect("the informer was started")
     }
 
@@ -173,14 +173,14 @@ impl Fed {
     }
 }
 
-fn feed(extent: &Extent, source: &Source) -> Feed<ConfigMap> {
+fn feed(extent: &Extent, source: &Source) -> ReflectorTask<ConfigMap> {
     let source = source.clone();
-    Feed {
+    ReflectorTask {
         server: Default::default(),
         latest: Arc::new(|| Box::pin(async { Ok(None) })),
         extent: extent.clone(),
-        run: Box::new(move |intake, stop| {
-            *source.lock().unwrap() = Some(intake);
+        run: Box::new(move |sink, stop| {
+            *source.lock().unwrap() = Some(sink);
             Box::pin(stop.cancelled_owned())
         }),
     }
@@ -217,7 +217,7 @@ impl Log {
 }
 
 /// Shows what [`show`] would, without decoding the object.
-pub(super) fn show_held(held: &Held<ConfigMap>) -> String {
+pub(super) fn show_held(held: &CachedObject<ConfigMap>) -> String {
     let uid = held.uid().unwrap_or_default();
     let uid = if uid == "u" { String::new() } else { format!(":{uid}") };
     format!("{}{uid}@{}", held.key().name(), held.resource_version().unwrap_or_default())

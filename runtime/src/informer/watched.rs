@@ -47,13 +47,13 @@ pub trait Watched: Marker<Seen = <Self as Watched>::Object> + Send + Sync + 'sta
     /// The lister that users get, with typed index look-ups where there are indexes.
     type Lister: From<Lister<Self::Object>> + Clone + Send + Sync + 'static;
     /// What must be known beyond the type to ask the server: `()` for typed kinds.
-    type Question: Clone + fmt::Debug + Eq + Hash + Send + Sync + 'static;
+    type DynamicType: Clone + fmt::Debug + Eq + Hash + Send + Sync + 'static;
 
     /// Returns the question that this marker value asks.
-    fn question(&self) -> Self::Question;
+    fn dynamic_type(&self) -> Self::DynamicType;
 
     /// Describes the kind as the API server serves it.
-    fn kind_of(question: &Self::Question) -> Kind;
+    fn kind_of(dynamic_type: &Self::DynamicType) -> Kind;
 
     /// Lists the indexes that come with the type.
     fn indexes() -> Vec<IndexDefinition<Self::Object>> {
@@ -116,9 +116,9 @@ where
 {
     type Object = K;
     type Lister = Lister<K>;
-    type Question = ();
+    type DynamicType = ();
 
-    fn question(&self) {}
+    fn dynamic_type(&self) {}
 
     fn kind_of((): &()) -> Kind {
         typed_kind::<K>()
@@ -138,9 +138,9 @@ where
 {
     type Object = K;
     type Lister = Lister<K>;
-    type Question = ();
+    type DynamicType = ();
 
-    fn question(&self) {}
+    fn dynamic_type(&self) {}
 
     fn kind_of((): &()) -> Kind {
         typed_kind::<K>()
@@ -168,14 +168,14 @@ impl<W: Marker> Marker for Compact<W> {
 impl<W: Watched> Watched for Compact<W> {
     type Object = W::Object;
     type Lister = W::Lister;
-    type Question = W::Question;
+    type DynamicType = W::DynamicType;
 
-    fn question(&self) -> W::Question {
-        self.0.question()
+    fn dynamic_type(&self) -> W::DynamicType {
+        self.0.dynamic_type()
     }
 
-    fn kind_of(question: &W::Question) -> Kind {
-        W::kind_of(question)
+    fn kind_of(dynamic_type: &W::DynamicType) -> Kind {
+        W::kind_of(dynamic_type)
     }
 
     fn indexes() -> Vec<IndexDefinition<W::Object>> {
@@ -206,14 +206,14 @@ where
 
 impl<W> Watched for Metadata<W>
 where
-    W: Watched<Question = ()>,
+    W: Watched<DynamicType = ()>,
     W::Object: kube::Resource<DynamicType = ()>,
 {
     type Object = PartialObjectMeta<W::Object>;
     type Lister = Lister<Self::Object>;
-    type Question = ();
+    type DynamicType = ();
 
-    fn question(&self) {}
+    fn dynamic_type(&self) {}
 
     fn kind_of((): &()) -> Kind {
         W::kind_of(&())
@@ -244,14 +244,14 @@ impl Marker for Dynamic {
 impl Watched for Dynamic {
     type Object = DynamicObject;
     type Lister = Lister<DynamicObject>;
-    type Question = Kind;
+    type DynamicType = Kind;
 
-    fn question(&self) -> Kind {
+    fn dynamic_type(&self) -> Kind {
         self.kind.clone()
     }
 
-    fn kind_of(question: &Kind) -> Kind {
-        question.clone()
+    fn kind_of(dynamic_type: &Kind) -> Kind {
+        dynamic_type.clone()
     }
 }
 

@@ -145,7 +145,7 @@ impl Candidate {
                 return Went::On;
             }
             Do::Read => self.lease.read(within).await,
-            Do::Write { base, record } => self.lease.write(base.as_ref(), &record, within).await,
+            Do::Write { base, record } => self.lease.write(base.as_deref(), &record, within).await,
         };
         let renewed = matches!(answer, Answer::Written(_));
         self.elector.answered(sent, self.clock.read(), answer);

@@ -30,7 +30,7 @@ pub(super) enum Do {
     /// Reads the Lease; the [`Answer`] goes to [`Elector::answered`].
     Read,
     /// Writes this into the Lease as it was read, or creates it.
-    Write { base: Option<Stored>, record: Record },
+    Write { base: Option<Box<Stored>>, record: Box<Record> },
     /// Nothing any more: the Lease is released, or another's.
     Nothing,
 }
@@ -85,7 +85,7 @@ enum Role {
 enum Step {
     Read,
     Write {
-        base: Option<Stored>,
+        base: Option<Box<Stored>>,
     },
     /// A write was handed out, and its answer is yet to come.
     Writing,
@@ -128,9 +128,9 @@ impl Elector {
             Step::Read | Step::Writing => Do::Read,
             Step::Write { base } => {
                 self.step = Step::Writing;
-                let record = self.record(base.as_ref(), now);
+                let record = self.record(base.as_deref(), now);
                 self.remember(record.clone());
-                Do::Write { base, record }
+                Do::Write { base, record: Box::new(record) }
             }
             Step::Nothing => {
                 self.step = Step::Nothing;
@@ -204,7 +204,7 @@ impl Elector {
         let base = self.seen.take().and_then(|seen| seen.lease).filter(|lease| self.is_own(&lease.record));
         self.step = match base {
             // What it wrote last is what the server has, as far as is known.
-            Some(base) if held && self.step != Step::Writing => Step::Write { base: Some(base) },
+            Some(base) if held && self.step != Step::Writing => Step::Write { base: Some(Box::new(base)) },
             _ if self.own.is_empty() => Step::Nothing,
             _ => Step::Read,
         };
@@ -251,17 +251,19 @@ impl Elector {
         let (lease, free) = (seen.lease.clone(), seen.since + seen.hold);
         let own = lease.as_ref().is_some_and(|lease| self.is_own(&lease.record));
         match &self.role {
-            Role::StandsBy if free <= now => self.step = Step::Write { base: lease },
+            Role::StandsBy if free <= now => self.step = Step::Write { base: lease.map(Box::new) },
             Role::StandsBy => self.due = (now + self.look()).min(free),
             // Nobody has taken what is not there, or has no holder, if the write that puts it right succeeds.
             Role::Leads(_) if own || self.holder().is_none() => {
-                (self.step, self.due) = (Step::Write { base: lease }, now);
+                (self.step, self.due) = (Step::Write { base: lease.map(Box::new) }, now);
             }
             Role::Leads(_) => {
                 let holder = lease.map(|lease| lease.record.holder).unwrap_or_default();
                 self.role = Role::Lost(Loss::TakenBy(holder));
             }
-            Role::Releases if own => (self.step, self.due) = (Step::Write { base: lease }, now),
+            Role::Releases if own => {
+                (self.step, self.due) = (Step::Write { base: lease.map(Box::new) }, now);
+            }
             Role::Releases => self.step = Step::Nothing,
             Role::Lost(_) => {}
         }
@@ -274,7 +276,7 @@ impl Elector {
         match self.role {
             Role::StandsBy | Role::Leads(_) => {
                 self.role = Role::Leads(Since::start(sent));
-                self.step = Step::Write { base: Some(lease) };
+                self.step = Step::Write { base: Some(Box::new(lease)) };
                 self.due = (sent.monotonic + self.timing.retry).max(now);
             }
             Role::Releases => self.step = Step::Nothing,

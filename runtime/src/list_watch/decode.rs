@@ -80,13 +80,13 @@ impl Decoder {
     /// Appends an object to others, without what is not kept and with the type that it does not say.
     ///
     /// Returns its places, counted from where it begins there.
-    pub(super) fn push_lean(&self, object: &str, places: &Places, objects: &mut String) -> Places {
+    pub(super) fn push_stripped(&self, object: &str, places: &Places, objects: &mut String) -> Places {
         let Some(open) = object.strip_suffix('}').filter(|_| !places.metadata.is_empty()) else {
             objects.push_str(object);
             return *places;
         };
         let left_out = places.managed_fields.range();
-        let lean = match self.managed_fields {
+        let stripped = match self.managed_fields {
             ManagedFields::Drop if !left_out.is_empty() => {
                 objects.extend([&open[..left_out.start], &open[left_out.end..]]);
                 places.without_managed_fields()
@@ -105,46 +105,45 @@ impl Decoder {
             objects.extend([",\"kind\":\"", kind, "\""]);
         }
         objects.push('}');
-        lean
+        stripped
     }
 
     /// Tells whether an object is kept as it is: nothing is left out of it, and its type is said.
-    pub(super) fn is_lean(&self, places: &Places) -> bool {
+    pub(super) fn is_stripped(&self, places: &Places) -> bool {
         let complete = !places.api_version.is_empty() && !places.kind.is_empty();
         complete && (places.managed_fields.is_empty() || self.managed_fields == ManagedFields::Keep)
     }
 
     /// Decodes an object whose kind is known from where it stood; what is wrong with it is told in the item.
-    pub(super) fn list_item<K: Object>(&self, lean: &str, places: &Places) -> Item<K> {
-        match self.decode(lean, places) {
+    pub(super) fn list_item<K: Object>(&self, stripped: &str, places: &Places) -> Item<K> {
+        match self.decode(stripped, places) {
             Decoded::Item(item) => item,
             Decoded::OfAnotherKind(found) => {
                 let error = format!("it is a {found}, not a {} of {}", self.kind, self.api_version);
-                unreadable(lean, places, error)
+                unreadable(stripped, places, error)
             }
         }
     }
 
-    /// Decodes a lean object, or takes its bytes.
-    pub(super) fn decode<K: Object>(&self, lean: &str, places: &Places) -> Decoded<K> {
-        if let Some(found) = self.foreign_type(lean, places) {
+    /// Decodes a stripped object, or takes its bytes.
+    pub(super) fn decode<K: Object>(&self, stripped: &str, places: &Places) -> Decoded<K> {
+        if let Some(found) = self.foreign_type(stripped, places) {
             return Decoded::OfAnotherKind(found);
         }
         Decoded::Item(match self.form {
-            ItemForm::Typed => decode_typed(lean, places),
-            ItemForm::Bytes => {
-                RawObject::found(lean, places).map_or_else(Item::Unreadable, |raw| Item::Raw(Box::new(raw)))
-            }
+            ItemForm::Typed => decode_typed(stripped, places),
+            ItemForm::Bytes => RawObject::found(stripped, places)
+                .map_or_else(Item::Unreadable, |raw| Item::Raw(Box::new(raw))),
         })
     }
 
     /// Returns the type that an object says it has, if that is not the one asked for.
-    fn foreign_type(&self, lean: &str, places: &Places) -> Option<String> {
-        let is = |said: Span, name: &str| said.of(lean).is_none_or(|said| is_text(said, name));
+    fn foreign_type(&self, stripped: &str, places: &Places) -> Option<String> {
+        let is = |said: Span, name: &str| said.of(stripped).is_none_or(|said| is_text(said, name));
         if is(places.api_version, &self.api_version) && is(places.kind, &self.kind) {
             return None;
         }
-        let said = |said: Span| said.of(lean).and_then(Json::decode::<String>);
+        let said = |said: Span| said.of(stripped).and_then(Json::decode::<String>);
         let (api_version, kind) = (said(places.api_version), said(places.kind));
         let foreign = !self.accepts(api_version.as_deref(), kind.as_deref());
         foreign.then(|| spelled(api_version, kind))
@@ -169,14 +168,14 @@ impl Decoder {
     }
 }
 
-fn decode_typed<K: Object>(lean: &str, places: &Places) -> Item<K> {
-    let decoded = admitted(places).and_then(|()| typed::<K>(lean));
+fn decode_typed<K: Object>(stripped: &str, places: &Places) -> Item<K> {
+    let decoded = admitted(places).and_then(|()| typed::<K>(stripped));
     match decoded {
         Ok(object) if object.meta().name.as_deref().is_some_and(|name| !name.is_empty()) => {
             Item::Object(Arc::new(object))
         }
-        Ok(_) => unreadable(lean, places, NO_NAME.to_owned()),
-        Err(error) => unreadable(lean, places, error),
+        Ok(_) => unreadable(stripped, places, NO_NAME.to_owned()),
+        Err(error) => unreadable(stripped, places, error),
     }
 }
 

@@ -131,11 +131,11 @@ impl Decoder {
     pub(super) fn lines<K: Object>(&self, lines: &[u8], events: &mut impl Extend<Event<K>>) {
         let mut start = 0;
         let ends = memchr::memchr_iter(b'\n', lines).chain([lines.len()]);
-        let mut lean = String::new();
+        let mut stripped = String::new();
         for end in ends {
             let line = &lines[start.min(end)..end];
             start = end + 1;
-            let Some(event) = self.event(line, &mut lean) else { continue };
+            let Some(event) = self.event(line, &mut stripped) else { continue };
             let ended = event.is_err();
             events.extend([event]);
             if ended {
@@ -144,29 +144,29 @@ impl Decoder {
         }
     }
 
-    fn event<K: Object>(&self, line: &[u8], lean: &mut String) -> Option<Event<K>> {
+    fn event<K: Object>(&self, line: &[u8], stripped: &mut String) -> Option<Event<K>> {
         let line = json::trimmed(line);
         if line.is_empty() {
             return None;
         }
         if let Some((event, object, places)) = usual(line) {
-            return Some(self.of_object(object, &places, lean, event));
+            return Some(self.of_object(object, &places, stripped, event));
         }
         Some(match Json::read(line) {
-            Ok(line) => self.unusual(line, lean),
+            Ok(line) => self.unusual(line, stripped),
             Err(_) => Err(ListWatchError::Unreadable("a line of the stream is no JSON".to_owned())),
         })
     }
 
     /// Decodes a line member by member, whatever their order, and says what is wrong with it.
-    fn unusual<K: Object>(&self, line: Json<'_>, lean: &mut String) -> Event<K> {
+    fn unusual<K: Object>(&self, line: Json<'_>, stripped: &mut String) -> Event<K> {
         let (Some(kind), Some(object)) = (line.text_member("type"), line.member("object")) else {
             return match status::is_status(line) {
                 true => Ok(WatchEvent::Error(Box::new(status::read_status(line)))),
                 false => Err(ListWatchError::Unreadable("a line of the stream is no event".to_owned())),
             };
         };
-        let mut item = |event| self.of_object(object.as_str(), &Places::of(object), lean, event);
+        let mut item = |event| self.of_object(object.as_str(), &Places::of(object), stripped, event);
         match kind.as_str() {
             "ADDED" => item(WatchEvent::Added),
             "MODIFIED" => item(WatchEvent::Modified),
@@ -181,15 +181,15 @@ impl Decoder {
         &self,
         object: &str,
         places: &Places,
-        lean: &mut String,
+        stripped: &mut String,
         event: Wrap<K>,
     ) -> Event<K> {
-        let decoded = match self.is_lean(places) {
+        let decoded = match self.is_stripped(places) {
             true => self.decode(object, places),
             false => {
-                lean.clear();
-                let places = self.push_lean(object, places, lean);
-                self.decode(lean, &places)
+                stripped.clear();
+                let places = self.push_stripped(object, places, stripped);
+                self.decode(stripped, &places)
             }
         };
         Ok(match decoded {

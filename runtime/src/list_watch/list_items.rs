@@ -1,8 +1,8 @@
 //! Decodes the items of a list: as they come, or in batches on several threads.
 
 use super::{
-    crew::{Crew, ROOM_FOR_A_TASK, WORTH_A_TASK},
     decode::Decoder,
+    decode_pool::{DecodePool, ROOM_FOR_A_TASK, WORTH_A_TASK},
     item::Item,
     places::Places,
 };
@@ -13,7 +13,7 @@ use crate::object::Object;
 pub(super) struct ListItems<K> {
     decoder: Decoder,
     items: Vec<Item<K>>,
-    crew: Option<Crew<(Batch, Vec<Item<K>>)>>,
+    pool: Option<DecodePool<(Batch, Vec<Item<K>>)>>,
     waiting: Batch,
     /// Batches that are done, to be used again.
     spare: Vec<(Batch, Vec<Item<K>>)>,
@@ -23,12 +23,12 @@ pub(super) struct ListItems<K> {
 #[derive(Debug, Default)]
 struct Batch {
     text: String,
-    objects: Vec<Lean>,
+    objects: Vec<Stripped>,
 }
 
 /// An object of a batch: where it ends, and what stands where in it.
 #[derive(Debug)]
-struct Lean {
+struct Stripped {
     end: usize,
     places: Places,
 }
@@ -38,7 +38,7 @@ impl<K: Object> ListItems<K> {
         Self {
             decoder,
             items: Vec::new(),
-            crew: Crew::gather(),
+            pool: DecodePool::new(),
             waiting: Batch::default(),
             spare: Vec::new(),
         }
@@ -46,8 +46,8 @@ impl<K: Object> ListItems<K> {
 
     /// Takes one object; [`settle`](Self::settle) is to follow before more are read.
     pub(super) fn push(&mut self, object: &str, places: &Places) {
-        let Some(crew) = &mut self.crew else {
-            if self.decoder.is_lean(places) {
+        let Some(pool) = &mut self.pool else {
+            if self.decoder.is_stripped(places) {
                 return self.items.push(self.decoder.list_item(object, places));
             }
             self.waiting.push(&self.decoder, object, places);
@@ -61,7 +61,7 @@ impl<K: Object> ListItems<K> {
         if self.waiting.text.len() >= WORTH_A_TASK {
             let (empty, mut items) = self.spare.pop().unwrap_or_default();
             let (decoder, batch) = (self.decoder.clone(), std::mem::replace(&mut self.waiting, empty));
-            crew.begin(move || {
+            pool.begin(move || {
                 batch.decode(&decoder, &mut items);
                 (batch, items)
             });
@@ -70,9 +70,9 @@ impl<K: Object> ListItems<K> {
 
     /// Waits until no more is under way than there should be.
     pub(super) async fn settle(&mut self) {
-        let Some(crew) = &mut self.crew else { return };
-        while crew.is_busy() {
-            let Some((mut batch, mut items)) = crew.next().await else { return };
+        let Some(pool) = &mut self.pool else { return };
+        while pool.is_busy() {
+            let Some((mut batch, mut items)) = pool.next().await else { return };
             self.items.append(&mut items);
             batch.clear();
             self.spare.push((batch, items));
@@ -81,11 +81,11 @@ impl<K: Object> ListItems<K> {
 
     /// Returns all items.
     pub(super) async fn finish(mut self) -> Vec<Item<K>> {
-        if let Some(crew) = &mut self.crew {
+        if let Some(pool) = &mut self.pool {
             // The last batch is decoded here, beside the others.
             let mut last = Vec::new();
             self.waiting.decode(&self.decoder, &mut last);
-            while let Some((_, items)) = crew.next().await {
+            while let Some((_, items)) = pool.next().await {
                 self.items.extend(items);
             }
             self.items.extend(last);
@@ -96,13 +96,13 @@ impl<K: Object> ListItems<K> {
 
 impl Batch {
     fn push(&mut self, decoder: &Decoder, object: &str, places: &Places) {
-        let places = decoder.push_lean(object, places, &mut self.text);
-        self.objects.push(Lean { end: self.text.len(), places });
+        let places = decoder.push_stripped(object, places, &mut self.text);
+        self.objects.push(Stripped { end: self.text.len(), places });
     }
 
     fn decode<K: Object>(&self, decoder: &Decoder, items: &mut Vec<Item<K>>) {
         let mut start = 0;
-        items.extend(self.objects.iter().map(|Lean { end, places }| {
+        items.extend(self.objects.iter().map(|Stripped { end, places }| {
             let object = &self.text[std::mem::replace(&mut start, *end)..*end];
             decoder.list_item(object, places)
         }));

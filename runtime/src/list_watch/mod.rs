@@ -16,12 +16,12 @@ mod decode;
 mod text;
 mod raw;
 mod list_body;
-mod crew;
+mod decode_pool;
 mod list_items;
 mod frames;
 mod client;
 #[cfg(test)]
-pub(crate) mod touchy;
+pub(crate) mod panicky;
 
 pub use client::{ClientListWatch, Deadlines};
 pub use decode::{ManagedFields, Representation};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     json::{self, Json},
-    scan::{Malformed, Notes, Scan, Scanner},
+    scan::{Malformed, Scan, Scanner, Visitor},
 };
 
 /// Deepest nesting that `serde_json` reads.
@@ -130,16 +130,16 @@ impl Places {
 #[derive(Debug, Default)]
 pub(super) struct Finder {
     scanner: Scanner,
-    notes: Found,
+    visitor: Found,
 }
 
 impl Finder {
     pub(super) fn scan(&mut self, text: &[u8]) -> Result<Scan, Malformed> {
-        self.scanner.scan(text, &mut self.notes)
+        self.scanner.scan(text, &mut self.visitor)
     }
 
     pub(super) fn found(self) -> Places {
-        let mut places = self.notes.places;
+        let mut places = self.visitor.places;
         if self.scanner.deepest() > DEEPEST {
             places.refused.get_or_insert(Refused::TooDeep);
         }
@@ -187,7 +187,7 @@ enum Leading {
     Yes,
 }
 
-impl Notes for Found {
+impl Visitor for Found {
     fn key(&mut self, level: usize, text: &[u8], key: Range<usize>) {
         match level {
             1 => self.outer = outer_member(&text[key]),

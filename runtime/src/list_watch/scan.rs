@@ -70,7 +70,7 @@ pub(super) enum Scan {
 pub(super) struct Malformed;
 
 /// Hears of keys and values of the outer two levels; a level is how many brackets are open around.
-pub(super) trait Notes {
+pub(super) trait Visitor {
     /// A key was read; it stands here between its quotes.
     fn key(&mut self, level: usize, text: &[u8], key: Range<usize>);
     /// A value begins.
@@ -80,7 +80,7 @@ pub(super) trait Notes {
 }
 
 /// Takes no notes.
-impl Notes for () {
+impl Visitor for () {
     fn key(&mut self, _level: usize, _text: &[u8], _key: Range<usize>) {}
     fn begins(&mut self, _level: usize, _at: usize) {}
     fn ends(&mut self, _level: usize, _at: usize) {}
@@ -91,7 +91,7 @@ const NOTED: usize = 2;
 
 impl Scanner {
     /// Reads on.
-    pub(super) fn scan(&mut self, text: &[u8], notes: &mut impl Notes) -> Result<Scan, Malformed> {
+    pub(super) fn scan(&mut self, text: &[u8], visitor: &mut impl Visitor) -> Result<Scan, Malformed> {
         let mut pass = Pass {
             text,
             at: self.at,
@@ -101,7 +101,7 @@ impl Scanner {
             deepest: self.deepest,
             brackets: self.brackets,
             outer: &mut self.outer,
-            notes,
+            visitor,
         };
         let scan = pass.run();
         (self.at, self.begun, self.state) = (pass.at, pass.begun, pass.state);
@@ -133,7 +133,7 @@ struct Pass<'a, N> {
     deepest: usize,
     brackets: u64,
     outer: &'a mut Vec<u64>,
-    notes: &'a mut N,
+    visitor: &'a mut N,
 }
 
 /// What a step comes to: the value ended, more bytes are needed, or there is another step to take.
@@ -143,7 +143,7 @@ enum Step {
     Next,
 }
 
-impl<N: Notes> Pass<'_, N> {
+impl<N: Visitor> Pass<'_, N> {
     fn run(&mut self) -> Result<Scan, Malformed> {
         loop {
             let step = match self.state {
@@ -183,7 +183,7 @@ impl<N: Notes> Pass<'_, N> {
     #[inline(always)]
     fn value(&mut self, byte: u8) -> Result<Step, Malformed> {
         if self.depth <= NOTED {
-            self.notes.begins(self.depth, self.at);
+            self.visitor.begins(self.depth, self.at);
         }
         match byte {
             b'"' => return self.open_text(Role::Value(Spelling::Plain)),
@@ -255,7 +255,7 @@ impl<N: Notes> Pass<'_, N> {
             Role::Value(_) => Ok(self.ended()),
             Role::Key(_) => {
                 if self.depth <= NOTED {
-                    self.notes.key(self.depth, self.text, self.begun..self.at - 1);
+                    self.visitor.key(self.depth, self.text, self.begun..self.at - 1);
                 }
                 self.state = State::Colon;
                 // As it stands nearly always.
@@ -323,7 +323,7 @@ impl<N: Notes> Pass<'_, N> {
     fn ended(&mut self) -> Step {
         self.state = State::After;
         if self.depth <= NOTED {
-            self.notes.ends(self.depth, self.at);
+            self.visitor.ends(self.depth, self.at);
         }
         if self.depth == 0 {
             return Step::Done;

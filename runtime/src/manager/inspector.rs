@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    controller::{Inspected, KeyReport, Why},
+    controller::{Inspected, KeyReport, KeyReports, Why},
     informer::Watched,
     object::ObjectKey,
 };
@@ -32,9 +32,13 @@ impl Known {
     fn report(&self, key: &ObjectKey) -> KeyReport {
         match self.controller.upgrade() {
             Some(controller) => controller.report(key),
-            None => {
-                KeyReport { controller: self.name.clone(), why: Why::Stopped, reason: None, last_error: None }
-            }
+            None => KeyReport {
+                key: key.clone(),
+                controller: self.name.clone(),
+                why: Why::Stopped,
+                reason: None,
+                last_error: None,
+            },
         }
     }
 }
@@ -43,9 +47,10 @@ impl Inspector {
     /// Tells how each controller of a kind stands to a key; none, where the kind is not reconciled.
     ///
     /// A snapshot: it may be outdated when it is read.
-    pub fn why<K: Watched>(&self, key: &ObjectKey) -> Vec<KeyReport> {
+    pub fn why<K: Watched>(&self, key: &ObjectKey) -> KeyReports {
         let of_kind = |known: &&Known| known.reconciles == TypeId::of::<K>();
-        self.controllers().iter().filter(of_kind).map(|known| known.report(key)).collect()
+        let reports = self.controllers().iter().filter(of_kind).map(|known| known.report(key)).collect();
+        KeyReports::new(reports)
     }
 
     /// Names what runs, in one line; `None` if nothing does.

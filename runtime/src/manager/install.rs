@@ -74,7 +74,7 @@ enum Look {
 }
 
 /// A request under way.
-type Asked<T> = BoxFuture<'static, Result<T, kube::Error>>;
+type RequestFuture<T> = BoxFuture<'static, Result<T, kube::Error>>;
 
 impl Installer {
     fn new(client: Client, definition: CustomResourceDefinition, seed: u64) -> Self {
@@ -88,7 +88,7 @@ impl Installer {
         let (name, definition) = (self.name.clone(), self.definition.clone());
         let applied = {
             let (api, name, definition) = (api.clone(), name.clone(), definition.clone());
-            move || -> Asked<CustomResourceDefinition> {
+            move || -> RequestFuture<CustomResourceDefinition> {
                 let (api, name, patch) = (api.clone(), name.clone(), Patch::Apply(definition.clone()));
                 let who = PatchParams::apply("watchkeeper").force();
                 Box::pin(async move { api.patch(&name, &who, &patch).await })
@@ -105,7 +105,10 @@ impl Installer {
     }
 
     /// Looks again and again; an outage in between costs none of the patience.
-    async fn look_until_done(&mut self, look: &(impl Fn() -> Asked<Look> + Sync)) -> Result<(), Error> {
+    async fn look_until_done(
+        &mut self,
+        look: &(impl Fn() -> RequestFuture<Look> + Sync),
+    ) -> Result<(), Error> {
         let mut looked = Duration::ZERO;
         while looked < PATIENCE {
             match self.insist(look).await? {
@@ -119,7 +122,7 @@ impl Installer {
     }
 
     /// Asks until there is an answer, or a refusal that time does not heal.
-    async fn insist<T>(&mut self, ask: impl Fn() -> Asked<T>) -> Result<T, Error> {
+    async fn insist<T>(&mut self, ask: impl Fn() -> RequestFuture<T>) -> Result<T, Error> {
         loop {
             let (code, why) = match timeout(DEADLINE, ask()).await {
                 Ok(Ok(answer)) => {
@@ -173,7 +176,7 @@ impl Installer {
 }
 
 /// Looks whether the server has accepted the definition.
-fn established(api: Api<CustomResourceDefinition>, name: String) -> impl Fn() -> Asked<Look> + Sync {
+fn established(api: Api<CustomResourceDefinition>, name: String) -> impl Fn() -> RequestFuture<Look> + Sync {
     move || {
         let (api, name) = (api.clone(), name.clone());
         Box::pin(async move {
@@ -194,7 +197,7 @@ fn established(api: Api<CustomResourceDefinition>, name: String) -> impl Fn() ->
 ///
 /// A server says that a definition is established a moment before it serves it (404), and then refuses to watch
 /// while its cache fills (429). Only a list that its cache answers tells: at any version, and with a selector.
-fn served(client: Client, path: String) -> impl Fn() -> Asked<Look> + Sync {
+fn served(client: Client, path: String) -> impl Fn() -> RequestFuture<Look> + Sync {
     let path = format!("{path}?resourceVersion=0&fieldSelector=metadata.name%3Dnone");
     move || {
         let request = http::Request::get(&path).body(Vec::new()).expect("names make a path");

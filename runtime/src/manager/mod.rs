@@ -28,7 +28,7 @@ use campaign::Held;
 
 use crate::{
     clock::WallClock,
-    controller::{Controller, Election, Plan, Surroundings, Synced, one_line},
+    controller::{Controller, ControllerEnv, Election, Plan, Synced, one_line},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -192,7 +192,7 @@ impl Manager {
     /// Reads a kind from the shared cache; empty until the manager runs and the cache has synced.
     ///
     /// Controllers without [`reads`](Controller::reads) start only after it has synced.
-    pub fn lister<W: Watched<Question = ()>>(&self) -> W::Lister {
+    pub fn lister<W: Watched<DynamicType = ()>>(&self) -> W::Lister {
         self.informer::<W>().lister()
     }
 
@@ -202,13 +202,13 @@ impl Manager {
     }
 
     /// Asks for a kind's shared informer, to be narrowed by namespace or selectors.
-    pub fn informer<W: Watched<Question = ()>>(&self) -> Asked<'_, W> {
-        Asked { manager: self, builder: self.factory.informer_of(()) }
+    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> ManagedInformerBuilder<'_, W> {
+        ManagedInformerBuilder { manager: self, builder: self.factory.informer_of(()) }
     }
 
     /// Asks for the shared informer of what a marker asks for.
-    pub fn informer_for<W: Watched>(&self, marker: W) -> Asked<'_, W> {
-        Asked { manager: self, builder: self.factory.informer_of(marker.question()) }
+    pub fn informer_for<W: Watched>(&self, marker: W) -> ManagedInformerBuilder<'_, W> {
+        ManagedInformerBuilder { manager: self, builder: self.factory.informer_of(marker.dynamic_type()) }
     }
 
     /// Runs until SIGTERM or SIGINT, then stops within the grace period.
@@ -269,7 +269,7 @@ impl Manager {
     fn start(self) -> Result<Running, Error> {
         let asked = self.asked.into_inner().unwrap_or_else(PoisonError::into_inner);
         let candidate = self.election.map(|held| held.candidate).transpose()?;
-        let around = Surroundings {
+        let env = ControllerEnv {
             sender: &Sender::new(self.client.clone()),
             factory: &self.factory,
             asked: &asked,
@@ -279,10 +279,10 @@ impl Manager {
         };
         let mut planned = Vec::new();
         for plan in self.plans {
-            if planned.iter().any(|other: &crate::controller::Planned| other.name == plan.name) {
+            if planned.iter().any(|other: &crate::controller::PreparedController| other.name == plan.name) {
                 return Err(Error::DuplicateController(plan.name.to_string()));
             }
-            planned.push(plan.prepare(&around)?);
+            planned.push(plan.prepare(&env)?);
         }
         planned.iter().for_each(|one| self.inspector.add(one.name.clone(), &one.inspected));
         self.factory.start();
@@ -299,12 +299,12 @@ impl fmt::Debug for Manager {
 /// A question to the manager's informers, under way.
 #[derive(Debug)]
 #[must_use = "ask it for a lister, a handler or the informer"]
-pub struct Asked<'a, W: Watched> {
+pub struct ManagedInformerBuilder<'a, W: Watched> {
     manager: &'a Manager,
     builder: InformerBuilder<W>,
 }
 
-impl<W: Watched> Asked<'_, W> {
+impl<W: Watched> ManagedInformerBuilder<'_, W> {
     /// Narrows it to one namespace.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
         self.builder = self.builder.namespace(namespace);

@@ -15,7 +15,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    controller::{ControllerError, KeyReport, Planned, Stop, Terms},
+    controller::{ControllerError, KeyReports, PreparedController, Stop, Terms},
     error::{Error, RanOn, Stopped},
     informer::{SharedInformerFactory, Watched},
     leader_election::Candidate,
@@ -46,7 +46,7 @@ pub struct Running {
 
 impl Running {
     pub(super) fn start(
-        planned: Vec<Planned>,
+        planned: Vec<PreparedController>,
         candidate: Option<Candidate>,
         factory: SharedInformerFactory,
         grace_period: Duration,
@@ -85,7 +85,7 @@ impl Running {
     }
 
     /// Tells how each controller of a kind stands to a key: why it is not being reconciled.
-    pub fn why<K: Watched>(&self, key: &ObjectKey) -> Vec<KeyReport> {
+    pub fn why<K: Watched>(&self, key: &ObjectKey) -> KeyReports {
         self.inspector.why::<K>(key)
     }
 
@@ -194,7 +194,11 @@ impl End {
 }
 
 /// Runs a controller; its panic ends the manager, whoever awaits that, and goes on in who does.
-async fn ending_all_by_a_panic(controller: Planned, terms: Terms, end: End) -> Result<(), ControllerError> {
+async fn ending_all_by_a_panic(
+    controller: PreparedController,
+    terms: Terms,
+    end: End,
+) -> Result<(), ControllerError> {
     let name = controller.name.clone();
     let run = AssertUnwindSafe(controller.run(end.stop.clone(), terms)).catch_unwind();
     run.await.unwrap_or_else(|panic| {

@@ -29,12 +29,12 @@ pub struct FailureLog {
 #[derive(Debug, Default)]
 struct Shared {
     joined: u64,
-    troubles: BTreeMap<Trouble, Ongoing>,
+    failures: BTreeMap<Failure, Ongoing>,
 }
 
 /// What fails together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Trouble {
+enum Failure {
     /// The server, whatever it is asked for.
     Server,
     /// One kind, in one way.
@@ -56,7 +56,7 @@ struct Ongoing {
 /// Says whether a failure is news.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum News {
+pub enum LogLevel {
     /// It has just begun.
     Begins,
     /// It goes on, and was not told of for a while.
@@ -74,7 +74,7 @@ pub enum News {
 
 /// A trouble that is over.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Over {
+pub(super) struct Recovered {
     pub(super) lasted: Duration,
     /// How many kinds failed at most; `None` where it was the kind's own trouble.
     pub(super) kinds: Option<usize>,
@@ -82,21 +82,21 @@ pub(super) struct Over {
 
 /// One reflector's part in a log.
 #[derive(Debug)]
-pub(super) struct Speaker {
+pub(super) struct FailureLogEntry {
     log: FailureLog,
     number: u64,
     name: Cow<'static, str>,
-    trouble: Option<Trouble>,
+    failure: Option<Failure>,
 }
 
 impl FailureLog {
-    pub(super) fn join(&self, name: Cow<'static, str>) -> Speaker {
+    pub(super) fn join(&self, name: Cow<'static, str>) -> FailureLogEntry {
         let number = {
             let mut shared = self.lock();
             shared.joined += 1;
             shared.joined
         };
-        Speaker { log: self.clone(), number, name, trouble: None }
+        FailureLogEntry { log: self.clone(), number, name, failure: None }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -104,56 +104,61 @@ impl FailureLog {
     }
 }
 
-impl Speaker {
+impl FailureLogEntry {
     /// Notes a failure, and says whether it is news.
-    pub(super) fn failed(&mut self, now: Instant, fault: Fault, attempts: u32) -> News {
-        if fault.is_routine() && attempts <= 1 && self.trouble.is_none() {
-            return News::Routine;
+    pub(super) fn failed(&mut self, now: Instant, fault: Fault, attempts: u32) -> LogLevel {
+        if fault.is_routine() && attempts <= 1 && self.failure.is_none() {
+            return LogLevel::Routine;
         }
-        let trouble = match fault.is_the_servers() {
-            true => Trouble::Server,
-            false => Trouble::Kind(self.name.clone(), fault.label()),
+        let failure = match fault.is_the_servers() {
+            true => Failure::Server,
+            false => Failure::Kind(self.name.clone(), fault.label()),
         };
-        if self.trouble.as_ref() != Some(&trouble) {
+        if self.failure.as_ref() != Some(&failure) {
             self.leave();
-            self.trouble = Some(trouble.clone());
+            self.failure = Some(failure.clone());
         }
-        self.log.lock().told(now, trouble, (self.number, &self.name))
+        self.log.lock().told(now, failure, (self.number, &self.name))
     }
 
     /// Notes that all is well; says what is over by that, if it was the last.
-    pub(super) fn healthy(&mut self, now: Instant) -> Option<Over> {
-        let kinds = matches!(self.trouble, Some(Trouble::Server));
+    pub(super) fn healthy(&mut self, now: Instant) -> Option<Recovered> {
+        let kinds = matches!(self.failure, Some(Failure::Server));
         let ended = self.leave()?;
-        Some(Over { lasted: now - ended.since, kinds: kinds.then_some(ended.most) })
+        Some(Recovered { lasted: now - ended.since, kinds: kinds.then_some(ended.most) })
     }
 
     /// Takes leave of the trouble; returns it if that leaves nobody.
     fn leave(&mut self) -> Option<Ongoing> {
-        let trouble = self.trouble.take()?;
+        let failure = self.failure.take()?;
         let mut shared = self.log.lock();
-        let ongoing = shared.troubles.get_mut(&trouble)?;
+        let ongoing = shared.failures.get_mut(&failure)?;
         ongoing.who.remove(&self.number);
         match ongoing.who.is_empty() {
-            true => shared.troubles.remove(&trouble),
+            true => shared.failures.remove(&failure),
             false => None,
         }
     }
 }
 
-impl Drop for Speaker {
+impl Drop for FailureLogEntry {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
 impl Shared {
-    fn told(&mut self, now: Instant, trouble: Trouble, (number, name): (u64, &Cow<'static, str>)) -> News {
-        let Some(ongoing) = self.troubles.get_mut(&trouble) else {
+    fn told(
+        &mut self,
+        now: Instant,
+        failure: Failure,
+        (number, name): (u64, &Cow<'static, str>),
+    ) -> LogLevel {
+        let Some(ongoing) = self.failures.get_mut(&failure) else {
             let who = BTreeMap::from([(number, name.clone())]);
-            self.troubles
-                .insert(trouble, Ongoing { since: now, next: now + AGAIN, gap: AGAIN, who, most: 1 });
-            return News::Begins;
+            self.failures
+                .insert(failure, Ongoing { since: now, next: now + AGAIN, gap: AGAIN, who, most: 1 });
+            return LogLevel::Begins;
         };
         if ongoing.who.insert(number, name.clone()).is_none() {
             ongoing.next = ongoing.next.min(now + GATHER);
@@ -162,11 +167,11 @@ impl Shared {
         let kinds = ongoing.kinds();
         ongoing.most = ongoing.most.max(kinds.len());
         if now < ongoing.next {
-            return News::Repeats;
+            return LogLevel::Repeats;
         }
         ongoing.next = now + ongoing.gap;
         ongoing.gap = (ongoing.gap * 2).min(SELDOM);
-        News::Lasts { lasting: now - ongoing.since, kinds }
+        LogLevel::Lasts { lasting: now - ongoing.since, kinds }
     }
 }
 
@@ -188,8 +193,8 @@ mod tests {
     }
 
     /// When a failure at every second is told of, within so many.
-    fn told_at(speaker: &mut Speaker, begun: Instant, fault: Fault, seconds: u64) -> Vec<u64> {
-        let told = |at: &u64| speaker.failed(later(begun, *at), fault, 2) != News::Repeats;
+    fn told_at(speaker: &mut FailureLogEntry, begun: Instant, fault: Fault, seconds: u64) -> Vec<u64> {
+        let told = |at: &u64| speaker.failed(later(begun, *at), fault, 2) != LogLevel::Repeats;
         (0..seconds).filter(told).collect()
     }
 
@@ -200,9 +205,9 @@ mod tests {
         let told = told_at(&mut speaker, begun, Fault::Forbidden, 7_200);
         assert_eq!(told, [0, 30, 60, 120, 240, 480, 960, 1_920, 3_840]);
         let over = speaker.healthy(later(begun, 8_000));
-        assert_eq!(over, Some(Over { lasted: Duration::from_secs(8_000), kinds: None }));
+        assert_eq!(over, Some(Recovered { lasted: Duration::from_secs(8_000), kinds: None }));
         assert_eq!(speaker.healthy(later(begun, 8_001)), None);
-        assert_eq!(speaker.failed(later(begun, 9_000), Fault::Forbidden, 1), News::Begins);
+        assert_eq!(speaker.failed(later(begun, 9_000), Fault::Forbidden, 1), LogLevel::Begins);
     }
 
     #[test]
@@ -215,12 +220,12 @@ mod tests {
                 // By turns, as a server does that goes down and comes up.
                 let fault = [Fault::Unreachable, Fault::Internal, Fault::Overloaded][second as usize % 3];
                 match kind.failed(later(begun, second), fault, 2) {
-                    News::Begins => lines.push((second, 1)),
-                    News::Lasts { kinds, lasting } => {
+                    LogLevel::Begins => lines.push((second, 1)),
+                    LogLevel::Lasts { kinds, lasting } => {
                         assert_eq!(lasting.as_secs(), second);
                         lines.push((second, kinds.len()));
                     }
-                    News::Repeats | News::Routine => {}
+                    LogLevel::Repeats | LogLevel::Routine => {}
                 }
             }
         }
@@ -228,18 +233,18 @@ mod tests {
         assert_eq!(kinds[0].healthy(later(begun, 40)), None);
         drop(kinds.remove(1));
         let over = kinds[1].healthy(later(begun, 41));
-        assert_eq!(over, Some(Over { lasted: Duration::from_secs(41), kinds: Some(3) }));
+        assert_eq!(over, Some(Recovered { lasted: Duration::from_secs(41), kinds: Some(3) }));
     }
 
     #[test]
     fn another_cause_is_another_trouble() {
         let (log, begun) = (FailureLog::default(), Instant::now());
         let (mut one, mut other) = (log.join("a".into()), log.join("b".into()));
-        assert_eq!(one.failed(begun, Fault::Unreachable, 1), News::Begins);
-        assert_eq!(one.failed(begun, Fault::Forbidden, 2), News::Begins);
-        assert_eq!(other.failed(begun, Fault::Forbidden, 1), News::Begins);
+        assert_eq!(one.failed(begun, Fault::Unreachable, 1), LogLevel::Begins);
+        assert_eq!(one.failed(begun, Fault::Forbidden, 2), LogLevel::Begins);
+        assert_eq!(other.failed(begun, Fault::Forbidden, 1), LogLevel::Begins);
         assert!(one.healthy(begun).is_some() && other.healthy(begun).is_some());
-        assert_eq!(one.failed(begun, Fault::Expired, 1), News::Routine);
-        assert_eq!(one.failed(begun, Fault::Expired, 2), News::Begins);
+        assert_eq!(one.failed(begun, Fault::Expired, 1), LogLevel::Routine);
+        assert_eq!(one.failed(begun, Fault::Expired, 2), LogLevel::Begins);
     }
 }

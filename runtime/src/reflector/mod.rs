@@ -17,19 +17,19 @@ mod state;
 mod reporter;
 mod stream;
 mod run;
-mod news;
+mod server_events;
 #[cfg(test)]
 mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
 pub use explain::explain;
-pub use failure_log::{FailureLog, News};
+pub use failure_log::{FailureLog, LogLevel};
 pub use server::Server;
 pub use sink::{Epoch, FetchPart, FetchReport, List, ReflectorStore, StoreChange};
 pub use watch_error::{WatchError, WatchErrorHandler};
 
 pub(crate) use explain::with_sources;
-pub(crate) use server::{Doubt, DoubtCause, Standing};
+pub(crate) use server::{CacheStatus, Doubt, DoubtCause};
 pub(crate) use watch_error::rounded;
 
 use std::{
@@ -80,7 +80,7 @@ where
     pub async fn run(self, cancel: CancellationToken) {
         let Self { source, store, config, .. } = self;
         let resync = resync(config.name.clone(), config.resync, store.clone());
-        let fetch = run::Run::new(source, store, &config).run();
+        let fetch = run::ReflectorLoop::new(source, store, &config).run();
         // What is cancelled opens nothing any more, so that is asked first.
         tokio::select! {
             biased;

@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_millis(2_400);
 
 /// Says how soon to list again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Haste {
+pub(super) enum Urgency {
     /// Without delay if it is the first time since all was well: a list of another sort is likely to succeed.
     AtOnceTheFirstTime,
     /// After the delay.
@@ -98,9 +98,9 @@ impl Pacing {
     }
 
     /// Returns how long to wait before listing again.
-    pub(super) fn relist(&mut self, now: Instant, haste: Haste) -> Duration {
+    pub(super) fn relist(&mut self, now: Instant, urgency: Urgency) -> Duration {
         self.forget_if_healthy(now);
-        if haste == Haste::AtOnceTheFirstTime && self.at_once == AtOnce::Left {
+        if urgency == Urgency::AtOnceTheFirstTime && self.at_once == AtOnce::Left {
             self.at_once = AtOnce::Spent;
             return Duration::ZERO;
         }

@@ -12,20 +12,20 @@ const AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub(super) struct Pages<K> {
     items: Vec<Item<K>>,
-    held: Vec<ObjectKey>,
+    unchanged: Vec<ObjectKey>,
 }
 
 impl<K> Pages<K> {
     pub(super) fn new() -> Self {
-        Self { items: Vec::new(), held: Vec::new() }
+        Self { items: Vec::new(), unchanged: Vec::new() }
     }
 
     /// Takes the items of a page.
     pub(super) async fn add(&mut self, items: Vec<Item<K>>, store: &impl ReflectorStore<K>) {
         let mut left = AT_ONCE;
         for item in items {
-            match store.holds(&item) {
-                Some(key) => self.held.push(key),
+            match store.unchanged(&item) {
+                Some(key) => self.unchanged.push(key),
                 None => self.items.push(item),
             }
             left -= 1;
@@ -37,12 +37,12 @@ impl<K> Pages<K> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.held.is_empty()
+        self.items.is_empty() && self.unchanged.is_empty()
     }
 
     /// Takes all that was gathered as one list.
     pub(super) fn take(&mut self, version: &str, epoch: Epoch) -> List<K> {
-        let Self { items, held } = std::mem::replace(self, Self::new());
-        List { items, held, resource_version: version.to_owned(), epoch }
+        let Self { items, unchanged } = std::mem::replace(self, Self::new());
+        List { items, unchanged, resource_version: version.to_owned(), epoch }
     }
 }

@@ -12,7 +12,7 @@ use tracing::{debug, info};
 
 use super::{
     config::ReflectorConfig,
-    failure_log::{News, Over, Speaker},
+    failure_log::{FailureLogEntry, LogLevel, Recovered},
     fault::Fault,
     sink::{FetchPart, FetchReport, ReflectorStore},
     watch_error::{WatchError, WatchErrorHandler, rounded},
@@ -30,7 +30,7 @@ pub(super) struct Reporter<S> {
     meter: FetchMeter,
     /// How many failures of each part in a row.
     attempts: Attempts,
-    speaker: Speaker,
+    speaker: FailureLogEntry,
     /// How much the stream under way had skipped.
     skipped: u32,
     /// When the list under way began.
@@ -84,7 +84,7 @@ impl<S> Reporter<S> {
     }
 
     fn say_what_is_over(&mut self) {
-        let Some(Over { lasted, kinds }) = self.speaker.healthy(Instant::now()) else { return };
+        let Some(Recovered { lasted, kinds }) = self.speaker.healthy(Instant::now()) else { return };
         let (name, lasted) = (&self.name, rounded(lasted));
         match kinds {
             Some(kinds) if kinds > 1 => info!(kinds, "all {kinds} kinds can be read again, after {lasted:?}"),
@@ -114,7 +114,7 @@ impl<S> Reporter<S> {
     {
         self.meter.failed("unexpected_event");
         self.skipped = self.skipped.saturating_add(1);
-        let news = if self.skipped == 1 { News::Begins } else { News::Repeats };
+        let news = if self.skipped == 1 { LogLevel::Begins } else { LogLevel::Repeats };
         let error = ListWatchError::Unexpected(what);
         let error = WatchError::new(self.name.clone(), FetchPart::Watch, error, self.skipped, Duration::ZERO);
         self.tell(FetchReport::Skipped, WatchError { news, ..error });

@@ -11,10 +11,10 @@ use tracing::{debug, info, warn};
 
 use super::{
     ReflectorConfig, ReflectorStore, StoreChange,
-    news::Phase,
     pages::Pages,
     reporter::Reporter,
-    server::{Member, News},
+    server::{Member, ServerEvent},
+    server_events::Phase,
     sink::{Epoch, FetchPart, List},
     snapshot::{PATIENCE, Snapshot},
     state::{Brought, Ending, LIVED, Listed, Opened, ProbeFailure, State, Step, StreamPhase},
@@ -34,7 +34,7 @@ const SUSPENDED: Duration = Duration::from_secs(30);
 const NAMELESS: &str = "an event is of an object whose name can't be read";
 
 /// A reflector at work.
-pub(super) struct Run<K, L, S> {
+pub(super) struct ReflectorLoop<K, L, S> {
     pub(super) source: L,
     pub(super) store: Arc<S>,
     pub(super) reporter: Reporter<S>,
@@ -51,12 +51,12 @@ pub(super) struct Run<K, L, S> {
     pub(super) asked_at: u64,
     /// How many losses what the store was given accounts for.
     pub(super) accounted: u64,
-    pub(super) watch: Watching,
+    pub(super) watch: WatchNotice,
 }
 
 /// Says whether the store was told that there is no watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watching {
+pub(super) enum WatchNotice {
     Fine,
     Lost,
 }
@@ -77,7 +77,7 @@ pub(super) enum End {
     Contradicted,
 }
 
-impl<K, L, S> Run<K, L, S>
+impl<K, L, S> ReflectorLoop<K, L, S>
 where
     K: Object,
     L: ListerWatcher<K>,
@@ -99,7 +99,7 @@ where
             part: FetchPart::List,
             asked_at: 0,
             accounted: 0,
-            watch: Watching::Fine,
+            watch: WatchNotice::Fine,
         }
     }
 
@@ -114,7 +114,7 @@ where
     }
 
     async fn step(&mut self) {
-        if self.member.take_news() == Some(News::HistoryLost) {
+        if self.member.take_event() == Some(ServerEvent::HistoryLost) {
             self.compare_soon();
         }
         match self.state.next() {
@@ -245,9 +245,9 @@ where
             };
             let next = tokio::select! {
                 biased;
-                news = self.member.news() => {
+                event = self.member.next_event() => {
                     let phase = snapshot.as_ref().map_or(Phase::Watch, |_| Phase::List);
-                    match self.heard_while_open(news, phase).await {
+                    match self.on_server_event(event, phase).await {
                         Some(end) => break end,
                         None => continue,
                     }
@@ -356,8 +356,8 @@ where
 
     fn replace(&mut self, list: List<K>) {
         let (count, version, epoch) =
-            (list.items.len() + list.held.len(), list.resource_version.clone(), list.epoch);
-        debug!(kind = %self.reporter.name, items = count, held = list.held.len(), version, ?epoch, "listed");
+            (list.items.len() + list.unchanged.len(), list.resource_version.clone(), list.epoch);
+        debug!(kind = %self.reporter.name, items = count, unchanged = list.unchanged.len(), version, ?epoch, "listed");
         // Before the store acts on it: others must not go on meanwhile.
         if epoch == Epoch::New && self.state.next_epoch() == Epoch::Same {
             self.found_loss();

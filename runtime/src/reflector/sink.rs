@@ -19,7 +19,7 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
     /// list names its key among [`List::held`]. A store answers with a key only where it shows the same content, of
     /// the same UID and version, and nothing that was handed to it before can change that any more. The default
     /// recognises nothing: then lists come whole.
-    fn holds(&self, _item: &Item<K>) -> Option<ObjectKey> {
+    fn unchanged(&self, _item: &Item<K>) -> Option<ObjectKey> {
         None
     }
 
@@ -45,8 +45,8 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
 pub struct List<K> {
     /// What the list brought.
     pub items: Vec<Item<K>>,
-    /// What the list showed as the store [held](ReflectorStore::holds) it, by key.
-    pub held: Vec<ObjectKey>,
+    /// What the list showed as the store [held](ReflectorStore::unchanged) it, by key.
+    pub unchanged: Vec<ObjectKey>,
     /// The list's version.
     pub resource_version: String,
     /// Whether versions go on from those seen before; where they don't, they may be lower.
@@ -56,7 +56,7 @@ pub struct List<K> {
 impl<K> List<K> {
     /// Makes a list that brings all that it shows.
     pub fn new(items: Vec<Item<K>>, resource_version: impl Into<String>, epoch: Epoch) -> Self {
-        Self { items, held: Vec::new(), resource_version: resource_version.into(), epoch }
+        Self { items, unchanged: Vec::new(), resource_version: resource_version.into(), epoch }
     }
 }
 

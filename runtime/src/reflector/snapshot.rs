@@ -85,12 +85,12 @@ impl<K: Object> Snapshot<K> {
 
     /// Returns what a list would have held.
     pub(super) fn into_list(self, version: &str, epoch: Epoch) -> List<K> {
-        let held = self.places.into_iter().filter(|(_, place)| matches!(place, Place::Held));
-        let mut held: Vec<ObjectKey> = held.map(|(key, _)| key).collect();
+        let unchanged = self.places.into_iter().filter(|(_, place)| matches!(place, Place::Held));
+        let mut unchanged: Vec<ObjectKey> = unchanged.map(|(key, _)| key).collect();
         // In an order that no seed decides: a new epoch tells of them in turn.
-        held.sort_unstable();
+        unchanged.sort_unstable();
         List {
-            held,
+            unchanged,
             items: self.items.into_iter().flatten().collect(),
             resource_version: version.to_owned(),
             epoch,
@@ -98,7 +98,7 @@ impl<K: Object> Snapshot<K> {
     }
 
     fn put(&mut self, item: Item<K>, store: &impl ReflectorStore<K>) -> Novelty {
-        if let Some(key) = store.holds(&item) {
+        if let Some(key) = store.unchanged(&item) {
             return match self.places.insert(key, Place::Held) {
                 Some(Place::At(at)) => {
                     self.items[at] = None;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{explain::explain, failure_log::News, sink::FetchPart};
+use super::{explain::explain, failure_log::LogLevel, sink::FetchPart};
 use crate::list_watch::ListWatchError;
 
 /// Tells of a list, an opening or a stream that failed, or of something in a stream that was skipped.
@@ -29,7 +29,7 @@ pub struct WatchError {
     /// How long until it is tried again.
     pub retry_in: Duration,
     /// Whether the log should tell of it.
-    pub news: News,
+    pub news: LogLevel,
 }
 
 impl WatchError {
@@ -40,18 +40,18 @@ impl WatchError {
         attempts: u32,
         retry_in: Duration,
     ) -> Self {
-        Self { name: name.into(), part, error: Arc::new(error), attempts, retry_in, news: News::Begins }
+        Self { name: name.into(), part, error: Arc::new(error), attempts, retry_in, news: LogLevel::Begins }
     }
 
-    /// Logs it at a fitting level: as a warning what is [`News`], the rest for those who debug.
+    /// Logs it at a fitting level: as a warning what is [`LogLevel`], the rest for those who debug.
     ///
     /// A failure is news when it begins, after 30 s, and then ever more seldom. Of what a stream brings that has to be
     /// skipped, only the first is news: there may be thousands.
     pub fn log(&self) {
         let Self { name, attempts, .. } = self;
         match &self.news {
-            News::Begins => tracing::warn!(kind = %name, attempts, "{self}"),
-            News::Lasts { lasting, kinds } => {
+            LogLevel::Begins => tracing::warn!(kind = %name, attempts, "{self}"),
+            LogLevel::Lasts { lasting, kinds } => {
                 let lasting = rounded(*lasting);
                 match kinds.len() {
                     0 | 1 => tracing::warn!(kind = %name, attempts, "still after {lasting:?}: {self}"),
@@ -64,8 +64,8 @@ impl WatchError {
                     }
                 }
             }
-            News::Routine => tracing::info!(kind = %name, "{self}"),
-            News::Repeats => tracing::debug!(kind = %name, attempts, "{self}"),
+            LogLevel::Routine => tracing::info!(kind = %name, "{self}"),
+            LogLevel::Repeats => tracing::debug!(kind = %name, attempts, "{self}"),
         }
     }
 }
@@ -101,8 +101,8 @@ pub struct WatchErrorHandler(Arc<dyn Fn(&WatchError) + Send + Sync>);
 
 impl WatchErrorHandler {
     /// Takes a function; call [`WatchError::log`] in it to keep the log as it was.
-    pub fn new(hear: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(hear))
+    pub fn new(handler: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(handler))
     }
 
     /// Tells it of an error.

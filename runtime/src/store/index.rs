@@ -4,7 +4,7 @@ use std::{fmt, panic, sync::Arc};
 
 use serde::de::DeserializeOwned;
 
-use super::held::Held;
+use super::cached_object::CachedObject;
 use crate::{list_watch::ObjectText, object::Object};
 
 /// One value of an index; cheap to clone.
@@ -202,7 +202,7 @@ impl<K> IndexDefinition<K> {
 
 impl<K: Object> IndexDefinition<K> {
     /// Works out an object's values; a panic becomes an error.
-    pub(super) fn values(&self, held: &Held<K>) -> Values {
+    pub(super) fn values(&self, held: &CachedObject<K>) -> Values {
         let of_whole =
             |values: &OfObject<K>| held.with_object(values).map_err(|unreadable| unreadable.error.clone())?;
         let values = || match (&self.source, held.text()) {

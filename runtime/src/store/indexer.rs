@@ -9,11 +9,11 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use super::{
+    cached_object::CachedObject,
     cow_map::Hashing,
-    held::Held,
+    decoded::DecodedObjects,
     index::{DuplicateIndex, IndexDefinition},
     lister::Lister,
-    living::Living,
     snapshot::{Bucket, Snapshot},
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 pub(super) struct Shared<K> {
     pub(super) published: ArcSwap<Snapshot<K>>,
     pub(super) moved: watch::Sender<()>,
-    pub(super) living: Arc<Living<K>>,
+    pub(super) decoded: Arc<DecodedObjects<K>>,
     writing: Mutex<()>,
 }
 
@@ -53,7 +53,7 @@ impl<K: Object> Indexer<K> {
         let shared = Shared {
             published: ArcSwap::from_pointee(Snapshot::new(hashing)),
             moved: watch::Sender::new(()),
-            living: Arc::new(Living::new()),
+            decoded: Arc::new(DecodedObjects::new()),
             writing: Mutex::new(()),
         };
         Self { shared: Arc::new(shared) }
@@ -96,26 +96,26 @@ impl<K: Object> Indexer<K> {
     pub fn write<R>(&self, changes: impl FnOnce(&mut WriteBatch<K>) -> R) -> R {
         let _alone = self.shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let next = Snapshot::clone(&self.shared.published.load());
-        let mut batch = WriteBatch { next, living: self.shared.living.clone() };
+        let mut batch = WriteBatch { next, decoded: self.shared.decoded.clone() };
         let answer = changes(&mut batch);
         self.shared.published.store(Arc::new(batch.next));
         self.shared.moved.send_replace(());
-        self.shared.living.sweep_if_due();
+        self.shared.decoded.sweep_if_due();
         answer
     }
 
     /// Adds or replaces an object; returns the one it replaces.
-    pub fn upsert(&self, object: Arc<K>) -> Option<Held<K>> {
+    pub fn upsert(&self, object: Arc<K>) -> Option<CachedObject<K>> {
         self.write(|batch| batch.upsert(object))
     }
 
     /// Adds or replaces an object that is kept as bytes, and decoded when somebody reads it.
-    pub fn upsert_raw(&self, object: RawObject) -> Option<Held<K>> {
+    pub fn upsert_raw(&self, object: RawObject) -> Option<CachedObject<K>> {
         self.write(|batch| batch.upsert_raw(object))
     }
 
     /// Removes an object; returns it if it was there.
-    pub fn delete(&self, key: &ObjectKey) -> Option<Held<K>> {
+    pub fn delete(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
         self.write(|batch| batch.delete(key))
     }
 
@@ -123,7 +123,7 @@ impl<K: Object> Indexer<K> {
     ///
     /// Called by whoever reads: it must return at once, and must not write the store.
     pub fn report_unreadable(&self, report: impl Fn(&Arc<Unreadable>) + Send + Sync + 'static) {
-        self.shared.living.report_to(Box::new(report));
+        self.shared.decoded.report_to(Box::new(report));
     }
 
     /// Makes the store hold these objects and no others.
@@ -141,34 +141,34 @@ impl<K: Object> Indexer<K> {
 /// Changes on their way into one snapshot; see [`Indexer::write`].
 pub struct WriteBatch<K> {
     next: Snapshot<K>,
-    living: Arc<Living<K>>,
+    decoded: Arc<DecodedObjects<K>>,
 }
 
 impl<K: Object> WriteBatch<K> {
     /// Finds an object as the batch has left it.
-    pub fn get(&self, key: &ObjectKey) -> Option<&Held<K>> {
+    pub fn get(&self, key: &ObjectKey) -> Option<&CachedObject<K>> {
         self.next.get(key.namespace(), key.name())
     }
 
     /// Adds or replaces an object; returns the one it replaces.
-    pub fn upsert(&mut self, object: Arc<K>) -> Option<Held<K>> {
+    pub fn upsert(&mut self, object: Arc<K>) -> Option<CachedObject<K>> {
         let held = self.hold_object(object);
         self.next.upsert(held)
     }
 
     /// Adds or replaces an object that is kept as bytes; returns the one it replaces.
-    pub fn upsert_raw(&mut self, object: RawObject) -> Option<Held<K>> {
+    pub fn upsert_raw(&mut self, object: RawObject) -> Option<CachedObject<K>> {
         let held = self.hold_raw(object);
         self.next.upsert(held)
     }
 
     /// Removes an object; returns it if it was there.
-    pub fn delete(&mut self, key: &ObjectKey) -> Option<Held<K>> {
+    pub fn delete(&mut self, key: &ObjectKey) -> Option<CachedObject<K>> {
         self.next.remove(key)
     }
 
     /// Takes an item in the form in which this store would hold it, without putting it in.
-    pub(crate) fn hold(&self, item: Item<K>) -> Result<Held<K>, Box<Unreadable>> {
+    pub(crate) fn hold(&self, item: Item<K>) -> Result<CachedObject<K>, Box<Unreadable>> {
         match item {
             Item::Raw(raw) => Ok(self.hold_raw(*raw)),
             item => decoded(item).map(|object| self.hold_object(object)),
@@ -176,21 +176,21 @@ impl<K: Object> WriteBatch<K> {
     }
 
     /// Names an object without a name by the empty one.
-    fn hold_object(&self, object: Arc<K>) -> Held<K> {
+    fn hold_object(&self, object: Arc<K>) -> CachedObject<K> {
         let meta = object.meta();
         let key = self.next.key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
         let hash = self.next.hash(&key);
-        Held::typed((key, hash), object)
+        CachedObject::typed((key, hash), object)
     }
 
-    fn hold_raw(&self, RawObject { key, text }: RawObject) -> Held<K> {
+    fn hold_raw(&self, RawObject { key, text }: RawObject) -> CachedObject<K> {
         let key = self.next.key(key.namespace(), key.shared_name().clone());
         let hash = self.next.hash(&key);
-        Held::compact((key, hash), text, &self.living)
+        CachedObject::compact((key, hash), text, &self.decoded)
     }
 
     /// Puts in what [`hold`](Self::hold) took.
-    pub(crate) fn put(&mut self, held: Held<K>) -> Option<Held<K>> {
+    pub(crate) fn put(&mut self, held: CachedObject<K>) -> Option<CachedObject<K>> {
         self.next.upsert(held)
     }
 

@@ -5,14 +5,14 @@ use std::{any::Any, fmt, sync::Arc, time::Duration};
 use arc_swap::Guard;
 
 use super::{
-    held::Held,
+    cached_object::CachedObject,
     index::IndexValue,
     indexer::Shared,
-    moment::Moment,
     objects::Objects,
     repeats::repeats,
     selector::Selector,
     snapshot::{Bucket, Snapshot, matching, readable, total},
+    view::StoreView,
 };
 use crate::{
     delta_fifo::Transform,
@@ -64,14 +64,14 @@ impl<K: Object> Lister<K> {
     }
 
     /// Finds an object without decoding it: a compact cache decodes no more of it than is asked for.
-    pub fn held(&self, key: &ObjectKey) -> Option<Held<K>> {
+    pub fn cached(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
         self.shared.published.load().get(key.namespace(), key.name()).cloned()
     }
 
     /// Tells found, outdated, unreadable and absent apart.
     pub fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
         let snapshot = self.snapshot();
-        let object = snapshot.get(key.namespace(), key.name()).map(Held::object);
+        let object = snapshot.get(key.namespace(), key.name()).map(CachedObject::object);
         match (object, snapshot.mark(key).cloned()) {
             (Some(Ok(object)), None) => Lookup::Found(object),
             (Some(Ok(kept)), Some(unreadable)) => Lookup::Outdated { kept, unreadable },
@@ -83,10 +83,10 @@ impl<K: Object> Lister<K> {
     }
 
     /// Finds an object without decoding it, unless its latest state is known to be unreadable.
-    pub(crate) fn current(&self, key: &ObjectKey) -> Result<Option<Held<K>>, Arc<Unreadable>> {
+    pub(crate) fn current(&self, key: &ObjectKey) -> Result<Option<CachedObject<K>>, Arc<Unreadable>> {
         let snapshot = self.shared.published.load();
         let held = snapshot.get(key.namespace(), key.name());
-        match snapshot.mark(key).or_else(|| held.and_then(Held::unreadable)) {
+        match snapshot.mark(key).or_else(|| held.and_then(CachedObject::unreadable)) {
             Some(unreadable) => Err(unreadable.clone()),
             None => Ok(held.cloned()),
         }
@@ -102,8 +102,8 @@ impl<K: Object> Lister<K> {
     }
 
     /// Keeps what is cached now, to be walked through later.
-    pub(crate) fn moment(&self) -> Moment<K> {
-        Moment::of(self.shared.published.load_full())
+    pub(crate) fn view(&self) -> StoreView<K> {
+        StoreView::of(self.shared.published.load_full())
     }
 
     /// Lists all objects.
@@ -165,7 +165,7 @@ impl<K: Object> Lister<K> {
 
     /// Counts those, without a look at each: one that is replaced while somebody holds it may count until it is dropped.
     pub(crate) fn count_unreadable(&self) -> usize {
-        self.snapshot().unreadable.len() + self.shared.living.count_refused()
+        self.snapshot().unreadable.len() + self.shared.decoded.count_refused()
     }
 
     /// Names the objects of a snapshot that did not decode when they were read, and bear no mark.
@@ -175,7 +175,7 @@ impl<K: Object> Lister<K> {
             let held = snapshot.get(key.namespace(), key.name());
             held.is_some_and(|held| held.is(serial)) && snapshot.mark(key).is_none()
         };
-        let refused = self.shared.living.refused().into_iter();
+        let refused = self.shared.decoded.refused().into_iter();
         refused.filter(|(serial, unreadable)| stored(*serial, unreadable)).map(|(_, it)| it).collect()
     }
 
@@ -208,7 +208,7 @@ impl<K: Object> Lister<K> {
     }
 
     /// Lists all objects without decoding them, those included that can't be read.
-    pub fn list_held(&self) -> Vec<Held<K>> {
+    pub fn list_cached(&self) -> Vec<CachedObject<K>> {
         self.snapshot().objects.iter().map(|stored| stored.held.clone()).collect()
     }
 
@@ -285,7 +285,7 @@ impl<K: Object> NamespaceLister<K> {
         readable(held.filter(|held| self.holds(held)))
     }
 
-    fn holds(&self, held: &Held<K>) -> bool {
+    fn holds(&self, held: &CachedObject<K>) -> bool {
         held.key().namespace().unwrap_or_default() == &*self.namespace
     }
 

@@ -6,12 +6,12 @@
 
 mod cow_map;
 mod selector;
-mod sieve;
-mod living;
-mod held;
+mod label_filter;
+mod decoded;
+mod cached_object;
 mod index;
 mod snapshot;
-mod moment;
+mod view;
 mod objects;
 mod indexer;
 mod repeats;
@@ -21,11 +21,11 @@ mod reflected;
 #[cfg(test)]
 mod tests;
 
-pub use held::Held;
+pub use cached_object::CachedObject;
 pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
 pub use indexer::{Indexer, WriteBatch};
 pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};
-pub(crate) use moment::{Moment, Steps};
 pub use objects::{Iter, Objects};
 pub use reflected::Reflected;
 pub use selector::{FieldSelector, InvalidSelector, Selector};
+pub(crate) use view::{Steps, StoreView};

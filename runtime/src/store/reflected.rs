@@ -65,13 +65,13 @@ impl<K: Object> Reflected<K> {
 }
 
 impl<K: Object> ReflectorStore<K> for Reflected<K> {
-    fn holds(&self, item: &Item<K>) -> Option<ObjectKey> {
+    fn unchanged(&self, item: &Item<K>) -> Option<ObjectKey> {
         self.indexer.lister().repeated(item, None)
     }
 
-    fn replace(&self, List { items, held, resource_version, .. }: List<K>) {
+    fn replace(&self, List { items, unchanged, resource_version, .. }: List<K>) {
         self.indexer.write(|batch| {
-            let mut listed: HashSet<ObjectKey> = HashSet::with_capacity(items.len() + held.len());
+            let mut listed: HashSet<ObjectKey> = HashSet::with_capacity(items.len() + unchanged.len());
             let mut nameless = 0;
             for item in items {
                 match put(batch, item) {
@@ -81,7 +81,7 @@ impl<K: Object> ReflectorStore<K> for Reflected<K> {
             }
             // What has no name may be any of those that seem to be missing.
             if nameless == 0 {
-                listed.extend(held);
+                listed.extend(unchanged);
                 let gone = batch.keys(&self.extent).into_iter().filter(|key| !listed.contains(key));
                 gone.for_each(|key| take(batch, &key));
             }
@@ -119,10 +119,12 @@ impl<K: Object> ReflectorStore<K> for Reflected<K> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         match report {
             FetchReport::Healthy(part) => failures.retain(|failure| failure.part != part),
-            FetchReport::Failed(error) => match failures.iter_mut().find(|held| held.part == error.part) {
-                Some(held) => *held = error,
-                None => failures.push(error),
-            },
+            FetchReport::Failed(error) => {
+                match failures.iter_mut().find(|unchanged| unchanged.part == error.part) {
+                    Some(unchanged) => *unchanged = error,
+                    None => failures.push(error),
+                }
+            }
             FetchReport::Skipped(_)
             | FetchReport::WatchLost
             | FetchReport::WatchBack
@@ -146,10 +148,10 @@ fn put<K: Object>(batch: &mut WriteBatch<K>, item: Item<K>) -> Option<ObjectKey>
 
 fn mark<K: Object>(batch: &mut WriteBatch<K>, unreadable: Unreadable) -> Option<ObjectKey> {
     let key = unreadable.identity.key.clone()?;
-    let held = batch.get(&key).map(|held| held.uid().map(str::to_owned));
+    let unchanged = batch.get(&key).map(|unchanged| unchanged.uid().map(str::to_owned));
     // What is cached of another object of the name is no earlier state of this one.
-    if held.is_some_and(|held| {
-        held.is_some() && unreadable.identity.uid.is_some() && held != unreadable.identity.uid
+    if unchanged.is_some_and(|unchanged| {
+        unchanged.is_some() && unreadable.identity.uid.is_some() && unchanged != unreadable.identity.uid
     }) {
         batch.delete(&key);
     }
@@ -232,13 +234,14 @@ mod tests {
         let indexer = Indexer::new();
         let (lister, reflected) = (indexer.lister(), Reflected::new(indexer));
         reflected.replace(List::new(vec![item("shop", "a", 1), item("shop", "b", 2)], "2", Epoch::Same));
-        let (key, before) = (ObjectKey::new("shop", "a"), lister.held(&ObjectKey::new("shop", "a")).unwrap());
-        assert_eq!(reflected.holds(&item("shop", "a", 1)), Some(key.clone()));
-        assert_eq!(reflected.holds(&item("shop", "a", 2)), None);
-        let held = vec![key.clone()];
-        reflected.replace(List { held, ..List::new(vec![item("shop", "c", 3)], "3", Epoch::Same) });
+        let (key, before) =
+            (ObjectKey::new("shop", "a"), lister.cached(&ObjectKey::new("shop", "a")).unwrap());
+        assert_eq!(reflected.unchanged(&item("shop", "a", 1)), Some(key.clone()));
+        assert_eq!(reflected.unchanged(&item("shop", "a", 2)), None);
+        let unchanged = vec![key.clone()];
+        reflected.replace(List { unchanged, ..List::new(vec![item("shop", "c", 3)], "3", Epoch::Same) });
         assert_eq!(shown(&lister), ["shop/a", "shop/c"].map(str::to_owned).into());
-        assert!(lister.held(&key).unwrap().is_same(&before));
+        assert!(lister.cached(&key).unwrap().is_same(&before));
     }
 
     #[test]

@@ -5,14 +5,18 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use super::held::Held;
+use super::cached_object::CachedObject;
 use crate::{delta_fifo::Transform, list_watch::Item, object::Object};
 
 /// Tells whether an item says, once it is transformed, what is cached already, word for word.
 ///
 /// Not by the version alone: after a conversion, or a restored backup, one version may show other content. Typed
 /// objects are compared as JSON.
-pub(super) fn repeats<K: Object>(held: &Held<K>, item: &Item<K>, transform: Option<&Transform<K>>) -> bool {
+pub(super) fn repeats<K: Object>(
+    held: &CachedObject<K>,
+    item: &Item<K>,
+    transform: Option<&Transform<K>>,
+) -> bool {
     if held.uid() != item.uid() || held.resource_version() != item.resource_version() {
         return false;
     }
@@ -22,7 +26,7 @@ pub(super) fn repeats<K: Object>(held: &Held<K>, item: &Item<K>, transform: Opti
     }
 }
 
-fn says<K: Object>(held: &Held<K>, item: &Item<K>) -> bool {
+fn says<K: Object>(held: &CachedObject<K>, item: &Item<K>) -> bool {
     match item {
         Item::Raw(raw) => held.is_text(&raw.text),
         Item::Object(object) => held.object().is_ok_and(|cached| reads_the_same(&*cached, object)),
@@ -59,12 +63,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{list_watch::touchy::Touchy, store::Indexer};
+    use crate::{list_watch::panicky::Panicky, store::Indexer};
 
     // R47
     #[test]
     fn an_object_whose_type_panics_as_it_is_written_repeats_nothing() {
-        let object = |name: &str| Arc::new(Touchy::named(name));
+        let object = |name: &str| Arc::new(Panicky::named(name));
         let repeats = |name: &str| {
             let held = Indexer::new().write(|batch| batch.hold(Item::Object(object(name)))).unwrap();
             repeats(&held, &Item::Object(object(name)), None)

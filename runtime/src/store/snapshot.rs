@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
 use super::{
+    cached_object::CachedObject,
     cow_map::{CowMap, Hashing},
-    held::Held,
     index::{IndexDefinition, IndexValue},
+    label_filter::{LabelFilter, SelectorFilter},
     objects::Objects,
     selector::{Needed, Selector},
-    sieve::{Mesh, Sieve},
 };
 use crate::{
     delta_fifo::Extent,
@@ -22,8 +22,8 @@ type Buckets<V, K> = CowMap<(V, Bucket<K>)>;
 
 /// An object in a table, and what a scan needs to know of it.
 pub(super) struct Stored<K> {
-    pub(super) held: Held<K>,
-    pub(super) labels: Sieve,
+    pub(super) held: CachedObject<K>,
+    pub(super) labels: LabelFilter,
 }
 
 /// Shows the store at one moment; a clone costs a handful of references.
@@ -58,7 +58,7 @@ impl<K> Snapshot<K> {
     }
 
     /// Finds an object by the parts of its key, without building one.
-    pub(super) fn get(&self, namespace: Option<&str>, name: &str) -> Option<&Held<K>> {
+    pub(super) fn get(&self, namespace: Option<&str>, name: &str) -> Option<&CachedObject<K>> {
         let same = |stored: &Stored<K>| {
             let key = stored.held.key();
             key.name() == name && key.namespace() == namespace
@@ -148,7 +148,7 @@ impl<K> Snapshot<K> {
 
 impl<K: Object> Snapshot<K> {
     /// Puts an object in, everywhere at once; returns the one it replaces.
-    pub(super) fn upsert(&mut self, held: Held<K>) -> Option<Held<K>> {
+    pub(super) fn upsert(&mut self, held: CachedObject<K>) -> Option<CachedObject<K>> {
         self.compact |= held.typed_object().is_none();
         let stored = Stored { labels: held.labels(), held };
         let old = put(&mut self.objects, &stored);
@@ -163,7 +163,7 @@ impl<K: Object> Snapshot<K> {
     }
 
     /// Takes an object out, everywhere at once.
-    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Held<K>> {
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<CachedObject<K>> {
         let held = self.objects.remove(self.hashing.of(key), |stored| stored.held.key() == key)?.held;
         if let Some(namespace) = held.key().shared_namespace() {
             let hash = self.hashing.of(&**namespace);
@@ -199,13 +199,13 @@ pub(super) fn matching<'s, K: Object>(
     selector: &Selector,
     stored: impl Iterator<Item = &'s Stored<K>>,
 ) -> Objects<K> {
-    let mesh = Mesh::of(selector);
-    let candidates = stored.filter(|stored| mesh.passes(stored.labels)).map(|stored| &stored.held);
+    let filter = SelectorFilter::of(selector);
+    let candidates = stored.filter(|stored| filter.passes(stored.labels)).map(|stored| &stored.held);
     readable(candidates.filter(|held| held.matches(selector)))
 }
 
 /// Lists those objects that can be read.
-pub(super) fn readable<'h, K: Object>(held: impl Iterator<Item = &'h Held<K>>) -> Objects<K> {
+pub(super) fn readable<'h, K: Object>(held: impl Iterator<Item = &'h CachedObject<K>>) -> Objects<K> {
     held.filter_map(|held| held.object().ok()).collect()
 }
 
@@ -240,7 +240,7 @@ impl<K> Index<K> {
 
 impl<K: Object> Index<K> {
     /// Moves an object from where its old state stood to where the new one belongs.
-    fn replace(&mut self, old: Option<&Held<K>>, new: Option<&Stored<K>>) {
+    fn replace(&mut self, old: Option<&CachedObject<K>>, new: Option<&Stored<K>>) {
         let after = new.map(|stored| self.values(&stored.held)).unwrap_or_default();
         if let Some(held) = old {
             let before = self.definition.values(held).unwrap_or_default();
@@ -255,7 +255,7 @@ impl<K: Object> Index<K> {
         }
     }
 
-    fn values(&self, held: &Held<K>) -> Vec<IndexValue> {
+    fn values(&self, held: &CachedObject<K>) -> Vec<IndexValue> {
         self.definition.values(held).unwrap_or_else(|error| {
             let index = self.definition.name();
             tracing::warn!(index, object = %held.key(), error, "object left out of an index");
@@ -269,7 +269,7 @@ pub(super) fn total<K>(buckets: &[&Bucket<K>]) -> usize {
     buckets.iter().map(|bucket| bucket.len()).sum()
 }
 
-fn put<K>(bucket: &mut Bucket<K>, stored: &Stored<K>) -> Option<Held<K>> {
+fn put<K>(bucket: &mut Bucket<K>, stored: &Stored<K>) -> Option<CachedObject<K>> {
     let same = |other: &Stored<K>| other.held.key() == stored.held.key();
     bucket.insert(stored.held.hash(), same, stored.clone()).map(|old| old.held)
 }
@@ -285,7 +285,12 @@ fn put_under<V: Clone + Eq + Hash, K>(buckets: &mut Buckets<V, K>, hash: u64, va
 }
 
 /// Takes an object out of a value's bucket, and the bucket out once it is empty.
-fn take_from<V: Clone + Eq + Hash, K>(buckets: &mut Buckets<V, K>, hash: u64, value: &V, held: &Held<K>) {
+fn take_from<V: Clone + Eq + Hash, K>(
+    buckets: &mut Buckets<V, K>,
+    hash: u64,
+    value: &V,
+    held: &CachedObject<K>,
+) {
     let Some((_, bucket)) = buckets.find_mut(hash, |(held, _)| held == value) else { return };
     bucket.remove(held.hash(), |stored| stored.held.key() == held.key());
     if bucket.is_empty() {

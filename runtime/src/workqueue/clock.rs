@@ -72,9 +72,9 @@ impl Clock for At {
 
 /// The tokio clock, counted from one instant.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Epoch(Instant);
+pub(super) struct ClockOrigin(Instant);
 
-impl Epoch {
+impl ClockOrigin {
     pub(super) fn starting_now() -> Self {
         Self(Instant::now())
     }
@@ -86,7 +86,7 @@ impl Epoch {
     }
 }
 
-impl Clock for Epoch {
+impl Clock for ClockOrigin {
     #[inline]
     fn now(&self) -> At {
         At::START.after(Instant::now().duration_since(self.0))
@@ -97,23 +97,23 @@ impl Clock for Epoch {
 ///
 /// Reading the clock costs as much as the rest of an operation: most do not ask, and none pays twice.
 #[derive(Debug)]
-pub(super) struct Moment {
-    epoch: Epoch,
+pub(super) struct LazyNow {
+    origin: ClockOrigin,
     read: Cell<Option<At>>,
 }
 
-impl Moment {
+impl LazyNow {
     #[inline]
-    pub(super) const fn of(epoch: Epoch) -> Self {
-        Self { epoch, read: Cell::new(None) }
+    pub(super) const fn of(origin: ClockOrigin) -> Self {
+        Self { origin, read: Cell::new(None) }
     }
 }
 
-impl Clock for Moment {
+impl Clock for LazyNow {
     #[inline]
     fn now(&self) -> At {
         self.read.get().unwrap_or_else(|| {
-            let now = self.epoch.now();
+            let now = self.origin.now();
             self.read.set(Some(now));
             now
         })

@@ -6,10 +6,10 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
 use super::clock::At;
-use super::lines::{ByArrival, InLine};
 use super::list::{Linked, Links};
 use super::priority::Priority;
-use super::rolls::Arrival;
+use super::ready::{ByArrival, InLine};
+use super::shared_lists::Arrival;
 use super::slab::{Id, Slab};
 
 /// What a key must be: cheap to clone, hashable, free to travel.
@@ -75,7 +75,7 @@ pub(super) struct Entry<K> {
     pub(super) failures: u32,
     /// How many runs in a row ended as retries that count for nothing.
     pub(super) uncounted: u8,
-    /// When it lined up, as it compares with rolls.
+    /// When it lined up, as it compares with lists.
     pub(super) arrival: Arrival,
     pub(super) place: Place,
     /// The highest that was asked for the next run.
@@ -127,7 +127,7 @@ impl<K> Entry<K> {
     }
 
     /// Takes note of a real change: no delay, and the floor instead of the back-off.
-    pub(super) fn hurry(&mut self) {
+    pub(super) fn expedite(&mut self) {
         self.delay = At::START;
         self.gate = self.gate.min(self.floor);
         self.cause = Cause::Plain;
@@ -142,7 +142,7 @@ impl<K> Entry<K> {
     }
 
     /// Takes note that the key is to run at once, whatever else was said.
-    pub(super) fn hurry_past_backoff(&mut self) {
+    pub(super) fn skip_backoff(&mut self) {
         self.delay = At::START;
         self.gate = At::START;
         self.cause = Cause::Plain;

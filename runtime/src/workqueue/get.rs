@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::clock::At;
+use super::dispatcher::{DrainStep, WorkerStep};
 use super::entry::QueueKey;
-use super::handout::{DrainTurn, Turn};
 use super::shared::Shared;
 use super::slab::Id;
 use super::state::Grant;
@@ -24,7 +24,7 @@ impl<'a, K: QueueKey> Get<'a, K> {
     }
 
     fn poll_sleep(&mut self, until: At, cx: &mut Context<'_>) -> Poll<()> {
-        let deadline = self.shared.epoch.instant(until);
+        let deadline = self.shared.origin.instant(until);
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if sleep.deadline() != deadline {
             sleep.as_mut().reset(deadline);
@@ -42,16 +42,17 @@ impl<K: QueueKey> Future for Get<'_, K> {
         let turns = ready!(poll_proceed(cx));
         loop {
             let this = &mut *self;
-            let turn = this.shared.with(|handout, clock| handout.take(&mut this.ticket, cx.waker(), clock));
+            let turn =
+                this.shared.with(|dispatcher, clock| dispatcher.take(&mut this.ticket, cx.waker(), clock));
             match turn {
-                Turn::Run(grant) => {
+                WorkerStep::Run(grant) => {
                     turns.made_progress();
                     return Poll::Ready(Some(grant));
                 }
-                Turn::Ended => return Poll::Ready(None),
-                Turn::Keep(until) if this.poll_sleep(until, cx).is_ready() => this.sleep = None,
-                Turn::Keep(_) => return Poll::Pending,
-                Turn::Park => {
+                WorkerStep::Ended => return Poll::Ready(None),
+                WorkerStep::Keep(until) if this.poll_sleep(until, cx).is_ready() => this.sleep = None,
+                WorkerStep::Keep(_) => return Poll::Pending,
+                WorkerStep::Park => {
                     this.sleep = None;
                     return Poll::Pending;
                 }
@@ -63,7 +64,7 @@ impl<K: QueueKey> Future for Get<'_, K> {
 impl<K: QueueKey> Drop for Get<'_, K> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.shared.with(|handout, _| ((), handout.cancel(ticket)));
+            self.shared.with(|dispatcher, _| ((), dispatcher.cancel(ticket)));
         }
     }
 }
@@ -78,7 +79,7 @@ pub(super) struct Drain<'a, K: QueueKey> {
 impl<'a, K: QueueKey> Drain<'a, K> {
     /// Shuts the queue down.
     pub(super) fn begin(shared: &'a Shared<K>) -> Self {
-        let begun = shared.with(|handout, clock| handout.begin_drain(clock));
+        let begun = shared.with(|dispatcher, clock| dispatcher.begin_drain(clock));
         Self { shared, begun, ticket: None }
     }
 }
@@ -88,10 +89,10 @@ impl<K: QueueKey> Future for Drain<'_, K> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Drained> {
         let Self { shared, begun, ticket } = &mut *self;
-        match shared.with(|handout, _| handout.poll_drain(*begun, ticket, cx.waker())) {
-            DrainTurn::Drained => Poll::Ready(Drained::Clean),
-            DrainTurn::Aborted => Poll::Ready(Drained::Aborted),
-            DrainTurn::Wait => Poll::Pending,
+        match shared.with(|dispatcher, _| dispatcher.poll_drain(*begun, ticket, cx.waker())) {
+            DrainStep::Drained => Poll::Ready(Drained::Clean),
+            DrainStep::Aborted => Poll::Ready(Drained::Aborted),
+            DrainStep::Wait => Poll::Pending,
         }
     }
 }
@@ -99,7 +100,7 @@ impl<K: QueueKey> Future for Drain<'_, K> {
 impl<K: QueueKey> Drop for Drain<'_, K> {
     fn drop(&mut self) {
         let Self { shared, ticket, .. } = self;
-        shared.with(|handout, _| ((), handout.cancel_drain(ticket)));
+        shared.with(|dispatcher, _| ((), dispatcher.cancel_drain(ticket)));
     }
 }
 

@@ -37,9 +37,9 @@ impl<K: QueueKey> Item<K> {
         self.grant.attempt
     }
 
-    /// Whether nothing was said of the key but that a roll lists it.
+    /// Whether nothing was said of the key but that a list lists it.
     pub(crate) fn was_only_listed(&self) -> bool {
-        self.grant.stood == Stood::OnRoll
+        self.grant.stood == Stood::OnList
     }
 
     /// Tells the priority at which it was handed out.

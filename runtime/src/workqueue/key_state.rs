@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::clock::{At, Epoch};
+use super::clock::{At, ClockOrigin};
 use super::entry::{Entry, Place, QueueKey};
 use super::priority::Priority;
 use super::state::State;
@@ -57,31 +57,31 @@ pub enum KeyState {
 }
 
 impl KeyState {
-    pub(super) fn of<K>(entry: &Entry<K>, epoch: Epoch) -> Self {
+    pub(super) fn of<K>(entry: &Entry<K>, origin: ClockOrigin) -> Self {
         let failures = entry.failures;
-        let since = || told(entry.since, epoch);
+        let since = || told(entry.since, origin);
         match entry.place {
             Place::Idle => Self::Idle,
             Place::Ready => Self::Queued { priority: entry.priority, since: since() },
             Place::Delayed if failures > 0 && entry.gate >= entry.delay => {
-                Self::BackingOff { until: epoch.instant(entry.gate), failures }
+                Self::BackingOff { until: origin.instant(entry.gate), failures }
             }
-            Place::Delayed => Self::Delayed { until: epoch.instant(entry.due()) },
+            Place::Delayed => Self::Delayed { until: origin.instant(entry.due()) },
             Place::AwaitsToken => Self::AwaitsRetryToken { failures },
             Place::Terminal => Self::AwaitsChange { failures },
-            Place::Held => Self::Held { until: epoch.instant(entry.held) },
+            Place::Held => Self::Held { until: origin.instant(entry.held) },
             Place::InFlight => Self::InFlight { since: since(), attempt: failures.saturating_add(1) },
         }
     }
 
-    /// Where a key stands that a roll lists since then.
-    pub(super) fn listed(since: At, epoch: Epoch) -> Self {
-        Self::Queued { priority: Priority::Low, since: told(since, epoch) }
+    /// Where a key stands that a list lists since then.
+    pub(super) fn listed(since: At, origin: ClockOrigin) -> Self {
+        Self::Queued { priority: Priority::Low, since: told(since, origin) }
     }
 }
 
-fn told(since: At, epoch: Epoch) -> Option<Instant> {
-    (since != At::NEVER).then(|| epoch.instant(since))
+fn told(since: At, origin: ClockOrigin) -> Option<Instant> {
+    (since != At::NEVER).then(|| origin.instant(since))
 }
 
 /// How many keys stand where.

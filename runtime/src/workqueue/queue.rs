@@ -17,8 +17,8 @@ use super::shared::Shared;
 use super::snapshot::Snapshot;
 use super::state::State;
 use super::sync::Arc;
+use crate::key_list::KeyList;
 use crate::metrics::{Metrics, QueueSource};
-use crate::roll::Roll;
 
 /// A rate-limited queue of keys that merges what is said of a key and never hands it out twice at once.
 ///
@@ -58,11 +58,11 @@ impl<K: QueueKey> WorkQueue<K> {
         self.shared.change(|state, clock| state.add(key, priority, clock));
     }
 
-    /// Queues all keys of a roll, as if each was added at low priority, and shares the roll with other queues.
+    /// Queues all keys of a list, as if each was added at low priority, and shares the list with other queues.
     ///
     /// A key costs this queue a bit until its turn comes or something more is said of it.
-    pub(crate) fn add_roll(&self, roll: &Arc<Roll<K>>) {
-        self.shared.change(|state, clock| state.add_roll(roll, clock));
+    pub(crate) fn add_list(&self, list: &Arc<KeyList<K>>) {
+        self.shared.change(|state, clock| state.add_list(list, clock));
     }
 
     /// Queues an idle key of which nothing changed, at low priority.
@@ -132,7 +132,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Refuses further keys and drops delays and retries; workers drain what is ready. Aborts a drain.
     pub fn shut_down(&self) {
-        self.shared.with(|handout, clock| ((), handout.shut_down(|state| state.shut_down(clock))));
+        self.shared.with(|dispatcher, clock| ((), dispatcher.shut_down(|state| state.shut_down(clock))));
     }
 
     /// Shuts down, and waits until nothing is queued and nothing in flight, or for a second shutdown.
@@ -145,7 +145,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Shuts down and drops all but what is in flight: what a stopping controller does. Aborts a drain.
     pub fn discard(&self) {
-        self.shared.with(|handout, _| ((), handout.shut_down(State::discard)));
+        self.shared.with(|dispatcher, _| ((), dispatcher.shut_down(State::discard)));
     }
 
     /// Takes keys again after [`discard`](Self::discard), once nothing is in flight; what was spent of rates stays spent.
@@ -187,20 +187,20 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Counts the keys by where they stand.
     pub fn depth(&self) -> Depth {
-        self.shared.with(|handout, clock| {
-            let wakes = handout.change(|state| state.promote(clock));
-            let depth = Depth::of(&handout.state);
+        self.shared.with(|dispatcher, clock| {
+            let wakes = dispatcher.change(|state| state.promote(clock));
+            let depth = Depth::of(&dispatcher.state);
             (depth, wakes)
         })
     }
 
     /// Tells where at most so many keys stand, for a debug page. Takes as long as it shows keys, under the queue's lock.
     pub fn snapshot(&self, at_most: usize) -> Snapshot<K> {
-        let epoch = self.shared.epoch;
-        self.shared.with(|handout, clock| {
-            let wakes = handout.change(|state| state.promote(clock));
-            let state = &handout.state;
-            let keys = state.standing_somewhere(epoch).take(at_most).collect();
+        let origin = self.shared.origin;
+        self.shared.with(|dispatcher, clock| {
+            let wakes = dispatcher.change(|state| state.promote(clock));
+            let state = &dispatcher.state;
+            let keys = state.standing_somewhere(origin).take(at_most).collect();
             (Snapshot { depth: Depth::of(state), keys }, wakes)
         })
     }
@@ -208,23 +208,23 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Tells before when no key can be handed out, without a change; now or earlier is at once.
     pub fn earliest(&self) -> Option<Instant> {
         let due = self.shared.read(State::due);
-        (due != At::NEVER).then(|| self.shared.epoch.instant(due))
+        (due != At::NEVER).then(|| self.shared.origin.instant(due))
     }
 
     /// Tells where a key stands.
     pub fn state_of(&self, key: &K) -> KeyState {
-        let epoch = self.shared.epoch;
+        let origin = self.shared.origin;
         self.shared.read(|state| match (state.entry(key), state.listed_since(key)) {
-            (Some(entry), _) => KeyState::of(entry, epoch),
-            (None, Some(since)) => KeyState::listed(since, epoch),
+            (Some(entry), _) => KeyState::of(entry, origin),
+            (None, Some(since)) => KeyState::listed(since, origin),
             (None, None) => KeyState::Idle,
         })
     }
 
     /// Shows keys in flight, at most so many, and since when, if the queue keeps times.
     pub(crate) fn in_flight(&self, at_most: usize) -> Vec<(K, Option<Instant>)> {
-        let epoch = self.shared.epoch;
-        self.shared.read(|state| state.in_flight_since(epoch).take(at_most).collect())
+        let origin = self.shared.origin;
+        self.shared.read(|state| state.in_flight_since(origin).take(at_most).collect())
     }
 
     /// Shows the keys that ended terminally and wait for a change.
@@ -232,7 +232,7 @@ impl<K: QueueKey> WorkQueue<K> {
         self.shared.read(State::awaiting_change)
     }
 
-    /// Whether a key waits for its turn, and nothing was said of it but that a roll lists it.
+    /// Whether a key waits for its turn, and nothing was said of it but that a list lists it.
     pub(crate) fn is_only_listed(&self, key: &K) -> bool {
         self.shared.read(|state| state.listed_since(key).is_some())
     }

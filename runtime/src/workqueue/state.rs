@@ -13,15 +13,15 @@ use super::clock::{At, Clock};
 use super::config::{ConfigError, DEFAULT_FLOOR, WorkQueueConfig};
 use super::delay::DelayHeap;
 use super::entry::{Cause, Entries, Entry, Meanwhile, Place, QueueKey};
-use super::lines::{ByArrival, InLine, Lines, Turn};
 use super::list::List;
 use super::outcome::Outcome;
 use super::priority::Priority;
 use super::rate_limit::{Bucket, Taken};
 use super::rate_limiter::RateLimiter;
-use super::rolls::Rolls;
+use super::ready::{ByArrival, InLine, Pick, ReadyQueue};
+use super::shared_lists::SharedLists;
 use super::slab::Id;
-use super::tally::Tally;
+use super::stats::Stats;
 
 /// A key that was handed out.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ pub(super) struct Grant<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stood {
     InLine,
-    /// Nothing was said of it but that a roll lists it.
-    OnRoll,
+    /// Nothing was said of it but that a list lists it.
+    OnList,
 }
 
 /// What there is for a worker.
@@ -66,9 +66,9 @@ enum Mode {
 /// Every known key stands in one [`Place`] at a time.
 pub(super) struct State<K> {
     entries: Entries<K>,
-    ready: Lines,
+    ready: ReadyQueue,
     /// What is ready without an entry.
-    rolls: Rolls<K>,
+    lists: SharedLists<K>,
     awaiting_token: List<InLine>,
     /// Those in flight, which stand in no line.
     flights: List<ByArrival>,
@@ -86,7 +86,7 @@ pub(super) struct State<K> {
     held: usize,
     /// Of those in flight: how many run again, as far as is known.
     again: usize,
-    tally: Tally,
+    stats: Stats,
 }
 
 impl<K: QueueKey> State<K> {
@@ -102,8 +102,8 @@ impl<K: QueueKey> State<K> {
     pub(super) fn unlimited(backoff: Arc<dyn RateLimiter>) -> Self {
         Self {
             entries: Entries::new(),
-            ready: Lines::new(),
-            rolls: Rolls::new(),
+            ready: ReadyQueue::new(),
+            lists: SharedLists::new(),
             awaiting_token: List::new(),
             flights: List::new(),
             terminal: List::new(),
@@ -116,7 +116,7 @@ impl<K: QueueKey> State<K> {
             mode: Mode::Open,
             held: 0,
             again: 0,
-            tally: Tally::default(),
+            stats: Stats::default(),
         }
     }
 
@@ -135,9 +135,9 @@ impl<K: QueueKey> State<K> {
             Place::Ready => {}
             Place::InFlight => self.mark(id, Meanwhile::Added),
             Place::Idle => self.line_up(id, clock),
-            Place::Held => entry.hurry(),
+            Place::Held => entry.expedite(),
             Place::Terminal | Place::Delayed | Place::AwaitsToken => {
-                entry.hurry();
+                entry.expedite();
                 self.settle(id, clock);
             }
         }
@@ -189,7 +189,7 @@ impl<K: QueueKey> State<K> {
     pub(super) fn add_rate_limited(&mut self, key: K, priority: Priority, clock: &impl Clock) {
         let Some(id) = self.admit(key, clock) else { return };
         self.raise(id, priority);
-        self.tally.retries += 1;
+        self.stats.retries += 1;
         let standing = self.standing(id, clock);
         if standing == Place::Ready {
             let failures = &mut self.entries.slab[id].failures;
@@ -233,7 +233,7 @@ impl<K: QueueKey> State<K> {
     pub(super) fn discard(&mut self) {
         self.mode = Mode::Discarding;
         self.drop_entries(|place| place != Place::InFlight);
-        self.rolls.clear();
+        self.lists.clear();
     }
 
     /// Takes keys again, as if none had been known; buckets are as empty as they were left.
@@ -254,10 +254,10 @@ impl<K: QueueKey> State<K> {
         if self.rate.as_mut().is_some_and(|rate| rate.take(clock.now()) == Taken::No) {
             return Next::Wait;
         }
-        let turn = self.ready.pop(&mut self.entries.slab, self.rolls.first_arrival());
+        let turn = self.ready.pop(&mut self.entries.slab, self.lists.first_arrival());
         let (id, stood) = match turn {
-            Some(Turn::Of(id)) => (Some(id), Stood::InLine),
-            Some(Turn::OfRoll) => (self.pop_listed(), Stood::OnRoll),
+            Some(Pick::Of(id)) => (Some(id), Stood::InLine),
+            Some(Pick::OfList) => (self.pop_listed(), Stood::OnList),
             None => (None, Stood::InLine),
         };
         let Some(id) = id else { return Next::Wait };
@@ -267,7 +267,7 @@ impl<K: QueueKey> State<K> {
         entry.clear_schedule();
         entry.place = Place::InFlight;
         entry.waits = false;
-        entry.since = self.tally.handed_out(entry.since, clock);
+        entry.since = self.stats.handed_out(entry.since, clock);
         Next::Run(Grant {
             id,
             key: entry.key.clone(),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::clock::{At, Clock, Epoch};
+use super::clock::{At, Clock, ClockOrigin};
 use super::rate_limit::{Bucket, InvalidRate, RateLimit, Taken};
 use super::rate_limiter::RateLimiter;
 
@@ -15,7 +15,7 @@ use super::rate_limiter::RateLimiter;
 /// by [`MaxOf`](super::MaxOf). Unlike [`WorkQueueConfig::retry_rate`](super::WorkQueueConfig::retry_rate), it does not
 /// give back the token of a key that a change takes out meanwhile.
 pub struct TokenBucket {
-    epoch: Epoch,
+    origin: ClockOrigin,
     reserved: Mutex<Reserved>,
 }
 
@@ -35,13 +35,13 @@ impl TokenBucket {
     /// A rate that [`RateLimit::validate`] refuses.
     pub fn new(limit: RateLimit) -> Result<Self, InvalidRate> {
         let reserved = Mutex::new(Reserved { bucket: Bucket::new(limit)?, last: At::START });
-        Ok(Self { epoch: Epoch::starting_now(), reserved })
+        Ok(Self { origin: ClockOrigin::starting_now(), reserved })
     }
 }
 
 impl RateLimiter for TokenBucket {
     fn delay(&self, _failures: u32) -> Duration {
-        let now = self.epoch.now();
+        let now = self.origin.now();
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner).reserve(now).since(now)
     }
 }

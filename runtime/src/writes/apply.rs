@@ -61,9 +61,9 @@ impl<C: TypedObject> Apply<C> {
         let target = self.child.target(Naming::Given)?;
         let intent = self.child.intent(VERB, &target)?;
         let meant = self.writer.digest(&intent);
-        self.writer.tell_of_unowned(&target);
+        self.writer.warn_unwatched(&target);
         let sent = Sending { apply: &self, target, intent, meant }.run().await;
-        self.writer.doubt_owner(&self.child.owner, sent.as_ref().err()).await;
+        self.writer.refetch_owner(&self.child.owner, sent.as_ref().err()).await;
         sent
     }
 }

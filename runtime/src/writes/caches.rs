@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     own_writes::SourceId,
-    parking::{Caches, Sight, Watching},
+    pending_writes::{CachedState, Caches, WatchState},
     request::Target,
 };
 use crate::{
@@ -116,11 +116,11 @@ pub(crate) struct CacheView {
     pub(crate) look_up: LookUp,
     /// Shows whole objects as they are now; `None` for caches of metadata.
     pub(crate) show: Option<Show>,
-    pub(crate) watching: Box<dyn Fn() -> Watching + Send + Sync>,
+    pub(crate) watch_state: Box<dyn Fn() -> WatchState + Send + Sync>,
     /// Lists what holds a key anew, to compare.
     pub(crate) compare: Box<dyn Fn(&ObjectKey) -> Comparison + Send + Sync>,
     /// Tells the informers of the server that it lost its history, found at a key.
-    pub(crate) tell_of_loss: Box<dyn Fn(&ObjectKey) + Send + Sync>,
+    pub(crate) report_history_loss: Box<dyn Fn(&ObjectKey) + Send + Sync>,
 }
 
 impl CacheView {
@@ -147,19 +147,21 @@ impl fmt::Debug for CacheView {
 
 /// Sources are found by their number; one that feeds a controller twice is one.
 impl Caches for Vec<CacheView> {
-    fn sight(&self, source: SourceId, object: &ObjectKey) -> Sight {
-        let Some(cache) = self.iter().find(|cache| cache.source == source) else { return Sight::Unknown };
+    fn cached(&self, source: SourceId, object: &ObjectKey) -> CachedState {
+        let Some(cache) = self.iter().find(|cache| cache.source == source) else {
+            return CachedState::Unknown;
+        };
         match (cache.look_up)(object) {
-            Cached::Absent | Cached::Unselected => Sight::Absent,
-            Cached::Unknown => Sight::Unknown,
+            Cached::Absent | Cached::Unselected => CachedState::Absent,
+            Cached::Unknown => CachedState::Unknown,
             Cached::Present(CachedMeta { uid, resource_version, finalizers, .. }) => {
-                Sight::Shown { uid, version: resource_version.parse::<Version>().ok(), finalizers }
+                CachedState::Shown { uid, version: resource_version.parse::<Version>().ok(), finalizers }
             }
         }
     }
 
-    fn watching(&self, source: SourceId) -> Watching {
+    fn watch_state(&self, source: SourceId) -> WatchState {
         let cache = self.iter().find(|cache| cache.source == source);
-        cache.map_or(Watching::Shut, |cache| (cache.watching)())
+        cache.map_or(WatchState::Closed, |cache| (cache.watch_state)())
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     own_writes::SourceId,
-    parking::{Caches, Sight, Watching},
+    pending_writes::{CachedState, Caches, WatchState},
 };
 use crate::object::{ObjectKey, Version};
 
@@ -77,13 +77,13 @@ pub(super) fn contradiction(before: &Before, answered: &Answered) -> Option<Cont
 
 impl Contradicted {
     /// Tells whether a cache shows it still.
-    fn is_shown(&self, sight: &Sight, delivered: Option<Version>) -> bool {
-        match (self, sight) {
-            (_, Sight::Unknown) => false,
-            (Self::Absence { unless_at: Some(version) }, Sight::Absent) => delivered < Some(*version),
-            (Self::Absence { unless_at: None }, Sight::Absent) => true,
-            (Self::Uid(uid), Sight::Shown { uid: shown, .. }) => uid == shown,
-            (Self::Version { uid, version }, Sight::Shown { uid: shown, version: at, .. }) => {
+    fn is_shown(&self, cached: &CachedState, delivered: Option<Version>) -> bool {
+        match (self, cached) {
+            (_, CachedState::Unknown) => false,
+            (Self::Absence { unless_at: Some(version) }, CachedState::Absent) => delivered < Some(*version),
+            (Self::Absence { unless_at: None }, CachedState::Absent) => true,
+            (Self::Uid(uid), CachedState::Shown { uid: shown, .. }) => uid == shown,
+            (Self::Version { uid, version }, CachedState::Shown { uid: shown, version: at, .. }) => {
                 uid == shown && *at == Some(*version)
             }
             _ => false,
@@ -123,12 +123,12 @@ impl Contradictions {
         delivered: impl Fn(SourceId) -> Option<Version>,
     ) -> Vec<Open> {
         self.open.retain(|open| {
-            let sight = caches.sight(open.source, &open.object);
-            open.what.is_shown(&sight, delivered(open.source))
+            let cached = caches.cached(open.source, &open.object);
+            open.what.is_shown(&cached, delivered(open.source))
         });
         let mut due: Vec<Open> = Vec::new();
         for open in &mut self.open {
-            if caches.watching(open.source) == Watching::Shut {
+            if caches.watch_state(open.source) == WatchState::Closed {
                 open.due = open.due.max(now + PATIENCE);
             }
             if open.due <= now && due.iter().all(|other| other.source != open.source) {
@@ -170,23 +170,23 @@ mod tests {
         Before::Absent { delivered: Some(Version(delivered)) }
     }
 
-    fn shown(uid: &str, version: u64) -> Sight {
-        Sight::Shown { uid: uid.to_owned(), version: Some(Version(version)), finalizers: Vec::new() }
+    fn shown(uid: &str, version: u64) -> CachedState {
+        CachedState::Shown { uid: uid.to_owned(), version: Some(Version(version)), finalizers: Vec::new() }
     }
 
     /// A cache of one object.
     struct Cache {
-        sight: RefCell<Sight>,
-        watching: Watching,
+        cached: RefCell<CachedState>,
+        watch_state: WatchState,
     }
 
     impl Caches for Cache {
-        fn sight(&self, _: SourceId, _: &ObjectKey) -> Sight {
-            self.sight.borrow().clone()
+        fn cached(&self, _: SourceId, _: &ObjectKey) -> CachedState {
+            self.cached.borrow().clone()
         }
 
-        fn watching(&self, _: SourceId) -> Watching {
-            self.watching
+        fn watch_state(&self, _: SourceId) -> WatchState {
+            self.watch_state
         }
     }
 
@@ -218,23 +218,23 @@ mod tests {
     fn a_cache_that_shows_it_in_time_does_not_list() {
         let start = Instant::now();
         for (before, answered, later) in [
-            (present("u", 7), Answered::Absent, Sight::Absent),
+            (present("u", 7), Answered::Absent, CachedState::Absent),
             (present("u", 7), found("v", 9), shown("v", 9)),
             (present("u", 7), found("u", 6), shown("u", 6)),
             (absent(7), found("u", 9), shown("u", 9)),
         ] {
             let now_shown = match &before {
-                Before::Absent { .. } => Sight::Absent,
+                Before::Absent { .. } => CachedState::Absent,
                 Before::Present { .. } => shown("u", 7),
             };
-            let cache = Cache { sight: RefCell::new(now_shown), watching: Watching::Open };
+            let cache = Cache { cached: RefCell::new(now_shown), watch_state: WatchState::Open };
             let delivered = |_: SourceId| Some(Version(8));
             let mut all = Contradictions::default();
             all.note(SITES, &key(), contradiction(&before, &answered).unwrap(), start);
             assert!(all.tick(start + PATIENCE - AGAIN, &cache, delivered).is_empty(), "it has time left");
             let late = all.tick(start + PATIENCE, &cache, delivered);
             assert_eq!(late.len(), 1, "{before:?} is shown still");
-            *cache.sight.borrow_mut() = later;
+            *cache.cached.borrow_mut() = later;
             assert!(all.tick(start + PATIENCE, &cache, delivered).is_empty());
             assert_eq!(all.next_tick(start), None, "nothing is left of {before:?}");
         }
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn an_object_that_came_and_went_contradicts_nothing_once_the_cache_is_past_it() {
         let start = Instant::now();
-        let cache = Cache { sight: RefCell::new(Sight::Absent), watching: Watching::Open };
+        let cache = Cache { cached: RefCell::new(CachedState::Absent), watch_state: WatchState::Open };
         let mut all = Contradictions::default();
         all.note(SITES, &key(), contradiction(&absent(7), &found("u", 9)).unwrap(), start);
         assert!(all.tick(start + PATIENCE, &cache, |_| Some(Version(9))).is_empty());
@@ -255,12 +255,12 @@ mod tests {
     #[test]
     fn time_counts_only_while_the_watch_is_open() {
         let start = Instant::now();
-        let mut cache = Cache { sight: RefCell::new(shown("u", 7)), watching: Watching::Shut };
+        let mut cache = Cache { cached: RefCell::new(shown("u", 7)), watch_state: WatchState::Closed };
         let mut all = Contradictions::default();
         all.note(SITES, &key(), Contradicted::Uid("u".to_owned()), start);
         let later = start + Duration::from_secs(100);
         assert!(all.tick(later, &cache, |_| None).is_empty());
-        cache.watching = Watching::Open;
+        cache.watch_state = WatchState::Open;
         assert!(all.tick(later + PATIENCE - AGAIN, &cache, |_| None).is_empty());
         assert_eq!(all.tick(later + PATIENCE, &cache, |_| None).len(), 1);
         all.resolved_by_list(SITES);
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn a_cache_lists_once_for_all_that_contradicts_it() {
         let (start, cache) =
-            (Instant::now(), Cache { sight: RefCell::new(shown("u", 7)), watching: Watching::Open });
+            (Instant::now(), Cache { cached: RefCell::new(shown("u", 7)), watch_state: WatchState::Open });
         let mut all = Contradictions::default();
         for name in 0..1_000 {
             let key = ObjectKey::new("shop", format!("site-{name}"));

@@ -73,7 +73,7 @@ impl<C: TypedObject> Create<C> {
                 let meta = serde_json::from_value(object["metadata"].clone()).unwrap_or_default();
                 let checked = self.child.check(target, &CachedMeta::of(&meta), Adoption::Refuse);
                 let error = checked.err().unwrap_or(conflict);
-                self.writer.doubt_owner(&self.child.owner, Some(&error)).await;
+                self.writer.refetch_owner(&self.child.owner, Some(&error)).await;
                 error
             }
             _ => conflict,

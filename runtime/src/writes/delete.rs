@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     TypedObject, WriteError,
-    parking::Goal,
+    pending_writes::Expectation,
     request::{Content, Path, Request, Target},
     writer::Writer,
 };
@@ -36,28 +36,28 @@ pub(crate) async fn delete<C: TypedObject>(
             "preconditions": { "uid": uid },
         })),
     };
-    let goal = match writer.write::<Value>(key, request).await {
+    let expectation = match writer.write::<Value>(key, request).await {
         Ok(answer) => left(&answer.object, &uid),
         // Gone, or another object bears the name by now.
-        Err(error) if error.is_not_found() => Goal::Gone { uid },
+        Err(error) if error.is_not_found() => Expectation::Gone { uid },
         Err(error) if error.is_conflict() => {
-            writer.contradict(&target, &uid);
-            Goal::Gone { uid }
+            writer.note_gone(&target, &uid);
+            Expectation::Gone { uid }
         }
         Err(error) => return Err(error),
     };
     writer.forget_applied(&target);
     writer.forget_answer(key, &target);
-    writer.wait_for(key, &target, &goal);
+    writer.wait_for(key, &target, &expectation);
     Ok(())
 }
 
 /// Tells whether the object is there still, marked as deleted: the server shows it then.
-fn left(answer: &Value, uid: &str) -> Goal {
+fn left(answer: &Value, uid: &str) -> Expectation {
     let (meta, uid) = (&answer["metadata"], uid.to_owned());
     let version = meta["resourceVersion"].as_str().and_then(|version| version.parse::<Version>().ok());
     match version.filter(|_| meta["deletionTimestamp"].is_string()) {
-        Some(version) => Goal::Marked { uid, version },
-        None => Goal::Gone { uid },
+        Some(version) => Expectation::Marked { uid, version },
+        None => Expectation::Gone { uid },
     }
 }

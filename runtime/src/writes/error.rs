@@ -13,7 +13,7 @@ use crate::object::ObjectRef;
 /// Every variant names the object. None of them holds its content, but for what the server says of a refused value.
 ///
 /// Returned from a run, a [`Conflict`](Self::Conflict), an [`AlreadyExists`](Self::AlreadyExists), a
-/// [`Doubted`](Self::Doubted) and a [`HeldBack`](Self::HeldBack) are no failures. All others are: the key is retried with
+/// [`Doubted`](Self::Doubted) and a [`Overloaded`](Self::Overloaded) are no failures. All others are: the key is retried with
 /// growing delay, since rights, definitions and quotas change without the object changing; and not before the time that
 /// the server names. Whoever knows better wraps them in [`Terminal`](crate::Terminal), or says so in
 /// `Reconciler::is_terminal`.
@@ -192,7 +192,7 @@ pub enum WriteError {
     ///
     /// No controller of the manager writes before that. No failure: the key runs again then, uncounted.
     #[error("{verb} {object}: not sent: the server is overloaded, and asked not to be written to")]
-    HeldBack {
+    Overloaded {
         /// What was to be asked for.
         verb: &'static str,
         /// The object.
@@ -277,7 +277,7 @@ impl WriteError {
     pub fn retry_after(&self) -> Option<RetryAfter> {
         match self {
             Self::Refused { retry_after, .. } => *retry_after,
-            Self::HeldBack { retry_after, .. } => Some(*retry_after),
+            Self::Overloaded { retry_after, .. } => Some(*retry_after),
             _ => None,
         }
     }

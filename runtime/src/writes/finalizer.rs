@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    parking::Goal,
+    pending_writes::Expectation,
     request::{Content, Path, Request, Target},
     writer::Writer,
 };
@@ -47,7 +47,7 @@ pub(crate) async fn add_finalizer<K: DeserializeOwned>(
     match send(writer, target, Value::Array(patch)).await {
         Ok(answer) => {
             if let Some(version) = version_in(&answer) {
-                writer.wait_for(&target.key, target, &Goal::Reached(version));
+                writer.wait_for(&target.key, target, &Expectation::Reached(version));
             }
             serde_json::from_value(answer).map(Some).map_err(|error| WriteError::Codec {
                 verb: VERB,
@@ -62,7 +62,7 @@ pub(crate) async fn add_finalizer<K: DeserializeOwned>(
         }
         Err(error) => {
             if let Some(base) = Version::of_meta(meta).filter(|_| error.is_conflict()) {
-                writer.wait_for(&target.key, target, &Goal::Past(base));
+                writer.wait_for(&target.key, target, &Expectation::NewerThan(base));
                 // A cache that shows something else than there is would be in conflict for ever.
                 writer.fetch(target).await?;
             }
@@ -97,7 +97,7 @@ pub(crate) async fn remove_finalizer(
         match send(writer, target, patch).await {
             Ok(_) => {
                 let finalizer = finalizer.to_owned();
-                writer.wait_for(&target.key, target, &Goal::Released { uid, finalizer });
+                writer.wait_for(&target.key, target, &Expectation::Released { uid, finalizer });
                 return Ok(());
             }
             Err(error) if error.is_not_found() => return Ok(()),

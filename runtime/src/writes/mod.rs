@@ -4,15 +4,15 @@
 //! rather than overwritten, and so that the version it makes is known to be the key's own (see
 //! `own_writes`). Requests end at a deadline of 30 s.
 //!
-//! A key that wrote runs again only once the caches show what it wrote, or after a deadline (see `parking`); an
+//! A key that wrote runs again only once the caches show what it wrote, or after a deadline (see `pending`); an
 //! apply that would change nothing is not sent (see `applied`).
 //!
 //! While the server says that it is overloaded, no controller of a manager writes to it (see `overload`).
 
 mod awaited;
 pub(crate) mod own_writes;
-mod goals;
-pub(crate) mod parking;
+mod expectation;
+pub(crate) mod pending_writes;
 mod refusal;
 mod error;
 mod gate;
@@ -23,8 +23,8 @@ mod caches;
 mod answers;
 mod applied;
 mod writer;
-mod sound;
-mod attendant;
+mod checks;
+mod follow_up;
 mod child;
 mod apply;
 mod create;
@@ -44,7 +44,7 @@ pub(crate) use overload::Sender;
 pub(crate) use refusal::find;
 pub use refusal::{ForbiddenBy, RetryAfter, Stale};
 pub(crate) use status::{Patched, patch_status};
-pub(crate) use writer::{Author, Counters, Keys, Owner, WaitForOwn, Writer};
+pub(crate) use writer::{Author, Counters, KeyControl, Owner, WaitForOwn, Writer};
 
 use crate::{informer::TypedScope, object::Object};
 

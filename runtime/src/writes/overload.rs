@@ -22,18 +22,18 @@ use super::{
 #[derive(Clone)]
 pub(crate) struct Sender {
     client: kube::Client,
-    quiet: Arc<Mutex<Option<RetryAfter>>>,
+    paused: Arc<Mutex<Option<RetryAfter>>>,
 }
 
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("quiet", &self.quiet).finish_non_exhaustive()
+        f.debug_struct("Sender").field("paused", &self.paused).finish_non_exhaustive()
     }
 }
 
 impl Sender {
     pub(crate) fn new(client: kube::Client) -> Self {
-        Self { client, quiet: Arc::default() }
+        Self { client, paused: Arc::default() }
     }
 
     pub(crate) fn client(&self) -> &kube::Client {
@@ -41,17 +41,17 @@ impl Sender {
     }
 
     /// Returns what keeps requests from being sent now.
-    pub(super) fn quiet(&self) -> Option<RetryAfter> {
-        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
-        *quiet = quiet.filter(|asked| !asked.is_over());
-        *quiet
+    pub(super) fn paused(&self) -> Option<RetryAfter> {
+        let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        *paused = paused.filter(|asked| !asked.is_over());
+        *paused
     }
 
     /// Refuses a request that would be sent while the server asks for none.
     pub(super) fn check(&self, request: &Request<'_>) -> Result<(), WriteError> {
-        self.quiet().map_or(Ok(()), |asked| {
+        self.paused().map_or(Ok(()), |asked| {
             let (verb, object) = (request.verb, Box::new(request.target.clone()));
-            Err(WriteError::HeldBack { verb, object, retry_after: asked.held_back() })
+            Err(WriteError::Overloaded { verb, object, retry_after: asked.not_sent() })
         })
     }
 
@@ -64,16 +64,16 @@ impl Sender {
         if let Err(WriteError::Refused { status, retry_after: Some(asked), .. }) = &answer
             && matches!(status.code, 429 | 503)
         {
-            self.hush(*asked);
+            self.pause(*asked);
         }
         answer
     }
 
-    fn hush(&self, asked: RetryAfter) {
-        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = quiet.filter(|before| !before.is_over());
-        *quiet = Some(before.map_or(asked, |before| before.or_later(asked)));
-        drop(quiet);
+    fn pause(&self, asked: RetryAfter) {
+        let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = paused.filter(|before| !before.is_over());
+        *paused = Some(before.map_or(asked, |before| before.or_later(asked)));
+        drop(paused);
         if before.is_none() {
             tracing::warn!(retry_after = ?asked.asked(), "the server is overloaded: nothing is written to it before");
         }

@@ -22,7 +22,7 @@ use crate::{
 pub(crate) struct SourceId(pub(crate) usize);
 
 /// How many events a key in flight holds; one more counts as changed.
-const HELD_PER_RUN: usize = 16;
+const DEFERRED_PER_RUN: usize = 16;
 /// How many unseen own versions a key has; the oldest then count as a stranger's.
 const OWN_PER_KEY: usize = 64;
 
@@ -30,11 +30,11 @@ const OWN_PER_KEY: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Somebody else's change: the key must run.
-    Wake,
+    Enqueue,
     /// The key's own write, seen.
     Own,
     /// The key is in flight: judged when its run ends.
-    Held,
+    Deferred,
 }
 
 /// What a run leaves behind.
@@ -48,23 +48,23 @@ pub(crate) enum RunEnd {
 
 /// What is known of a run that may have written, while it lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Did {
+pub(crate) enum RunActivity {
     /// It sent nothing, and no event of its key came.
     #[default]
     Nothing,
     /// Something of its key changed meanwhile.
-    Hear,
+    Changed,
     /// It sent a write.
-    Write,
+    Wrote,
 }
 
 #[derive(Debug, Default)]
-struct Run {
-    held: Vec<(SourceId, Version)>,
+struct RunRecord {
+    deferred: Vec<(SourceId, Version)>,
     changed: bool,
-    did: Did,
+    activity: RunActivity,
     /// Sources whose versions started anew meanwhile: an answer may be of either side.
-    renewed: Vec<SourceId>,
+    new_epochs: Vec<SourceId>,
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ struct Source {
 
 /// A version that a key made, until its source has delivered past it.
 #[derive(Debug)]
-struct Own {
+struct OwnVersion {
     source: SourceId,
     version: Version,
     seen: Seen,
@@ -93,9 +93,9 @@ enum Seen {
 /// Own versions that were not delivered past yet, and events that were not judged yet.
 #[derive(Debug)]
 pub(crate) struct OwnWrites<Key> {
-    runs: HashMap<Key, Run>,
+    runs: HashMap<Key, RunRecord>,
     sources: HashMap<SourceId, Source>,
-    own: HashMap<Key, VecDeque<Own>>,
+    own: HashMap<Key, VecDeque<OwnVersion>>,
     /// Whose versions are not delivered past yet.
     awaited: Awaited<Key>,
 }
@@ -114,7 +114,7 @@ impl<Key> Default for OwnWrites<Key> {
 impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
     /// Starts a run of a key: from here on its events are held.
     pub(crate) fn begin(&mut self, key: &Key) {
-        self.runs.insert(key.clone(), Run::default());
+        self.runs.insert(key.clone(), RunRecord::default());
     }
 
     /// Whether a run of the key is under way.
@@ -123,62 +123,62 @@ impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
     }
 
     /// Takes note of what the run of a key did, or what happened meanwhile; the most counts.
-    pub(crate) fn note(&mut self, key: &Key, did: Did) {
+    pub(crate) fn note(&mut self, key: &Key, activity: RunActivity) {
         if let Some(run) = self.runs.get_mut(key) {
-            run.did = run.did.max(did);
+            run.activity = run.activity.max(activity);
         }
     }
 
     /// Tells what the run of a key did so far.
-    pub(crate) fn did(&self, key: &Key) -> Did {
-        self.runs.get(key).map_or(Did::Nothing, |run| run.did)
+    pub(crate) fn activity(&self, key: &Key) -> RunActivity {
+        self.runs.get(key).map_or(RunActivity::Nothing, |run| run.activity)
     }
 
     /// Tells whether versions started anew while the key runs: what it began with may be gone.
-    pub(crate) fn is_outlived(&self, key: &Key) -> bool {
-        self.runs.get(key).is_some_and(|run| !run.renewed.is_empty())
+    pub(crate) fn spans_epochs(&self, key: &Key) -> bool {
+        self.runs.get(key).is_some_and(|run| !run.new_epochs.is_empty())
     }
 
     /// Forgets what a key wrote: the server lost it, and may give its versions to others. The key must run again.
-    pub(crate) fn disown(&mut self, key: &Key) -> Verdict {
+    pub(crate) fn forget_own(&mut self, key: &Key) -> Verdict {
         self.own.remove(key);
-        self.stranger(key)
+        self.foreign_change(key)
     }
 
     /// Ends the run, and judges what is still held.
     pub(crate) fn end(&mut self, key: &Key) -> RunEnd {
         match self.runs.remove(key) {
-            Some(run) if run.changed || !run.held.is_empty() => RunEnd::Changed,
+            Some(run) if run.changed || !run.deferred.is_empty() => RunEnd::Changed,
             _ => RunEnd::Quiet,
         }
     }
 
     /// Judges a watch event that concerns a key; an event without a comparable version is nobody's own.
     pub(crate) fn event(&mut self, source: SourceId, version: Option<Version>, key: &Key) -> Verdict {
-        let Some(version) = version else { return self.stranger(key) };
+        let Some(version) = version else { return self.foreign_change(key) };
         if self.is_own(key, source, version) {
-            self.note(key, Did::Hear);
+            self.note(key, RunActivity::Changed);
             return Verdict::Own;
         }
         match self.runs.get_mut(key) {
-            Some(run) if run.held.len() < HELD_PER_RUN => {
-                run.held.push((source, version));
-                run.did = run.did.max(Did::Hear);
-                Verdict::Held
+            Some(run) if run.deferred.len() < DEFERRED_PER_RUN => {
+                run.deferred.push((source, version));
+                run.activity = run.activity.max(RunActivity::Changed);
+                Verdict::Deferred
             }
-            _ => self.stranger(key),
+            _ => self.foreign_change(key),
         }
     }
 
     /// Takes a change that is nobody's own: a deletion, or what a list brought.
-    pub(crate) fn stranger(&mut self, key: &Key) -> Verdict {
+    pub(crate) fn foreign_change(&mut self, key: &Key) -> Verdict {
         match self.runs.get_mut(key) {
             Some(run) => {
                 run.changed = true;
-                run.did = run.did.max(Did::Hear);
-                Verdict::Held
+                run.activity = run.activity.max(RunActivity::Changed);
+                Verdict::Deferred
             }
-            None => Verdict::Wake,
+            None => Verdict::Enqueue,
         }
     }
 
@@ -189,17 +189,17 @@ impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
     pub(crate) fn wrote(&mut self, key: &Key, source: SourceId, version: Version) -> Verdict {
         let mut seen = Seen::NotYet;
         if let Some(run) = self.runs.get_mut(key) {
-            let before = run.held.len();
-            run.held.retain(|held| *held != (source, version));
-            if run.held.len() < before {
+            let before = run.deferred.len();
+            run.deferred.retain(|deferred| *deferred != (source, version));
+            if run.deferred.len() < before {
                 seen = Seen::Once;
-            } else if run.renewed.contains(&source) {
-                return self.stranger(key);
+            } else if run.new_epochs.contains(&source) {
+                return self.foreign_change(key);
             }
         }
         let state = self.sources.entry(source).or_default();
         if seen == Seen::NotYet && state.replaced.is_some_and(|replaced| replaced >= version) {
-            return self.stranger(key);
+            return self.foreign_change(key);
         }
         if state.delivered.is_none_or(|delivered| delivered < version) {
             let own = self.own.entry(key.clone()).or_default();
@@ -208,7 +208,7 @@ impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
             {
                 self.awaited.remove(oldest.source, oldest.version, key);
             }
-            own.push_back(Own { source, version, seen });
+            own.push_back(OwnVersion { source, version, seen });
             self.awaited.insert(source, version, key.clone());
         }
         Verdict::Own
@@ -233,7 +233,7 @@ impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
                 *state = Source { delivered: progress.version, replaced: progress.version };
                 for run in self.runs.values_mut() {
                     run.changed = true;
-                    run.renewed.push(source);
+                    run.new_epochs.push(source);
                 }
                 let lost = self.awaited.take(source);
                 let lost = self.forget(lost, |own| own.source == source);
@@ -243,7 +243,7 @@ impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
     }
 
     fn wake_all(&mut self, keys: Vec<Key>) -> Vec<Key> {
-        keys.into_iter().filter(|key| self.stranger(key) == Verdict::Wake).collect()
+        keys.into_iter().filter(|key| self.foreign_change(key) == Verdict::Enqueue).collect()
     }
 
     fn is_own(&mut self, key: &Key, source: SourceId, version: Version) -> bool {
@@ -265,7 +265,7 @@ impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
         self.forget(passed, |own| own.source == source && own.version <= version)
     }
 
-    fn forget(&mut self, keys: Vec<Key>, gone: impl Fn(&Own) -> bool) -> Vec<Key> {
+    fn forget(&mut self, keys: Vec<Key>, gone: impl Fn(&OwnVersion) -> bool) -> Vec<Key> {
         let mut missed = Vec::new();
         for key in keys {
             let Some(versions) = self.own.get_mut(&key) else { continue };
@@ -303,13 +303,13 @@ mod tests {
     #[test]
     fn an_own_event_wakes_nobody_before_or_after_its_reply() {
         let mut own = started();
-        assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Held);
+        assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Deferred);
         assert_eq!(own.wrote(&"a", SITES, Version(5)), Verdict::Own);
         assert_eq!(own.wrote(&"a", SITES, Version(6)), Verdict::Own);
         assert_eq!(own.end(&"a"), RunEnd::Quiet);
         assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Own);
         own.progressed(SITES, progress(6, ProgressVia::Watch));
-        assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Wake, "versions go up");
+        assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Enqueue, "versions go up");
     }
 
     // C24
@@ -342,7 +342,7 @@ mod tests {
         own.wrote(&"a", SITES, Version(5));
         assert_eq!(own.end(&"a"), RunEnd::Changed);
         assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Own);
-        assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Wake);
+        assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Enqueue);
     }
 
     // C28
@@ -350,7 +350,7 @@ mod tests {
     fn an_own_write_is_news_to_every_other_key() {
         let mut own = started();
         own.wrote(&"a", SITES, Version(5));
-        assert_eq!(own.event(SITES, Some(Version(5)), &"b"), Verdict::Wake);
+        assert_eq!(own.event(SITES, Some(Version(5)), &"b"), Verdict::Enqueue);
         assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Own);
     }
 
@@ -373,7 +373,7 @@ mod tests {
         let mut own = started();
         own.wrote(&"a", DEPLOYMENTS, Version(5));
         own.end(&"a");
-        assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Wake);
+        assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Enqueue);
         own.progressed(SITES, progress(9, ProgressVia::Watch));
         assert_eq!(own.event(DEPLOYMENTS, Some(Version(5)), &"a"), Verdict::Own);
     }
@@ -411,7 +411,7 @@ mod tests {
         own.progressed(SITES, progress(3, ProgressVia::NewEpoch));
         assert_eq!(own.end(&"b"), RunEnd::Changed);
         assert_eq!(own.end(&"a"), RunEnd::Changed);
-        assert_eq!(own.event(SITES, Some(Version(50)), &"a"), Verdict::Wake);
+        assert_eq!(own.event(SITES, Some(Version(50)), &"a"), Verdict::Enqueue);
     }
 
     // C29
@@ -430,6 +430,6 @@ mod tests {
         own.progressed(SITES, progress(3, ProgressVia::NewEpoch));
         own.wrote(&"a", SITES, Version(50));
         assert_eq!(own.end(&"a"), RunEnd::Changed);
-        assert_eq!(own.event(SITES, Some(Version(50)), &"a"), Verdict::Wake, "of the epoch that began");
+        assert_eq!(own.event(SITES, Some(Version(50)), &"a"), Verdict::Enqueue, "of the epoch that began");
     }
 }

@@ -73,7 +73,7 @@ pub struct RetryAfter {
     asked: Duration,
     until: Instant,
     /// Whether it was another request that was answered so, and this one was not sent.
-    held_back: bool,
+    not_sent: bool,
 }
 
 impl RetryAfter {
@@ -87,15 +87,15 @@ impl RetryAfter {
 
     pub(super) fn from_now(asked: Duration) -> Self {
         let asked = asked.min(LONGEST);
-        Self { asked, until: Instant::now() + asked, held_back: false }
+        Self { asked, until: Instant::now() + asked, not_sent: false }
     }
 
-    pub(super) fn held_back(self) -> Self {
-        Self { held_back: true, ..self }
+    pub(super) fn not_sent(self) -> Self {
+        Self { not_sent: true, ..self }
     }
 
-    pub(crate) fn is_held_back(&self) -> bool {
-        self.held_back
+    pub(crate) fn is_not_sent(&self) -> bool {
+        self.not_sent
     }
 
     /// Returns how long the server asked to be left alone, from its answer on.

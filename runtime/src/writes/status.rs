@@ -10,7 +10,7 @@ use super::{
     WriteError,
     answers::StatusSeen,
     merge::{difference, dropped, replaces_elements, replaces_the_same},
-    parking::Goal,
+    pending_writes::Expectation,
     request::{Answer, Content, Path, Request, Target},
     writer::{Proof, Writer, version_of},
 };
@@ -147,7 +147,7 @@ impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
             return Err(self.stale(base, "another object bears its name"));
         }
         if version_of(&found) < base.resource_version.parse().ok() {
-            self.writer.went_back(self.key, &self.target);
+            self.writer.found_older_state(self.key, &self.target);
             return Err(self.stale(base, "the server holds an older version"));
         }
         let reads = through_object::<K>(&found).map(through_status::<S>);
@@ -160,7 +160,7 @@ impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
     /// Makes a conflict, and sees to it that the next run begins with what this one did not know.
     fn stale(&self, base: &Base, why: &str) -> WriteError {
         if let Ok(version) = base.resource_version.parse() {
-            self.writer.wait_for(self.key, &self.target, &Goal::Past(version));
+            self.writer.wait_for(self.key, &self.target, &Expectation::NewerThan(version));
         }
         WriteError::conflict(&self.target, why)
     }

@@ -17,13 +17,13 @@ use super::{
     WriteError,
     answers::{Answers, LastAnswer, Seen, StatusSeen},
     applied::{Applied, AppliedMemory, Digest, Digests},
-    attendant::{AT_MOST, Lost, Pending},
     caches::{CacheView, Cached, CachedMeta, Shown},
     contradictions::{Answered, Contradictions},
+    follow_up::{AT_MOST, InFlightWrite, Lost},
     gate::Gate,
     overload::Sender,
-    own_writes::{Did, OwnWrites, RunEnd, SourceId, Verdict},
-    parking::{Goal, Parking},
+    own_writes::{OwnWrites, RunActivity, RunEnd, SourceId, Verdict},
+    pending_writes::{Expectation, PendingWrites},
     request::{Answer, Content, Path, Request, Target},
 };
 use crate::{
@@ -68,7 +68,7 @@ pub(crate) enum Proof {
 }
 
 /// What becomes of keys whose writes were seen, or were not.
-pub(crate) trait Keys: Send + Sync + 'static {
+pub(crate) trait KeyControl: Send + Sync + 'static {
     /// The key must run: a list passed a write of it that no event showed.
     fn wake(&self, key: ObjectKey);
     /// The key waits for its own writes, for so long at most.
@@ -82,7 +82,7 @@ pub(crate) trait Keys: Send + Sync + 'static {
 pub(crate) enum WaitForOwn {
     /// A key that wrote is parked until its caches show it.
     #[default]
-    Parked,
+    UntilCached,
     /// It runs again whatever its caches show: what tests compare with.
     Never,
 }
@@ -92,13 +92,13 @@ pub(super) struct Memory {
     pub(super) own: OwnWrites<ObjectKey>,
     answers: Answers,
     pub(super) applied: AppliedMemory,
-    pub(super) parking: Parking<ObjectKey>,
+    pub(super) pending: PendingWrites<ObjectKey>,
     pub(super) contradictions: Contradictions,
-    /// When the attendant looks next; `None` while nobody is parked and no cache contradicted.
+    /// When the follow-up task looks next; `None` while nobody is parked and no cache contradicted.
     pub(super) alarm: Option<Instant>,
     /// Kinds that are applied although no cache shows them, of which the log has told.
-    unowned: HashSet<Kind>,
-    /// Writes whose reply was lost, until the attendant asks after them.
+    warned_kinds: HashSet<Kind>,
+    /// Writes whose reply was lost, until the follow-up task asks after them.
     pub(super) lost: Vec<Lost>,
     /// How often the server had lost its history when the last term began.
     losses: u64,
@@ -117,12 +117,12 @@ pub(crate) struct Writer {
     pub(super) author: Author,
     pub(super) caches: Vec<CacheView>,
     pub(super) gate: Arc<Gate>,
-    pub(super) keys: Box<dyn Keys>,
+    pub(super) keys: Box<dyn KeyControl>,
     wait: WaitForOwn,
     digests: Digests,
     memory: Mutex<Memory>,
-    /// The attendant has something new to do.
-    pub(super) called: Notify,
+    /// The follow-up task has something new to do.
+    pub(super) follow_up_due: Notify,
     pub(super) counters: Counters,
 }
 
@@ -147,7 +147,7 @@ impl Writer {
         author: Author,
         caches: Vec<CacheView>,
         gate: Arc<Gate>,
-        keys: impl Keys,
+        keys: impl KeyControl,
         wait: WaitForOwn,
         counters: Counters,
     ) -> Arc<Self> {
@@ -160,7 +160,7 @@ impl Writer {
             wait,
             digests: Digests::default(),
             memory: Mutex::default(),
-            called: Notify::new(),
+            follow_up_due: Notify::new(),
             counters,
         })
     }
@@ -212,7 +212,7 @@ impl Writer {
         if memory.losses != losses {
             *memory = Memory { losses, ..Memory::default() };
         }
-        memory.parking.parked().for_each(|key| self.keys.hold(key, AT_MOST));
+        memory.pending.keys().for_each(|key| self.keys.hold(key, AT_MOST));
     }
 
     pub(crate) fn begin(&self, key: &ObjectKey) {
@@ -226,26 +226,26 @@ impl Writer {
     }
 
     /// Tells whether the run of the key that is in flight wrote, or may have.
-    pub(crate) fn did(&self, key: &ObjectKey) -> Did {
-        self.memory().own.did(key)
+    pub(crate) fn activity(&self, key: &ObjectKey) -> RunActivity {
+        self.memory().own.activity(key)
     }
 
     /// Takes note of a change that wakes nobody, for a run that may have made it.
     pub(crate) fn passed_over(&self, key: &ObjectKey) {
-        self.memory().own.note(key, Did::Hear);
+        self.memory().own.note(key, RunActivity::Changed);
     }
 
     pub(crate) fn event(&self, source: SourceId, version: Option<Version>, key: &ObjectKey) -> Verdict {
         self.memory().own.event(source, version, key)
     }
 
-    pub(crate) fn stranger(&self, key: &ObjectKey) -> Verdict {
-        self.memory().own.stranger(key)
+    pub(crate) fn foreign_change(&self, key: &ObjectKey) -> Verdict {
+        self.memory().own.foreign_change(key)
     }
 
     /// Learns that a cache shows another state of an object.
     pub(crate) fn changed(&self, source: SourceId, object: &ObjectKey) {
-        self.memory().parking.changed(source, object);
+        self.memory().pending.changed(source, object);
     }
 
     /// Learns that an object is gone from a cache: what was applied to it is over.
@@ -264,14 +264,14 @@ impl Writer {
                 if let Some(cache) = self.caches.iter().find(|cache| cache.source == source) {
                     memory.applied.forget_kind(&cache.kind);
                 }
-                memory.parking.new_epoch(source, progress.version)
+                memory.pending.new_epoch(source, progress.version)
             }
             via => {
-                let Memory { answers, own, parking, .. } = &mut *memory;
+                let Memory { answers, own, pending, .. } = &mut *memory;
                 answers.delivered(source, progress.version, |key| own.is_running(key));
                 match via {
-                    ProgressVia::Watch => parking.progressed(source, progress.version, &self.caches),
-                    _ => parking.replaced(source, progress.version, &self.caches),
+                    ProgressVia::Watch => pending.progressed(source, progress.version, &self.caches),
+                    _ => pending.replaced(source, progress.version, &self.caches),
                 }
             }
         };
@@ -294,7 +294,7 @@ impl Writer {
     ) -> Result<Answer<T>, WriteError> {
         self.check_caches(key, request.target).await?;
         self.sender.check(&request)?;
-        let pending = Pending::new(self, key, request.target, request.path);
+        let pending = InFlightWrite::new(self, key, request.target, request.path);
         let (target, path) = (request.target, request.path);
         let before = self.before(target);
         let answer = self.sender.send::<T>(request).await;
@@ -303,7 +303,7 @@ impl Writer {
             _ => pending.settled(),
         }
         match &answer {
-            Ok(_) => self.memory().own.note(key, Did::Write),
+            Ok(_) => self.memory().own.note(key, RunActivity::Wrote),
             // Of a status, or of a collection, it says less.
             Err(error) if error.is_not_found() && path == Path::Object => {
                 self.compare(target, before, &Answered::Absent);
@@ -314,14 +314,20 @@ impl Writer {
     }
 
     /// Lets a key wait until every cache that shows the target shows this of it.
-    pub(crate) fn wait_for(&self, key: &ObjectKey, target: &Target, goal: &Goal) {
+    pub(crate) fn wait_for(&self, key: &ObjectKey, target: &Target, expectation: &Expectation) {
         // What was created without a name is not in any cache, and may be selected by all.
         let shown =
             |cache: &CacheView| target.key.name().is_empty() || cache.will_show(target, &BTreeMap::default());
-        self.wait(key, target, goal, shown);
+        self.wait(key, target, expectation, shown);
     }
 
-    fn wait(&self, key: &ObjectKey, target: &Target, goal: &Goal, shown: impl Fn(&CacheView) -> bool) {
+    fn wait(
+        &self,
+        key: &ObjectKey,
+        target: &Target,
+        expectation: &Expectation,
+        shown: impl Fn(&CacheView) -> bool,
+    ) {
         if self.wait == WaitForOwn::Never {
             return;
         }
@@ -330,8 +336,9 @@ impl Writer {
         sources.dedup();
         let (mut memory, now) = (self.memory(), Instant::now());
         for source in sources {
-            let turn = memory.parking.wrote(key, (source, &target.key), goal.clone(), now, &self.caches);
-            self.heed(key, turn);
+            let transition =
+                memory.pending.wrote(key, (source, &target.key), expectation.clone(), now, &self.caches);
+            self.apply_transition(key, transition);
         }
         self.set_alarm(&mut memory, now);
     }
@@ -361,8 +368,8 @@ impl Writer {
     }
 
     /// Says once of each kind that is applied, and that no cache shows, what will not happen.
-    pub(super) fn tell_of_unowned(&self, target: &Target) {
-        if self.is_cached(target) || !self.memory().unowned.insert(target.kind.clone()) {
+    pub(super) fn warn_unwatched(&self, target: &Target) {
+        if self.is_cached(target) || !self.memory().warned_kinds.insert(target.kind.clone()) {
             return;
         }
         let (controller, kind) = (&self.author.controller, &target.kind.kind);
@@ -469,13 +476,13 @@ impl Writer {
         let mut wakes = false;
         if let Some(version) = version.filter(|_| own) {
             for source in sources {
-                wakes |= memory.own.wrote(key, source, version) == Verdict::Wake;
+                wakes |= memory.own.wrote(key, source, version) == Verdict::Enqueue;
             }
         }
         drop(memory);
         if let Some(version) = version {
             let labels = serde_json::from_value(meta["labels"].clone()).unwrap_or_default();
-            self.wait(key, target, &Goal::Reached(version), |cache| cache.will_show(target, &labels));
+            self.wait(key, target, &Expectation::Reached(version), |cache| cache.will_show(target, &labels));
         }
         if wakes {
             self.keys.wake(key.clone());

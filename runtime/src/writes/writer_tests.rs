@@ -9,12 +9,12 @@ use crate::{
     informer::Comparison,
     object::Scope,
     reflector::Server,
-    writes::{Counters, Gate, Selects, parking::Watching},
+    writes::{Counters, Gate, Selects, pending_writes::WatchState},
 };
 
 struct Nobody;
 
-impl Keys for Nobody {
+impl KeyControl for Nobody {
     fn wake(&self, _: ObjectKey) {}
     fn hold(&self, _: &ObjectKey, _: Duration) {}
     fn release(&self, _: &ObjectKey) {}
@@ -28,7 +28,7 @@ fn writer(caches: Vec<CacheView>) -> Arc<Writer> {
     let author = Author { controller: "test".into(), field_manager: "test".into() };
     let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
-    Writer::new(sender, author, caches, gate, Nobody, WaitForOwn::Parked, counters)
+    Writer::new(sender, author, caches, gate, Nobody, WaitForOwn::UntilCached, counters)
 }
 
 fn pod() -> Target {
@@ -50,9 +50,9 @@ fn cache(source: usize, selects: Selects, found: fn() -> Cached) -> CacheView {
         selects,
         look_up: Box::new(move |_| found()),
         show: None,
-        watching: Box::new(|| Watching::Open),
+        watch_state: Box::new(|| WatchState::Open),
         compare: Box::new(|_| Comparison::TooSoon),
-        tell_of_loss: Box::new(|_| {}),
+        report_history_loss: Box::new(|_| {}),
     }
 }
 

@@ -141,9 +141,9 @@ async fn markers_ask_for_bytes_of_any_kind() {
     factory.wait_for_sync(Duration::from_secs(5)).await.unwrap();
     let key = ObjectKey::new("shop", "w");
     let forms = [
-        metadata.lister().held(&key).unwrap().form(),
-        typed.lister().held(&key).unwrap().form(),
-        whole.lister().held(&key).unwrap().form(),
+        metadata.lister().cached(&key).unwrap().form(),
+        typed.lister().cached(&key).unwrap().form(),
+        whole.lister().cached(&key).unwrap().form(),
     ];
     use watchkeeper::list_watch::ItemForm::{Bytes, Typed};
     assert_eq!(forms, [Bytes, Typed, Bytes]);

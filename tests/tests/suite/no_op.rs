@@ -160,7 +160,7 @@ async fn of_a_kind_that_is_not_cached_every_apply_is_sent() {
 
 /// Touches a site thrice, with an operator that applies a Deployment and watches it as `C`; returns the children that
 /// the applies returned, and how many patches and reads were sent.
-async fn children_by<C: Watched<Question = ()>>() -> (Vec<Deployment>, u64, u64) {
+async fn children_by<C: Watched<DynamicType = ()>>() -> (Vec<Deployment>, u64, u64) {
     let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
     let children = Arc::new(Mutex::new(Vec::new()));
     let seen = children.clone();

@@ -113,7 +113,7 @@ async fn while_the_server_is_overloaded_no_controller_writes_and_none_fails_for_
         let said = said.lock().unwrap();
         assert_eq!(said.len(), 3);
         for failed in said.iter() {
-            let WriteError::HeldBack { retry_after, .. } = failed else { panic!("{failed:?}") };
+            let WriteError::Overloaded { retry_after, .. } = failed else { panic!("{failed:?}") };
             assert_eq!(retry_after.asked(), Duration::from_secs(20));
         }
     }

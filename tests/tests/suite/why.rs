@@ -79,10 +79,10 @@ async fn every_state_of_a_key_has_its_answer() {
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(pass(2).await, 1);
     let Why::WaitsUntil(until) = report(&running, "a").why else { panic!() };
-    about(until, Duration::from_secs(60));
+    about(until.instant(), Duration::from_secs(60));
     assert_eq!(pass(3).await, 1);
     let Why::BackingOff { until, failures: 1 } = report(&running, "a").why else { panic!() };
-    about(until, Duration::from_secs(40));
+    about(until.instant(), Duration::from_secs(40));
     assert_eq!(report(&running, "a").last_error, None, "nothing failed");
     assert_eq!(pass(4).await, 2);
     let failed = report(&running, "a").last_error.unwrap();
@@ -92,6 +92,20 @@ async fn every_state_of_a_key_has_its_answer() {
     assert_eq!(failed.why, Why::AwaitsChangeAfterFailure { failures: 3 });
     assert_eq!(failed.last_error.unwrap().error, "no use");
     assert!(failed.why.to_string().contains("3 in a row"));
+    // Read by people: a sentence with times of day, and what was said.
+    tokio::time::sleep(Duration::from_secs(125)).await;
+    let shown = running.why::<ConfigMap>(&ObjectKey::new("shop", "a")).to_string();
+    let (said, at) = shown.split_once(", at ").unwrap_or_else(|| panic!("{shown}"));
+    assert_eq!(
+        said,
+        "configmaps is not reconciling shop/a: failed for good after 3 in a row: nothing more until it changes; \
+         attempt 3 failed 2m 5s ago"
+    );
+    let (at, error) = at.split_once(": ").unwrap();
+    assert!(at.ends_with('Z') && at.len() == "2026-11-22T05:40:01Z".len(), "{at}");
+    assert_eq!(error, "no use");
+    let nobody = running.why::<Secret>(&ObjectKey::new("shop", "a")).to_string();
+    assert_eq!(nobody, "no controller of this manager reconciles the kind");
     let inspector = running.inspector();
     running.stop().await.unwrap();
     assert_eq!(inspector.why::<ConfigMap>(&ObjectKey::new("shop", "a"))[0].why, Why::Stopped);

@@ -9,15 +9,15 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::time::Instant;
 
-use super::testing::{held, item, key, show_held};
+use super::testing::{cached, item, key, show_held};
 use crate::{
     informer::{
         backlog::Backlog,
         change::{AddOrigin, Gone},
         notification::Notification,
-        review::Review,
+        resync::ResyncSnapshot,
     },
-    store::{Held, Indexer},
+    store::{CachedObject, Indexer},
 };
 
 struct Case(Backlog<ConfigMap>);
@@ -28,15 +28,15 @@ impl Case {
     }
 
     fn add(&mut self, text: &str) {
-        self.push(Notification::Add(held(text), AddOrigin::Watch));
+        self.push(Notification::Add(cached(text), AddOrigin::Watch));
     }
 
     fn update(&mut self, old: &str, new: &str) {
-        self.push(Notification::Update { old: held(old), new: held(new) });
+        self.push(Notification::Update { old: cached(old), new: cached(new) });
     }
 
     fn delete(&mut self, text: &str) {
-        self.push(Notification::Delete(Box::new(Gone::Final(held(text)))));
+        self.push(Notification::Delete(Box::new(Gone::Final(cached(text)))));
     }
 
     fn push(&mut self, notification: Notification<ConfigMap>) {
@@ -132,8 +132,8 @@ fn the_initial_content_is_out_once_nothing_of_it_waits() {
     assert!(case.0.initial_gets_out());
 }
 
-fn adds(texts: &[&str]) -> Arc<[Held<ConfigMap>]> {
-    texts.iter().map(|text| held(text)).collect()
+fn adds(texts: &[&str]) -> Arc<[CachedObject<ConfigMap>]> {
+    texts.iter().map(|text| cached(text)).collect()
 }
 
 // I11, I21
@@ -201,7 +201,7 @@ impl Cached {
         cached
     }
 
-    fn put(&self, text: &str) -> (Option<Held<ConfigMap>>, Held<ConfigMap>) {
+    fn put(&self, text: &str) -> (Option<CachedObject<ConfigMap>>, CachedObject<ConfigMap>) {
         self.cache.write(|batch| {
             let held = batch.hold(item(text)).unwrap();
             (batch.put(held.clone()), held)
@@ -218,7 +218,7 @@ impl Cached {
 
     fn resync(&mut self) {
         let lister = self.cache.lister();
-        self.case.0.push_resync(Review::of(lister, HashSet::new()), Instant::now());
+        self.case.0.push_resync(ResyncSnapshot::of(lister, HashSet::new()), Instant::now());
     }
 }
 
@@ -314,7 +314,8 @@ fn whatever_waits_folds_to_what_is_cached_and_a_resync_misses_nothing() {
         for version in 1..200 {
             let name = format!("o{}", rng.random_range(0..6));
             let lister = cached.cache.lister();
-            let uid = lister.held(&key(&name)).map_or(version.to_string(), |held| held.uid().unwrap().into());
+            let uid =
+                lister.cached(&key(&name)).map_or(version.to_string(), |held| held.uid().unwrap().into());
             match rng.random_range(0..16) {
                 0..6 => cached.change(&format!("{name}:{uid}@{version}")),
                 6..9 => {
@@ -324,7 +325,7 @@ fn whatever_waits_folds_to_what_is_cached_and_a_resync_misses_nothing() {
                 }
                 9 => {
                     let absent = (0..6).map(|n| format!("o{n}"));
-                    let absent = absent.filter(|name| lister.held(&key(name)).is_none());
+                    let absent = absent.filter(|name| lister.cached(&key(name)).is_none());
                     let added = absent.map(|name| cached.put(&format!("{name}:{version}@{version}")).1);
                     let added: Arc<[_]> = added.collect();
                     cached.case.0.push_adds(added, AddOrigin::Watch, Instant::now());
@@ -332,8 +333,11 @@ fn whatever_waits_folds_to_what_is_cached_and_a_resync_misses_nothing() {
                 10 => {
                     cached.resync();
                     folded.told.clear();
-                    due =
-                        lister.list_held().iter().map(|held| (held.key().clone(), show_held(held))).collect();
+                    due = lister
+                        .list_cached()
+                        .iter()
+                        .map(|held| (held.key().clone(), show_held(held)))
+                        .collect();
                 }
                 _ => {
                     for _ in 0..rng.random_range(0..4) {
@@ -347,10 +351,10 @@ fn whatever_waits_folds_to_what_is_cached_and_a_resync_misses_nothing() {
         }
         let lister = cached.cache.lister();
         let truth: BTreeMap<_, _> =
-            lister.list_held().iter().map(|held| (held.key().name().to_owned(), show_held(held))).collect();
+            lister.list_cached().iter().map(|held| (held.key().name().to_owned(), show_held(held))).collect();
         assert_eq!(folded.view, truth, "seed {seed}");
         for (key, shown) in due {
-            let same = lister.held(&key).is_some_and(|held| show_held(&held) == shown);
+            let same = lister.cached(&key).is_some_and(|held| show_held(&held) == shown);
             assert!(!same || folded.told.contains(key.name()), "seed {seed}: {key} was not shown again");
         }
     }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     factory::{Answer, Server, served, status},
-    testing::{broken, held, item, nameless, settle},
+    testing::{broken, cached, item, nameless, settle},
 };
 use crate::{
     backoff::BackoffSchedule,
@@ -79,10 +79,10 @@ fn in_stream(code: u16) -> Result<WatchEvent<ConfigMap>, ListWatchError> {
 
 /// Writes down what a handler hears: attempts, and the error.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<String>>>);
+struct Accepted(Arc<Mutex<Vec<String>>>);
 
-impl Heard {
-    fn hear(&self) -> impl Fn(&WatchError) + Send + Sync + 'static {
+impl Accepted {
+    fn handler(&self) -> impl Fn(&WatchError) + Send + Sync + 'static {
         let heard = self.0.clone();
         move |error| {
             heard.lock().unwrap().push(format!("#{} {}: {}", error.attempts, error.name, error.error))
@@ -109,8 +109,8 @@ async fn a_failing_kind_shows_its_last_error_since_when_and_how_often() {
     while !informer.has_synced() {
         settle().await;
         if let Some(failure) = informer.sync_state().failure.filter(|_| !informer.has_synced()) {
-            assert_eq!(failure.since, begun, "of one outage, the first failure counts");
-            let retry_in = failure.retry_at - failure.since;
+            assert_eq!(failure.since.instant(), begun, "of one outage, the first failure counts");
+            let retry_in = failure.retry_at.instant() - begun;
             assert!(retry_in > Duration::ZERO && retry_in < Duration::from_secs(30), "{retry_in:?}");
             let line = (failure.attempts, failure.cause, failure.message);
             if shown.last() != Some(&line) {
@@ -126,7 +126,7 @@ async fn a_failing_kind_shows_its_last_error_since_when_and_how_often() {
     // What breaks in a stream shows as well, until the next one has lived.
     settle().await;
     let failure = informer.sync_state().failure.expect("the stream failed");
-    assert_eq!((failure.attempts, failure.cause, failure.since > begun), (1, server.0, true));
+    assert_eq!((failure.attempts, failure.cause, failure.since.instant() > begun), (1, server.0, true));
     let shown = informer.sync_state().to_string();
     assert!(shown.starts_with("configmaps is synced: the watch fails, for "), "{shown}");
     sleep(Duration::from_secs(15)).await;
@@ -145,7 +145,7 @@ async fn a_forbidden_watch_shows_since_when_and_how_often_although_lists_succeed
     let state = informer.sync_state();
     let failure = state.failure.clone().expect("the watch is forbidden");
     assert!(state.is_synced() && state.is_forbidden());
-    assert_eq!((failure.since, failure.part), (begun, FetchPart::Watch));
+    assert_eq!((failure.since.instant(), failure.part), (begun, FetchPart::Watch));
     assert!(failure.attempts > 10, "{state}");
     informer.shutdown().await;
 }
@@ -211,10 +211,10 @@ async fn a_forbidden_kind_is_named_at_once_and_recovers_when_it_is_allowed() {
 
 #[tokio::test(start_paused = true)]
 async fn every_failure_reaches_the_handlers_in_stream_ones_too_and_their_panics_are_contained() {
-    let (first, second) = (Heard::default(), Heard::default());
-    let hear = first.hear();
+    let (first, second) = (Accepted::default(), Accepted::default());
+    let handler = first.handler();
     let on_error = WatchErrorHandler::new(move |error| {
-        hear(error);
+        handler(error);
         panic!("a planted panic");
     });
     let odd = Ok(WatchEvent::Unexpected("an event of an unknown type".to_owned()));
@@ -223,7 +223,7 @@ async fn every_failure_reaches_the_handlers_in_stream_ones_too_and_their_panics_
         [Ok(vec![odd, in_stream(429)]), Err(answer(410))],
         ReflectorConfig { on_error, ..ReflectorConfig::default() },
     );
-    informer.on_watch_error(second.hear());
+    informer.on_watch_error(second.handler());
     informer.start();
     sleep(Duration::from_secs(20)).await;
     let heard = first.take();
@@ -244,7 +244,7 @@ async fn every_failure_reaches_the_handlers_in_stream_ones_too_and_their_panics_
 // R30, R33
 #[tokio::test(start_paused = true)]
 async fn an_object_that_can_not_be_read_reaches_the_handlers_once_in_either_form() {
-    let heard = Heard::default();
+    let heard = Accepted::default();
     let compact = r#"{"metadata":{"namespace":"shop","name":"b","resourceVersion":"7"},"data":"hunter2"}"#;
     let events = vec![
         Ok(WatchEvent::Modified(broken("a@6"))),
@@ -252,7 +252,7 @@ async fn an_object_that_can_not_be_read_reaches_the_handlers_once_in_either_form
         Ok(WatchEvent::Added(Item::Raw(RawObject::new(compact).unwrap().into()))),
         Ok(WatchEvent::Modified(nameless())),
     ];
-    let on_error = WatchErrorHandler::new(heard.hear());
+    let on_error = WatchErrorHandler::new(heard.handler());
     let config = ReflectorConfig { on_error, ..ReflectorConfig::default() };
     let informer = informer([Ok("a@1 b@1")], [Ok(events)], config);
     informer.start();
@@ -273,12 +273,12 @@ async fn an_object_that_can_not_be_read_reaches_the_handlers_once_in_either_form
 
 #[tokio::test(start_paused = true)]
 async fn handlers_of_factory_and_builder_hear_and_leave_the_question_as_it_is() {
-    let (all, one, two) = (Heard::default(), Heard::default(), Heard::default());
+    let (all, one, two) = (Accepted::default(), Accepted::default(), Accepted::default());
     let config =
-        ReflectorConfig { on_error: WatchErrorHandler::new(all.hear()), ..ReflectorConfig::default() };
+        ReflectorConfig { on_error: WatchErrorHandler::new(all.handler()), ..ReflectorConfig::default() };
     let factory = Server::default().factory_with(config);
-    let first = factory.informer::<Secret>().on_watch_error(one.hear()).build();
-    let second = factory.informer::<Secret>().on_watch_error(two.hear()).build();
+    let first = factory.informer::<Secret>().on_watch_error(one.handler()).build();
+    let second = factory.informer::<Secret>().on_watch_error(two.handler()).build();
     assert!(Arc::ptr_eq(first.handle(), second.handle()));
     factory.start();
     settle().await;
@@ -348,9 +348,9 @@ async fn depth_and_age_of_what_waits_for_handlers_are_metrics() {
     // One that has not had its turn yet: nobody runs between this and the scrape.
     let slow = Arc::new(Listener::<ConfigMap>::new(None));
     let slot: Arc<dyn Slot> = slow.clone();
-    informer.handle().engine.note_handler(&slot);
+    informer.handle().core.note_handler(&slot);
     slow.notify(
-        [Notification::again(held("a@1")), Notification::again(held("b@2"))].into_iter(),
+        [Notification::again(cached("a@1")), Notification::again(cached("b@2"))].into_iter(),
         Instant::now(),
     );
     sleep(Duration::from_secs(7)).await;
@@ -376,9 +376,9 @@ async fn a_body_that_hangs_is_given_up_at_its_deadline_and_asked_for_again() {
             _ => server.answer(uri),
         }
     });
-    let heard = Heard::default();
+    let heard = Accepted::default();
     let factory = SharedInformerFactory::new(client);
-    let informer = factory.informer::<ConfigMap>().page_size(500).on_watch_error(heard.hear()).build();
+    let informer = factory.informer::<ConfigMap>().page_size(500).on_watch_error(heard.handler()).build();
     let begun = Instant::now();
     factory.start();
     factory.wait_for_sync(Duration::from_secs(60)).await.unwrap();

@@ -181,7 +181,7 @@ async fn questions_that_differ_in_anything_are_not_shared() {
             scope: Scope::Namespaced,
         })
     };
-    let of = |informer: &SharedInformer<ConfigMap>| Arc::as_ptr(&informer.handle().engine) as usize;
+    let of = |informer: &SharedInformer<ConfigMap>| Arc::as_ptr(&informer.handle().core) as usize;
     let built = [
         ask().build(),
         ask().namespace("a").build(),
@@ -271,16 +271,16 @@ async fn a_handler_of_watch_errors_goes_with_the_last_of_what_was_built_with_it(
     let factory = Server::default().factory();
     let shared = factory.informer::<Secret>().build();
     let heard = Log::default();
-    let hear = || {
+    let handler = || {
         let heard = heard.clone();
         move |_: &WatchError| heard.push("failed".to_owned())
     };
     for _ in 0..1_000 {
-        drop(factory.informer::<Secret>().on_watch_error(hear()).build());
+        drop(factory.informer::<Secret>().on_watch_error(handler()).build());
     }
-    let lister = factory.informer::<Secret>().on_watch_error(hear()).lister();
-    let registration = factory.informer::<Secret>().on_watch_error(hear()).add_handler(Quiet);
-    assert_eq!(shared.handle().engine.health.handlers(), 2);
+    let lister = factory.informer::<Secret>().on_watch_error(handler()).lister();
+    let registration = factory.informer::<Secret>().on_watch_error(handler()).add_handler(Quiet);
+    assert_eq!(shared.handle().core.health.handlers(), 2);
     factory.start();
     settle().await;
     assert_eq!(heard.take().len(), 2, "what is held hears");

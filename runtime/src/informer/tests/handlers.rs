@@ -198,7 +198,7 @@ async fn churn() {
         task.await.unwrap();
     }
     // What is left are the processor and the feed.
-    while informer.handle().engine.tasks.len() > 2 {
+    while informer.handle().core.tasks.len() > 2 {
         tokio::task::yield_now().await;
     }
     informer.shutdown().await;
@@ -208,15 +208,15 @@ async fn churn() {
 #[tokio::test(start_paused = true)]
 async fn who_was_removed_is_let_go_of_while_the_informer_is_quiet() {
     let fed = Fed::listed(&["a@1"], "1").await;
-    let engine = fed.informer.handle().engine.clone();
+    let core = fed.informer.handle().core.clone();
     let observers: Vec<_> = (0..100).map(|_| Arc::new(Log::default())).collect();
     let watching: Vec<_> = observers.iter().map(|observer| fed.informer.observe(observer.clone())).collect();
     let handlers: Vec<_> = (0..100).map(|_| fed.informer.add_handler(Log::default())).collect();
     settle().await;
-    assert_eq!(engine.handlers().len(), 100);
+    assert_eq!(core.handlers().len(), 100);
     drop((watching, handlers));
     settle().await;
-    assert_eq!(engine.handlers().len(), 0, "listeners are left");
+    assert_eq!(core.handlers().len(), 0, "listeners are left");
     assert!(observers.iter().all(|observer| Arc::strong_count(observer) == 1), "observers are left");
     fed.informer.shutdown().await;
 }

@@ -22,7 +22,7 @@ use crate::{
     informer::{
         FailureCause, SharedInformer, SyncPhase, Watched,
         change::{Change, Observer},
-        engine::{Feed, Parts},
+        core::{Parts, ReflectorTask},
         handler::EventHandler,
     },
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
@@ -153,15 +153,15 @@ async fn a_backoff_schedule_that_panics_does_not_stop_the_retries() {
 // R47
 #[tokio::test(start_paused = true)]
 async fn an_informer_that_lost_a_task_does_not_say_that_it_is_synced() {
-    let feed = Feed {
+    let feed = ReflectorTask {
         server: Default::default(),
         latest: Arc::new(|| Box::pin(async { Ok(None) })),
         extent: Extent::All,
-        run: Box::new(|intake, _| {
+        run: Box::new(|sink, _| {
             Box::pin(async move {
                 let items = vec![item("a@1")];
                 let list = crate::reflector::List::new(items, "1", crate::reflector::Epoch::Same);
-                crate::reflector::ReflectorStore::replace(&*intake, list);
+                crate::reflector::ReflectorStore::replace(&*sink, list);
                 sleep(Duration::from_secs(1)).await;
                 panic!("a planted panic");
             })

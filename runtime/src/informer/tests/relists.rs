@@ -16,16 +16,16 @@ use crate::{
 
 /// Lists as a reflector does: what the store holds is dropped at once. Returns the keys of that.
 fn relist(fed: &Fed, items: Vec<Item1>, version: &str, epoch: Epoch) -> Vec<String> {
-    let intake = fed.source(0);
+    let sink = fed.source(0);
     let mut list = List::new(Vec::new(), version, epoch);
     for item in items {
-        match intake.holds(&item) {
-            Some(key) => list.held.push(key),
+        match sink.unchanged(&item) {
+            Some(key) => list.unchanged.push(key),
             None => list.items.push(item),
         }
     }
-    let held = list.held.iter().map(|key| key.name().to_owned()).collect();
-    intake.replace(list);
+    let held = list.unchanged.iter().map(|key| key.name().to_owned()).collect();
+    sink.replace(list);
     held
 }
 
@@ -44,11 +44,11 @@ async fn what_a_list_repeats_stays_as_it_is_and_the_rest_is_told() {
     let fed = Fed::listed(&["same@1", "changed@2", "gone@3", "new-uid:one@4"], "4").await;
     let lister = fed.informer.lister();
     let (observer, handler, _keep) = heard(&fed).await;
-    let before = lister.held(&key("same")).unwrap();
+    let before = lister.cached(&key("same")).unwrap();
     let items = vec![item("same@1"), item("changed@5"), item("new-uid:two@4"), item("new@6")];
     assert_eq!(relist(&fed, items, "7", Epoch::Same), ["same"]);
     settle().await;
-    assert!(before.is_same(&lister.held(&key("same")).unwrap()));
+    assert!(before.is_same(&lister.cached(&key("same")).unwrap()));
     let told = ["+new-uid:two@4 watch", "+new@6 watch", "-gone@3 inferred", "-new-uid:one@4 inferred"];
     assert_eq!(handler.sorted()[..4], told.map(str::to_owned));
     assert!(!observer.has("=same") && observer.has("@Some(7) Replace"));
@@ -145,9 +145,9 @@ async fn a_key_is_recognised_in_its_own_extent() {
     fed.source(0).replace(List::new(vec![item("shop/a@1")], "1", Epoch::Same));
     fed.source(1).replace(List::new(vec![item("farm/a@1")], "1", Epoch::Same));
     settle().await;
-    assert_eq!(fed.source(1).holds(&item("farm/a@1")), Some(ObjectKey::new("farm", "a")));
-    let held = vec![ObjectKey::new("farm", "a")];
-    fed.source(1).replace(List { held, ..List::new(vec![item("farm/b@2")], "2", Epoch::Same) });
+    assert_eq!(fed.source(1).unchanged(&item("farm/a@1")), Some(ObjectKey::new("farm", "a")));
+    let unchanged = vec![ObjectKey::new("farm", "a")];
+    fed.source(1).replace(List { unchanged, ..List::new(vec![item("farm/b@2")], "2", Epoch::Same) });
     settle().await;
     assert_eq!(fed.informer.lister().len(), 3);
 }

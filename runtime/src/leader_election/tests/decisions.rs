@@ -81,7 +81,7 @@ impl Case {
             Do::Write { record, .. } => record,
             other => panic!("no write at {seconds} s: {other:?}"),
         };
-        let stored = self.stored(record);
+        let stored = self.stored(*record);
         self.elector.answered(now, now, Answer::Written(stored.clone()));
         stored
     }
@@ -219,7 +219,7 @@ fn a_term_is_counted_from_when_its_last_renewal_was_sent() {
     let (mut case, lease) = leads();
     let (sent, now) = (case.at(2.0), case.at(6.0));
     let Do::Write { record, .. } = case.elector.next(sent) else { panic!("it renews") };
-    let renewed = Stored { record, ..lease };
+    let renewed = Stored { record: *record, ..lease };
     case.elector.answered(sent, now, Answer::Written(renewed));
     let (almost, over) = (case.at(11.9), case.at(12.0));
     assert_eq!(case.elector.loss(almost), None);
@@ -288,7 +288,7 @@ fn a_lost_reply_costs_no_term_and_proves_none() {
     assert!(matches!(case.next(3.9), Do::Wait(_)));
     assert_eq!(case.next(4.0), Do::Read);
     // It was written, as is found out now; that counts only once a write is confirmed.
-    case.sees(4.0, Answer::Found(Stored { record, ..lease }));
+    case.sees(4.0, Answer::Found(Stored { record: *record, ..lease }));
     let over = case.at(10.0);
     let mut unconfirmed = case;
     assert!(matches!(unconfirmed.next(4.0), Do::Write { .. }));
@@ -301,13 +301,13 @@ fn a_release_is_tried_again_until_the_lease_is_released_or_anothers() {
     let (mut case, lease) = leads();
     case.elector.release(case.at(1.0).monotonic);
     let Do::Write { base, record } = case.next(1.0) else { panic!("it releases") };
-    assert!(record.is_released() && base == Some(lease.clone()));
+    assert!(record.is_released() && base.as_deref() == Some(&lease));
     case.sees(1.0, Answer::Refused);
     assert_eq!(case.next(1.0), Do::Read);
     let mut labelled = lease.clone();
     labelled.object["metadata"]["labels"] = json!({"a": "b"});
     case.sees(1.1, Answer::Found(labelled.clone()));
-    assert!(matches!(case.next(1.1), Do::Write { base, .. } if base == Some(labelled)));
+    assert!(matches!(case.next(1.1), Do::Write { base, .. } if base.as_deref() == Some(&labelled)));
     case.sees(1.2, Answer::Unknown);
     assert_eq!(case.next(2.0), Do::Read);
     let anothers = case.held_by("other", 15);
@@ -330,7 +330,7 @@ fn every_renewal_is_seen_as_a_change_though_the_clock_stands_still() {
         let Do::Write { record, .. } = case.elector.next(now) else { panic!("it renews") };
         assert!(!seen.contains(&record.renewed));
         seen.push(record.renewed.clone());
-        let stored = case.stored(record);
+        let stored = case.stored(*record);
         case.elector.answered(now, now, Answer::Written(stored));
     }
 }

@@ -16,7 +16,7 @@ use super::Deadlines;
 use crate::{
     list_watch::{
         ListWatchError, WatchStream,
-        crew::{Crew, ROOM_FOR_A_TASK, WORTH_A_TASK},
+        decode_pool::{DecodePool, ROOM_FOR_A_TASK, WORTH_A_TASK},
         frames::{Event, Frames},
         status::status_of_answer,
     },
@@ -106,7 +106,7 @@ pub(super) fn events<K: Object>(
     let watch = Watch {
         source: Source { chunks: Chunks::new(body), expires, deadlines },
         frames,
-        crew: Crew::gather(),
+        pool: DecodePool::new(),
         block: Vec::new(),
         spare: Vec::new(),
         events: VecDeque::new(),
@@ -152,7 +152,7 @@ struct Watch<K> {
     source: Source,
     frames: Frames,
     /// Decodes what comes in bulk: initial events, and backlogs.
-    crew: Option<Crew<Piece<K>>>,
+    pool: Option<DecodePool<Piece<K>>>,
     /// Whole lines that are to be decoded next; empty between two chunks.
     block: Vec<u8>,
     /// Pieces of work that are done, to be used again while there is more: memory that goes back and forth between
@@ -187,7 +187,7 @@ impl<K: Object> Watch<K> {
             if let Some(event) = self.events.pop_front() {
                 if event.is_err() {
                     self.reading = Reading::Ended;
-                    (self.crew, self.last) = (None, None);
+                    (self.pool, self.last) = (None, None);
                     self.events.clear();
                 }
                 return Some(event);
@@ -198,14 +198,14 @@ impl<K: Object> Watch<K> {
 
     /// Reads or decodes on; `None` where nothing is left.
     async fn advance(&mut self) -> Option<()> {
-        let working = self.crew.as_mut().filter(|crew| !crew.is_idle());
+        let working = self.pool.as_mut().filter(|pool| !pool.is_idle());
         let came = match (working, self.reading) {
-            (Some(crew), Reading::Open) if !crew.is_busy() => tokio::select! {
+            (Some(pool), Reading::Open) if !pool.is_busy() => tokio::select! {
                 biased;
-                decoded = crew.next() => Came::Decoded(decoded),
+                decoded = pool.next() => Came::Decoded(decoded),
                 chunk = self.source.next() => Came::Chunk(chunk),
             },
-            (Some(crew), _) => Came::Decoded(crew.next().await),
+            (Some(pool), _) => Came::Decoded(pool.next().await),
             (None, Reading::Open) => Came::Chunk(match self.source.at_once() {
                 Some(chunk) => chunk,
                 None => {
@@ -232,7 +232,7 @@ impl<K: Object> Watch<K> {
     }
 
     fn decode(&mut self, chunk: Bytes) {
-        let Some(crew) = &mut self.crew else { return self.frames.feed(&chunk, &mut self.events) };
+        let Some(pool) = &mut self.pool else { return self.frames.feed(&chunk, &mut self.events) };
         let block = &mut self.block;
         let mut end = self.frames.gather(&chunk, block).err().map(Some);
         // As long as somebody holds a chunk, the connection reads into a new buffer.
@@ -245,7 +245,7 @@ impl<K: Object> Watch<K> {
             }
         }
         let decoder = self.frames.decoder();
-        if crew.is_idle() && block.len() < WORTH_A_TASK {
+        if pool.is_idle() && block.len() < WORTH_A_TASK {
             decoder.lines(block, &mut self.events);
             block.clear();
         } else {
@@ -254,7 +254,7 @@ impl<K: Object> Watch<K> {
             let Piece { block: empty, mut events } = spare
                 .unwrap_or_else(|| Piece { block: Vec::with_capacity(ROOM_FOR_A_TASK), events: Vec::new() });
             let block = std::mem::replace(block, empty);
-            crew.begin(move || {
+            pool.begin(move || {
                 decoder.lines(&block, &mut events);
                 Piece { block, events }
             });

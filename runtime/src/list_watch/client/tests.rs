@@ -22,7 +22,7 @@ use tower::service_fn;
 
 use super::*;
 use crate::{
-    list_watch::{Item, WatchEvent, touchy::Touchy},
+    list_watch::{Item, WatchEvent, panicky::Panicky},
     object::Scope,
 };
 
@@ -300,7 +300,7 @@ async fn a_reset_ends_the_stream_after_the_events_before_it() {
 /// Returns how many threads decoded, where objects are decoded on arrival.
 async fn keep_one(form: ItemForm) -> usize {
     let (server, objects) = (Server::default(), many());
-    let source = server.objects::<Touchy>().item_form(form);
+    let source = server.objects::<Panicky>().item_form(form);
     let page =
         Bytes::from(format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{}]}}"#, objects.join(",")));
     let feed = server.answers(200, &[]);
@@ -328,7 +328,7 @@ async fn keep_one(form: ItemForm) -> usize {
     threads.len()
 }
 
-fn decoded_by(item: &Item<Touchy>) -> Option<ThreadId> {
+fn decoded_by(item: &Item<Panicky>) -> Option<ThreadId> {
     match item {
         Item::Object(object) => Some(object.thread),
         Item::Raw(_) | Item::Unreadable(_) => None,
@@ -439,13 +439,13 @@ async fn with_touchy_objects() -> Vec<String> {
         .enumerate()
         .map(|(at, object)| match at % 1_000 {
             // One in the middle of each batch, and the last, which the reading thread decodes.
-            500 | 999 => object.replace("\"name\":\"m", "\"name\":\"touchy"),
+            500 | 999 => object.replace("\"name\":\"m", "\"name\":\"panicky"),
             _ => object,
         })
         .collect();
     let list = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{}]}}"#, objects.join(","));
     in_pieces(&list, &server.answers(200, &[]));
-    let source = server.objects::<Touchy>();
+    let source = server.objects::<Panicky>();
     let page = source.list(&ListOptions::default()).await.unwrap();
     let lines: String =
         objects.iter().map(|object| format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n")).collect();
@@ -470,7 +470,7 @@ async fn with_touchy_objects() -> Vec<String> {
 fn a_panic_in_decoding_is_that_objects_alone() {
     let expected: Vec<_> = (0..3_000)
         .map(|at| match at % 1_000 {
-            500 | 999 => format!("touchy{at} its type panicked as it was decoded"),
+            500 | 999 => format!("panicky{at} its type panicked as it was decoded"),
             _ => format!("m{at}"),
         })
         .collect();

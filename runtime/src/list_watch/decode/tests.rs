@@ -1,10 +1,10 @@
-//! Single objects: decoded lean, named when they fail, told from objects of other kinds.
+//! Single objects: decoded stripped, named when they fail, told from objects of other kinds.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::core::{DynamicObject, PartialObjectMeta};
 
 use super::*;
-use crate::{list_watch::touchy::Touchy, object::Scope};
+use crate::{list_watch::panicky::Panicky, object::Scope};
 
 fn kind(group: &'static str, kind: &'static str, plural: &'static str) -> Kind {
     Kind {
@@ -23,9 +23,9 @@ fn decoder(of: &'static str) -> Decoder {
 /// Decodes a well-formed text as lists and frames do.
 fn decode<K: Object>(decoder: &Decoder, json: &str) -> Decoded<K> {
     let json = Json::read(json.as_bytes()).unwrap();
-    let mut lean = String::new();
-    let places = decoder.push_lean(json.as_str(), &Places::of(json), &mut lean);
-    decoder.decode(&lean, &places)
+    let mut stripped = String::new();
+    let places = decoder.push_stripped(json.as_str(), &Places::of(json), &mut stripped);
+    decoder.decode(&stripped, &places)
 }
 
 fn object<K: Object>(decoder: &Decoder, json: &str) -> Arc<K> {
@@ -47,10 +47,10 @@ const MANAGED: &str = r#"{"data":{"managedFields":"kept"},"metadata":{"name":"a"
 
 #[test]
 fn managed_fields_are_dropped_from_metadata_alone() {
-    let lean: Arc<ConfigMap> = object(&decoder("ConfigMap"), MANAGED);
-    assert!(lean.metadata.managed_fields.is_none());
-    assert_eq!(lean.data.as_ref().unwrap()["managedFields"], "kept");
-    assert_eq!(lean.metadata.labels.as_ref().unwrap()["managedFields"], "kept");
+    let stripped: Arc<ConfigMap> = object(&decoder("ConfigMap"), MANAGED);
+    assert!(stripped.metadata.managed_fields.is_none());
+    assert_eq!(stripped.data.as_ref().unwrap()["managedFields"], "kept");
+    assert_eq!(stripped.metadata.labels.as_ref().unwrap()["managedFields"], "kept");
     let dynamic: Arc<DynamicObject> =
         object(&decoder("ConfigMap"), &MANAGED.replace("managedF", "managed\\u0046"));
     assert!(dynamic.metadata.managed_fields.is_none());
@@ -151,14 +151,14 @@ fn bytes_are_kept_lean_and_whole_and_decode_later() {
         Decoded::Item(Item::Raw(raw)) => raw,
         other => panic!("{other:?}"),
     };
-    let lean = raw(MANAGED);
-    assert_eq!(lean.key, ObjectKey::cluster("a"));
-    let text = lean.text.json();
+    let stripped = raw(MANAGED);
+    assert_eq!(stripped.key, ObjectKey::cluster("a"));
+    let text = stripped.text.json();
     let expected =
         r#"{"data":{"managedFields":"kept"},"metadata":{"name":"a","labels":{"managedFields":"kept"}},"#;
     assert_eq!(text, [expected, r#""kind":"ConfigMap","apiVersion":"v1"}"#].concat());
     let typed: Arc<ConfigMap> = object(&decoder("ConfigMap"), MANAGED);
-    assert_eq!(lean.decode::<ConfigMap>().unwrap(), *typed);
+    assert_eq!(stripped.decode::<ConfigMap>().unwrap(), *typed);
     let bare = raw(r#"{"metadata":{"name":"a","managedFields":[]}}"#);
     assert_eq!(bare.decode::<DynamicObject>().unwrap().types.unwrap().kind, "ConfigMap");
     let broken = raw(r#"{"metadata":{"name":"a"},"data":{"k":["hunter2"]}}"#);
@@ -187,18 +187,18 @@ fn no_error_shows_what_is_in_an_object() {
 // R47
 #[test]
 fn a_panic_of_its_type_makes_an_object_unreadable() {
-    let touchy = r#"{"metadata":{"name":"touchy","uid":"u","resourceVersion":"7"}}"#;
-    let Unreadable { identity, error } = unreadable::<Touchy>(&decoder("ConfigMap"), touchy);
+    let panicky = r#"{"metadata":{"name":"panicky","uid":"u","resourceVersion":"7"}}"#;
+    let Unreadable { identity, error } = unreadable::<Panicky>(&decoder("ConfigMap"), panicky);
     assert_eq!(error, "its type panicked as it was decoded");
-    assert_eq!((identity.key, identity.uid.as_deref()), (Some(ObjectKey::cluster("touchy")), Some("u")));
+    assert_eq!((identity.key, identity.uid.as_deref()), (Some(ObjectKey::cluster("panicky")), Some("u")));
     assert!(
-        object::<Touchy>(&decoder("ConfigMap"), &touchy.replace("touchy", "calm")).metadata.name.is_some()
+        object::<Panicky>(&decoder("ConfigMap"), &panicky.replace("panicky", "calm")).metadata.name.is_some()
     );
     // As bytes it arrives, and fails whoever reads it.
-    let raw = RawObject::new(touchy).unwrap();
-    let refused = raw.decode::<Touchy>().unwrap_err();
+    let raw = RawObject::new(panicky).unwrap();
+    let refused = raw.decode::<Panicky>().unwrap_err();
     assert_eq!((refused.identity.key, &*refused.error), (Some(raw.key), &*error));
-    let refused = RawObject::of(&Touchy::named("shy")).unwrap_err();
+    let refused = RawObject::of(&Panicky::named("shy")).unwrap_err();
     assert_eq!(
         (refused.identity.key, &*refused.error),
         (Some(ObjectKey::cluster("shy")), "can't be encoded: its type panicked")

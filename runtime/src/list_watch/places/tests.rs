@@ -32,10 +32,10 @@ fn chosen(of: &[&str], bits: usize, comma: &str) -> String {
 fn check(text: &str, managed_fields: ManagedFields) {
     let tree: Value = serde_json::from_str(text).unwrap();
     let json = Json::read(text.as_bytes()).unwrap();
-    let (mut lean, decoder) = ("before".to_owned(), decoder(managed_fields));
-    let places = decoder.push_lean(json.as_str(), &Places::of(json), &mut lean);
-    let lean = &lean["before".len()..];
-    let at = |span: Span| span.of(lean).map(|json| serde_json::from_str::<Value>(json.as_str()).unwrap());
+    let (mut stripped, decoder) = ("before".to_owned(), decoder(managed_fields));
+    let places = decoder.push_stripped(json.as_str(), &Places::of(json), &mut stripped);
+    let stripped = &stripped["before".len()..];
+    let at = |span: Span| span.of(stripped).map(|json| serde_json::from_str::<Value>(json.as_str()).unwrap());
     let metadata = |name: &str| tree["metadata"].get(name).cloned();
     for (span, name) in [
         (places.name, "name"),
@@ -60,11 +60,11 @@ fn check(text: &str, managed_fields: ManagedFields) {
         root.entry("apiVersion").or_insert(json!("v1"));
         root.entry("kind").or_insert(json!("Pod"));
     }
-    assert_eq!(serde_json::from_str::<Value>(lean).unwrap(), expected, "{text}: {lean}");
+    assert_eq!(serde_json::from_str::<Value>(stripped).unwrap(), expected, "{text}: {stripped}");
 
     let owners = metadata("ownerReferences")
         .map(|owners| serde_json::from_value::<Vec<OwnerReference>>(owners).unwrap());
-    let identity = decode::identity(lean, &places);
+    let identity = decode::identity(stripped, &places);
     assert_eq!(identity.owners, owners.unwrap_or_default());
     assert_eq!(
         identity.key.map(|key| key.name().to_owned()),

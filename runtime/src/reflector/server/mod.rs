@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::{sync::watch, time::Instant};
 
 use state::ServerState;
-pub(crate) use state::{Doubt, DoubtCause, Standing};
+pub(crate) use state::{CacheStatus, Doubt, DoubtCause};
 
 /// One server, as the reflectors that read from it know it together; clones are one.
 ///
@@ -29,7 +29,7 @@ struct Shared {
 
 impl Server {
     /// Tells of lost history that was found by an answer to something else than a list or watch.
-    pub(crate) fn tell_of_loss(&self) {
+    pub(crate) fn report_history_loss(&self) {
         let known = self.state().losses();
         self.change(|state| state.lose(Instant::now(), known));
     }
@@ -40,7 +40,7 @@ impl Server {
     }
 
     /// Judges a cache by how it stands.
-    pub(crate) fn doubt(&self, of: &Standing) -> Option<Doubt> {
+    pub(crate) fn doubt(&self, of: &CacheStatus) -> Option<Doubt> {
         self.state().doubt(of, Instant::now())
     }
 
@@ -69,7 +69,7 @@ impl Server {
         Member {
             server: self.clone(),
             changes,
-            heard: Heard { losses, recoveries },
+            seen: LastSeen { losses, recoveries },
             watch: Watch::Shut,
             reach: Reach::Fine,
         }
@@ -91,14 +91,14 @@ impl Server {
 pub(super) struct Member {
     server: Server,
     changes: watch::Receiver<u64>,
-    heard: Heard,
+    seen: LastSeen,
     watch: Watch,
     reach: Reach,
 }
 
 /// Up to where a reflector has heard.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct LastSeen {
     losses: u64,
     recoveries: u64,
 }
@@ -119,7 +119,7 @@ enum Reach {
 
 /// What a reflector hears of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum ServerEvent {
     /// The server lost its history.
     HistoryLost,
     /// The server was reached again.
@@ -135,7 +135,7 @@ impl Member {
     /// Tells of lost history, found by a question that was asked when so many losses were known.
     pub(super) fn found_loss(&mut self, known: u64) {
         self.server.change(|state| state.lose(Instant::now(), known));
-        self.heard.losses = self.losses();
+        self.seen.losses = self.losses();
     }
 
     pub(super) fn watch_opened(&mut self) {
@@ -164,34 +164,34 @@ impl Member {
         let missed = std::mem::replace(&mut self.reach, Reach::Fine) == Reach::Missed;
         if missed || self.server.state().is_out() {
             self.server.change(|state| state.recover(Instant::now()));
-            self.heard.recoveries = self.server.state().recoveries();
+            self.seen.recoveries = self.server.state().recoveries();
         }
     }
 
     /// Takes what is new; a loss comes first.
-    pub(super) fn take_news(&mut self) -> Option<News> {
+    pub(super) fn take_event(&mut self) -> Option<ServerEvent> {
         let (losses, recoveries) = {
             let state = self.server.state();
             (state.losses(), state.recoveries())
         };
-        if self.heard.losses != losses {
-            self.heard.losses = losses;
-            return Some(News::HistoryLost);
+        if self.seen.losses != losses {
+            self.seen.losses = losses;
+            return Some(ServerEvent::HistoryLost);
         }
-        if self.heard.recoveries != recoveries {
-            self.heard.recoveries = recoveries;
-            return Some(News::Recovered);
+        if self.seen.recoveries != recoveries {
+            self.seen.recoveries = recoveries;
+            return Some(ServerEvent::Recovered);
         }
         None
     }
 
     /// Waits for news, and takes it.
-    pub(super) async fn news(&mut self) -> News {
+    pub(super) async fn next_event(&mut self) -> ServerEvent {
         loop {
-            if let Some(news) = self.take_news() {
+            if let Some(news) = self.take_event() {
                 return news;
             }
-            self.changes.changed().await.expect("the sender is held here");
+            self.changes.changed().await.expect("the sender is unchanged here");
         }
     }
 }

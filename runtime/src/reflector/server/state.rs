@@ -44,7 +44,7 @@ enum Outage {
 
 /// How a cache stands to its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct CacheStatus {
     /// The cache shows at least what the server held after so many losses of its history.
     pub(crate) losses: u64,
     /// Since when its watch is lost to the connection.
@@ -119,7 +119,7 @@ impl ServerState {
     }
 
     /// Judges a cache by how it stands.
-    pub(super) fn doubt(&self, of: &Standing, now: Instant) -> Option<Doubt> {
+    pub(super) fn doubt(&self, of: &CacheStatus, now: Instant) -> Option<Doubt> {
         let lost = self.told_after(of.losses).map(|told| Doubt {
             cause: DoubtCause::HistoryLost,
             until: told + if of.cut.is_some() { ANSWERS_WITHIN } else { LISTS_WITHIN },
@@ -149,7 +149,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn cause(state: &ServerState, of: Standing, now: Instant) -> Option<DoubtCause> {
+    fn cause(state: &ServerState, of: CacheStatus, now: Instant) -> Option<DoubtCause> {
         state.doubt(&of, now).map(|doubt| doubt.cause)
     }
 
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_loss_puts_every_cache_in_doubt_until_it_answers_or_for_a_while() {
         let (mut state, now) = (ServerState::default(), Instant::now());
-        let (open, cut) = (Standing::default(), Standing { losses: 0, cut: Some(now - seconds(900)) });
+        let (open, cut) = (CacheStatus::default(), CacheStatus { losses: 0, cut: Some(now - seconds(900)) });
         assert_eq!(state.doubt(&open, now), None);
         state.lose(now, 0);
         let lost = Some(DoubtCause::HistoryLost);
@@ -166,14 +166,14 @@ mod tests {
         assert_eq!(cause(&state, open, now + seconds(300)), None);
         assert_eq!(cause(&state, cut, now + seconds(59)), lost, "its informer can't answer");
         assert_eq!(cause(&state, cut, now + seconds(60)), None);
-        assert_eq!(cause(&state, Standing { losses: 1, cut: None }, now), None, "it has answered");
+        assert_eq!(cause(&state, CacheStatus { losses: 1, cut: None }, now), None, "it has answered");
     }
 
     // C35
     #[test]
     fn losses_that_follow_each_other_hold_nobody_for_longer_than_one() {
         let (mut state, now) = (ServerState::default(), Instant::now());
-        let down = Standing { losses: 0, cut: Some(now - seconds(900)) };
+        let down = CacheStatus { losses: 0, cut: Some(now - seconds(900)) };
         for loss in 0..100 {
             state.lose(now + seconds(loss * 30), loss);
         }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_cut_puts_a_cache_in_doubt_for_a_moment_after_the_server_can_be_reached() {
         let (mut state, now) = (ServerState::default(), Instant::now());
-        let of = Standing { losses: 0, cut: Some(now) };
+        let of = CacheStatus { losses: 0, cut: Some(now) };
         let until = |state: &ServerState| state.doubt(&of, now).map(|doubt| doubt.until - now);
         state.watch_opened();
         state.missed();

@@ -10,7 +10,7 @@ use crate::{
     reflector::{
         config::FirstList,
         fault::{Fault, asked_to_wait},
-        pacing::Haste,
+        pacing::Urgency,
         sink::Epoch,
     },
 };
@@ -143,16 +143,16 @@ impl State {
         let wait = match Fault::of(error) {
             Fault::Expired if in_chain => {
                 self.paging.whole = true;
-                self.pacing.relist(now, Haste::AtOnceTheFirstTime)
+                self.pacing.relist(now, Urgency::AtOnceTheFirstTime)
             }
             // As after a broken chain: perhaps the list ends if it is not paged.
             Fault::Endless => {
                 self.paging.whole = true;
-                self.pacing.relist(now, Haste::BackOff)
+                self.pacing.relist(now, Urgency::BackOff)
             }
             Fault::Expired | Fault::TooLarge if at_version => {
                 self.freshness = Freshness::Present;
-                self.pacing.relist(now, Haste::AtOnceTheFirstTime)
+                self.pacing.relist(now, Urgency::AtOnceTheFirstTime)
             }
             Fault::NotFound => {
                 self.begin_cycle();
@@ -160,7 +160,7 @@ impl State {
             }
             _ => {
                 self.begin_cycle();
-                self.pacing.relist(now, Haste::BackOff).max(asked_to_wait(error))
+                self.pacing.relist(now, Urgency::BackOff).max(asked_to_wait(error))
             }
         };
         self.relist_after(wait);
@@ -170,7 +170,7 @@ impl State {
     pub(in crate::reflector) fn list_refused(&mut self, now: Instant) {
         self.end_chain();
         self.freshness = Freshness::Present;
-        let wait = self.pacing.relist(now, Haste::BackOff);
+        let wait = self.pacing.relist(now, Urgency::BackOff);
         self.relist_after(wait);
     }
 
@@ -196,7 +196,7 @@ impl State {
             }
             (Fault::Expired | Fault::TooLarge, _) => {
                 self.freshness = Freshness::Present;
-                self.pacing.relist(now, Haste::AtOnceTheFirstTime)
+                self.pacing.relist(now, Urgency::AtOnceTheFirstTime)
             }
             (Fault::Suspended, _) => Duration::ZERO,
             (Fault::CutShort | Fault::Idle, _) | (Fault::Unreachable, StreamPhase::Reading) => {
@@ -208,7 +208,7 @@ impl State {
             }
             _ => {
                 self.streaming = Streaming::NotThisCycle;
-                self.pacing.relist(now, Haste::BackOff).max(asked_to_wait(error))
+                self.pacing.relist(now, Urgency::BackOff).max(asked_to_wait(error))
             }
         };
         self.relist_after(wait);

@@ -3,7 +3,7 @@
 //! Pure: outcomes and the time go in, the next step comes out. No I/O, no clock; randomness is seeded.
 
 mod list;
-mod news;
+mod server_events;
 mod watch;
 
 use std::{collections::HashSet, time::Duration};
@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub(super) use list::{Listed, StreamPhase};
-pub(super) use news::OnLoss;
+pub(super) use server_events::OnLoss;
 pub(super) use watch::{Brought, Ending, LIVED, Opened, ProbeFailure};
 
 /// How long a kind may be out of reach before everything is listed again.

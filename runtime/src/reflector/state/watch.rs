@@ -10,7 +10,7 @@ use crate::{
     list_watch::{Bookmarks, ListOptions, ListWatchError},
     reflector::{
         fault::{Fault, asked_to_wait},
-        pacing::Haste,
+        pacing::Urgency,
         sink::Epoch,
     },
 };
@@ -109,7 +109,7 @@ impl State {
         self.refusals = self.refusals.saturating_add(1);
         let wait = match fault {
             Fault::NotFound => self.pacing.ask_again(now),
-            _ => self.pacing.relist(now, Haste::BackOff),
+            _ => self.pacing.relist(now, Urgency::BackOff),
         };
         let wait = wait.max(asked_to_wait(error));
         match self.refusals.is_power_of_two() {
@@ -139,7 +139,7 @@ impl State {
             return;
         }
         self.short_watches = 0;
-        let wait = self.pacing.relist(now, Haste::BackOff);
+        let wait = self.pacing.relist(now, Urgency::BackOff);
         self.relist_after(wait);
     }
 
@@ -165,7 +165,7 @@ impl State {
         self.epoch = Epoch::New;
         self.freshness = Freshness::Present;
         self.end_chain();
-        let wait = self.pacing.relist(now, Haste::AtOnceTheFirstTime);
+        let wait = self.pacing.relist(now, Urgency::AtOnceTheFirstTime);
         self.relist_after(wait);
     }
 
@@ -214,11 +214,11 @@ impl State {
             Fault::Internal if !self.internal_errors_last(now) => self.reopen(error),
             Fault::Expired | Fault::TooLarge => {
                 self.freshness = Freshness::Present;
-                let wait = self.pacing.relist(now, Haste::AtOnceTheFirstTime);
+                let wait = self.pacing.relist(now, Urgency::AtOnceTheFirstTime);
                 self.relist_after(wait);
             }
             _ => {
-                let wait = self.pacing.relist(now, Haste::BackOff).max(asked_to_wait(error));
+                let wait = self.pacing.relist(now, Urgency::BackOff).max(asked_to_wait(error));
                 self.relist_after(wait);
             }
         }

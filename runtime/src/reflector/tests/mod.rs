@@ -159,9 +159,9 @@ impl Recorder {
 }
 
 impl ReflectorStore<ConfigMap> for Recorder {
-    fn replace(&self, List { items, held, resource_version, epoch }: List<ConfigMap>) {
-        let held = held.iter().map(|key| format!("{key} held"));
-        let items: Vec<_> = items.iter().map(spelled_item).chain(held).collect();
+    fn replace(&self, List { items, unchanged, resource_version, epoch }: List<ConfigMap>) {
+        let unchanged = unchanged.iter().map(|key| format!("{key} unchanged"));
+        let items: Vec<_> = items.iter().map(spelled_item).chain(unchanged).collect();
         let epoch = if epoch == Epoch::New { " new epoch" } else { "" };
         self.note(format!("replace@{resource_version}{epoch} [{}]", items.join(" ")));
     }

@@ -45,7 +45,7 @@ async fn what_a_list_or_a_writer_finds_the_others_hear_too() {
     finder.pass(10).await;
     assert_eq!(*finder.told().last().unwrap(), "replace@3 new epoch [n/b@2]");
     assert_eq!(other.calls(), ["list limit=500", "watch rv=5", "latest"]);
-    server.tell_of_loss();
+    server.report_history_loss();
     other.pass(1).await;
     assert_eq!(other.calls()[2..], ["latest", "latest"]);
 }
@@ -93,7 +93,7 @@ async fn a_list_that_was_under_way_is_read_again_after_lost_history() {
     let streaming = Plan::streaming().configured(|config| config.server = server.clone());
     let streaming = streaming.watches([opens([events("+a@1")]), opens([events("+b@1 !3")])]).start();
     paged.pass(5).await;
-    server.tell_of_loss();
+    server.report_history_loss();
     paged.pass(1).await;
     assert_eq!(streaming.told(), ["replace@3 [n/b@1]"]);
     assert_eq!(streaming.standing(), ["Current { losses: 1 }"]);
@@ -242,7 +242,7 @@ async fn a_kind_that_cannot_be_asked_answers_at_once() {
     let forbidden = forbidden.watches([opens([wait(5.0), Act::Fail(answer(403, "Forbidden"))])]).start();
     let unreachable = of(&server).latest(away(900)).watches([lost(5.0)]).start();
     unasked.pass(60).await;
-    server.tell_of_loss();
+    server.report_history_loss();
     unasked.pass(1).await;
     for rig in [unasked, denied, forbidden] {
         assert_eq!(rig.standing(), ["Current { losses: 1 }"]);

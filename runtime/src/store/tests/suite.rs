@@ -18,8 +18,8 @@ use crate::{
     list_watch::{Identity, ItemForm, RawObject, Unreadable},
     object::{ObjectKey, Version},
     store::{
-        DuplicateIndex, Held, IndexDefinition, IndexValue, Indexer, Lister, Lookup, Selector, WriteBatch,
-        snapshot::Snapshot,
+        CachedObject, DuplicateIndex, IndexDefinition, IndexValue, Indexer, Lister, Lookup, Selector,
+        WriteBatch, snapshot::Snapshot,
     },
 };
 
@@ -46,7 +46,7 @@ pub(super) fn put(indexer: &Indexer<ConfigMap>, object: Arc<ConfigMap>) {
     indexer.write(|batch| drop(put_in(batch, object)));
 }
 
-fn decoded(held: Held<ConfigMap>) -> Arc<ConfigMap> {
+fn decoded(held: CachedObject<ConfigMap>) -> Arc<ConfigMap> {
     held.object().unwrap()
 }
 
@@ -422,7 +422,7 @@ fn a_mark_tells_outdated_and_unreadable_from_absent() {
 fn a_namespace_is_stored_once_for_all_its_keys() {
     let indexer = indexed();
     (0..3).for_each(|n| put(&indexer, object("shop", &n.to_string(), "gold", "")));
-    let keys: Vec<_> = indexer.lister().list_held().iter().map(|held| held.key().clone()).collect();
+    let keys: Vec<_> = indexer.lister().list_cached().iter().map(|held| held.key().clone()).collect();
     let shared = |key: &ObjectKey| key.shared_namespace().cloned().unwrap();
     assert!(keys.iter().all(|key| Arc::ptr_eq(&shared(key), &shared(&keys[0]))));
 }

@@ -17,7 +17,7 @@ impl<K: QueueKey> State<K> {
         self.promote(clock);
         self.flights.remove(&mut self.entries.slab, id);
         let entry = &mut self.entries.slab[id];
-        entry.since = self.tally.ended(entry.since, clock);
+        entry.since = self.stats.ended(entry.since, clock);
         let meanwhile = std::mem::replace(&mut entry.meanwhile, Meanwhile::Nothing);
         entry.place = Place::Idle;
         self.again -= usize::from(meanwhile != Meanwhile::Nothing);
@@ -27,7 +27,7 @@ impl<K: QueueKey> State<K> {
         }
         let entry = &mut self.entries.slab[id];
         match meanwhile {
-            Meanwhile::Added => entry.hurry(),
+            Meanwhile::Added => entry.expedite(),
             Meanwhile::Touched if matches!(outcome, Outcome::Done | Outcome::Forget) => {
                 entry.delay = At::START
             }
@@ -43,7 +43,7 @@ impl<K: QueueKey> State<K> {
 
     fn conclude(&mut self, id: Id, outcome: Outcome, clock: &impl Clock) {
         if matches!(outcome, Outcome::Retry { .. } | Outcome::RetryUncounted) {
-            self.tally.retries += 1;
+            self.stats.retries += 1;
         }
         if let Outcome::Retry { at_least } = outcome {
             self.fail(id, at_least, clock);
@@ -81,7 +81,7 @@ impl<K: QueueKey> State<K> {
                 entry.gate = entry.floor;
                 entry.cause = Cause::Terminal;
             }
-            Outcome::PutBack => entry.hurry_past_backoff(),
+            Outcome::PutBack => entry.skip_backoff(),
         }
     }
 

@@ -16,7 +16,7 @@ impl<K: QueueKey> State<K> {
         match entry.place {
             Place::InFlight => return,
             // a retry that has its token pays no second one
-            Place::Ready => entry.hurry_past_backoff(),
+            Place::Ready => entry.skip_backoff(),
             _ => {}
         }
         self.leave(id);

@@ -8,7 +8,7 @@ use super::*;
 const FEW: usize = 64;
 
 impl<K: QueueKey> State<K> {
-    /// Lines up what has fallen due, in the order in which it did.
+    /// ReadyQueue up what has fallen due, in the order in which it did.
     #[inline]
     pub(in crate::workqueue) fn promote(&mut self, clock: &impl Clock) {
         if !self.delayed.is_empty() || !self.awaiting_token.is_empty() {
@@ -31,7 +31,7 @@ impl<K: QueueKey> State<K> {
         self.serve_retries(now);
     }
 
-    /// Lines up a key that left the heap, or ends its hold.
+    /// ReadyQueue up a key that left the heap, or ends its hold.
     fn fall_due(&mut self, id: Id, now: At) {
         match std::mem::replace(&mut self.entries.slab[id].place, Place::Idle) {
             Place::Held => {
@@ -47,7 +47,7 @@ impl<K: QueueKey> State<K> {
     pub(super) fn admit(&mut self, key: K, clock: &impl Clock) -> Option<Id> {
         (self.mode == Mode::Open).then(|| {
             self.promote(clock);
-            match self.rolls.is_empty() {
+            match self.lists.is_empty() {
                 true => self.entries.find_or_insert(key),
                 false => self.find(&key).unwrap_or_else(|| self.entries.find_or_insert(key)),
             }
@@ -142,15 +142,15 @@ impl<K: QueueKey> State<K> {
     }
 
     pub(super) fn line_up(&mut self, id: Id, clock: &impl Clock) {
-        let Self { entries, ready, rolls, tally, .. } = self;
+        let Self { entries, ready, lists, stats, .. } = self;
         let entry = &mut entries.slab[id];
         entry.place = Place::Ready;
         // a wait that a hold interrupted goes on, and is counted once
         if !entry.waits {
             entry.waits = true;
-            entry.since = tally.lined_up(clock);
+            entry.since = stats.lined_up(clock);
         }
-        ready.push(&mut entries.slab, id, rolls.now());
+        ready.push(&mut entries.slab, id, lists.now());
     }
 
     /// Notes the priority that is asked for the next run.
@@ -164,7 +164,7 @@ impl<K: QueueKey> State<K> {
         }
     }
 
-    /// Lines up the retries that there are tokens for, longest due first.
+    /// ReadyQueue up the retries that there are tokens for, longest due first.
     pub(super) fn serve_retries(&mut self, now: At) {
         while !self.awaiting_token.is_empty()
             && self.retry_rate.as_mut().is_some_and(|rate| rate.take(now) == Taken::Yes)

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::metrics::QueueReport;
-use crate::workqueue::clock::Epoch;
+use crate::workqueue::clock::ClockOrigin;
 use crate::workqueue::key_state::KeyState;
 
 impl<K: QueueKey> State<K> {
@@ -47,11 +47,11 @@ impl<K: QueueKey> State<K> {
     }
 
     pub(in crate::workqueue) fn ready(&self) -> usize {
-        self.ready.len() + self.rolls.len()
+        self.ready.len() + self.lists.len()
     }
 
     pub(in crate::workqueue) fn ready_at(&self, priority: Priority) -> usize {
-        let listed = if priority == Priority::Low { self.rolls.len() } else { 0 };
+        let listed = if priority == Priority::Low { self.lists.len() } else { 0 };
         self.ready.len_of(priority) + listed
     }
 
@@ -81,10 +81,10 @@ impl<K: QueueKey> State<K> {
 
     pub(in crate::workqueue) fn in_flight_since(
         &self,
-        epoch: Epoch,
+        origin: ClockOrigin,
     ) -> impl Iterator<Item = (K, Option<Instant>)> {
         self.flying().map(move |entry| {
-            let since = (entry.since != At::NEVER).then(|| epoch.instant(entry.since));
+            let since = (entry.since != At::NEVER).then(|| origin.instant(entry.since));
             (entry.key.clone(), since)
         })
     }
@@ -96,15 +96,16 @@ impl<K: QueueKey> State<K> {
     /// Walks all keys that stand somewhere, in the order in which one wants to see them.
     pub(in crate::workqueue) fn standing_somewhere(
         &self,
-        epoch: Epoch,
+        origin: ClockOrigin,
     ) -> impl Iterator<Item = (K, KeyState)> {
         let slab = &self.entries.slab;
-        let told = move |entry: &Entry<K>| (entry.key.clone(), KeyState::of(entry, epoch));
+        let told = move |entry: &Entry<K>| (entry.key.clone(), KeyState::of(entry, origin));
         let line = move |priority| self.ready.line(priority, slab);
-        let roll = self.rolls.first_arrival();
-        let is_behind = move |entry: &&Entry<K>| roll.is_some_and(|roll| entry.arrival.is_behind(roll));
+        let list = self.lists.first_arrival();
+        let is_behind = move |entry: &&Entry<K>| list.is_some_and(|list| entry.arrival.is_behind(list));
         let low = line(Priority::Low).take_while(move |entry| !is_behind(entry));
-        let listed = self.rolls.iter().map(move |(key, since)| (key.clone(), KeyState::listed(since, epoch)));
+        let listed =
+            self.lists.iter().map(move |(key, since)| (key.clone(), KeyState::listed(since, origin)));
         let low_behind = line(Priority::Low).skip_while(move |entry| !is_behind(entry));
         let waiting = self.delayed.ids().map(|id| &slab[id]);
         let first = self.flying().chain(line(Priority::High)).chain(line(Priority::Normal)).chain(low);
@@ -114,32 +115,32 @@ impl<K: QueueKey> State<K> {
     }
 
     #[cfg(test)]
-    pub(in crate::workqueue) fn rolls(&self) -> usize {
-        self.rolls.lines()
+    pub(in crate::workqueue) fn lists(&self) -> usize {
+        self.lists.lines()
     }
 
-    /// Tells since when a key stands on a roll, if it does.
+    /// Tells since when a key stands on a list, if it does.
     pub(in crate::workqueue) fn listed_since(&self, key: &K) -> Option<At> {
-        self.rolls.since(key)
+        self.lists.since(key)
     }
 
     pub(in crate::workqueue) fn known(&self) -> usize {
-        self.entries.len() + self.rolls.len()
+        self.entries.len() + self.lists.len()
     }
 
     /// Counts from now on how long things take.
     pub(in crate::workqueue) fn keep_times(&mut self) {
-        self.tally.keep_times();
+        self.stats.keep_times();
     }
 
     /// Tells how all stands, for whoever keeps statistics.
     pub(in crate::workqueue) fn report(&self, now: At) -> QueueReport {
         let runs = || self.flying().map(|entry| now.since(entry.since));
-        let times = self.tally.times();
+        let times = self.stats.times();
         QueueReport {
             depth: Priority::ALL.map(|priority| (priority.as_str(), self.ready_at(priority))),
-            adds: self.tally.adds,
-            retries: self.tally.retries,
+            adds: self.stats.adds,
+            retries: self.stats.retries,
             waits: times.waits,
             runs: times.runs,
             unfinished: runs().fold(Duration::ZERO, Duration::saturating_add),

@@ -10,7 +10,7 @@ mod metrics;
 mod outcomes;
 mod priorities;
 mod rates;
-mod rolls;
+mod shared_lists;
 pub(super) mod schedules;
 mod shutdown;
 mod snapshots;

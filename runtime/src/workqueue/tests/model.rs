@@ -5,10 +5,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::roll::Roll;
+use crate::key_list::KeyList;
 use crate::workqueue::clock::At;
 use crate::workqueue::entry::Place;
-use crate::workqueue::rolls::MOST as ROLLS;
+use crate::workqueue::shared_lists::MOST as ROLLS;
 use crate::workqueue::state::{Next, State};
 use crate::workqueue::{Outcome, RateLimit};
 
@@ -76,7 +76,7 @@ struct Model {
     grants: u64,
     awaiting: Vec<u8>,
     order: u64,
-    /// What stands on a roll, by key.
+    /// What stands on a list, by key.
     listed: [bool; KEYS as usize],
     rate: Option<NaiveBucket>,
     retry_rate: Option<NaiveBucket>,
@@ -132,11 +132,11 @@ impl Model {
         }
     }
 
-    /// All at once: what is not known stands on the roll.
-    fn add_roll(&mut self, keys: &[u8], rolls: usize) {
+    /// All at once: what is not known stands on the list.
+    fn add_list(&mut self, keys: &[u8], lists: usize) {
         let rests = |key: &&u8| self.keys[**key as usize] == (Naive::Rest, 0);
         let (unknown, known): (Vec<&u8>, Vec<&u8>) = keys.iter().partition(rests);
-        if rolls == ROLLS {
+        if lists == ROLLS {
             return keys.iter().for_each(|key| self.add(*key, Priority::Low));
         }
         for key in unknown {
@@ -146,7 +146,7 @@ impl Model {
         known.into_iter().for_each(|key| self.add(*key, Priority::Low));
     }
 
-    /// Something more than a roll says of a key moves it to the back.
+    /// Something more than a list says of a key moves it to the back.
     fn unlist(&mut self, key: u8) {
         if std::mem::take(&mut self.listed[key as usize]) {
             self.leave_line(key);
@@ -606,9 +606,9 @@ fn places_agree(state: &State<u8>, model: &Model) -> Result<(), TestCaseError> {
     for key in 0..KEYS {
         let (naive, failures) = &model.keys[key as usize];
         let entry = state.entry(&key);
-        prop_assert_eq!(state.listed_since(&key).is_some(), model.listed[key as usize], "roll of {}", key);
+        prop_assert_eq!(state.listed_since(&key).is_some(), model.listed[key as usize], "list of {}", key);
         if model.listed[key as usize] {
-            prop_assert!(entry.is_none() && *naive == Naive::Ready, "{} has an entry beside its roll", key);
+            prop_assert!(entry.is_none() && *naive == Naive::Ready, "{} has an entry beside its list", key);
             continue;
         }
         prop_assert_eq!(entry.map_or(0, |entry| entry.failures), *failures, "failures of {}", key);
@@ -664,11 +664,11 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
                 model.says(key, |model, key| model.add_rate_limited(key, at));
             }
             Step::AddRoll(keys) => {
-                let rolls = state.rolls();
-                state.add_roll(&Arc::new(Roll::new(keys.clone())), &now);
+                let lists = state.lists();
+                state.add_list(&Arc::new(KeyList::new(keys.clone())), &now);
                 if model.mode == NaiveMode::Open {
                     model.promote();
-                    model.add_roll(&keys, rolls);
+                    model.add_list(&keys, lists);
                 }
             }
             Step::Forget(key) => {

@@ -15,7 +15,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
 use super::*;
-use crate::roll::Roll;
+use crate::key_list::KeyList;
 use crate::workqueue::{Drained, KeyState, Outcome, RateLimit};
 
 /// Lets the model checker run somebody else, if it is at work.
@@ -185,7 +185,7 @@ impl Scene {
                     5 => {
                         let keys = [key, (key + 1) % 3];
                         keys.iter().for_each(|key| scene.owe(*key));
-                        scene.queue.add_roll(&std::sync::Arc::new(Roll::new(keys)));
+                        scene.queue.add_list(&std::sync::Arc::new(KeyList::new(keys)));
                     }
                     at => {
                         scene.owe(key);

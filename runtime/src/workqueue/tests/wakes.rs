@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::workqueue::RateLimit;
 use crate::workqueue::clock::At;
-use crate::workqueue::handout::{Handout, Turn};
+use crate::workqueue::dispatcher::{Dispatcher, WorkerStep};
 use crate::workqueue::slab::Id;
 use crate::workqueue::state::State;
 use crate::workqueue::{ItemExponentialFailure, Outcome};
@@ -269,26 +269,26 @@ impl Worker {
         self.wakes.so_far() > self.seen || self.timer.is_some_and(|until| until <= now)
     }
 
-    fn poll(&mut self, handout: &mut Handout<u32>, now: At) {
+    fn poll(&mut self, dispatcher: &mut Dispatcher<u32>, now: At) {
         self.seen = self.wakes.so_far();
         self.timer = None;
         let waker = Waker::from(Arc::clone(&self.wakes));
-        let (turn, wakes) = handout.take(&mut self.ticket, &waker, &now);
+        let (turn, wakes) = dispatcher.take(&mut self.ticket, &waker, &now);
         wakes.wake();
         match turn {
-            Turn::Run(grant) => self.in_flight = Some(grant.id),
-            Turn::Keep(until) => self.timer = Some(until),
-            Turn::Park | Turn::Ended => {}
+            WorkerStep::Run(grant) => self.in_flight = Some(grant.id),
+            WorkerStep::Keep(until) => self.timer = Some(until),
+            WorkerStep::Park | WorkerStep::Ended => {}
         }
     }
 }
 
 /// What is due is looked after: by someone woken for it, or by a timer that fires in time.
-fn nobody_sleeps_on(handout: &Handout<u32>, workers: &[Worker], now: At) -> Result<(), TestCaseError> {
+fn nobody_sleeps_on(dispatcher: &Dispatcher<u32>, workers: &[Worker], now: At) -> Result<(), TestCaseError> {
     let waiting: Vec<_> = workers.iter().filter(|worker| worker.ticket.is_some()).collect();
     let coming = waiting.iter().filter(|worker| worker.is_coming(now)).count();
-    let due = handout.state.due();
-    if handout.state.ended() {
+    let due = dispatcher.state.due();
+    if dispatcher.state.ended() {
         prop_assert_eq!(coming, waiting.len());
     } else if due == At::START {
         // the first to come wakes the next
@@ -316,46 +316,46 @@ proptest! {
             retry_rate: limited.then(|| RateLimit::per_second(50).burst(1)),
             ..WorkQueueConfig::default()
         };
-        let mut handout = Handout::new(State::new(config).unwrap());
+        let mut dispatcher = Dispatcher::new(State::new(config).unwrap());
         let mut workers: Vec<Worker> = (0..4).map(|_| Worker::default()).collect();
         let mut now = At::START;
         for step in steps {
             match step {
-                Step::Add(key) => handout.change(|state| state.add(key, Priority::Normal, &now)).wake(),
+                Step::Add(key) => dispatcher.change(|state| state.add(key, Priority::Normal, &now)).wake(),
                 Step::AddAfter(key, delay) => {
-                    handout.change(|state| state.add_after(key, millis(delay), Priority::Normal, &now)).wake();
+                    dispatcher.change(|state| state.add_after(key, millis(delay), Priority::Normal, &now)).wake();
                 }
                 Step::Poll(worker) if workers[worker].in_flight.is_none() => {
-                    workers[worker].poll(&mut handout, now);
+                    workers[worker].poll(&mut dispatcher, now);
                 }
                 Step::Poll(_) => {}
                 Step::Cancel(worker) => {
                     if let Some(ticket) = workers[worker].ticket.take() {
                         workers[worker].timer = None;
-                        handout.cancel(ticket).wake();
+                        dispatcher.cancel(ticket).wake();
                     }
                 }
                 Step::Finish(worker, outcome) => {
                     if let Some(id) = workers[worker].in_flight.take() {
-                        handout.change(|state| state.finish(id, outcome, Priority::Normal, &now)).wake();
+                        dispatcher.change(|state| state.finish(id, outcome, Priority::Normal, &now)).wake();
                     }
                 }
                 Step::Advance(by) => now = now.after(millis(by)),
                 Step::PassTimers => {
                     for worker in &mut workers {
                         if worker.ticket.is_some() && worker.is_coming(now) {
-                            worker.poll(&mut handout, now);
+                            worker.poll(&mut dispatcher, now);
                         }
                     }
                 }
-                Step::ShutDown => handout.shut_down(|state| state.shut_down(&now)).wake(),
+                Step::ShutDown => dispatcher.shut_down(|state| state.shut_down(&now)).wake(),
             }
-            nobody_sleeps_on(&handout, &workers, now)?;
+            nobody_sleeps_on(&dispatcher, &workers, now)?;
             let mut flying: Vec<Id> = workers.iter().filter_map(|worker| worker.in_flight).collect();
             let count = flying.len();
             flying.sort_unstable();
             flying.dedup();
-            prop_assert_eq!((flying.len(), count), (count, handout.state.in_flight()));
+            prop_assert_eq!((flying.len(), count), (count, dispatcher.state.in_flight()));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use watchkeeper::{
     ObjectKey,
     informer::{AddOrigin, Change, Deleted, EventHandler, Observer, Progress, ProgressVia, Registration},
-    store::Held,
+    store::CachedObject,
 };
 
 use super::{
@@ -144,7 +144,7 @@ impl<F: Form> EventHandler<F::Object> for Ear<F> {
 impl<F: Form> Observer<F::Object> for Ear<F> {
     fn changed(&self, change: &Change<F::Object>) {
         let mut view = self.view();
-        let read = |held: &Held<F::Object>| held.object().ok().map(|object| F::state(&object));
+        let read = |held: &CachedObject<F::Object>| held.object().ok().map(|object| F::state(&object));
         match change {
             Change::Added { object, .. } => {
                 read(object).into_iter().for_each(|state| view.add(object.key().clone(), state));

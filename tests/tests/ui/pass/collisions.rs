@@ -48,7 +48,7 @@ struct TenantNamespaceSpec {
     index: i32,
 }
 
-fn compact<W: Watched<Question = ()>>(object: &str) -> W::Lister {
+fn compact<W: Watched<DynamicType = ()>>(object: &str) -> W::Lister {
     let indexer = Indexer::with_indexes(W::indexes()).expect("look-ups have names of their own");
     indexer.upsert_raw(RawObject::new(object).expect("it has a name"));
     indexer.lister().into()

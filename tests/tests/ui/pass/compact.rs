@@ -70,7 +70,7 @@ impl From<CardSpec> for u8 {
     }
 }
 
-fn cache<W: Watched<Question = ()>>(objects: &[&str]) -> W::Lister {
+fn cache<W: Watched<DynamicType = ()>>(objects: &[&str]) -> W::Lister {
     let indexer = Indexer::with_indexes(W::indexes()).expect("look-ups have names of their own");
     for object in objects {
         indexer.upsert_raw(RawObject::new(*object).expect("it has a name"));

@@ -9,7 +9,7 @@ use watchkeeper::{
     object::{Kind, Scope},
 };
 
-fn kind<W: Watched<Question = ()>>() -> Kind {
+fn kind<W: Watched<DynamicType = ()>>() -> Kind {
     W::kind_of(&())
 }
 

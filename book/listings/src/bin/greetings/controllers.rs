@@ -1,0 +1,61 @@
+//! A controller that is woken by more than its own children.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use watchkeeper::{controller::predicate, prelude::*};
+
+use crate::{Greeting, Greetings};
+
+/// Maps a secret to the greeting that its label names.
+fn greeting_of(secret: &Secret) -> Vec<ObjectKey> {
+    let named = secret.labels().get("greeting");
+    named.map(|name| ObjectKey::new(secret.namespace().unwrap_or_default(), name)).into_iter().collect()
+}
+
+/// Builds a controller that uses most of what can be said of one.
+pub(crate) fn controller() -> Controller<Greeting, Greetings> {
+    Controller::new(Greetings)
+        .predicate(predicate::generation().or(predicate::labels()))
+        .owns::<ConfigMap>()
+        .watches::<Secret>(greeting_of)
+        .workers(4)
+        .rate_limit(RateLimit::per_second(20).burst(50))
+        .deadline(Duration::from_secs(60))
+}
+
+/// Looks at every ConfigMap once a day, and at big ones once an hour.
+pub(crate) fn inspection() -> Controller<ConfigMap, impl Reconciler<ConfigMap>> {
+    Controller::from_fn(async |map: Arc<ConfigMap>, _: Context<ConfigMap>| {
+        let big = map.data.as_ref().is_some_and(|data| data.len() > 100);
+        let hours = if big { 1 } else { 24 };
+        Ok::<_, watchkeeper::Error>(Action::requeue_after(Duration::from_secs(hours * 3_600)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use watchkeeper::controller::Why;
+    use watchkeeper_apiserver::{ApiServer, Fault};
+
+    use super::*;
+    use crate::GreetingSpec;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_greeting_says_why_it_waits() {
+        let server = ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
+        server.faults().on_any("secrets").always().then(Fault::Status(403));
+        let running = Manager::new(server.client()).controller(controller()).controller(inspection()).spawn();
+
+        let spec = GreetingSpec { who: "Ada".into(), language: "en".into() };
+        server.create(&Greeting::new("ada", spec)).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+
+        let ada = ObjectKey::new("home", "ada");
+        let report = running.why::<Greeting>(&ada).remove(0);
+        assert!(matches!(report.why, Why::BlockedOnSync(_)), "{report:?}");
+        assert!(report.why.to_string().contains("secrets"));
+
+        server.faults().clear();
+        server.eventually::<ConfigMap>("home/ada-card", |card| card.is_some()).await;
+        assert_eq!(running.why::<Greeting>(&ada)[0].why, Why::AwaitsChange);
+    }
+}

@@ -1,0 +1,79 @@
+//! What README and the book print is what is built here.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+/// Reads a file of the repository.
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path))
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The blocks of a page in a language, in their order.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let text = read(page);
+    let fence = format!("```{language}\n");
+    let after = text.split(&fence).skip(1);
+    after.map(|after| after.split_once("```").expect("the block ends").0.to_owned()).collect()
+}
+
+/// Says where two texts differ first.
+fn assert_same(printed: &str, built: &str, page: &str, listing: &str) {
+    let differ = printed.lines().zip(built.lines()).find(|(printed, built)| printed != built);
+    assert!(
+        printed == built,
+        "the blocks of {page} are not {listing}; the first lines that differ: {differ:#?}"
+    );
+}
+
+#[test]
+fn readme_prints_the_program_that_is_built() {
+    let listing = "book/listings/src/bin/operator.rs";
+    assert_same(&blocks("README.md", "rust")[0], &read(listing), "README.md", listing);
+}
+
+#[test]
+fn the_blocks_of_each_chapter_are_a_whole_file_that_is_built() {
+    for (page, listing) in [("ten-minutes", "main"), ("controllers", "controllers")] {
+        let (page, listing) =
+            (format!("book/src/{page}.md"), format!("book/listings/src/bin/greetings/{listing}.rs"));
+        // The first chapter does not know the second, which its tests build.
+        let built = read(&listing).replacen("#[cfg(test)]\nmod controllers;\n\n", "", 1);
+        assert_same(&blocks(&page, "rust").join("\n"), &built, &page, &listing);
+    }
+}
+
+// Whoever reads the book on a code host sees what mdBook shows.
+#[test]
+fn no_page_shows_a_directive_in_place_of_code() {
+    let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
+    let pages = fs::read_dir(book).unwrap().map(|entry| entry.unwrap().path());
+    for page in pages.filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
+        let text = fs::read_to_string(&page).unwrap();
+        assert!(!text.contains("{{#"), "{} has a directive of mdBook", page.display());
+    }
+}
+
+#[test]
+fn readme_and_the_book_name_the_same_crates() {
+    let readme = &blocks("README.md", "toml")[0];
+    assert_eq!(readme, &blocks("book/src/ten-minutes.md", "toml")[0]);
+}
+
+// What is pasted from README compiles with the crates that README names, and with no others.
+#[test]
+fn the_crates_that_readme_names_are_those_that_its_program_uses() {
+    let named = |line: &str| Some(line.split_once(" = ")?.0.replace('-', "_"));
+    let block = &blocks("README.md", "toml")[0];
+    let dependencies = block.split("[dev-dependencies]").next().unwrap();
+    let dependencies: BTreeSet<String> = dependencies.lines().filter_map(named).collect();
+    let program = read("book/listings/src/bin/operator.rs");
+    // The derives of the prelude name these themselves.
+    let of_derives = ["kube", "schemars", "serde", "serde_json"];
+    for krate in &dependencies {
+        let used = program.contains(&format!("{krate}::")) || of_derives.contains(&krate.as_str());
+        assert!(used, "{krate} is named and not used");
+    }
+    for krate in of_derives.into_iter().chain(["k8s_openapi", "tokio", "tracing_subscriber", "watchkeeper"]) {
+        assert!(dependencies.contains(krate), "{krate} is used and not named");
+    }
+}

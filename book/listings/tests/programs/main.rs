@@ -1,0 +1,22 @@
+//! The programs that README and the book print do what they say, each as a process of its own.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and says how long it took")]
+
+mod kubectl;
+mod pasted;
+mod printed;
+mod repository;
+
+use std::path::Path;
+
+use printed::Printed;
+
+#[tokio::test]
+async fn readmes_operator_makes_the_child_and_makes_it_again() {
+    Printed::Websites.runs(Path::new(env!("CARGO_BIN_EXE_operator"))).await;
+}
+
+#[tokio::test]
+async fn the_books_operator_makes_the_child_and_makes_it_again() {
+    Printed::Greetings.runs(Path::new(env!("CARGO_BIN_EXE_greetings"))).await;
+}

@@ -1,0 +1,80 @@
+//! What README and the book print works in a new crate in an empty folder, with the crates that they name.
+//!
+//! It builds crates, so it is left out unless asked for: `cargo test --workspace --test programs -- --ignored`. What these
+//! are made of is built in the target folder of the workspace, by the versions of its lock file.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use tokio::time::Instant;
+
+use super::{
+    printed::{Folder, Printed},
+    repository::{self, blocks, root, target},
+};
+
+/// Runs cargo in a folder, as a user would whose registry has this repository's crates.
+fn cargo(folder: &Path, arguments: &[&str]) {
+    let mut cargo = repository::cargo(folder);
+    for (krate, place) in
+        [("watchkeeper", "runtime"), ("watchkeeper-macros", "macros"), ("watchkeeper-apiserver", "apiserver")]
+    {
+        let path = root().join(place);
+        cargo.arg("--config").arg(format!("patch.crates-io.{krate}.path={path:?}"));
+    }
+    let began = Instant::now();
+    let output = cargo.args(arguments).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "cargo {arguments:?}\n{out}\n{err}");
+    println!("  cargo {}: {:.1} s", arguments.join(" "), began.elapsed().as_secs_f64());
+}
+
+/// Makes a crate in an empty folder; in its manifest stands the block that README and the book print.
+fn new_crate(folder: &Path, name: &str, block: &str) -> PathBuf {
+    cargo(folder, &["new", "--quiet", "--vcs", "none", name]);
+    let krate = folder.join(name);
+    let manifest = fs::read_to_string(krate.join("Cargo.toml")).unwrap();
+    let pasted = manifest.replace("[dependencies]\n", block);
+    assert!(pasted != manifest, "cargo writes another manifest now: {manifest}");
+    fs::write(krate.join("Cargo.toml"), pasted).unwrap();
+    fs::copy(root().join("Cargo.lock"), krate.join("Cargo.lock")).unwrap();
+    krate
+}
+
+/// Builds and tests a crate, and runs its program.
+async fn works(krate: &Path, printed: Printed) {
+    cargo(krate, &["build", "--all-targets"]);
+    cargo(krate, &["test"]);
+    let program = krate.file_name().unwrap();
+    let [served, made, healed] = printed.runs(&target().join("debug").join(program)).await;
+    println!("  definition served after {served:?}, child made after {made:?}, made again after {healed:?}");
+}
+
+#[tokio::test]
+#[ignore = "builds crates"]
+async fn what_is_printed_works_in_a_new_crate_in_an_empty_folder() {
+    let folder = Folder::empty();
+    let block = &blocks("README.md", "toml")[0];
+    println!("README");
+    let readme = new_crate(folder.path(), "pasted-readme", block);
+    fs::write(readme.join("src/main.rs"), &blocks("README.md", "rust")[0]).unwrap();
+    works(&readme, Printed::Websites).await;
+
+    println!("Ten minutes, no cluster");
+    let greetings = new_crate(folder.path(), "pasted-greetings", block);
+    let main = blocks("book/src/ten-minutes.md", "rust").join("\n");
+    fs::write(greetings.join("src/main.rs"), &main).unwrap();
+    works(&greetings, Printed::Greetings).await;
+
+    println!("Controllers");
+    let controllers = blocks("book/src/controllers.md", "rust").join("\n");
+    fs::write(greetings.join("src/controllers.rs"), controllers).unwrap();
+    let one = ".controller(Controller::new(Greetings).owns::<ConfigMap>())";
+    let two = ".controller(controllers::controller()).controller(controllers::inspection())";
+    let (before, after) = main.split_once(one).expect("the program has one controller");
+    // A `//!` must stay in front.
+    fs::write(greetings.join("src/main.rs"), format!("{before}{two}{after}\nmod controllers;\n")).unwrap();
+    works(&greetings, Printed::Greetings).await;
+}

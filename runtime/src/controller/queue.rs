@@ -1,0 +1,441 @@
+//! The door to a controller's queue: why keys were queued, and which must wait for their caches.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use foldhash::HashMap;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use super::Reason;
+use crate::{
+    key_list::KeyList,
+    object::ObjectKey,
+    workqueue::{Item, KeyState, Priority, WorkQueue},
+    writes::KeyControl,
+};
+
+/// Once empty, a map that grew past this gives its memory back.
+const KEPT_WHEN_EMPTY: usize = 1024;
+
+/// Most keys that are kept by name behind a shut door; past that, all that is cached runs when it opens.
+const MOST_UNSYNCED: usize = 100_000;
+
+/// Takes in every key of one controller.
+pub(crate) struct ControllerQueue {
+    pub(crate) inner: WorkQueue<ObjectKey>,
+    /// Those whose keys wait for caches of their own.
+    namespaces: Vec<Arc<str>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What asked for runs that have not started.
+    pending: HashMap<ObjectKey, PendingRun>,
+    unsynced: Vec<Unsynced>,
+    /// Keys that the queue holds back, for whatever reason.
+    held: HashMap<ObjectKey, Holds>,
+}
+
+/// Why the queue holds a key back: for both, the longer one counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Holds {
+    /// It waits for its own writes.
+    awaits_own_writes: bool,
+    /// It ran and wrote too often.
+    paced_until: Option<Instant>,
+    /// A cache that it reads is in doubt.
+    in_doubt: bool,
+}
+
+struct PendingRun {
+    reason: Reason,
+    /// Holds up the source that named the key until its run starts.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Keys whose caches have not synced: first those of lists, then those that were named, in order.
+struct Unsynced {
+    /// Whose keys; `None`: those of nobody else.
+    namespace: Option<Arc<str>>,
+    lists: Vec<Arc<KeyList<ObjectKey>>>,
+    waiting: HashMap<ObjectKey, WaitingKey>,
+    /// How many were named so far.
+    named: u64,
+    excess: Excess,
+}
+
+/// A key that was named while its door was shut: which one it was, and why.
+struct WaitingKey {
+    at: u64,
+    reason: Reason,
+}
+
+/// Whether more keys were named than are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Excess {
+    No,
+    /// All that is cached runs instead.
+    Yes,
+}
+
+impl Unsynced {
+    fn of(namespace: Option<Arc<str>>) -> Self {
+        Self { namespace, lists: Vec::new(), waiting: HashMap::default(), named: 0, excess: Excess::No }
+    }
+
+    /// Keeps a key until the door opens.
+    fn keep(&mut self, key: ObjectKey, reason: Reason) {
+        let listed = |list: &Arc<KeyList<ObjectKey>>| list.place(&key).is_some();
+        if self.excess == Excess::Yes || reason.priority() == Priority::Low && self.lists.iter().any(listed) {
+            return;
+        }
+        if let Some(named) = self.waiting.get_mut(&key) {
+            return named.reason.merge(reason);
+        }
+        if self.waiting.len() == MOST_UNSYNCED {
+            (self.waiting, self.excess) = (HashMap::default(), Excess::Yes);
+            return;
+        }
+        self.named += 1;
+        self.waiting.insert(key, WaitingKey { at: self.named, reason });
+    }
+}
+
+impl ControllerQueue {
+    /// Takes keys for a queue; they wait until the door of their namespace [opens](Self::open), or that of all others.
+    pub(crate) fn new(queue: WorkQueue<ObjectKey>, namespaces: impl IntoIterator<Item = Arc<str>>) -> Self {
+        let namespaces: Vec<_> = namespaces.into_iter().collect();
+        Self { inner: queue, state: Mutex::new(State::unsynced(&namespaces)), namespaces }
+    }
+
+    /// Takes keys again after all were [discarded](Self::discard) and the last run has ended; every door is shut.
+    pub(crate) fn reopen(&self) {
+        *self.state() = State::unsynced(&self.namespaces);
+        self.inner.reopen();
+    }
+
+    /// Queues a key of which something changed.
+    pub(crate) fn add(&self, key: ObjectKey, reason: Reason) {
+        self.take(key, PendingRun { reason, _permit: None });
+    }
+
+    /// Queues all keys that a first list holds.
+    pub(crate) fn add_list(&self, list: &Arc<KeyList<ObjectKey>>) {
+        let mut state = self.state();
+        if state.unsynced.is_empty() {
+            return self.inner.add_list(list);
+        }
+        let Some(first) = list.keys().first() else { return };
+        let of_one = list.keys().iter().all(|key| key.namespace() == first.namespace());
+        let only_door = state.unsynced.len() == 1 && state.unsynced[0].namespace.is_none();
+        match state.unsynced_for(first).filter(|_| of_one || only_door) {
+            Some(unsynced) => unsynced.lists.push(list.clone()),
+            None => {
+                drop(state);
+                list.keys().iter().for_each(|key| self.add(key.clone(), Reason::InitialList));
+            }
+        }
+    }
+
+    /// Queues a key that a source named; the permit is given back when its run starts, or is not needed.
+    ///
+    /// Behind a shut door it is not: a namespace that does not sync holds up no other.
+    pub(crate) fn add_from_source(&self, key: ObjectKey, permit: OwnedSemaphorePermit) {
+        self.take(key, PendingRun { reason: Reason::Source, _permit: Some(permit) });
+    }
+
+    fn take(&self, key: ObjectKey, asked: PendingRun) {
+        let mut state = self.state();
+        if let Some(unsynced) = state.unsynced_for(&key) {
+            return unsynced.keep(key, asked.reason);
+        }
+        let priority = asked.reason.priority();
+        // What a list lists already needs no other reason of that kind.
+        if priority == Priority::Low && self.inner.is_only_listed(&key) {
+            return;
+        }
+        match state.pending.get_mut(&key) {
+            Some(pending) => pending.reason.merge(asked.reason),
+            None => drop(state.pending.insert(key.clone(), asked)),
+        }
+        self.inner.add_at(key, priority);
+    }
+
+    /// Forgets a key whose object is gone before its door opened; `false` where that is open.
+    pub(crate) fn forget_unsynced(&self, key: &ObjectKey) -> bool {
+        let mut state = self.state();
+        let Some(unsynced) = state.unsynced_for(key) else { return false };
+        unsynced.waiting.remove(key);
+        true
+    }
+
+    /// Takes note of why a key will run that the queue has a time for.
+    pub(crate) fn expect(&self, key: &ObjectKey, reason: Reason) {
+        self.state().pending.entry(key.clone()).or_insert(PendingRun { reason, _permit: None });
+    }
+
+    /// Queues an idle key of which nothing changed.
+    pub(crate) fn touch(&self, key: ObjectKey) {
+        let mut state = self.state();
+        // Behind a shut door every key waits for its first run anyway.
+        if state.unsynced_for(&key).is_some() {
+            return;
+        }
+        if self.inner.state_of(&key) == KeyState::Idle {
+            state.pending.entry(key.clone()).or_insert(PendingRun { reason: Reason::Resync, _permit: None });
+        }
+        self.inner.touch(key);
+    }
+
+    /// Says why the run that starts now was asked for.
+    pub(crate) fn begin(&self, item: &Item<ObjectKey>) -> Reason {
+        let pending = self.state().begin(item.key());
+        pending.map(|pending| pending.reason).unwrap_or(match item.attempt() {
+            _ if item.was_only_listed() => Reason::InitialList,
+            0 | 1 => Reason::Due,
+            _ => Reason::Retry,
+        })
+    }
+
+    /// Says why the run that is to come was asked for, where that is known yet.
+    pub(crate) fn reason(&self, key: &ObjectKey) -> Option<Reason> {
+        let mut state = self.state();
+        let waiting = |unsynced: &mut Unsynced| unsynced.waiting.get(key).map(|named| named.reason.clone());
+        let pending = match state.unsynced_for(key) {
+            Some(unsynced) => waiting(unsynced),
+            None => state.pending.get(key).map(|pending| pending.reason.clone()),
+        };
+        drop(state);
+        pending.or_else(|| self.inner.is_only_listed(key).then_some(Reason::InitialList))
+    }
+
+    /// Opens the door of a namespace, or of all keys that have none of their own; to be asked for what is cached there.
+    pub(crate) fn open(&self, namespace: Option<&Arc<str>>, cached: impl FnOnce() -> Vec<ObjectKey>) {
+        let mut state = self.state();
+        let Some(at) = state.unsynced.iter().position(|unsynced| unsynced.namespace.as_ref() == namespace)
+        else {
+            return;
+        };
+        let Unsynced { lists, waiting, excess, .. } = state.unsynced.remove(at);
+        match excess {
+            Excess::No => lists.iter().for_each(|list| self.inner.add_list(list)),
+            // Under the lock: what is applied after this finds the door open.
+            Excess::Yes => self.inner.add_list(&Arc::new(KeyList::new(cached()))),
+        }
+        drop(state);
+        let mut waiting: Vec<_> = waiting.into_iter().collect();
+        waiting.sort_unstable_by_key(|(_, named)| named.at);
+        waiting.into_iter().for_each(|(key, named)| self.add(key, named.reason));
+    }
+
+    /// Holds back a key that writes too often.
+    pub(crate) fn pace(&self, key: &ObjectKey, wait: Duration) {
+        let mut state = self.state();
+        let held = state.held.entry(key.clone()).or_default();
+        held.paced_until = Some(Instant::now() + wait);
+        if !held.awaits_own_writes {
+            self.inner.hold(key, wait);
+        }
+    }
+
+    /// Gives back a key that must not run yet, because a cache that it reads is in doubt.
+    pub(crate) fn hold_in_doubt(&self, item: Item<ObjectKey>, until: Instant) {
+        let mut state = self.state();
+        state.held.entry(item.key().clone()).or_default().in_doubt = true;
+        self.inner.hold(item.key(), until.saturating_duration_since(Instant::now()));
+        item.put_back();
+    }
+
+    /// Lets keys go on whose caches are in no doubt any more.
+    pub(crate) fn release_doubted(&self, may_run: impl Fn(&ObjectKey) -> bool) {
+        let mut state = self.state();
+        for (key, held) in &mut state.held {
+            if held.in_doubt && may_run(key) {
+                held.in_doubt = false;
+                self.inner.release(key);
+            }
+        }
+        state.held.retain(|_, held| held.awaits_own_writes || held.in_doubt || held.paced_until.is_some());
+    }
+
+    /// Whether a key that is held back waits for its own writes.
+    pub(crate) fn awaits_own_writes(&self, key: &ObjectKey) -> bool {
+        self.state().held.get(key).is_some_and(|held| held.awaits_own_writes)
+    }
+
+    /// Forgets the keys that are held back no more, and those behind doors whose objects are gone.
+    pub(crate) fn sweep(&self, now: Instant, is_gone: impl Fn(&ObjectKey) -> bool) {
+        let mut state = self.state();
+        for unsynced in &mut state.unsynced {
+            unsynced.waiting.retain(|key, _| !is_gone(key));
+            shrink(&mut unsynced.waiting);
+        }
+        state.held.retain(|_, held| {
+            held.awaits_own_writes || held.in_doubt || held.paced_until.is_some_and(|until| until > now)
+        });
+        shrink(&mut state.held);
+        shrink(&mut state.pending);
+    }
+
+    /// Counts what is remembered of keys.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        let state = self.state();
+        let behind_doors: usize =
+            state.unsynced.iter().map(|unsynced| unsynced.waiting.len() + unsynced.lists.len()).sum();
+        state.pending.len() + state.held.len() + behind_doors
+    }
+
+    /// Refuses keys from now on and drops those that wait.
+    pub(crate) fn discard(&self) {
+        self.inner.discard();
+        let mut state = self.state();
+        state.pending.clear();
+        state.unsynced.clear();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeyControl for Arc<ControllerQueue> {
+    fn wake(&self, key: ObjectKey) {
+        self.add(key, Reason::MissedOwnWrite);
+    }
+
+    fn hold(&self, key: &ObjectKey, at_most: Duration) {
+        let mut state = self.state();
+        state.held.entry(key.clone()).or_default().awaits_own_writes = true;
+        self.inner.hold(key, at_most);
+    }
+
+    fn release(&self, key: &ObjectKey) {
+        let mut state = self.state();
+        let now = Instant::now();
+        let paced_until = state.held.get(key).and_then(|held| held.paced_until).filter(|until| *until > now);
+        match paced_until {
+            Some(until) => {
+                state
+                    .held
+                    .insert(key.clone(), Holds { awaits_own_writes: false, paced_until, in_doubt: false });
+                self.inner.hold(key, until - now);
+            }
+            None => {
+                state.held.remove(key);
+                self.inner.release(key);
+            }
+        }
+    }
+}
+
+impl State {
+    fn unsynced(namespaces: &[Arc<str>]) -> Self {
+        let unsynced = namespaces.iter().cloned().map(Some).chain([None]).map(Unsynced::of).collect();
+        Self { unsynced, ..Self::default() }
+    }
+
+    /// Forgets what asked for a run that starts, and what held it back.
+    fn begin(&mut self, key: &ObjectKey) -> Option<PendingRun> {
+        if !self.held.is_empty() {
+            self.held.remove(key);
+        }
+        if self.pending.is_empty() {
+            return None;
+        }
+        let pending = self.pending.remove(key);
+        if self.pending.is_empty() && self.pending.capacity() > KEPT_WHEN_EMPTY {
+            self.pending = HashMap::default();
+        }
+        pending
+    }
+
+    /// Finds the door that a key waits behind: its namespace's own, or that of all others, which opens before.
+    fn unsynced_for(&mut self, key: &ObjectKey) -> Option<&mut Unsynced> {
+        let namespace = key.namespace();
+        let own = self
+            .unsynced
+            .iter()
+            .position(|unsynced| unsynced.namespace.is_some() && unsynced.namespace.as_deref() == namespace);
+        let at = own.or_else(|| self.unsynced.iter().position(|unsynced| unsynced.namespace.is_none()))?;
+        self.unsynced.get_mut(at)
+    }
+}
+
+/// Gives memory back that a map needed once.
+fn shrink<V>(map: &mut HashMap<ObjectKey, V>) {
+    if map.len() * 4 < map.capacity() {
+        map.shrink_to_fit();
+    }
+}
+
+impl fmt::Debug for ControllerQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControllerQueue").field("queue", &self.inner).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workqueue::ItemExponentialFailure;
+
+    fn key(namespace: &str, at: usize) -> ObjectKey {
+        ObjectKey::new(namespace, format!("o-{at}"))
+    }
+
+    fn queue(namespaces: &[&str]) -> ControllerQueue {
+        let queue = WorkQueue::new(ItemExponentialFailure::default());
+        ControllerQueue::new(queue, namespaces.iter().map(|namespace| Arc::from(*namespace)))
+    }
+
+    async fn next(queue: &ControllerQueue) -> (String, Reason) {
+        let item = queue.inner.get().await.unwrap();
+        let reason = queue.begin(&item);
+        let name = item.key().to_string();
+        item.forget();
+        (name, reason)
+    }
+
+    // C33 C38
+    #[tokio::test(start_paused = true)]
+    async fn keys_wait_for_their_own_door_in_order_and_those_that_are_gone_are_forgotten() {
+        let queue = queue(&["a", "b"]);
+        for (namespace, at) in [("b", 1), ("a", 1), ("", 1), ("a", 2), ("a", 3)] {
+            queue.add(key(namespace, at), Reason::Changed);
+        }
+        queue.add_list(&Arc::new(KeyList::new([key("a", 9)])));
+        queue.add(key("a", 9), Reason::InitialList);
+        assert!(queue.forget_unsynced(&key("a", 2)));
+        assert_eq!((queue.inner.len(), queue.reason(&key("a", 1))), (0, Some(Reason::Changed)));
+        queue.open(None, Vec::new);
+        assert_eq!(next(&queue).await.0, "o-1");
+        assert!(queue.inner.is_empty());
+        queue.open(Some(&"a".into()), Vec::new);
+        assert!(!queue.forget_unsynced(&key("a", 1)), "that door is open");
+        let mut ran = Vec::new();
+        for _ in 0..3 {
+            ran.push(next(&queue).await);
+        }
+        let changed = |name: &str| (name.to_owned(), Reason::Changed);
+        assert_eq!(ran, [changed("a/o-1"), changed("a/o-3"), ("a/o-9".to_owned(), Reason::InitialList)]);
+        queue.sweep(Instant::now(), |_| true);
+        queue.open(Some(&"b".into()), Vec::new);
+        assert!(queue.inner.is_empty(), "it was swept");
+    }
+
+    // C38
+    #[tokio::test(start_paused = true)]
+    async fn a_door_keeps_so_many_keys_by_name_and_past_that_lets_in_what_is_cached() {
+        let queue = queue(&[]);
+        (0..=MOST_UNSYNCED + 1).for_each(|at| queue.add(key("a", at), Reason::Source));
+        assert_eq!(queue.remembered(), 0);
+        queue.open(None, || vec![key("a", 7), key("a", 8)]);
+        assert_eq!((next(&queue).await.0, next(&queue).await.0), ("a/o-7".to_owned(), "a/o-8".to_owned()));
+        assert!(queue.inner.is_empty());
+    }
+}

@@ -1,0 +1,343 @@
+//! The informers that feed a controller, whatever their type.
+
+use std::{
+    any::{Any, TypeId},
+    fmt,
+    sync::Arc,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+
+use super::enqueue::Enqueuer;
+use crate::{
+    informer::{
+        FailureCause, FetchFailure, Form, Observer, ObserverRegistration, SharedInformer,
+        SharedInformerFactory, SyncPhase, SyncState, Watched,
+    },
+    object::{Kind, Object, ObjectKey, Scope},
+    reflector::Doubt,
+    store::{CachedObject, Lister, Lookup},
+    writes::{
+        CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, pending_writes::WatchState,
+    },
+};
+
+/// An informer that somebody waits for.
+pub(crate) trait Synced: Send + Sync {
+    /// Which kind it watches, for messages.
+    fn kind(&self) -> Kind;
+    /// Whether its cache holds what the server held at some moment since the start.
+    fn has_synced(&self) -> bool;
+    /// Ends when it has synced.
+    fn synced(&self) -> BoxFuture<'_, ()>;
+    /// Ends when its cache holds what the server held when this was asked.
+    fn current(&self) -> BoxFuture<'_, ()>;
+    /// Says how far it has come, and what keeps it.
+    fn state(&self) -> SyncState;
+    /// Says why its cache can't be relied on at present, if so.
+    fn doubt(&self) -> Option<Doubt>;
+
+    /// Says why it has not synced, in one line.
+    fn why(&self) -> String {
+        let state = self.state();
+        match &state.failure {
+            Some(failure) => explained(failure),
+            None if state.phase == SyncPhase::Stopped => "its informer was stopped".to_owned(),
+            None => "its first list is not through".to_owned(),
+        }
+    }
+}
+
+impl<W: Watched> Synced for SharedInformer<W> {
+    fn kind(&self) -> Kind {
+        SharedInformer::kind(self).clone()
+    }
+
+    fn has_synced(&self) -> bool {
+        SharedInformer::has_synced(self)
+    }
+
+    fn synced(&self) -> BoxFuture<'_, ()> {
+        SharedInformer::synced(self).boxed()
+    }
+
+    fn current(&self) -> BoxFuture<'_, ()> {
+        SharedInformer::current(self).boxed()
+    }
+
+    fn state(&self) -> SyncState {
+        self.sync_state()
+    }
+
+    fn doubt(&self) -> Option<Doubt> {
+        SharedInformer::doubt(self)
+    }
+}
+
+/// Says as people read it what keeps an informer from its objects.
+fn explained(failure: &FetchFailure) -> String {
+    let what = match failure.cause {
+        FailureCause::Forbidden => "the server forbids it",
+        FailureCause::Unauthorized => "the server does not accept the credentials",
+        FailureCause::NotServed => "the server does not serve it",
+        FailureCause::Unreachable => "the server can't be reached",
+        FailureCause::TooLarge => "something is too large",
+        FailureCause::Panicked => "code that it calls panics",
+        FailureCause::Other => "it fails",
+    };
+    let (seconds, attempts) = (failure.since.elapsed().as_secs(), failure.attempts);
+    let attempts = if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") };
+    format!("{what}, after {attempts} in {seconds} s: {}", failure.message)
+}
+
+impl fmt::Debug for dyn Synced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Synced({})", self.kind())
+    }
+}
+
+/// Which objects of a kind a controller reconciles, beside their namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Selection {
+    /// Selectors in Kubernetes' syntax, known to be readable; empty: all.
+    pub(crate) labels: String,
+    pub(crate) fields: String,
+}
+
+impl Selection {
+    pub(crate) fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    fn selects(&self) -> Selects {
+        match (self.is_everything(), self.labels.parse()) {
+            (true, _) => Selects::Everything,
+            (false, Ok(labels)) if self.fields.is_empty() => Selects::Labels(labels),
+            (false, _) => Selects::SomeFields,
+        }
+    }
+}
+
+/// Asks a factory for the informer of one question, in a namespace or in all.
+pub(crate) fn informer_of<W: Watched>(
+    factory: &SharedInformerFactory,
+    dynamic_type: W::DynamicType,
+    namespace: Option<&str>,
+    selection: &Selection,
+) -> SharedInformer<W> {
+    const READ: &str = "selectors were read when the controller was told them";
+    let mut builder = factory.informer_of::<W>(dynamic_type);
+    if let Some(namespace) = namespace {
+        builder = builder.namespace(namespace);
+    }
+    if !selection.labels.is_empty() {
+        builder = builder.label_selector(&selection.labels).expect(READ);
+    }
+    if !selection.fields.is_empty() {
+        builder = builder.field_selector(&selection.fields).expect(READ);
+    }
+    builder.build()
+}
+
+/// Shows a cache to writes.
+fn cache_view<W: Watched>(
+    informer: &SharedInformer<W>,
+    source: SourceId,
+    namespace: Option<&str>,
+    selects: Selects,
+) -> CacheView {
+    let (lister, watched) = (informer.cache(), informer.clone());
+    let kind = SharedInformer::kind(informer).clone();
+    // An informer of a cluster-scoped kind has no namespace to keep to.
+    let namespace = namespace.filter(|_| kind.scope == Scope::Namespaced).map(str::to_owned);
+    let (shown, failing) = (lister.clone(), informer.clone());
+    let (compared, lost) = (informer.clone(), informer.clone());
+    CacheView {
+        source,
+        kind,
+        namespace,
+        selects: selects.clone(),
+        look_up: Box::new(move |key| look_up(&watched, &lister, key, &selects)),
+        show: (W::form() == Form::Whole).then(|| -> Show { Box::new(move |key| show(&shown, key)) }),
+        watch_state: Box::new(move || match failing.is_failing() {
+            true => WatchState::Closed,
+            false => WatchState::Open,
+        }),
+        compare: Box::new(move |key| compared.compare(key)),
+        report_history_loss: Box::new(move |key| lost.report_history_loss(key)),
+    }
+}
+
+type Show = Box<dyn Fn(&ObjectKey) -> Option<Shown> + Send + Sync>;
+
+fn show<K: Object>(lister: &Lister<K>, key: &ObjectKey) -> Option<Shown> {
+    let Lookup::Found(object) = lister.lookup(key) else { return None };
+    let encode = |object: &dyn Any| serde_json::to_value(object.downcast_ref::<K>()?).ok();
+    Some(Shown { object, encode })
+}
+
+fn look_up<W: Watched>(
+    informer: &SharedInformer<W>,
+    lister: &Lister<W::Object>,
+    key: &ObjectKey,
+    selects: &Selects,
+) -> Cached {
+    match lister.current(key) {
+        Ok(Some(object)) => Cached::Present(CachedMeta {
+            uid: object.uid().unwrap_or_default().to_owned(),
+            resource_version: object.resource_version().unwrap_or_default().to_owned(),
+            owners: object.owners().into_owned(),
+            finalizers: object.finalizers().into_owned(),
+        }),
+        Ok(None) if SharedInformer::has_synced(informer) => match selects {
+            Selects::Everything => Cached::Absent,
+            Selects::Labels(_) | Selects::SomeFields => Cached::Unselected,
+        },
+        Ok(None) | Err(_) => Cached::Unknown,
+    }
+}
+
+/// What is asked for before the start, and connected once the writer is there.
+pub(crate) struct OpenSource {
+    pub(crate) informer: Arc<dyn Synced>,
+    pub(crate) view: CacheView,
+    pub(crate) connect: Connect,
+}
+
+/// Connects an informer to the controller; the feed lasts as long as what is returned.
+pub(crate) type Connect = Box<dyn Fn(&Enqueuer) -> ObserverRegistration + Send>;
+
+/// A kind that feeds a controller, not yet asked for.
+pub(crate) struct KindSource {
+    pub(crate) asked: InformerKey,
+    pub(crate) scope: Scope,
+    pub(crate) open: Open,
+}
+
+type Open = Box<dyn Fn(&SharedInformerFactory, Option<&str>, SourceId) -> OpenSource + Send + Sync>;
+
+impl KindSource {
+    /// A kind whose changes an observer maps to keys.
+    pub(crate) fn of<W: Watched, O: Observer<W::Object>>(
+        dynamic_type: W::DynamicType,
+        observer: impl Fn(&Enqueuer, SourceId, &Kind) -> O + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let (asked, scope) =
+            (InformerKey::of::<W>(&dynamic_type, &Selection::default()), W::kind_of(&dynamic_type).scope);
+        let open = Box::new(move |factory: &_, namespace: Option<&str>, source| {
+            let everything = Selection::default();
+            let informer = informer_of::<W>(factory, dynamic_type.clone(), namespace, &everything);
+            let observer = observer.clone();
+            let kind = SharedInformer::kind(&informer).clone();
+            open(informer, namespace, source, &everything, move |enqueuer| observer(enqueuer, source, &kind))
+        });
+        Self { asked, scope, open }
+    }
+}
+
+/// What an informer is asked for by marker, question and selection: equal ones get one informer.
+#[derive(Clone)]
+pub(crate) struct InformerKey {
+    marker: TypeId,
+    dynamic_type: Arc<dyn Any + Send + Sync>,
+    selection: Selection,
+    same: fn(&dyn Any, &dyn Any) -> bool,
+}
+
+impl InformerKey {
+    pub(crate) fn of<W: Watched>(dynamic_type: &W::DynamicType, selection: &Selection) -> Self {
+        let same = |one: &dyn Any, other: &dyn Any| {
+            let (one, other) = (one.downcast_ref::<W::DynamicType>(), other.downcast_ref::<W::DynamicType>());
+            one.is_some() && one == other
+        };
+        let dynamic_type = Arc::new(dynamic_type.clone());
+        Self { marker: TypeId::of::<W>(), dynamic_type, selection: selection.clone(), same }
+    }
+}
+
+impl PartialEq for InformerKey {
+    fn eq(&self, other: &Self) -> bool {
+        let same_marker = self.marker == other.marker && self.selection == other.selection;
+        same_marker && (self.same)(&*self.dynamic_type, &*other.dynamic_type)
+    }
+}
+
+/// Opens a feed whose changes an observer maps to keys.
+pub(crate) fn open<W: Watched, O: Observer<W::Object>>(
+    informer: SharedInformer<W>,
+    namespace: Option<&str>,
+    source: SourceId,
+    selection: &Selection,
+    observer: impl Fn(&Enqueuer) -> O + Send + 'static,
+) -> OpenSource {
+    let view = cache_view(&informer, source, namespace, selection.selects());
+    let observed = informer.clone();
+    let connect: Connect = Box::new(move |enqueuer| observed.observe(Arc::new(observer(enqueuer))));
+    OpenSource { informer: Arc::new(informer), view, connect }
+}
+
+/// The caches of the reconciled kind: one, or one a namespace.
+#[derive(Clone)]
+pub(crate) struct Objects<K> {
+    pub(crate) caches: Vec<CacheOf<K>>,
+}
+
+/// The cache of a namespace, or of all.
+#[derive(Clone)]
+pub(crate) struct CacheOf<K> {
+    pub(crate) namespace: Option<Arc<str>>,
+    pub(crate) lister: Lister<K>,
+    pub(crate) informer: Arc<dyn Synced>,
+}
+
+impl<K: Object> Objects<K> {
+    /// Finds an object; one that can't be read is so after those who judge its changes could know.
+    pub(crate) fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
+        let Some(CacheOf { lister, .. }) = self.cache(key) else { return Lookup::Absent };
+        let mut found = lister.lookup(key);
+        // A compact object is known to be unreadable only now: who judged that it was mended before may have filtered it.
+        while let Lookup::Unreadable(refused) = &found {
+            match lister.lookup(key) {
+                Lookup::Unreadable(again) if Arc::ptr_eq(&again, refused) => break,
+                again => found = again,
+            }
+        }
+        found
+    }
+
+    /// Finds an object as its cache holds it.
+    pub(crate) fn cached(&self, key: &ObjectKey) -> Option<CachedObject<K>> {
+        self.cache(key)?.lister.cached(key)
+    }
+
+    /// Whether a cache holds a state of an object, one that can't be read included.
+    pub(crate) fn is_there(&self, key: &ObjectKey) -> bool {
+        !matches!(self.cache(key).map(|cache| cache.lister.current(key)), None | Some(Ok(None)))
+    }
+
+    /// Whether there is no such object, as far as is known: its cache has synced, and does not hold it.
+    pub(crate) fn is_gone(&self, key: &ObjectKey) -> bool {
+        self.cache(key).is_none_or(|cache| cache.informer.has_synced()) && !self.is_there(key)
+    }
+
+    /// Returns the keys of a namespace's objects, or of all.
+    pub(crate) fn keys(&self, namespace: Option<&str>) -> Vec<ObjectKey> {
+        let asked = |cache: &&CacheOf<K>| namespace.is_none() || cache.namespace.as_deref() == namespace;
+        let caches = self.caches.iter().filter(asked).map(|cache| &cache.lister);
+        caches.flat_map(Lister::list_cached).map(|held| held.key().clone()).collect()
+    }
+
+    /// Returns the version of an object, unless its latest state is known to be unreadable.
+    pub(crate) fn version(&self, key: &ObjectKey) -> Option<String> {
+        let object = self.cache(key)?.lister.current(key).ok()??;
+        object.resource_version().map(str::to_owned)
+    }
+
+    fn cache(&self, key: &ObjectKey) -> Option<&CacheOf<K>> {
+        let covers = |cache: &&CacheOf<K>| {
+            let namespace = cache.namespace.as_deref();
+            namespace.is_none() || key.namespace().is_none() || namespace == key.namespace()
+        };
+        self.caches.iter().find(covers)
+    }
+}

@@ -1,0 +1,401 @@
+//! What an informer's handles, tasks and registrations share, and how it starts and stops.
+
+use std::{
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use tokio::sync::Notify;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    handler::EventHandler,
+    latch::Latch,
+    listener::Listener,
+    processor::{ObserverEntry, Processor},
+    registration::{KeepAlive, Slot},
+    reliability::Reliability,
+    sync_state::{Health, SyncPhase, SyncState},
+};
+use crate::{
+    delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
+    list_watch::{Item, ListWatchError, ListerWatcher},
+    metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
+    object::{Kind, Object, ObjectKey, Version},
+    reflector::{
+        FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange, WatchErrorHandler,
+    },
+    store::{IndexDefinition, Indexer, Lister},
+};
+
+type RunReflector<K> = dyn FnOnce(Arc<InformerSink<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
+
+/// Asks what version a collection has now; `None` where that can't be told.
+pub(super) type AskLatest =
+    dyn Fn() -> BoxFuture<'static, Result<Option<Version>, ListWatchError>> + Send + Sync;
+
+/// Where a part of the cache comes from: an extent, and what fills it until it is cancelled.
+pub(super) struct ReflectorTask<K> {
+    pub(super) extent: Extent,
+    /// What it comes from.
+    pub(super) server: Server,
+    pub(super) latest: Arc<AskLatest>,
+    pub(super) run: Box<RunReflector<K>>,
+}
+
+impl<K: Object> ReflectorTask<K> {
+    /// Feeds by listing and watching a source.
+    pub(super) fn new<L: ListerWatcher<K>>(extent: Extent, source: L, config: ReflectorConfig) -> Self {
+        let (server, source) = (config.server.clone(), Arc::new(source));
+        let asked = source.clone();
+        let latest = move || -> BoxFuture<'static, _> {
+            let source = asked.clone();
+            Box::pin(
+                async move { Ok(source.latest_version().await?.and_then(|version| version.parse().ok())) },
+            )
+        };
+        let run = move |sink, stop| -> BoxFuture<'static, ()> {
+            Box::pin(async move { Reflector::new(source, sink, config).run(stop).await })
+        };
+        Self { extent, server, latest: Arc::new(latest), run: Box::new(run) }
+    }
+}
+
+/// Takes what a reflector reads: objects go to the queue, reports to the informer's health.
+pub(super) struct InformerSink<K> {
+    sink: FifoSink<K>,
+    cache: Lister<K>,
+    health: Arc<Health>,
+    reliability: Arc<Reliability>,
+    wants_list: Arc<Notify>,
+    meter: CacheMeter,
+}
+
+impl<K: Object> ReflectorStore<K> for InformerSink<K> {
+    fn replace(&self, list: List<K>) {
+        self.sink.replace(list);
+        self.meter.queued(self.sink.waiting());
+    }
+
+    /// Compares with the cache, once that has taken all that was queued.
+    fn unchanged(&self, item: &Item<K>) -> Option<ObjectKey> {
+        // While the reflector lists it queues nothing else, so that what is cached stays until the list replaces it. What
+        // a transform hid may come back meanwhile: that is marked until it does.
+        if !self.sink.is_settled() {
+            return None;
+        }
+        self.cache.repeated(item, self.sink.transform())
+    }
+
+    fn apply(&self, changes: Vec<StoreChange<K>>) {
+        self.sink.apply(changes);
+        self.meter.queued(self.sink.waiting());
+    }
+
+    fn resync(&self) {
+        self.sink.resync();
+    }
+
+    fn report(&self, report: FetchReport) {
+        self.health.report(self.sink.extent(), &report);
+        self.reliability.report(self.sink.extent(), &report, self.sink.next_number());
+        // What comes before may have been handled already.
+        self.reliability.handled(self.sink.handled());
+    }
+
+    fn wants_list(&self) -> impl Future<Output = ()> + Send {
+        self.wants_list.notified()
+    }
+}
+
+/// What somebody wants of the processor.
+pub(super) enum Command<K> {
+    /// A handler comes.
+    Join(Arc<Listener<K>>, Box<dyn EventHandler<K>>),
+    /// An observer comes.
+    Look(ObserverEntry<K>),
+    /// Somebody was removed.
+    Sweep,
+}
+
+/// The informer without its users; its tasks hold it.
+pub(super) struct InformerCore<K> {
+    pub(super) kind: Kind,
+    pub(super) indexer: Indexer<K>,
+    pub(super) fifo: DeltaFifo<K>,
+    pub(super) health: Arc<Health>,
+    pub(super) reliability: Arc<Reliability>,
+    /// Of each extent.
+    pub(super) latest: Vec<(Extent, Arc<AskLatest>)>,
+    meter: CacheMeter,
+    pub(super) synced: Latch,
+    pub(super) stop: CancellationToken,
+    /// The informer's own tasks.
+    pub(super) tasks: TaskTracker,
+    /// Where the tasks are counted as well: the factory's.
+    fleet: TaskTracker,
+    /// Something is in the inbox.
+    pub(super) wake: Notify,
+    inbox: Mutex<Inbox<K>>,
+    handlers: Mutex<Vec<Weak<dyn Slot>>>,
+}
+
+struct Inbox<K> {
+    commands: Vec<Command<K>>,
+    feeds: Vec<(ReflectorTask<K>, FifoSink<K>)>,
+    life: Life,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Unborn,
+    Running,
+    Over,
+}
+
+/// What an informer is made of.
+pub(super) struct Parts<K> {
+    pub(super) kind: Kind,
+    pub(super) indexes: Vec<IndexDefinition<K>>,
+    pub(super) feeds: Vec<ReflectorTask<K>>,
+    pub(super) transform: Option<Transform<K>>,
+    /// Where the cache is counted.
+    pub(super) metrics: Option<Metrics>,
+    /// Decides the order in which the cache lists; `None`: nobody knows.
+    pub(super) seed: Option<u64>,
+    /// Hears of objects that can't be read; of failures the reflectors tell it themselves.
+    pub(super) on_error: WatchErrorHandler,
+    pub(super) stop: CancellationToken,
+    /// Counts the tasks of several informers.
+    pub(super) fleet: TaskTracker,
+}
+
+impl<K: Object> InformerCore<K> {
+    pub(super) fn new(parts: Parts<K>) -> Arc<Self> {
+        let Parts { kind, indexes, feeds, transform, metrics, seed, on_error, stop, fleet } = parts;
+        let meter = metrics.as_ref().map(|metrics| metrics.fetch().cache_meter(&kind)).unwrap_or_default();
+        let (indexer, fifo) = (Indexer::seeded(seed), DeltaFifo::new());
+        let health = Arc::new(Health::new(on_error));
+        let (told, named) = (health.clone(), kind.clone());
+        indexer.report_unreadable(move |unreadable| told.tell_unreadable(&named, unreadable));
+        for definition in indexes {
+            if let Err(error) = indexer.add_index(definition) {
+                tracing::error!(%kind, %error, "index left out");
+            }
+        }
+        indexer.write(|batch| feeds.iter().for_each(|feed| batch.set_version(&feed.extent, None)));
+        let server = feeds.first().map(|feed| feed.server.clone()).unwrap_or_default();
+        let reliability = Arc::new(Reliability::new(server, feeds.iter().map(|feed| feed.extent.clone())));
+        let latest = feeds.iter().map(|feed| (feed.extent.clone(), feed.latest.clone())).collect();
+        let sink = |feed: ReflectorTask<K>| {
+            let sink = fifo.sink(feed.extent.clone(), transform.clone());
+            (feed, sink)
+        };
+        let inbox =
+            Inbox { commands: Vec::new(), feeds: feeds.into_iter().map(sink).collect(), life: Life::Unborn };
+        let core = Arc::new(Self {
+            kind,
+            indexer,
+            fifo,
+            health,
+            reliability,
+            latest,
+            meter,
+            synced: Latch::default(),
+            stop,
+            tasks: TaskTracker::new(),
+            fleet,
+            wake: Notify::new(),
+            inbox: Mutex::new(inbox),
+            handlers: Mutex::default(),
+        });
+        if let Some(metrics) = metrics {
+            let source: Arc<dyn BacklogSource> = core.clone();
+            metrics.fetch().report_backlogs(&core.kind, Arc::downgrade(&source));
+        }
+        core
+    }
+
+    /// Notes a handler, whose backlog is measured for as long as somebody holds it.
+    pub(super) fn note_handler(&self, handler: &Arc<dyn Slot>) {
+        let mut handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+        handlers.retain(|handler| handler.strong_count() > 0);
+        handlers.push(Arc::downgrade(handler));
+    }
+
+    /// Returns the handlers that somebody holds.
+    pub(super) fn handlers(&self) -> Vec<Arc<dyn Slot>> {
+        let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+        handlers.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Starts the tasks, unless they were started before.
+    pub(super) fn start(self: &Arc<Self>) {
+        let feeds = {
+            let mut inbox = self.inbox();
+            if inbox.life != Life::Unborn || self.stop.is_cancelled() {
+                return;
+            }
+            inbox.life = Life::Running;
+            std::mem::take(&mut inbox.feeds)
+        };
+        self.spawn_vital("the task that applies changes", Processor::new(self.clone()).run());
+        for (feed, sink) in feeds {
+            let sink = Arc::new(InformerSink {
+                sink,
+                cache: self.indexer.lister(),
+                health: self.health.clone(),
+                wants_list: self.reliability.wants_list(&feed.extent),
+                reliability: self.reliability.clone(),
+                meter: self.meter.clone(),
+            });
+            self.spawn_vital("the task that fetches", (feed.run)(sink, self.stop.clone()));
+        }
+        self.wake.notify_one();
+    }
+
+    /// Runs a task that a shutdown waits for.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(self.fleet.track_future(task));
+    }
+
+    /// Runs a task without which the cache goes stale: once it has ended, the informer is over, and says so.
+    fn spawn_vital(self: &Arc<Self>, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let core = self.clone();
+        self.spawn(async move {
+            let ended = AssertUnwindSafe(task).catch_unwind().await;
+            if ended.is_err() || !core.stop.is_cancelled() {
+                let kind = &core.kind;
+                tracing::error!(%kind, "the informer of {kind} is over: {what} panicked, which is a defect");
+                core.health.lose(what);
+                core.stop();
+            }
+        });
+    }
+
+    /// Tells whether the cache holds at least what the first list held, and is kept up to date.
+    pub(super) fn has_synced(&self) -> bool {
+        self.synced.is_set() && !self.health.is_lost()
+    }
+
+    /// Stops the tasks, or sees to it that they never start.
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+        let unborn = self.inbox().life == Life::Unborn;
+        if unborn {
+            self.close_inbox();
+        }
+    }
+
+    /// Hands a command to the processor; refused once the informer is over.
+    pub(super) fn send(&self, command: Command<K>) {
+        let refused = {
+            let mut inbox = self.inbox();
+            match inbox.life == Life::Over || self.stop.is_cancelled() {
+                true => Some(command),
+                false => {
+                    inbox.commands.push(command);
+                    None
+                }
+            }
+        };
+        match refused {
+            Some(command) => self.refuse(command),
+            None => self.wake.notify_one(),
+        }
+    }
+
+    pub(super) fn commands(&self) -> Vec<Command<K>> {
+        std::mem::take(&mut self.inbox().commands)
+    }
+
+    /// Refuses what is in the inbox, and whatever comes.
+    pub(super) fn close_inbox(&self) {
+        let (commands, feeds) = {
+            let mut inbox = self.inbox();
+            inbox.life = Life::Over;
+            (std::mem::take(&mut inbox.commands), std::mem::take(&mut inbox.feeds))
+        };
+        drop(feeds);
+        commands.into_iter().for_each(|command| self.refuse(command));
+    }
+
+    /// Counts what the cache holds.
+    pub(super) fn measure(&self) {
+        let lister = self.indexer.lister();
+        let version = lister.resource_version().map(|version| version.0);
+        self.meter.holds(lister.len(), lister.count_unreadable(), version);
+        self.meter.queued(self.fifo.len());
+    }
+
+    pub(super) fn state(&self) -> SyncState {
+        let lister = self.indexer.lister();
+        let mut unreadable = lister.unreadable_or_outdated();
+        unreadable.extend(self.health.nameless());
+        let phase = match self.inbox().life {
+            _ if self.stop.is_cancelled() => SyncPhase::Stopped,
+            Life::Unborn => SyncPhase::NotStarted,
+            Life::Running if self.synced.is_set() => SyncPhase::Synced,
+            Life::Running => SyncPhase::Syncing,
+            Life::Over => SyncPhase::Stopped,
+        };
+        SyncState {
+            kind: self.kind.clone(),
+            phase,
+            failure: self.health.failure(),
+            unreadable,
+            resource_version: lister.resource_version(),
+        }
+    }
+
+    fn refuse(&self, command: Command<K>) {
+        match command {
+            Command::Join(listener, _) => listener.remove(),
+            Command::Look(observer) => observer.watcher.removed.set(),
+            Command::Sweep => return,
+        }
+        tracing::warn!(kind = %self.kind, "the informer was stopped: a handler was refused");
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox<K>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Object> BacklogSource for InformerCore<K> {
+    fn report(&self) -> BacklogReport {
+        let mut report = BacklogReport::default();
+        for handler in self.handlers().iter().filter(|handler| !handler.removed().is_set()) {
+            let backlog = handler.backlog();
+            report.handlers += 1;
+            report.depth += backlog.depth;
+            report.oldest = report.oldest.max(backlog.oldest.unwrap_or_default());
+        }
+        report
+    }
+}
+
+/// What users hold, directly or in a lister or registration; with the last one the informer stops.
+pub(super) struct Handle<K: Object> {
+    pub(super) core: Arc<InformerCore<K>>,
+}
+
+impl<K: Object> KeepAlive for Handle<K> {
+    fn sweep(&self) {
+        self.core.send(Command::Sweep);
+    }
+}
+
+impl<K: Object> Drop for Handle<K> {
+    fn drop(&mut self) {
+        self.core.stop();
+    }
+}
+
+impl<K: Object> fmt::Debug for Handle<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("kind", &self.core.kind).finish()
+    }
+}

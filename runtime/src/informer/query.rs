@@ -1,0 +1,81 @@
+//! What makes two informers the same one: everything that an answer depends on.
+
+use std::{any::TypeId, collections::BTreeSet, sync::Arc};
+
+use super::watched::Form;
+use crate::{
+    delta_fifo::Extent,
+    list_watch::{ItemForm, ManagedFields},
+    object::Kind,
+    reflector::FirstList,
+    store::{FieldSelector, Selector},
+};
+
+/// A question to the server, in its normal form.
+#[derive(Clone, Debug)]
+pub(super) struct Query {
+    /// The marker type: it decides object, lister and indexes.
+    pub(super) marker: TypeId,
+    pub(super) kind: Kind,
+    pub(super) form: Form,
+    /// Empty: all namespaces; while it is asked, an empty name among them means the same.
+    pub(super) namespaces: BTreeSet<Arc<str>>,
+    pub(super) labels: Selector,
+    pub(super) fields: FieldSelector,
+    pub(super) first_list: FirstList,
+    pub(super) page_size: Option<u32>,
+    pub(super) item_form: ItemForm,
+    pub(super) managed_fields: ManagedFields,
+    /// Most bytes of an object, where that is said.
+    pub(super) largest_object: Option<usize>,
+    pub(super) transform: Function,
+    pub(super) hook: Function,
+}
+
+/// A function as it can be compared: by its name, or not at all.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Function {
+    #[default]
+    None,
+    Named(Arc<str>),
+    /// Never the same as another, nor as itself.
+    Unnamed,
+}
+
+impl Query {
+    /// Brings what was asked into the one form in which equal questions are equal.
+    pub(super) fn normalise(&mut self) {
+        if self.namespaces.contains("") {
+            self.namespaces.clear();
+        }
+    }
+
+    /// Tells whether one informer answers both.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.transform.is(&other.transform) && self.hook.is(&other.hook) && self.plain() == other.plain()
+    }
+
+    /// Lists the parts of the cache that have a reflector each.
+    pub(super) fn extents(&self) -> Vec<Extent> {
+        match self.namespaces.is_empty() {
+            true => vec![Extent::All],
+            false => self.namespaces.iter().cloned().map(Extent::Namespace).collect(),
+        }
+    }
+
+    fn plain(&self) -> impl PartialEq + '_ {
+        let dynamic_type = (&self.namespaces, &self.labels, &self.fields, self.managed_fields);
+        let lists = (self.first_list, self.page_size, self.largest_object);
+        ((self.marker, &self.kind, self.form, self.item_form), dynamic_type, lists)
+    }
+}
+
+impl Function {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::None, Self::None) => true,
+            (Self::Named(one), Self::Named(other)) => one == other,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! How an informer's cache stands to its server: whether it can be relied on, and when it lists to compare.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{
+    delta_fifo::Extent,
+    object::ObjectKey,
+    reflector::{CacheStatus, Doubt, FetchReport, Server},
+};
+
+/// How often at most an informer lists because answers contradict its cache, or tells of lost history for that.
+const ONCE_IN: Duration = Duration::from_secs(60);
+
+/// The standing of a cache, part by part.
+#[derive(Debug)]
+pub(super) struct Reliability {
+    server: Server,
+    parts: Vec<Part>,
+}
+
+/// One extent, with a reflector of its own.
+#[derive(Debug)]
+struct Part {
+    extent: Extent,
+    wants_list: Arc<Notify>,
+    state: Mutex<PartState>,
+}
+
+#[derive(Debug, Default)]
+struct PartState {
+    standing: CacheStatus,
+    /// How it will stand once what was handed over has been handled.
+    coming: Option<Coming>,
+    /// When it last listed to compare, and told of lost history.
+    compared: Option<Instant>,
+    told: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Coming {
+    standing: CacheStatus,
+    /// Up to which number deltas must have been handled.
+    handled: u64,
+}
+
+/// Says whether an informer lists to compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    /// It does.
+    Asked,
+    /// It did so less than a minute ago.
+    TooSoon,
+}
+
+impl Reliability {
+    pub(super) fn new(server: Server, extents: impl IntoIterator<Item = Extent>) -> Self {
+        let part = |extent| Part { extent, wants_list: Arc::default(), state: Mutex::default() };
+        Self { server, parts: extents.into_iter().map(part).collect() }
+    }
+
+    /// Takes what a reflector says of its connection; `number` is that of the delta that comes next.
+    pub(super) fn report(&self, extent: &Extent, report: &FetchReport, number: u64) {
+        let Some(mut state) = self.part(extent).map(Part::lock) else { return };
+        let mut standing = state.coming.map_or(state.standing, |coming| coming.standing);
+        match report {
+            FetchReport::WatchLost => {
+                standing.cut = Some(Instant::now());
+                state.standing.cut = standing.cut;
+            }
+            FetchReport::WatchBack => standing.cut = None,
+            FetchReport::Current { losses } => standing.losses = *losses,
+            FetchReport::Healthy(_) | FetchReport::Skipped(_) | FetchReport::Failed(_) => return,
+        }
+        state.coming = Some(Coming { standing, handled: number });
+        drop(state);
+        self.server.note_change();
+    }
+
+    /// Learns up to which number deltas have been handled.
+    pub(super) fn handled(&self, number: u64) {
+        for part in &self.parts {
+            let mut state = part.lock();
+            if let Some(coming) = state.coming.take_if(|coming| coming.handled <= number) {
+                state.standing = coming.standing;
+                drop(state);
+                self.server.note_change();
+            }
+        }
+    }
+
+    /// Says why the cache can't be relied on, if so; of several parts, the doubt that lasts longest.
+    pub(super) fn doubt(&self) -> Option<Doubt> {
+        let doubts = self.parts.iter().filter_map(|part| self.server.doubt(&part.lock().standing));
+        doubts.max_by_key(|doubt| doubt.until)
+    }
+
+    /// Has the part that holds a key list anew, unless it did so lately.
+    pub(super) fn compare(&self, key: &ObjectKey) -> Comparison {
+        let Some(part) = self.parts.iter().find(|part| part.extent.holds(key)) else {
+            return Comparison::TooSoon;
+        };
+        let now = Instant::now();
+        match is_due(&mut part.lock().compared, now) {
+            true => {
+                part.wants_list.notify_one();
+                Comparison::Asked
+            }
+            false => Comparison::TooSoon,
+        }
+    }
+
+    /// Returns what the cache reads from.
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Has the part of an extent list anew, however lately it did so.
+    pub(super) fn list_anew(&self, extent: &Extent) {
+        if let Some(part) = self.part(extent) {
+            part.lock().compared = Some(Instant::now());
+            part.wants_list.notify_one();
+        }
+    }
+
+    /// Tells the reflectors of the server that it lost the history which the part that holds a key has followed.
+    pub(super) fn report_history_loss(&self, key: &ObjectKey) {
+        let part = self.parts.iter().find(|part| part.extent.holds(key));
+        if part.is_some_and(|part| is_due(&mut part.lock().told, Instant::now())) {
+            self.server.report_history_loss();
+        }
+    }
+
+    /// Returns what is notified when the reflector of an extent is to list.
+    pub(super) fn wants_list(&self, extent: &Extent) -> Arc<Notify> {
+        self.part(extent).map(|part| part.wants_list.clone()).unwrap_or_default()
+    }
+
+    fn part(&self, extent: &Extent) -> Option<&Part> {
+        self.parts.iter().find(|part| part.extent == *extent)
+    }
+}
+
+impl Part {
+    fn lock(&self) -> MutexGuard<'_, PartState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells whether something may be done again, and takes note of it.
+fn is_due(last: &mut Option<Instant>, now: Instant) -> bool {
+    let due = last.is_none_or(|last| now - last >= ONCE_IN);
+    if due {
+        *last = Some(now);
+    }
+    due
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reflector::DoubtCause;
+
+    fn reliability() -> (Server, Reliability) {
+        let server = Server::default();
+        (server.clone(), Reliability::new(server, [Extent::All]))
+    }
+
+    // C35
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_counts_once_the_cache_has_taken_what_came_before_it() {
+        let (server, reliability) = reliability();
+        server.report_history_loss();
+        assert_eq!(reliability.doubt().unwrap().cause, DoubtCause::HistoryLost);
+        reliability.report(&Extent::All, &FetchReport::Current { losses: 1 }, 7);
+        reliability.handled(6);
+        assert!(reliability.doubt().is_some(), "the list is queued, not cached");
+        reliability.handled(7);
+        assert_eq!(reliability.doubt(), None);
+    }
+
+    // R50
+    #[tokio::test(start_paused = true)]
+    async fn a_cache_is_compared_at_most_once_a_minute() {
+        let (server, reliability) = reliability();
+        let key = ObjectKey::new("shop", "a");
+        assert_eq!(reliability.compare(&key), Comparison::Asked);
+        assert_eq!(reliability.compare(&key), Comparison::TooSoon);
+        let told = server.change_count();
+        reliability.report_history_loss(&key);
+        reliability.report_history_loss(&key);
+        assert_eq!(server.change_count(), told + 1);
+        tokio::time::advance(ONCE_IN).await;
+        assert_eq!(reliability.compare(&key), Comparison::Asked);
+    }
+}

@@ -1,0 +1,91 @@
+//! Decodes on several threads where there are several, and in order.
+
+use std::collections::VecDeque;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio_util::task::AbortOnDropHandle;
+
+/// How many bytes are worth a task of their own: some tens of objects, a fraction of a millisecond.
+pub(super) const WORTH_A_TASK: usize = 64 << 10;
+
+/// Room for such a piece of work and one more object of the usual size.
+///
+/// Below the sizes from which allocators give memory back at once, and have to ask for it anew each time.
+pub(super) const ROOM_FOR_A_TASK: usize = 80 << 10;
+
+/// Pieces of work that run side by side, and whose results come in the order in which they were begun.
+///
+/// On a current-thread runtime there is none: work is done where it stands, so that paused time is not fooled by
+/// threads. What is under way is bounded, and dropped with the crew.
+#[derive(Debug)]
+pub(super) struct DecodePool<R> {
+    running: VecDeque<AbortOnDropHandle<R>>,
+    most: usize,
+}
+
+impl<R: Send + 'static> DecodePool<R> {
+    /// Gathers a crew, where the runtime has threads for one.
+    pub(super) fn new() -> Option<Self> {
+        let runtime = Handle::try_current().ok()?;
+        let workers = runtime.metrics().num_workers();
+        let pool = Self { running: VecDeque::new(), most: 2 * workers };
+        (runtime.runtime_flavor() == RuntimeFlavor::MultiThread && workers > 1).then_some(pool)
+    }
+
+    /// Begins a piece of work.
+    pub(super) fn begin(&mut self, work: impl FnOnce() -> R + Send + 'static) {
+        self.running.push_back(AbortOnDropHandle::new(tokio::spawn(async { work() })));
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.running.len() >= self.most
+    }
+
+    /// Waits for the oldest piece of work; `None` where there is none. Nothing is lost if it is not waited for.
+    ///
+    /// # Panics
+    /// As the work did.
+    pub(super) async fn next(&mut self) -> Option<R> {
+        let done = self.running.front_mut()?.await;
+        self.running.pop_front();
+        match done {
+            Ok(result) => Some(result),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is shutting down: nobody reads on.
+                Err(_) => None,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn results_come_in_the_order_in_which_work_was_begun() {
+        let mut pool = DecodePool::new().unwrap();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        pool.begin(move || {
+            wait.recv().unwrap();
+            vec![1, 2]
+        });
+        pool.begin(move || {
+            go.send(()).unwrap();
+            vec![3]
+        });
+        assert_eq!(pool.next().await.unwrap(), [1, 2]);
+        assert_eq!(pool.next().await.unwrap(), [3]);
+        assert!(pool.is_idle() && pool.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn one_thread_makes_no_crew() {
+        assert!(DecodePool::<()>::new().is_none());
+    }
+}

@@ -1,0 +1,61 @@
+//! What follows from what other reflectors of the server, or the store, have found out.
+
+use std::time::Duration;
+
+use super::{Freshness, Goal, Others, ProbeNeed, State};
+use crate::reflector::fault::Fault;
+
+/// Says what becomes of the news that the server lost its history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::reflector) enum OnLoss {
+    /// The next step asks what is left; nothing is waited for.
+    Asks,
+    /// The same, but the server wants to be left alone first.
+    AsksLater,
+    /// The server does not answer about this kind: nothing more will be known.
+    CantAsk,
+}
+
+impl State {
+    /// Takes the news that the server lost its history: this kind is judged by its own versions.
+    pub(in crate::reflector) fn on_history_lost(&mut self) -> OnLoss {
+        if self.blocked.is_some_and(Fault::is_refused_for_good) {
+            return OnLoss::CantAsk;
+        }
+        match self.goal {
+            Goal::Watch => self.probe = ProbeNeed::Needed,
+            // A list under way may show what is lost; the next one is a consistent read, which judges itself.
+            Goal::List => self.ask_for_the_present(),
+        }
+        if self.blocked == Some(Fault::Overloaded) {
+            return OnLoss::AsksLater;
+        }
+        self.on_recovery();
+        self.wait = Duration::ZERO;
+        OnLoss::Asks
+    }
+
+    /// Takes the news that the server was reached again; returns how long after the last failure to try again.
+    pub(in crate::reflector) fn on_recovery(&mut self) -> Option<Duration> {
+        let waits = self.blocked.is_some_and(Fault::is_of_an_outage);
+        waits.then(|| {
+            self.others = Others::GetThrough;
+            self.pacing.reopen_anew()
+        })
+    }
+
+    /// Lists anew because answers contradict what the store shows.
+    pub(in crate::reflector) fn contradicted(&mut self) {
+        if self.version.is_some() {
+            self.goal = Goal::List;
+            self.ask_for_the_present();
+        }
+    }
+
+    fn ask_for_the_present(&mut self) {
+        self.end_chain();
+        if self.version.is_some() {
+            self.freshness = Freshness::Present;
+        }
+    }
+}

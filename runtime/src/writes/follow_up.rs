@@ -1,0 +1,166 @@
+//! Who attends to parked keys: gives up what is overdue, and asks after writes whose reply was lost.
+
+use std::{convert::Infallible, time::Duration};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{
+    pending_writes::{Expectation, IN_OUTAGE, Overdue, Transition, WHILE_OPEN},
+    request::{Path, Target},
+    writer::{Memory, Writer},
+};
+use crate::object::{ObjectKey, Version};
+
+/// Past every deadline of a parked key: what ends the wait in any case.
+pub(super) const AT_MOST: Duration =
+    IN_OUTAGE.saturating_add(WHILE_OPEN).saturating_add(Duration::from_secs(5));
+/// How soon a question after a lost write is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A write that may or may not have happened.
+#[derive(Debug)]
+pub(super) struct Lost {
+    key: ObjectKey,
+    target: Target,
+}
+
+/// A write whose reply is awaited; it is lost where this is dropped, be it by whoever gave up waiting.
+pub(super) struct InFlightWrite<'a> {
+    writer: &'a Writer,
+    lost: Option<Lost>,
+}
+
+impl<'a> InFlightWrite<'a> {
+    pub(super) fn new(writer: &'a Writer, key: &ObjectKey, target: &Target, path: Path) -> Self {
+        let mut target = target.clone();
+        if path == Path::Collection {
+            // The name is the server's choice, or was not taken: what is asked for is the collection.
+            target.key = ObjectKey::new(target.key.namespace().unwrap_or_default(), "");
+        }
+        Self { writer, lost: Some(Lost { key: key.clone(), target }) }
+    }
+
+    pub(super) fn settled(mut self) {
+        self.lost = None;
+    }
+}
+
+impl Drop for InFlightWrite<'_> {
+    fn drop(&mut self) {
+        if let Some(lost) = self.lost.take() {
+            self.writer.lost(lost);
+        }
+    }
+}
+
+impl Writer {
+    /// Attends to parked keys, for as long as the controller runs.
+    pub(crate) async fn follow_up(&self) -> Infallible {
+        let mut asking = FuturesUnordered::new();
+        loop {
+            let (alarm, lost) = {
+                let mut memory = self.memory();
+                (memory.alarm, std::mem::take(&mut memory.lost))
+            };
+            asking.extend(lost.into_iter().map(|lost| self.ask_after(lost)));
+            tokio::select! {
+                () = until(alarm) => self.tick(),
+                () = self.follow_up_due.notified() => {}
+                Some(()) = asking.next(), if !asking.is_empty() => {}
+            }
+        }
+    }
+
+    /// Holds a key in the queue exactly while it is parked; called under the lock.
+    pub(super) fn apply_transition(&self, key: &ObjectKey, transition: Transition) {
+        match transition {
+            Transition::Waits => self.keys.hold(key, AT_MOST),
+            Transition::Released => self.keys.release(key),
+            Transition::Unchanged => {}
+        }
+    }
+
+    /// Sees to it that the follow-up task looks in time: nothing is due sooner than a tick after it began.
+    pub(super) fn set_alarm(&self, memory: &mut Memory, now: Instant) {
+        if memory.alarm.is_none() {
+            memory.alarm = memory.next_tick(now);
+            if memory.alarm.is_some() {
+                self.follow_up_due.notify_one();
+            }
+        }
+    }
+
+    fn lost(&self, lost: Lost) {
+        if self.is_cached(&lost.target) {
+            self.wait_for(&lost.key, &lost.target, &Expectation::ReplyLost);
+            self.memory().lost.push(lost);
+            self.follow_up_due.notify_one();
+        }
+    }
+
+    fn tick(&self) {
+        let now = Instant::now();
+        let mut memory = self.memory();
+        let (overdue, released) = memory.pending.tick(now, &self.caches);
+        let Memory { contradictions, pending, .. } = &mut *memory;
+        let contradicted = contradictions.tick(now, &self.caches, |source| pending.delivered(source));
+        memory.alarm = memory.next_tick(now);
+        released.iter().for_each(|key| self.keys.release(key));
+        drop(memory);
+        contradicted.iter().for_each(|open| self.list_to_compare(open));
+        overdue.iter().for_each(|overdue| self.report(overdue));
+    }
+
+    fn report(&self, Overdue { key, object, expectation, waited }: &Overdue<ObjectKey>) {
+        let controller = &self.author.controller;
+        if matches!(expectation, Expectation::NewerThan(_)) {
+            tracing::debug!(%controller, %key, %object, "runs again although its cache shows no change yet");
+            return;
+        }
+        self.counters.overdue.inc();
+        tracing::warn!(%controller, %key, %object, ?waited, "the cache did not show an own write in time");
+    }
+
+    /// Asks the server what became of a write, until it says or nobody waits any more.
+    async fn ask_after(&self, Lost { key, target }: Lost) {
+        while self.memory().pending.awaits_reply(&key, &target.key) {
+            if let Some(expectation) = self.what_became_of(&target).await {
+                let (mut memory, now) = (self.memory(), Instant::now());
+                for source in self.sources_of(&target) {
+                    let place = (source, &target.key);
+                    let transition =
+                        memory.pending.answered(&key, place, expectation.clone(), now, &self.caches);
+                    self.apply_transition(&key, transition);
+                }
+                return;
+            }
+            let paused = self.sender.paused().map_or(Duration::ZERO, |asked| asked.left());
+            sleep(paused.max(ASK_AGAIN)).await;
+        }
+    }
+
+    /// Returns what the caches must show once they know as much as the server does now.
+    async fn what_became_of(&self, target: &Target) -> Option<Expectation> {
+        let found = match target.key.name() {
+            "" => self.read(target, Path::Collection, "limit=1").await.map(Some),
+            _ => self.fetch(target).await,
+        };
+        match found.inspect_err(|error| tracing::debug!(object = %target, %error, "can't ask after a write"))
+        {
+            Ok(None) => Some(Expectation::Absent),
+            Ok(Some(found)) => {
+                let version = found["metadata"]["resourceVersion"].as_str()?.parse::<Version>();
+                version.ok().map(Expectation::Reached)
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+async fn until(alarm: Option<Instant>) {
+    match alarm {
+        Some(alarm) => sleep_until(alarm).await,
+        None => std::future::pending().await,
+    }
+}
