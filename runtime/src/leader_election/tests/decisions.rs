@@ -1,9 +1,6 @@
 //! What a candidate does with what it sees, case by case.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use tokio::time::Instant;
@@ -32,10 +29,7 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
-        let start = Reading {
-            monotonic: Instant::now(),
-            wall: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
-        };
+        let start = Reading::at(Instant::now(), Duration::from_secs(1_700_000_000));
         let elector = Elector::new(Arc::from("me"), timing(), 7, start.monotonic);
         Self { elector, start, version: 0 }
     }
