@@ -41,6 +41,15 @@ pub enum Error {
     /// Leader election can't be held as it is set.
     #[error(transparent)]
     Election(#[from] ElectionError),
+    /// A task of the program's own failed.
+    #[error("task {name}")]
+    Task {
+        /// The task.
+        name: String,
+        /// What it failed with.
+        #[source]
+        source: Box<Error>,
+    },
     /// Two controllers of one manager have the same name.
     #[error("two controllers are named {0}: give one another name with `.named(..)`")]
     DuplicateController(String),

@@ -1,9 +1,12 @@
 //! What a candidate decides, from what it saw of the Lease and from its own clocks: pure.
 //!
 //! A Lease is free once nothing about it has changed for as long as its record says, at least as long as this
-//! candidate's own lease, by this candidate's monotonic clock: times that others wrote are compared, never believed. One
-//! that is not there is treated alike, as it may have been held a moment ago. Only a Lease that its holder released is
-//! free at once. What this process has not written itself is another's, whatever name it bears.
+//! candidate's own lease, by this candidate's monotonic clock: times that others wrote are compared, never believed. Only
+//! a Lease that its holder released is free at once. What this process has not written itself is another's, whatever name
+//! it bears.
+//!
+//! One that is not there may have been deleted a moment ago, while its holder worked. So who makes it holds it for a
+//! whole lease before it leads: by then any term that was renewed in the one before is over.
 //!
 //! A term lasts for as long since the sending of the last renewal that the server confirmed, by whichever clock says
 //! more; see [`Since`].
@@ -67,7 +70,9 @@ pub(super) struct Elector {
     due: Instant,
     seen: Option<Seen>,
     /// What this process wrote, or may have written.
-    own: Vec<Record>,
+    own: Vec<Own>,
+    /// Until when a Lease that it made is held without leading.
+    reserved: Option<Instant>,
     /// The latest time written: each write bears another, so that every renewal is seen as a change.
     written: i64,
     jitter: SmallRng,
@@ -92,6 +97,22 @@ enum Step {
     Nothing,
 }
 
+/// Something that this process wrote, or may have written.
+#[derive(Clone, Debug)]
+struct Own {
+    record: Record,
+    origin: Origin,
+}
+
+/// What was there before a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// A Lease, which was free or this process's.
+    Lease,
+    /// None.
+    Nothing,
+}
+
 /// What was seen last, since when it has not changed, and how long that must last.
 #[derive(Clone, Debug)]
 struct Seen {
@@ -111,6 +132,7 @@ impl Elector {
             due: now,
             seen: None,
             own: Vec::new(),
+            reserved: None,
             written: 0,
             jitter: SmallRng::seed_from_u64(seed),
         }
@@ -129,7 +151,8 @@ impl Elector {
             Step::Write { base } => {
                 self.step = Step::Writing;
                 let record = self.record(base.as_deref(), now);
-                self.remember(record.clone());
+                let origin = base.as_ref().map_or(Origin::Nothing, |base| self.origin(&base.record));
+                self.remember(Own { record: record.clone(), origin });
                 Do::Write { base, record: Box::new(record) }
             }
             Step::Nothing => {
@@ -219,6 +242,9 @@ impl Elector {
 
     fn saw(&mut self, lease: Option<Stored>, now: Instant) {
         let hold = self.hold_of(lease.as_ref());
+        if lease.as_ref().is_none_or(|lease| !self.is_own(&lease.record)) {
+            self.reserved = None;
+        }
         if let Some(seen) = &mut self.seen {
             let same = match (&seen.lease, &lease) {
                 (None, None) => true,
@@ -234,15 +260,18 @@ impl Elector {
 
     /// How long a Lease must not change to be free: as long as anybody has said, in one hold.
     fn hold_of(&self, lease: Option<&Stored>) -> Duration {
-        let record = lease.map(|lease| &lease.record);
-        if record.is_some_and(|record| record.is_released() || self.is_own(record)) {
+        let Some(Stored { record, .. }) = lease else {
+            // A leader that was seen makes it anew if it still leads.
+            let seen = self.seen.as_ref().map_or(Duration::ZERO, |seen| seen.hold);
+            return seen.min(self.timing.lease);
+        };
+        if record.is_released() || self.is_own(record) {
             return Duration::ZERO;
         }
-        let holder = record.map(|record| record.holder.as_str()).unwrap_or_default();
-        // A hold does not end by an edit that shortens it, strikes its holder out, or takes the Lease away.
-        let before = self.seen.as_ref().filter(|_| holder.is_empty() || self.holder() == Some(holder));
-        let said = record.and_then(|record| record.duration).unwrap_or_default();
-        self.timing.lease.max(said).max(before.map_or(Duration::ZERO, |seen| seen.hold))
+        // A hold does not end by an edit that shortens it, or that strikes its holder out.
+        let same = record.holder.is_empty() || self.holder() == Some(&record.holder);
+        let before = self.seen.as_ref().filter(|_| same).map_or(Duration::ZERO, |seen| seen.hold);
+        self.timing.lease.max(record.duration.unwrap_or_default()).max(before)
     }
 
     /// Goes on from what was seen.
@@ -261,7 +290,8 @@ impl Elector {
                 let holder = lease.map(|lease| lease.record.holder).unwrap_or_default();
                 self.role = Role::Lost(Loss::TakenBy(holder));
             }
-            Role::Releases if own => {
+            // One that it made, and never led by, is no news to whoever led before: it runs out.
+            Role::Releases if own && self.origin_of(&lease) == Origin::Lease => {
                 (self.step, self.due) = (Step::Write { base: lease.map(Box::new) }, now);
             }
             Role::Releases => self.step = Step::Nothing,
@@ -270,14 +300,23 @@ impl Elector {
     }
 
     fn wrote(&mut self, lease: Stored, sent: Reading, now: Instant) {
-        // Whatever was written before can't happen any more: the Lease has moved on.
-        self.own = vec![lease.record.clone()];
+        let (origin, mut leads) = (self.origin(&lease.record), true);
+        if matches!(self.role, Role::StandsBy) && origin == Origin::Nothing {
+            leads = *self.reserved.get_or_insert(now + self.timing.lease) <= now;
+        }
+        // Whatever was written before can't happen any more, or is taken for another's: the Lease has moved on.
+        let origin = if leads { Origin::Lease } else { origin };
+        self.own = vec![Own { record: lease.record.clone(), origin }];
         self.seen = Some(Seen { lease: Some(lease.clone()), since: now, hold: Duration::ZERO });
         match self.role {
             Role::StandsBy | Role::Leads(_) => {
-                self.role = Role::Leads(Since::start(sent));
                 self.step = Step::Write { base: Some(Box::new(lease)) };
                 self.due = (sent.monotonic + self.timing.retry).max(now);
+                if leads {
+                    self.role = Role::Leads(Since::start(sent));
+                    self.reserved = None;
+                }
+                self.due = self.reserved.map_or(self.due, |until| self.due.min(until));
             }
             Role::Releases => self.step = Step::Nothing,
             Role::Lost(_) => {}
@@ -305,22 +344,33 @@ impl Elector {
 
     /// Whether this process wrote a record; another one of its name did not.
     fn is_own(&self, record: &Record) -> bool {
-        *record.holder == *self.identity
-            && self.own.iter().any(|own| {
-                own.holder == record.holder
-                    && own.acquired == record.acquired
-                    && own.renewed == record.renewed
-            })
+        *record.holder == *self.identity && self.own.iter().any(|own| own.is(record))
     }
 
-    fn remember(&mut self, record: Record) {
+    fn origin_of(&self, lease: &Option<Stored>) -> Origin {
+        lease.as_ref().map_or(Origin::Nothing, |lease| self.origin(&lease.record))
+    }
+
+    /// What was there before the hold that a record belongs to.
+    fn origin(&self, record: &Record) -> Origin {
+        self.own.iter().find(|own| own.is(record)).map_or(Origin::Lease, |own| own.origin)
+    }
+
+    fn remember(&mut self, own: Own) {
         if self.own.len() == REMEMBERED {
             self.own.remove(0);
         }
-        self.own.push(record);
+        self.own.push(own);
     }
 
     fn look(&mut self) -> Duration {
         self.timing.look().mul_f64(self.jitter.random_range(0.8..1.2))
+    }
+}
+
+impl Own {
+    fn is(&self, record: &Record) -> bool {
+        let own = &self.record;
+        own.holder == record.holder && own.acquired == record.acquired && own.renewed == record.renewed
     }
 }

@@ -169,3 +169,33 @@ impl Teller {
         *self.shared.renewed() = Some(Since::start(sent));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    // L8
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_has_not_renewed_for_longer_than_its_lease_is_unhealthy() {
+        let (lease, clock) = (ObjectKey::new("shop", "a"), WallClock::system());
+        let (teller, leadership) = Teller::new(lease, "me".into(), Duration::from_secs(15), clock.clone());
+        advance(Duration::from_secs(100)).await;
+        assert_eq!(leadership.check(), Ok(()), "it never led");
+        teller.renewed(clock.read());
+        teller.tell(LeaderState::Leads);
+        advance(Duration::from_secs(14)).await;
+        assert_eq!(leadership.check(), Ok(()));
+        teller.renewed(clock.read());
+        advance(Duration::from_secs(14)).await;
+        assert_eq!(leadership.check(), Ok(()));
+        advance(Duration::from_secs(2)).await;
+        let stale = leadership.check().unwrap_err().to_string();
+        assert!(stale.contains("leads by the Lease shop/a without a renewal for 16"), "{stale}");
+        teller.tell(LeaderState::Ends);
+        assert!(leadership.check().is_err(), "what should have ended goes on");
+        teller.tell(LeaderState::StandsBy { holder: None });
+        assert_eq!(leadership.check(), Ok(()));
+    }
+}

@@ -6,7 +6,7 @@ use futures::{FutureExt, future::select_all};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-use super::Inspector;
+use super::tasks::InFlight;
 use crate::{
     controller::{Stop, Term, Terms, Waits},
     leader_election::{Candidate, Leadership},
@@ -19,7 +19,7 @@ pub(super) struct Campaign {
     stop: Stop,
     /// Whom each controller waits for before it can start.
     waits: Vec<Arc<Waits>>,
-    inspector: Inspector,
+    in_flight: InFlight,
 }
 
 /// What follows a term.
@@ -35,10 +35,10 @@ impl Campaign {
         candidate: Candidate,
         waits: Vec<Arc<Waits>>,
         stop: Stop,
-        inspector: Inspector,
+        in_flight: InFlight,
     ) -> (Self, Terms) {
         let (terms, present) = watch::channel(None);
-        (Self { candidate, terms, stop, waits, inspector }, Terms::of(present))
+        (Self { candidate, terms, stop, waits, in_flight }, Terms::of(present))
     }
 
     /// Stands by, leads and stands by again until the manager stops; then gives the Lease up, once nothing runs.
@@ -80,7 +80,7 @@ impl Campaign {
             () = working.wait() => {}
             () = self.candidate.expire() => {
                 stop.abort.cancel();
-                self.candidate.outlast(working.wait(), || self.inspector.in_flight()).await;
+                self.candidate.outlast(working.wait(), || self.in_flight.named()).await;
             }
         }
         After::AnotherOne

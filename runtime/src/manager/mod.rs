@@ -10,13 +10,16 @@ mod inspector;
 mod install;
 mod running;
 mod signals;
+mod tasks;
 
 pub use client::client;
 pub use inspector::Inspector;
 pub use running::Running;
+pub use tasks::Stopping;
 
 use std::{
     fmt,
+    future::Future,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -25,6 +28,8 @@ use std::{
 };
 
 use campaign::Held;
+use running::Parts;
+use tasks::{Runs, Task};
 
 use crate::{
     clock::WallClock,
@@ -84,6 +89,7 @@ pub struct Manager {
     factory: SharedInformerFactory,
     asked: Mutex<Vec<Arc<dyn Synced>>>,
     plans: Vec<Plan>,
+    tasks: Vec<Task>,
     grace_period: Duration,
     metrics: Metrics,
     inspector: Inspector,
@@ -117,6 +123,7 @@ impl Manager {
             election: None,
             asked: Mutex::default(),
             plans: Vec::new(),
+            tasks: Vec::new(),
             grace_period: GRACE_PERIOD,
             metrics,
             inspector: Inspector::default(),
@@ -180,6 +187,54 @@ impl Manager {
     /// Adds a controller.
     pub fn controller<K: Marker, R>(mut self, controller: Controller<K, R>) -> Self {
         self.plans.push(controller.plan());
+        self
+    }
+
+    /// Runs a task for as long as the manager runs, in every replica; also one that is over sooner.
+    ///
+    /// It begins at once, with caches that may not have synced. [`Stopping`] tells it when to end, for which it has the
+    /// grace period; then it is dropped. One that fails, or panics, ends the manager.
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # fn with_a_report(manager: Manager) -> Manager {
+    /// manager.task("report", |stopping| async move {
+    ///     while !stopping.is_told() {
+    ///         tokio::select! {
+    ///             () = stopping.wait() => {}
+    ///             () = tokio::time::sleep(Duration::from_secs(60)) => println!("still here"),
+    ///         }
+    ///     }
+    ///     Ok::<_, watchkeeper::Error>(())
+    /// })
+    /// # }
+    /// ```
+    pub fn task<F, E>(
+        mut self,
+        name: impl Into<String>,
+        run: impl Fn(Stopping) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.tasks.push(Task::new(name.into(), Runs::Always, run));
+        self
+    }
+
+    /// Runs a task in the replica that leads: anew in each term, told to end with it, dropped when that is over.
+    ///
+    /// Without [`leader_election`](Self::leader_election), and in all else, as [`task`](Self::task).
+    pub fn leader_task<F, E>(
+        mut self,
+        name: impl Into<String>,
+        run: impl Fn(Stopping) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.tasks.push(Task::new(name.into(), Runs::WhileLeading, run));
         self
     }
 
@@ -286,7 +341,8 @@ impl Manager {
         }
         planned.iter().for_each(|one| self.inspector.add(one.name.clone(), &one.inspected));
         self.factory.start();
-        Ok(Running::start(planned, candidate, self.factory, self.grace_period, self.inspector))
+        let (factory, grace_period, inspector) = (self.factory, self.grace_period, self.inspector);
+        Ok(Running::start(Parts { planned, tasks: self.tasks, candidate, factory, grace_period, inspector }))
     }
 }
 

@@ -25,13 +25,14 @@ struct Case {
     elector: Elector,
     start: Reading,
     version: u64,
+    last: Option<Stored>,
 }
 
 impl Case {
     fn new() -> Self {
         let start = Reading::at(Instant::now(), Duration::from_secs(1_700_000_000));
         let elector = Elector::new(Arc::from("me"), timing(), 7, start.monotonic);
-        Self { elector, start, version: 0 }
+        Self { elector, start, version: 0, last: None }
     }
 
     fn at(&self, seconds: f64) -> Reading {
@@ -77,6 +78,7 @@ impl Case {
         };
         let stored = self.stored(*record);
         self.elector.answered(now, now, Answer::Written(stored.clone()));
+        self.last = Some(stored.clone());
         stored
     }
 
@@ -110,7 +112,7 @@ fn a_lease_is_taken_once_it_has_not_changed_for_as_long_as_anybody_said() {
         lease
     };
     let cases: [(&str, Option<Stored>, u64); 9] = [
-        ("absent: it may have been deleted a moment ago", None, 15),
+        ("absent", None, 0),
         ("held", Some(record(|_| {})), 15),
         (
             "held for longer than ours",
@@ -167,7 +169,7 @@ fn any_change_starts_the_wait_anew() {
     (struck_out.record.holder, struck_out.record.duration) = (String::new(), Some(Duration::from_secs(15)));
     assert_eq!(case.next(from + 5.0), Do::Read);
     case.sees(from + 5.0, Answer::Found(struck_out));
-    assert_eq!(case.takes_after(from + 10.0, None), Some(60));
+    assert_eq!(case.takes_after(from + 10.0, None), Some(15), "a leader may make it anew");
 }
 
 // L1 L3
@@ -186,14 +188,52 @@ fn a_take_over_counts_and_a_renewal_keeps_what_it_found() {
     let renewed = case.writes(18.5);
     assert_eq!(renewed.record, Record { renewed: renewed.record.renewed.clone(), ..first.record.clone() });
     assert_ne!(renewed.record.renewed, first.record.renewed);
-    let made = {
+}
+
+// L1 L6
+#[test]
+fn who_makes_a_lease_holds_it_for_a_whole_one_before_it_leads() {
+    let made = |seconds: f64| {
         let mut case = Case::new();
-        assert_eq!(case.takes_after(0.0, None), Some(15));
-        assert_eq!(case.next(20.0), Do::Read);
-        case.sees(20.0, Answer::Absent);
-        case.writes(20.0)
+        assert_eq!(case.next(0.0), Do::Read);
+        case.sees(0.0, Answer::Absent);
+        let made = case.writes(0.0);
+        assert_eq!(made.record.transitions, 0);
+        let mut at = 0.0;
+        while at + 2.0 <= seconds {
+            at += 2.0;
+            case.writes(at);
+        }
+        case
     };
-    assert_eq!(made.record.transitions, 0);
+    let mut case = made(14.0);
+    assert!(!case.elector.leads());
+    assert!(matches!(case.next(14.9), Do::Wait(_)));
+    case.writes(15.0);
+    assert!(case.elector.leads());
+
+    // Deleted meanwhile, it begins anew.
+    let mut case = made(10.0);
+    assert!(matches!(case.next(12.0), Do::Write { .. }));
+    case.sees(12.0, Answer::Refused);
+    let again = case.next(14.0);
+    assert_eq!(again, Do::Read);
+    case.sees(14.0, Answer::Absent);
+    for at in 7..15 {
+        case.writes(2.0 * f64::from(at));
+        assert!(!case.elector.leads(), "{at}");
+    }
+    assert!(matches!(case.next(28.9), Do::Wait(_)));
+    case.writes(29.0);
+    assert!(case.elector.leads());
+
+    // One that stops before it led leaves the Lease to run out.
+    let mut case = made(4.0);
+    case.elector.release(case.at(5.0).monotonic);
+    assert_eq!(case.next(5.0), Do::Read);
+    let last = case.last.clone().unwrap();
+    case.sees(5.0, Answer::Found(last));
+    assert_eq!(case.next(5.0), Do::Nothing);
 }
 
 fn leads() -> (Case, Stored) {
