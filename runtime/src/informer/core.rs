@@ -25,9 +25,10 @@ use crate::{
     metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
     object::{Kind, Object, ObjectKey, Version},
     reflector::{
-        FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange, WatchErrorHandler,
+        Difference, FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange,
+        WatchErrorHandler,
     },
-    store::{IndexDefinition, Indexer, Lister},
+    store::{IndexDefinition, Indexer, Lister, Missing},
 };
 
 type RunReflector<K> = dyn FnOnce(Arc<InformerSink<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
@@ -87,6 +88,19 @@ impl<K: Object> ReflectorStore<K> for InformerSink<K> {
             return None;
         }
         self.cache.repeated(item, self.sink.transform())
+    }
+
+    /// Looks at versions alone: of two states at one version `holds` says more.
+    fn differences(&self, listed: &[Item<K>]) -> Option<Vec<Difference>> {
+        // All that the reflector handed over came before this; it hands over nothing meanwhile.
+        if self.sink.handled() < self.sink.next_number() {
+            return None;
+        }
+        let missing = match self.sink.transform() {
+            Some(_) => Missing::MayBeDropped,
+            None => Missing::IsDifferent,
+        };
+        Some(self.cache.differences(self.sink.extent(), listed, missing))
     }
 
     fn apply(&self, changes: Vec<StoreChange<K>>) {

@@ -54,6 +54,18 @@ pub enum ListWatchError {
         /// How many pages were read.
         pages: u32,
     },
+    /// A cache shows something else than a list at the same version: a defect, of the runtime or of the server.
+    ///
+    /// Found only where [`consistency_check`](crate::reflector::ReflectorConfig::consistency_check) is set.
+    #[error(
+        "the cache differs from a list at the same version, which is a defect: {count} objects, among them {named}"
+    )]
+    Inconsistent {
+        /// How many objects differ.
+        count: usize,
+        /// Some of them: key, version shown, version listed.
+        named: String,
+    },
     /// The code that lists or watches panicked: a source, a hook, a schedule, or what the objects are written to.
     #[error("the code that fetches it panicked (the panic's own message says where)")]
     Panicked,

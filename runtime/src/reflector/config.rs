@@ -22,6 +22,11 @@ pub struct ReflectorConfig {
     pub seed: Option<u64>,
     /// How often every known object is shown again; `None` and zero: never. Every millisecond at most.
     pub resync: Option<Duration>,
+    /// How often the cache is compared with a list at the same version; `None` and zero: never.
+    ///
+    /// A check on the runtime itself, for tests and canaries: a difference is a defect. It is logged as an error, and the
+    /// cache is listed anew. Every second at most. Each check costs a whole list, during which the watch is not read.
+    pub consistency_check: Option<Duration>,
     /// Who hears of failures; the log.
     pub on_error: WatchErrorHandler,
     /// Which failures the log tells of: an outage that all share to whom a clone was given is told of once.
@@ -55,6 +60,7 @@ impl Default for ReflectorConfig {
             backoff: BackoffSchedule::default(),
             seed: None,
             resync: None,
+            consistency_check: None,
             on_error: WatchErrorHandler::default(),
             log: FailureLog::default(),
             metrics: None,

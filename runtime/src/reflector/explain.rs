@@ -17,6 +17,9 @@ pub fn explain(name: &str, error: &ListWatchError) -> String {
                 "{name} can't be read: {error}: shrink it, leave it out by a selector, or raise `largest_object`"
             );
         }
+        ListWatchError::Inconsistent { .. } => {
+            return format!("{name} is listed anew: {error}");
+        }
         ListWatchError::Endless { .. } => {
             return format!("{name} can't be listed in pages: {error}: its continue tokens lead nowhere");
         }
@@ -80,6 +83,11 @@ mod tests {
                 ListWatchError::Endless { pages: 3 },
                 "websites.web.example.dev can't be listed in pages: the list did not end within 3 pages: its \
                  continue tokens lead nowhere",
+            ),
+            (
+                ListWatchError::Inconsistent { count: 2, named: "n/a (shown: 1, listed: 2)".to_owned() },
+                "websites.web.example.dev is listed anew: the cache differs from a list at the same version, which is a \
+                 defect: 2 objects, among them n/a (shown: 1, listed: 2)",
             ),
             (
                 ListWatchError::Unexpected("an event of an unknown type".to_owned()),

@@ -38,6 +38,8 @@ pub(super) enum Fault {
     Suspended,
     /// A list without an end.
     Endless,
+    /// What is shown is not what was there.
+    Inconsistent,
     /// Code panicked.
     Panicked,
     /// Any other failure.
@@ -52,6 +54,7 @@ impl Fault {
             ListWatchError::Idle(_) => return Self::Idle,
             ListWatchError::Suspended(_) => return Self::Suspended,
             ListWatchError::Endless { .. } => return Self::Endless,
+            ListWatchError::Inconsistent { .. } => return Self::Inconsistent,
             ListWatchError::Panicked => return Self::Panicked,
             ListWatchError::Unreadable(_)
             | ListWatchError::Unexpected(_)
@@ -148,6 +151,7 @@ impl Fault {
             Self::CutShort => "cut_short",
             Self::Idle => "idle",
             Self::Suspended => "suspended",
+            Self::Inconsistent => "inconsistent",
             Self::Endless => "endless_list",
             Self::Panicked => "panicked",
             Self::Other => "other",

@@ -4,6 +4,7 @@
 //! reports every failure. It knows the source and the store by their traits alone.
 
 mod sink;
+mod consistency;
 mod server;
 mod config;
 mod fault;
@@ -22,6 +23,7 @@ mod server_events;
 mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
+pub use consistency::Difference;
 pub use explain::explain;
 pub use failure_log::{FailureLog, LogLevel};
 pub use server::Server;

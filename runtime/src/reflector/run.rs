@@ -11,6 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     ReflectorConfig, ReflectorStore, StoreChange,
+    consistency::{Checked, Checks},
     pages::Pages,
     reporter::Reporter,
     server::{Member, ServerEvent},
@@ -52,6 +53,7 @@ pub(super) struct ReflectorLoop<K, L, S> {
     /// How many losses what the store was given accounts for.
     pub(super) accounted: u64,
     pub(super) watch: WatchNotice,
+    pub(super) checks: Checks,
 }
 
 /// Says whether the store was told that there is no watch.
@@ -100,6 +102,7 @@ where
             asked_at: 0,
             accounted: 0,
             watch: WatchNotice::Fine,
+            checks: Checks::new(config.consistency_check, config.page_size),
         }
     }
 
@@ -253,6 +256,10 @@ where
                     }
                 }
                 () = self.store.wants_list(), if snapshot.is_none() => break End::Contradicted,
+                () = self.checks.due(), if snapshot.is_none() => match self.check().await {
+                    Checked::Fine => continue,
+                    Checked::Differs => break End::Contradicted,
+                },
                 next = next_batch(&mut stream, &mut batch, alarm.as_mut()) => next,
             };
             match next {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::watch_error::WatchError;
+use super::{consistency::Difference, watch_error::WatchError};
 use crate::{list_watch::Item, object::ObjectKey};
 
 /// Takes what a reflector reads.
@@ -31,6 +31,15 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
 
     /// Hears how fetching goes, failures of lists, openings and streams alike.
     fn report(&self, report: FetchReport);
+
+    /// Tells where it shows something else than a list at the version that it was given last; `None` while it does not
+    /// show all that it was given.
+    ///
+    /// Asked only where [`consistency_check`](super::ReflectorConfig::consistency_check) is set. The default finds
+    /// no difference.
+    fn differences(&self, _listed: &[Item<K>]) -> Option<Vec<Difference>> {
+        Some(Vec::new())
+    }
 
     /// Ends when the store wants a list, because it has reason to doubt what it shows; by default never.
     ///

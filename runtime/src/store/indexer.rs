@@ -14,7 +14,7 @@ use super::{
     decoded::DecodedObjects,
     index::{DuplicateIndex, IndexDefinition},
     lister::Lister,
-    snapshot::{Bucket, Snapshot},
+    snapshot::Snapshot,
 };
 use crate::{
     delta_fifo::{Extent, decoded},
@@ -211,14 +211,7 @@ impl<K: Object> WriteBatch<K> {
 
     /// Lists the keys of objects and marks within an extent.
     pub fn keys(&self, extent: &Extent) -> Vec<ObjectKey> {
-        let marked = self.next.unreadable.iter().map(|(key, _)| key);
-        let only_marked = marked.filter(|key| self.get(key).is_none() && extent.holds(key));
-        let objects = match extent {
-            Extent::All => Some(&self.next.objects),
-            Extent::Namespace(namespace) => self.next.namespace(namespace),
-        };
-        let objects = objects.into_iter().flat_map(Bucket::iter).map(|stored| stored.held.key());
-        objects.chain(only_marked).cloned().collect()
+        self.next.keys(extent)
     }
 
     /// Returns the version that an extent has reached.

@@ -222,7 +222,7 @@ impl<K: Object> Lister<K> {
         self.len() == 0
     }
 
-    fn snapshot(&self) -> Guard<Arc<Snapshot<K>>> {
+    pub(super) fn snapshot(&self) -> Guard<Arc<Snapshot<K>>> {
         self.shared.published.load()
     }
 }

@@ -16,12 +16,14 @@ mod objects;
 mod indexer;
 mod repeats;
 mod lister;
+mod differences;
 mod reflected;
 
 #[cfg(test)]
 mod tests;
 
 pub use cached_object::CachedObject;
+pub(crate) use differences::Missing;
 pub use index::{DuplicateIndex, IndexDefinition, IndexValue};
 pub use indexer::{Indexer, WriteBatch};
 pub use lister::{Lister, Lookup, NamespaceLister, VersionNotReached};

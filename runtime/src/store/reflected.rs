@@ -9,12 +9,15 @@ use std::{
     },
 };
 
-use super::indexer::{Indexer, WriteBatch};
+use super::{
+    differences::Missing,
+    indexer::{Indexer, WriteBatch},
+};
 use crate::{
     delta_fifo::Extent,
     list_watch::{Item, Unreadable},
     object::{Object, ObjectKey, Version},
-    reflector::{FetchReport, List, ReflectorStore, StoreChange, WatchError},
+    reflector::{Difference, FetchReport, List, ReflectorStore, StoreChange, WatchError},
 };
 
 /// Lets a reflector write an [`Indexer`], where nobody needs to hear of changes.
@@ -67,6 +70,10 @@ impl<K: Object> Reflected<K> {
 impl<K: Object> ReflectorStore<K> for Reflected<K> {
     fn unchanged(&self, item: &Item<K>) -> Option<ObjectKey> {
         self.indexer.lister().repeated(item, None)
+    }
+
+    fn differences(&self, listed: &[Item<K>]) -> Option<Vec<Difference>> {
+        Some(self.indexer.lister().differences(&self.extent, listed, Missing::IsDifferent))
     }
 
     fn replace(&self, List { items, unchanged, resource_version, .. }: List<K>) {

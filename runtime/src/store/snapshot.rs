@@ -103,6 +103,19 @@ impl<K> Snapshot<K> {
         self.versions.iter().find(|(held, _)| held == extent).and_then(|(_, version)| *version)
     }
 
+    /// Lists the keys of objects and marks within an extent.
+    pub(super) fn keys(&self, extent: &Extent) -> Vec<ObjectKey> {
+        let marked = self.unreadable.iter().map(|(key, _)| key);
+        let only_marked =
+            marked.filter(|key| self.get(key.namespace(), key.name()).is_none() && extent.holds(key));
+        let objects = match extent {
+            Extent::All => Some(&self.objects),
+            Extent::Namespace(namespace) => self.namespace(namespace),
+        };
+        let objects = objects.into_iter().flat_map(Bucket::iter).map(|stored| stored.held.key());
+        objects.chain(only_marked).cloned().collect()
+    }
+
     pub(super) fn set_version(&mut self, extent: &Extent, version: Option<Version>) {
         match self.versions.iter_mut().find(|(held, _)| held == extent) {
             Some((_, held)) => *held = version,

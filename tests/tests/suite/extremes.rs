@@ -67,11 +67,12 @@ fn chain(error: &dyn std::error::Error) -> String {
 #[tokio::test(start_paused = true)]
 async fn every_duration_of_a_reflector_is_taken() {
     type Set = fn(&mut ReflectorConfig, Duration);
-    let settings: [Set; 4] = [
+    let settings: [Set; 5] = [
         |config, time| config.backoff = BackoffSchedule::custom(move |_| time),
         |config, time| config.backoff = BackoffSchedule::doubling(time, time),
         |config, time| config.watch_timeout = time..=time,
         |config, time| config.resync = Some(time),
+        |config, time| config.consistency_check = Some(time),
     ];
     for (at, set) in settings.iter().enumerate() {
         for time in EXTREMES {

@@ -5,6 +5,7 @@
 mod attack;
 mod children;
 mod compact;
+mod consistency;
 mod controller;
 mod coverage;
 mod deletion;

@@ -1,5 +1,6 @@
 //! The reflector over a scripted source, under paused time.
 
+mod consistency;
 mod lists;
 mod outages;
 mod servers;
@@ -150,6 +151,8 @@ pub(super) struct Recorder {
     /// What it heard of the connection.
     standing: Mutex<Vec<String>>,
     wants_list: tokio::sync::Notify,
+    /// What it answers when it is asked for differences; none, once these are used up.
+    differences: Mutex<VecDeque<Option<Vec<Difference>>>>,
 }
 
 impl Recorder {
@@ -191,6 +194,10 @@ impl ReflectorStore<ConfigMap> for Recorder {
             }
             report => self.standing.lock().unwrap().push(format!("{report:?}")),
         }
+    }
+
+    fn differences(&self, _: &[Item<ConfigMap>]) -> Option<Vec<Difference>> {
+        self.differences.lock().unwrap().pop_front().unwrap_or_else(|| Some(Vec::new()))
     }
 
     fn wants_list(&self) -> impl Future<Output = ()> + Send {

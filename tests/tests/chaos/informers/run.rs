@@ -1,6 +1,12 @@
 //! A run: the server, the informers, the steps, and the judgement once all is healed.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
@@ -8,7 +14,8 @@ use tokio::time::{Duration, Instant, sleep};
 use watchkeeper::{
     ObjectKey, SharedInformerFactory,
     informer::{Dynamic, Metadata, typed_kind},
-    reflector::ReflectorConfig,
+    list_watch::ListWatchError,
+    reflector::{ReflectorConfig, WatchErrorHandler},
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Restart, Verb};
 
@@ -33,6 +40,8 @@ struct Run {
     remembered: u64,
     /// Whether the server ever did what only a list makes good.
     deceived: bool,
+    /// Whether a version has always stood for the same state.
+    honest: Arc<AtomicBool>,
 }
 
 /// Does what a plan says, and judges.
@@ -42,14 +51,15 @@ pub(crate) async fn run(plan: Plan) -> Verdict {
         server = server.namespace(namespace);
     }
     let (server, ledger) = (server.start().await, Ledger::new());
+    let honest = Arc::new(AtomicBool::new(true));
     let numbered = plan.informers.iter().enumerate();
     let mut informers: Vec<_> =
-        numbered.map(|(at, informer)| begin(&server, &ledger, plan.seed, at, informer)).collect();
+        numbered.map(|(at, informer)| begin((&server, &ledger, &honest), plan.seed, at, informer)).collect();
     for (subject, informer) in informers.iter_mut().zip(&plan.informers) {
         informer.listeners.iter().for_each(|listener| subject.join(*listener));
     }
     let (lost, remembered) = (vec![None; informers.len()], server.resource_version());
-    let mut run = Run { ledger, server, informers, lost, remembered, deceived: false };
+    let mut run = Run { ledger, server, informers, lost, remembered, deceived: false, honest };
     for step in &plan.steps {
         run.ledger.trace(format_args!("{step:?}"));
         run.step(step).await;
@@ -65,8 +75,28 @@ pub(crate) async fn run(plan: Plan) -> Verdict {
     Verdict { wrongs, script: plan.script(), trace }
 }
 
-fn begin(server: &ApiServer, ledger: &Ledger, seed: u64, at: usize, informer: &Informer) -> Box<dyn Subject> {
-    let config = ReflectorConfig { seed: Some(seed.wrapping_add(at as u64)), ..ReflectorConfig::default() };
+/// Finds it wrong that a cache differs from a list at the same version, as long as the server is honest.
+fn no_difference(ledger: &Ledger, honest: &Arc<AtomicBool>) -> WatchErrorHandler {
+    let (ledger, honest) = (ledger.clone(), honest.clone());
+    WatchErrorHandler::new(move |told| {
+        if matches!(&*told.error, ListWatchError::Inconsistent { .. }) && honest.load(Ordering::SeqCst) {
+            ledger.wrong(told.to_string());
+        }
+    })
+}
+
+fn begin(
+    (server, ledger, honest): (&ApiServer, &Ledger, &Arc<AtomicBool>),
+    seed: u64,
+    at: usize,
+    informer: &Informer,
+) -> Box<dyn Subject> {
+    let config = ReflectorConfig {
+        seed: Some(seed.wrapping_add(at as u64)),
+        consistency_check: Some(Duration::from_secs(17)),
+        on_error: no_difference(ledger, honest),
+        ..ReflectorConfig::default()
+    };
     let factory = SharedInformerFactory::with_config(server.client(), config);
     let (name, selection) = (format!("{at}:{:?}", informer.sort), informer.selection);
     match informer.sort {
@@ -171,6 +201,7 @@ impl Run {
 
     /// Notes which versions may not come again before the informers have noticed.
     fn lose_versions(&mut self) {
+        self.honest.store(false, Ordering::SeqCst);
         self.ledger.next_epoch();
         for (lost, informer) in self.lost.iter_mut().zip(&self.informers) {
             let version = Some(informer.version()).filter(|version| *version > 0);
@@ -192,7 +223,10 @@ impl Run {
 
     fn arm(&mut self, Trouble { verb, times, fault, honest }: &Trouble) {
         self.server.faults().on(*verb, "configmaps").times(*times).then(fault.clone());
-        self.deceived |= *honest == Honest::No;
+        if *honest == Honest::No {
+            self.deceived = true;
+            self.honest.store(false, Ordering::SeqCst);
+        }
     }
 
     fn heal(&self) {
