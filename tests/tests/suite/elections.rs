@@ -9,7 +9,11 @@ use std::{
 };
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
-use kube::core::ObjectMeta;
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+    core::ObjectMeta,
+};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -98,14 +102,13 @@ impl World {
         let (seed, written) = (self.seed, self.written.clone());
         let lasts = Duration::from_millis(self.random.random_range(10..3_000));
         let (writes, _) = does::<ConfigMap, _, _>(move |map: Arc<ConfigMap>, _| {
-            let (maps, written) =
-                (kube::Api::<ConfigMap>::namespaced(client.clone(), "shop"), written.clone());
+            let (maps, written) = (Api::<ConfigMap>::namespaced(client.clone(), "shop"), written.clone());
             let term = (who, process, leadership.since());
             async move {
                 // A run takes its time, and writes several times: the term may end on its way.
                 for _ in 0..3 {
                     let by = json!({"data": {"by": format!("{term:?}")}});
-                    maps.patch(&map.name_any(), &Default::default(), &kube::api::Patch::Merge(by)).await?;
+                    maps.patch(&map.name_any(), &Default::default(), &Patch::Merge(by)).await?;
                     written.lock().unwrap().take(seed, term);
                     sleep(lasts).await;
                 }
@@ -139,7 +142,7 @@ impl World {
             7 => drop(
                 faults.on(Verb::Get, "leases").times(self.random.random_range(1..8)).then(Fault::Status(503)),
             ),
-            8 => drop(self.server.delete::<Lease>("shop/maps").await),
+            8 => drop(self.leases().delete("maps", &DeleteParams::default()).await),
             9 => self.meddle().await,
             _ => {
                 // Stopped politely, or dropped; then it comes back.
@@ -155,10 +158,11 @@ impl World {
         }
     }
 
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.server.client(), "shop")
+    }
+
     async fn meddle(&mut self) {
-        if self.server.get::<Lease>("shop/maps").await.is_none() {
-            return;
-        }
         let edits = [
             json!({"spec": {"holderIdentity": "replica-0"}}),
             json!({"spec": {"leaseDurationSeconds": 1, "holderIdentity": "nobody-we-know"}}),
@@ -167,7 +171,8 @@ impl World {
             json!({"metadata": {"labels": {"edited": "by-hand"}}}),
         ];
         let edit = edits[self.random.random_range(0..edits.len())].clone();
-        self.server.patch_merge::<Lease>("shop/maps", edit).await;
+        // There may be none, and what fails for others fails here.
+        let _ = self.leases().patch("maps", &PatchParams::default(), &Patch::Merge(edit)).await;
     }
 
     async fn play(mut self) -> usize {
