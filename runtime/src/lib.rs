@@ -14,6 +14,7 @@ pub mod object;
 mod key_list;
 pub mod backoff;
 pub mod clock;
+pub mod conditions;
 pub mod metrics;
 // fetch
 pub mod list_watch;

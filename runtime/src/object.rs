@@ -27,6 +27,41 @@ impl<T> Object for T where
 {
 }
 
+/// Takes an object, or an `Arc` of one as listers and reconcilers have it.
+///
+/// The parameter only tells the two apart, and is never named.
+pub trait AsObject<Form> {
+    /// The object.
+    type Object: kube::Resource;
+
+    /// Returns the object.
+    fn as_object(&self) -> &Self::Object;
+}
+
+/// Tells that something is an object itself.
+#[derive(Debug)]
+pub enum Itself {}
+
+/// Tells that something is an `Arc` of an object.
+#[derive(Debug)]
+pub enum Shared {}
+
+impl<K: kube::Resource> AsObject<Itself> for K {
+    type Object = K;
+
+    fn as_object(&self) -> &K {
+        self
+    }
+}
+
+impl<K: kube::Resource> AsObject<Shared> for Arc<K> {
+    type Object = K;
+
+    fn as_object(&self) -> &K {
+        self
+    }
+}
+
 /// Names an object within its kind: a name, and a namespace if the kind has them.
 ///
 /// One type for all kinds. Cheap to clone. Orders by namespace, then name. Shown as `namespace/name`, or
@@ -139,6 +174,17 @@ pub(crate) fn is_domain(text: &str) -> bool {
 pub(crate) fn is_dns_label(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     is_name(text) && text.bytes().all(plain)
+}
+
+/// Cuts a text down to so many bytes, and shows that it was.
+pub(crate) fn cut_to(mut text: String, most: usize) -> String {
+    const CUT: &str = "…";
+    if text.len() > most {
+        let end = (0..=most.saturating_sub(CUT.len())).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or_default());
+        text.push_str(CUT);
+    }
+    text
 }
 
 /// Says whether the objects of a kind live in namespaces.

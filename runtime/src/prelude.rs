@@ -10,6 +10,7 @@ pub use serde::{Deserialize, Serialize};
 
 pub use crate::{
     Informer,
+    conditions::{Condition, Conditions},
     controller::{Action, Cleanup, Context, Controller, Panics, Reason, Reconciler, Terminal},
     informer::{AddOrigin, Deleted, EventHandler, SharedInformer, SharedInformerFactory, Watched},
     manager::Manager,
@@ -18,4 +19,5 @@ pub use crate::{
     workqueue::{
         ItemExponentialFailure, ItemFastSlow, MaxOf, Priority, RateLimit, RateLimiter, WithMaxWait, WorkQueue,
     },
+    writes::{Event, Propagation},
 };

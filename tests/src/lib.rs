@@ -4,6 +4,7 @@
 
 pub mod backend;
 pub mod behaviours;
+mod bodies;
 pub mod cable;
 mod counter;
 mod does;
@@ -14,6 +15,7 @@ mod operator;
 pub mod planted;
 mod record;
 
+pub use bodies::{Bodies, Sent};
 pub use counter::{Counter, Gate};
 pub use does::{Does, Done, does};
 pub use hear::{Hearing, hear};

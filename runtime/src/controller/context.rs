@@ -10,12 +10,16 @@ use std::{
 
 use kube::{Resource as _, core::object::HasStatus};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use super::Reason;
 use crate::{
-    informer::{Marker, Watched},
-    object::{Kind, Object, ObjectKey},
-    writes::{Apply, Create, Owner, Patched, TypedObject, WriteError, Writer, delete, patch_status},
+    informer::{Marker, Watched, typed_kind},
+    object::{AsObject, Kind, Object, ObjectKey, ObjectRef, Scope},
+    writes::{
+        Apply, Create, Delete, Event, Owner, Patched, Recorder, Referred, TypedObject, WriteError, Writer,
+        patch, patch_status,
+    },
 };
 
 /// Goes with every run of a reconciler; owned and cheap to clone.
@@ -31,6 +35,7 @@ struct RunContext<K: Marker> {
     /// Of the object; empty where there is none.
     uid: String,
     writer: Arc<Writer>,
+    recorder: Arc<Recorder>,
 }
 
 /// What is known of a run before it starts.
@@ -57,9 +62,19 @@ impl<K: Watched> Context<K> {
         run_info: RunInfo,
         object: Option<Arc<K::Seen>>,
         writer: Arc<Writer>,
+        recorder: Arc<Recorder>,
     ) -> Self {
         let uid = object.as_ref().and_then(|object| object.meta().uid.clone()).unwrap_or_default();
-        Self { run: Arc::new(RunContext { kind: K::kind_of(&dynamic_type), run_info, object, uid, writer }) }
+        Self {
+            run: Arc::new(RunContext {
+                kind: K::kind_of(&dynamic_type),
+                run_info,
+                object,
+                uid,
+                writer,
+                recorder,
+            }),
+        }
     }
 }
 
@@ -98,25 +113,99 @@ impl<K: Marker> Context<K> {
     /// See [`Apply`] for what it sends and what it refuses. The write's version is known as the key's own, so
     /// that it does not wake it.
     pub fn apply<C: TypedObject>(&self, child: C) -> Apply<C> {
-        Apply::new(self.run.writer.clone(), self.owner(), child)
+        Apply::new(self.run.writer.clone(), self.owner(), typed_kind::<C>(), child)
+    }
+
+    /// Applies an object of what a marker asks for: `cx.apply_for(Dynamic::new(kind), object)`.
+    pub fn apply_for<C: Watched>(&self, marker: C, child: C::Object) -> Apply<C::Object> {
+        Apply::new(self.run.writer.clone(), self.owner(), kind_of(&marker), child)
     }
 
     /// Creates a child of the reconciled object, when awaited; the server may choose its name.
     ///
     /// See [`Create`]. Children that have a name and are kept right are better [applied](Self::apply).
     pub fn create<C: TypedObject>(&self, child: C) -> Create<C> {
-        Create::new(self.run.writer.clone(), self.owner(), child)
+        Create::new(self.run.writer.clone(), self.owner(), typed_kind::<C>(), child)
     }
 
-    /// Deletes an object, if it is still the one that was read: its UID must match.
+    /// Creates an object of what a marker asks for.
+    pub fn create_for<C: Watched>(&self, marker: C, child: C::Object) -> Create<C::Object> {
+        Create::new(self.run.writer.clone(), self.owner(), kind_of(&marker), child)
+    }
+
+    /// Reads an object from the server, whatever is cached.
     ///
-    /// One that is gone, or whose name another object bears by now, is no error. What it owns goes in the
-    /// background. The key runs again only once its cache shows the deletion, which wakes its owner.
+    /// For what is read seldom, and needs not be watched; a kind that is read often, or whose changes are to wake, is
+    /// better [watched](super::Controller::watches). A key without a namespace names an object in the reconciled one's.
     ///
     /// # Errors
-    /// [`WriteError::Unidentified`] for an object that was never read, and what the server refuses.
-    pub async fn delete<C: TypedObject>(&self, object: &C) -> Result<(), WriteError> {
-        delete(&self.run.writer, &self.run.run_info.key, object).await
+    /// [`WriteError::NotFound`] where there is none (see [`get_opt`](Self::get_opt)), [`WriteError::Forbidden`], which
+    /// names the object and the right, and whatever else the server answers.
+    pub async fn get<C: TypedObject>(&self, key: &ObjectKey) -> Result<C, WriteError> {
+        self.run.writer.get_as(&self.target(typed_kind::<C>(), key)).await
+    }
+
+    /// Reads an object from the server, as [`get`](Self::get) does; `None` where there is none.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn get_opt<C: TypedObject>(&self, key: &ObjectKey) -> Result<Option<C>, WriteError> {
+        or_none(self.get(key).await)
+    }
+
+    /// Reads an object of what a marker asks for from the server; `None` where there is none.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn get_for<C: Watched>(
+        &self,
+        marker: C,
+        key: &ObjectKey,
+    ) -> Result<Option<C::Object>, WriteError> {
+        or_none(self.run.writer.get_as(&self.target(kind_of(&marker), key)).await)
+    }
+
+    /// Deletes an object, when awaited, if it is still the one that was read: its UID must match.
+    ///
+    /// See [`Delete`] for what else can be asked for: `cx.delete(&pod).propagation(Propagation::Foreground).await?`.
+    pub fn delete<Form, C: TypedObject>(&self, object: &impl AsObject<Form, Object = C>) -> Delete {
+        let object = object.as_object();
+        Delete::new(self.run.writer.clone(), self.key().clone(), typed_kind::<C>(), object)
+    }
+
+    /// Deletes an object of what a marker asks for.
+    pub fn delete_for<C: Watched>(&self, marker: C, object: &C::Object) -> Delete {
+        Delete::new(self.run.writer.clone(), self.key().clone(), kind_of(&marker), object)
+    }
+
+    /// Changes the reconciled object itself by a JSON merge patch; sends nothing if it reads like that already.
+    ///
+    /// For labels, annotations and the like; a status takes [`patch_status`](Self::patch_status). What the patch does
+    /// not name stays; null removes a field, a list is replaced whole. It carries the version of `object`, or of this
+    /// key's later answer for it, so that it is known as the key's own write and wakes nobody. A field that the
+    /// object's type does not know is sent at every run. Returns the object as the server answered.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use watchkeeper::prelude::*;
+    /// # async fn mark(map: Arc<ConfigMap>, cx: Context<ConfigMap>) -> Result<(), watchkeeper::WriteError> {
+    /// use serde_json::json;
+    ///
+    /// cx.patch(&map, json!({ "metadata": { "labels": { "checked": "true" } } })).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`WriteError::Conflict`] when what the patch replaces was changed by somebody else: no failure, return
+    /// it (with `?`), and the key runs again soon, uncounted. [`WriteError::Unversioned`] and
+    /// [`WriteError::Unidentified`] for an object that was never read.
+    pub async fn patch(&self, object: &K::Seen, change: Value) -> Result<K::Seen, WriteError>
+    where
+        K::Seen: Object,
+    {
+        let run = &self.run;
+        patch(&run.writer, &run.run_info.key, run.kind.clone(), object, change).await
     }
 
     /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
@@ -161,9 +250,43 @@ impl<K: Marker> Context<K> {
         patch_status(Patched { writer: &run.writer, key: &run.run_info.key, kind, object, own }, status).await
     }
 
+    /// Tells people of something that happened to the reconciled object: `kubectl describe` shows it.
+    ///
+    /// Never waits and never fails: it is sent beside the runs, and whatever becomes of it, no run hears of it.
+    /// Identical ones fold into a series, which the server learns of at once and then ever more seldom (after 10 s at
+    /// first, every half hour at last); of one object 25 different ones are told at once, and then one every five
+    /// minutes. What can't be told is dropped, and counted as `watchkeeper_events_dropped_total`.
+    ///
+    /// It is an object of `events.k8s.io/v1` in the object's namespace, or in `default` for one that is in none.
+    pub fn event(&self, event: Event) {
+        let RunContext { kind, run_info, uid, recorder, .. } = &*self.run;
+        recorder.record(Referred::new(kind, &run_info.key, uid.clone()), event);
+    }
+
+    /// Names an object; a key without a namespace means the reconciled object's.
+    fn target(&self, kind: Kind, key: &ObjectKey) -> ObjectRef {
+        let namespace = match kind.scope {
+            Scope::Cluster => None,
+            Scope::Namespaced => key.shared_namespace().or(self.key().shared_namespace()),
+        };
+        let key = ObjectKey::from_parts(namespace.cloned(), key.shared_name().clone());
+        ObjectRef { kind, key }
+    }
+
     fn owner(&self) -> Owner {
         let RunContext { kind, run_info, uid, .. } = &*self.run;
         Owner { kind: kind.clone(), key: run_info.key.clone(), uid: uid.clone() }
+    }
+}
+
+fn kind_of<C: Watched>(marker: &C) -> Kind {
+    C::kind_of(&marker.dynamic_type())
+}
+
+fn or_none<C>(found: Result<C, WriteError>) -> Result<Option<C>, WriteError> {
+    match found {
+        Err(error) if error.is_not_found() => Ok(None),
+        found => found.map(Some),
     }
 }
 

@@ -32,7 +32,7 @@ use crate::{
     metrics::Metrics,
     object::{Kind, Scope},
     workqueue::{ConfigError, InvalidRate},
-    writes::{Author, Counters, Sender, Writer, own_writes::SourceId},
+    writes::{Author, Counters, Recorder, Sender, Writer, own_writes::SourceId},
 };
 
 /// Says why a controller can't be started, or has given up.
@@ -261,9 +261,13 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         opened.kind_sources.into_iter().map(|kind_source| (kind_source.view, kind_source.connect)).unzip();
     let gate = Arc::new(gate(&waits, env.factory.server()));
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
+    let author = Author { controller: name.clone(), field_manager };
+    let seed = env.seed.unwrap_or_else(rand::random);
+    let (sender, dropped) = (env.sender.clone(), metrics.events_dropped.clone());
+    let recorder = Recorder::new(sender, &author, env.factory.clock(), seed, dropped);
     let writer = Writer::new(
         env.sender.clone(),
-        Author { controller: name.clone(), field_manager },
+        author,
         views,
         gate.clone(),
         queue.clone(),
@@ -278,7 +282,6 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     };
     // Before the informers start: what they list first comes in one go.
     let mut at_first = (!elected).then(|| connect(&enqueuer));
-    let seed = env.seed.unwrap_or_else(rand::random);
     let core = Arc::new(ControllerCore {
         metrics,
         name: name.clone(),
@@ -290,6 +293,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         tombstones,
         queue,
         writer: enqueuer.writer.clone(),
+        recorder,
         last_read: LastRead::with(settings.finalizer.as_ref()),
         finalizer: settings.finalizer,
         panics: settings.panics,
@@ -310,14 +314,18 @@ fn prepare<K: Watched, R: Reconciler<K>>(
             connect(&enqueuer)
         });
         Box::pin(async move {
-            let (writer, doubted) = (core.writer.clone(), core.clone());
+            let (writer, doubted, recorder) = (core.writer.clone(), core.clone(), core.recorder.clone());
+            let abort = term.stop.abort.clone();
             core.stands_by.store(false, Ordering::Relaxed);
             tokio::select! {
                 biased;
                 () = run_workers(core, workers, connections, sources, term) => {}
                 never = writer.follow_up() => match never {},
+                never = recorder.run() => match never {},
                 never = doubts::follow(&doubted.name, &doubted.gate, &doubted.queue) => match never {},
             }
+            // Whoever aborts does not wait for that either.
+            let _ = abort.run_until_cancelled(recorder.flush()).await;
             doubted.stands_by.store(elected, Ordering::Relaxed);
         })
     });

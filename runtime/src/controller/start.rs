@@ -334,11 +334,12 @@ mod tests {
     use std::{convert::Infallible, sync::Mutex};
 
     use k8s_openapi::api::core::v1::ConfigMap;
+    use prometheus_client::metrics::counter::Counter;
     use rand::{SeedableRng, rngs::SmallRng};
 
     use super::*;
     use crate::{
-        clock::Moment,
+        clock::{Moment, WallClock},
         controller::{
             Action, Context, LastError, Panics,
             budget::{Budgets, Cost},
@@ -352,7 +353,7 @@ mod tests {
         object::{Kind, Scope},
         reflector::Doubt,
         workqueue::{ItemExponentialFailure, RateLimit, WorkQueue},
-        writes::{Author, Counters, Sender, WaitForOwn, Writer},
+        writes::{Author, Counters, Recorder, Sender, WaitForOwn, Writer},
     };
 
     struct Idle;
@@ -406,6 +407,7 @@ mod tests {
         let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
         let counters =
             Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
+        let author = Author { controller: "test".into(), field_manager: "test".into() };
         Arc::new(ControllerCore {
             name: "test".into(),
             kind: "configmaps".to_owned(),
@@ -416,14 +418,15 @@ mod tests {
             selection: Selection::default(),
             tombstones: Arc::new(Tombstones::new(metrics.deletions_dropped.clone())),
             writer: Writer::new(
-                Sender::new(client),
-                Author { controller: "test".into(), field_manager: "test".into() },
+                Sender::new(client.clone()),
+                author.clone(),
                 Vec::new(),
                 gate.clone(),
                 queue.clone(),
                 WaitForOwn::Never,
                 counters,
             ),
+            recorder: Recorder::new(Sender::new(client), &author, WallClock::system(), 7, Counter::default()),
             gate,
             queue,
             finalizer: None,

@@ -40,7 +40,7 @@ use crate::{
     reflector::Doubt,
     store::Lookup,
     workqueue::Item,
-    writes::{Gate, Writer, add_finalizer, remove_finalizer, request::Target},
+    writes::{Gate, Recorder, Writer, add_finalizer, remove_finalizer, request::Target},
 };
 
 /// What all workers of a controller share.
@@ -56,6 +56,7 @@ pub(crate) struct ControllerCore<K: Watched, R> {
     pub(crate) tombstones: Arc<Tombstones<K::Object>>,
     pub(crate) queue: Arc<ControllerQueue>,
     pub(crate) writer: Arc<Writer>,
+    pub(crate) recorder: Arc<Recorder>,
     pub(crate) finalizer: Option<String>,
     pub(crate) panics: Panics,
     pub(crate) deadline: Option<Duration>,
@@ -279,7 +280,8 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     fn context(&self, run_info: &RunInfo, object: Option<Arc<K::Object>>) -> Context<K> {
-        Context::new(self.dynamic_type.clone(), run_info.clone(), object, self.writer.clone())
+        let (writer, recorder) = (self.writer.clone(), self.recorder.clone());
+        Context::new(self.dynamic_type.clone(), run_info.clone(), object, writer, recorder)
     }
 
     fn target(&self, key: &ObjectKey) -> Target {

@@ -21,6 +21,7 @@ use super::{
     watched::Watched,
 };
 use crate::{
+    clock::WallClock,
     object::Object,
     reflector::{ReflectorConfig, Server},
 };
@@ -192,6 +193,11 @@ impl SharedInformerFactory {
     /// Returns what the informers read from.
     pub(crate) fn server(&self) -> Server {
         self.shared.config.server.clone()
+    }
+
+    /// Returns the clock that tells the time of day.
+    pub(crate) fn clock(&self) -> WallClock {
+        self.shared.config.clock.clone()
     }
 
     pub(super) fn client(&self) -> Client {

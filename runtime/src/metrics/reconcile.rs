@@ -38,6 +38,7 @@ pub(crate) struct ReconcileMetrics {
     deletions_dropped: Family<OfController, Counter>,
     overdue: Family<OfController, Counter>,
     contradicted: Family<OfController, Counter>,
+    events_dropped: Family<OfController, Counter>,
     time: Family<OfController, Histogram, fn() -> Histogram>,
     max_concurrent: Family<OfController, Gauge>,
     active_workers: Family<OfController, Gauge>,
@@ -58,6 +59,7 @@ pub(crate) struct ControllerMetrics {
     pub(crate) deletions_dropped: Counter,
     pub(crate) overdue: Counter,
     pub(crate) contradicted: Counter,
+    pub(crate) events_dropped: Counter,
     time: Histogram,
     pub(crate) max_concurrent: Gauge,
     pub(crate) active_workers: Gauge,
@@ -86,6 +88,7 @@ impl ReconcileMetrics {
             deletions_dropped: Family::default(),
             overdue: Family::default(),
             contradicted: Family::default(),
+            events_dropped: Family::default(),
             time: Family::new_with_constructor(histogram),
             max_concurrent: Family::default(),
             active_workers: Family::default(),
@@ -122,6 +125,11 @@ impl ReconcileMetrics {
                 "watchkeeper_caches_contradicted",
                 "Caches that were listed anew because an answer contradicted them",
                 &metrics.contradicted,
+            ),
+            (
+                "watchkeeper_events_dropped",
+                "Events that were not told: the server refused them, or there were too many",
+                &metrics.events_dropped,
             ),
         ];
         registry.register(
@@ -169,6 +177,7 @@ impl ReconcileMetrics {
             deletions_dropped: self.deletions_dropped.get_or_create_owned(&of),
             overdue: self.overdue.get_or_create_owned(&of),
             contradicted: self.contradicted.get_or_create_owned(&of),
+            events_dropped: self.events_dropped.get_or_create_owned(&of),
             time: self.time.get_or_create_owned(&of),
             max_concurrent: self.max_concurrent.get_or_create_owned(&of),
             active_workers: self.active_workers.get_or_create_owned(&of),

@@ -8,14 +8,14 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{
-    TypedObject, WriteError,
+    WriteError,
     applied::{Applied, Digest, at_paths_of},
     caches::{CachedMeta, Shown},
-    child::{Adoption, Child, Naming, decode, encode},
+    child::{Adoption, Child, Naming, Ownership, decode, encode},
     request::{Answer, Content, Path, Request, Target},
     writer::{Known, Owner, Proof, Writer},
 };
-use crate::object::Version;
+use crate::object::{Kind, Object, Version};
 
 const VERB: &str = "apply";
 /// Creates the child that exists at this version or not at all (any real version is above it).
@@ -23,8 +23,8 @@ const ONLY_IF_ABSENT: &str = "1";
 
 /// A server-side apply that is sent when awaited; made by `Context::apply`.
 ///
-/// Forced, with the controller's name as field manager, and with an owner reference to the reconciled object.
-/// The child's namespace defaults to the owner's. The result is the object as the server answered.
+/// Forced, with the controller's name as field manager, and with an owner reference to the reconciled object, which
+/// controls it. The child's namespace defaults to the owner's. The result is the object as the server answered.
 ///
 /// Nothing is written where that would change nothing: the same was applied last, and the child still shows, in the
 /// fields that were applied, what that apply was answered with. The result is the cached child then. Where no cache
@@ -43,12 +43,13 @@ pub struct Apply<C> {
     adoption: Adoption,
 }
 
-impl<C: TypedObject> Apply<C> {
-    pub(crate) fn new(writer: Arc<Writer>, owner: Owner, object: C) -> Self {
-        Self { writer, child: Child { owner, object }, adoption: Adoption::Refuse }
+impl<C: Object> Apply<C> {
+    pub(crate) fn new(writer: Arc<Writer>, owner: Owner, kind: Kind, object: C) -> Self {
+        let child = Child { owner, ownership: Ownership::Controls, kind, object };
+        Self { writer, child, adoption: Adoption::Refuse }
     }
 
-    /// Takes the object over if it exists already.
+    /// Takes the object over if it exists already, or what others manage in it.
     ///
     /// Kubernetes allows one controller an object: adopting one that another object controls is refused by the
     /// server.
@@ -57,25 +58,45 @@ impl<C: TypedObject> Apply<C> {
         self
     }
 
+    /// Applies it without an owner: a cluster-scoped object of a namespaced one, or what is to outlive it.
+    ///
+    /// Nothing removes it when the reconciled object goes: delete it in `cleanup`, if it is to go too. An object that
+    /// exists is taken for the one that is meant, unless somebody controls it. The apply is not forced: where others
+    /// manage its fields, and say otherwise, it is [`WriteError::ManagedByOthers`], unless [`adopt`](Self::adopt) says
+    /// that they are to be taken over.
+    pub fn unowned(mut self) -> Self {
+        self.child.ownership = Ownership::None;
+        self
+    }
+
+    /// Applies it with the reconciled object as one of several owners, none of which controls it.
+    ///
+    /// Garbage collection removes it with the last of them. Otherwise as [`unowned`](Self::unowned). Of several owners
+    /// of one kind each keeps the others; they should say the same of it. A change of it wakes nobody by
+    /// [`Controller::owns`](crate::Controller::owns), which looks for the one that controls: say
+    /// [`watches`](crate::Controller::watches) with [`owners_of`](crate::controller::owners_of).
+    pub fn uncontrolled(mut self) -> Self {
+        self.child.ownership = Ownership::Shares;
+        self
+    }
+
     async fn send(self) -> Result<C, WriteError> {
         let target = self.child.target(Naming::Given)?;
-        let intent = self.child.intent(VERB, &target)?;
-        let meant = self.writer.digest(&intent);
-        self.writer.warn_unwatched(&target);
-        let sent = Sending { apply: &self, target, intent, meant }.run().await;
+        self.writer.warn_unwatched(&target, self.child.ownership);
+        let sent = Sending { apply: &self, target }.run().await;
         self.writer.refetch_owner(&self.child.owner, sent.as_ref().err()).await;
         sent
     }
 }
 
-impl<C: TypedObject> fmt::Debug for Apply<C> {
+impl<C: Object> fmt::Debug for Apply<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Apply");
         shown.field("child", &self.child).field("adoption", &self.adoption).finish_non_exhaustive()
     }
 }
 
-impl<C: TypedObject> IntoFuture for Apply<C> {
+impl<C: Object> IntoFuture for Apply<C> {
     type Output = Result<C, WriteError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
@@ -87,33 +108,38 @@ impl<C: TypedObject> IntoFuture for Apply<C> {
 struct Sending<'a, C> {
     apply: &'a Apply<C>,
     target: Target,
-    intent: Value,
+}
+
+/// What is applied, in view of what was found.
+struct Intent {
+    body: Value,
     meant: Digest,
 }
 
-impl<C: TypedObject> Sending<'_, C> {
+impl<C: Object> Sending<'_, C> {
     async fn run(&self) -> Result<C, WriteError> {
         let (writer, key) = (&self.apply.writer, &self.apply.child.owner.key);
         let known = match writer.known(key, &self.target) {
             Some(known) => known,
             None => self.ask().await?,
         };
-        self.check(&known)?;
-        if let Some(unchanged) = self.unchanged().await {
+        let intent = self.check(&known)?;
+        if let Some(unchanged) = self.unchanged(&intent).await {
             tracing::debug!(object = %self.target, "nothing would change: not applied");
             return Ok(unchanged);
         }
         // Whatever comes of it, what was applied before is not what was applied last.
         writer.forget_applied(&self.target);
-        let refused = match self.attempt(&known, Carry::UidAndVersion).await {
+        let refused = match self.attempt(&intent, &known, Carry::UidAndVersion).await {
             Err(error) if is_stale(&error) => error,
-            done => return self.finish(done?),
+            done => return self.finish(&intent, done?),
         };
         tracing::debug!(object = %self.target, %refused, "refused as stale: looking again");
         writer.forget_answer(key, &self.target);
         let found = self.ask().await?;
-        self.check(&found)?;
-        self.finish(self.attempt(&found, Carry::Uid).await?)
+        let intent = self.check(&found)?;
+        let answer = self.attempt(&intent, &found, Carry::Uid).await?;
+        self.finish(&intent, answer)
     }
 
     async fn ask(&self) -> Result<Known, WriteError> {
@@ -125,40 +151,47 @@ impl<C: TypedObject> Sending<'_, C> {
         })
     }
 
-    fn check(&self, known: &Known) -> Result<(), WriteError> {
-        match known {
-            Known::Absent => Ok(()),
-            Known::Present(found) => self.apply.child.check(&self.target, found, self.apply.adoption),
-        }
+    /// Refuses what is not ours, and says what is meant of what is.
+    fn check(&self, known: &Known) -> Result<Intent, WriteError> {
+        let Apply { writer, child, adoption } = self.apply;
+        let found = match known {
+            Known::Absent => None,
+            Known::Present(found) => Some(found),
+        };
+        found.map_or(Ok(()), |found| child.check(&self.target, found, *adoption))?;
+        let body = child.intent(VERB, &self.target, found)?;
+        Ok(Intent { meant: writer.digest(&body), body })
     }
 
     /// Returns the child if the same was applied last and it still shows what that was answered with.
-    async fn unchanged(&self) -> Option<C> {
-        let (writer, key) = (&self.apply.writer, &self.apply.child.owner.key);
+    async fn unchanged(&self, intent: &Intent) -> Option<C> {
+        let Apply { writer, child, .. } = self.apply;
         let last = writer.applied(&self.target)?;
-        if last.writer != *key || last.intent != self.meant {
+        // What nobody controls may be applied on behalf of several, who mean the same.
+        let own = last.writer == child.owner.key || child.ownership != Ownership::Controls;
+        if !own || last.intent != intent.meant {
             return None;
         }
         let mut held = writer.shown(&self.target).filter_map(whole::<C>).peekable();
         if held.peek().is_some() {
-            return held.find(|child| self.still_shows(&last, child));
+            return held.find(|child| self.still_shows(intent, &last, child));
         }
         drop(held);
         // No cache holds the child as it is to be returned; if it can't be had, it is sent.
         let found = writer.fetch(&self.target).await.ok()??;
         let child = decode(VERB, &self.target, found).ok()?;
-        self.still_shows(&last, &child).then_some(child)
+        self.still_shows(intent, &last, &child).then_some(child)
     }
 
     /// Only a child that has seen the last answer tells; one that is behind never does.
-    fn still_shows(&self, last: &Applied, child: &C) -> bool {
+    fn still_shows(&self, intent: &Intent, last: &Applied, child: &C) -> bool {
         let meta = child.meta();
         let Some(version) = Version::of_meta(meta) else { return false };
         if meta.uid.as_deref() != Some(last.uid.as_str()) || version < last.version {
             return false;
         }
         if version > last.version {
-            if self.shown_by(child).ok() != Some(last.shown) {
+            if self.shown_by(intent, child).ok() != Some(last.shown) {
                 return false;
             }
             self.apply.writer.keep_applied(&self.target, Applied { version, ..last.clone() });
@@ -166,25 +199,31 @@ impl<C: TypedObject> Sending<'_, C> {
         true
     }
 
-    fn shown_by(&self, object: &C) -> Result<Digest, WriteError> {
+    fn shown_by(&self, intent: &Intent, object: &C) -> Result<Digest, WriteError> {
         let object = encode(VERB, &self.target, object)?;
-        Ok(self.apply.writer.digest(&at_paths_of(&self.intent, &object)))
+        Ok(self.apply.writer.digest(&at_paths_of(&intent.body, &object)))
     }
 
     /// Remembers what was applied and answered.
-    fn finish(&self, answer: Answer<Value>) -> Result<C, WriteError> {
+    fn finish(&self, intent: &Intent, answer: Answer<Value>) -> Result<C, WriteError> {
         let answered: C = decode(VERB, &self.target, answer.object)?;
         let meta = answered.meta();
         if let (Some(uid), Some(version)) = (meta.uid.clone(), Version::of_meta(meta)) {
             let writer = self.apply.child.owner.key.clone();
-            let (intent, shown) = (self.meant, self.shown_by(&answered)?);
-            self.apply.writer.keep_applied(&self.target, Applied { writer, uid, version, intent, shown });
+            let shown = self.shown_by(intent, &answered)?;
+            let applied = Applied { writer, uid, version, intent: intent.meant, shown };
+            self.apply.writer.keep_applied(&self.target, applied);
         }
         Ok(answered)
     }
 
-    async fn attempt(&self, known: &Known, carry: Carry) -> Result<Answer<Value>, WriteError> {
-        let mut body = self.intent.clone();
+    async fn attempt(
+        &self,
+        intent: &Intent,
+        known: &Known,
+        carry: Carry,
+    ) -> Result<Answer<Value>, WriteError> {
+        let mut body = intent.body.clone();
         let proof = match known {
             Known::Absent => {
                 body["metadata"]["resourceVersion"] = json!(ONLY_IF_ABSENT);
@@ -201,17 +240,18 @@ impl<C: TypedObject> Sending<'_, C> {
                 }
             }
         };
-        let (writer, key) = (&self.apply.writer, &self.apply.child.owner.key);
+        let Apply { writer, child, adoption } = self.apply;
+        let forced = child.ownership == Ownership::Controls || *adoption == Adoption::TakeOver;
         let request = Request {
             verb: VERB,
             method: Method::PATCH,
             target: &self.target,
             path: Path::Object,
-            query: format!("{}&force=true", writer.query()),
+            query: format!("{}&force={forced}", writer.query()),
             content: Content::Apply(body),
         };
-        let answer = writer.write::<Value>(key, request).await?;
-        writer.learn(key, &self.target, &answer, &proof, None);
+        let answer = writer.write::<Value>(&child.owner.key, request).await?;
+        writer.learn(&child.owner.key, &self.target, &answer, &proof, None);
         Ok(answer)
     }
 }
@@ -233,7 +273,7 @@ fn is_stale(error: &WriteError) -> bool {
 }
 
 /// Takes a cached object as the type that is applied, if that loses nothing.
-fn whole<C: TypedObject>(shown: Shown) -> Option<C> {
+fn whole<C: Object>(shown: Shown) -> Option<C> {
     match shown.object.downcast::<C>() {
         Ok(object) => Some((*object).clone()),
         // A type that knows the kind only at run time holds all there is.

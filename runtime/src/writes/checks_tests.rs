@@ -19,10 +19,10 @@ use crate::{
     object::{Kind, Scope, Version},
     reflector::Server,
     writes::{
-        Author, CacheView, CachedMeta, Counters, Gate, KeyControl, Patched, Selects, Sender, WaitForOwn,
-        add_finalizer,
+        Author, CacheView, CachedMeta, Counters, Delete, Gate, KeyControl, Patched, Selects, Sender,
+        WaitForOwn, add_finalizer,
         applied::{Applied, Digests},
-        delete, patch_status,
+        patch_status,
         pending_writes::WatchState,
     },
 };
@@ -155,7 +155,7 @@ async fn every_write_that_learns_that_the_cached_object_is_gone_says_so() {
 
     for code in [404, 409] {
         let (deleted, asked) = writer("61", [refusal(code)]);
-        delete(&deleted, &key(), &pod("61")).await.unwrap();
+        Delete::new(deleted.clone(), key(), kind("pods"), &pod("61")).await.unwrap();
         attended(&deleted).await;
         assert_eq!(asked.all(), ["list"], "a deletion, {code}");
     }

@@ -5,13 +5,10 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
-use super::{TypedObject, WriteError, caches::CachedMeta, request::Target, writer::Owner};
-use crate::{
-    informer::typed_kind,
-    object::{ObjectKey, Scope},
-};
+use super::{WriteError, caches::CachedMeta, request::Target, writer::Owner};
+use crate::object::{Kind, Object, ObjectKey, Scope};
 
-/// Says what to do with an object that exists and that nobody controls.
+/// Says what to do with an object that exists and that is not the owner's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Adoption {
     Refuse,
@@ -27,17 +24,30 @@ pub(super) enum Naming {
     Generated,
 }
 
-/// A child and its owner.
+/// Says how the reconciled object is to own what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ownership {
+    /// It alone controls it.
+    Controls,
+    /// It is one of its owners.
+    Shares,
+    /// It does not own it.
+    None,
+}
+
+/// What is written on behalf of the reconciled object, which owns it or not.
 #[derive(Clone)]
 pub(super) struct Child<C> {
     pub(super) owner: Owner,
+    pub(super) ownership: Ownership,
+    pub(super) kind: Kind,
     pub(super) object: C,
 }
 
-impl<C: TypedObject> Child<C> {
+impl<C: Object> Child<C> {
     /// Says what is written, and refuses what Kubernetes forbids.
     pub(super) fn target(&self, naming: Naming) -> Result<Target, WriteError> {
-        let kind = typed_kind::<C>();
+        let kind = self.kind.clone();
         let meta = self.object.meta();
         let name = meta.name.clone().unwrap_or_default();
         let given = meta.namespace.as_deref().unwrap_or_default();
@@ -54,7 +64,7 @@ impl<C: TypedObject> Child<C> {
             Err(WriteError::ForbiddenOwner { object: object.clone(), owner: self.owner.named(), rule })
         };
         match scope {
-            _ if self.owner.uid.is_empty() => {
+            _ if self.owner.uid.is_empty() && self.ownership != Ownership::None => {
                 Err(WriteError::OwnerGone { object, owner: self.owner.named() })
             }
             _ if target.key.name().is_empty() && !generated => {
@@ -63,13 +73,14 @@ impl<C: TypedObject> Child<C> {
             Scope::Namespaced if namespace.is_empty() => {
                 Err(WriteError::Unnamed { object, missing: "metadata.namespace" })
             }
+            _ if self.ownership == Ownership::None => Ok(target),
             Scope::Cluster if !self.owner.is_cluster_scoped() => {
-                forbidden("a namespaced object can't own a cluster-scoped one")
+                forbidden("a namespaced object can't own a cluster-scoped one; apply it `.unowned()`")
             }
             Scope::Namespaced
                 if !self.owner.is_cluster_scoped() && self.owner.key.namespace() != Some(namespace) =>
             {
-                forbidden("an owner and what it owns live in one namespace")
+                forbidden("an owner and what it owns live in one namespace; apply it `.unowned()`")
             }
             _ => Ok(target),
         }
@@ -81,30 +92,57 @@ impl<C: TypedObject> Child<C> {
             kind: self.owner.kind.kind.to_string(),
             name: self.owner.key.name().to_owned(),
             uid: self.owner.uid.clone(),
-            controller: Some(true),
+            controller: Some(self.ownership == Ownership::Controls),
             block_owner_deletion: Some(true),
         }
     }
 
-    /// Builds the object as it is sent, without UID and version.
-    pub(super) fn intent(&self, verb: &'static str, target: &Target) -> Result<Value, WriteError> {
+    /// Adds the reference to the owner, where there is to be one.
+    ///
+    /// One of several owners keeps the others of its kind: all are applied by the same field manager, which loses what
+    /// it leaves out.
+    fn add_owner(&self, owners: &mut Vec<OwnerReference>, found: Option<&CachedMeta>) {
+        if self.ownership == Ownership::None {
+            return;
+        }
+        let reference = self.owner_reference();
+        let others = |other: &&OwnerReference| {
+            self.ownership == Ownership::Shares
+                && other.controller != Some(true)
+                && self.owner.kind.is_named_by(&other.api_version, &other.kind)
+        };
+        owners.extend(found.into_iter().flat_map(|found| &found.owners).filter(others).cloned());
+        owners.retain(|owner| owner.uid != reference.uid);
+        owners.push(reference);
+        if self.ownership == Ownership::Shares {
+            owners.sort_by(|one, other| one.uid.cmp(&other.uid));
+            owners.dedup_by(|one, other| one.uid == other.uid);
+        }
+    }
+
+    /// Builds the object as it is sent to where one was found or not, without UID and version.
+    pub(super) fn intent(
+        &self,
+        verb: &'static str,
+        target: &Target,
+        found: Option<&CachedMeta>,
+    ) -> Result<Value, WriteError> {
         let mut child = self.object.clone();
         let meta = child.meta_mut();
         meta.namespace = target.key.namespace().map(str::to_owned);
         meta.managed_fields = None;
         meta.uid = None;
         meta.resource_version = None;
-        let reference = self.owner_reference();
-        let owners = meta.owner_references.get_or_insert_default();
-        owners.retain(|owner| owner.uid != reference.uid);
-        owners.push(reference);
+        let mut owners = meta.owner_references.take().unwrap_or_default();
+        self.add_owner(&mut owners, found);
+        meta.owner_references = Some(owners).filter(|owners| !owners.is_empty());
         let mut intent = encode(verb, target, &child)?;
         intent["apiVersion"] = json!(target.kind.api_version());
         intent["kind"] = json!(target.kind.kind);
         Ok(intent)
     }
 
-    /// Refuses to touch what this owner does not control.
+    /// Refuses to touch what this owner does not control, or what another one does.
     pub(super) fn check(
         &self,
         target: &Target,
@@ -116,6 +154,7 @@ impl<C: TypedObject> Child<C> {
         let controller = found.owners.iter().find(|reference| reference.controller == Some(true));
         match controller {
             Some(reference) if reference.uid == owner.uid => Ok(()),
+            None if self.ownership != Ownership::Controls => Ok(()),
             Some(reference)
                 if owner.kind.is_named_by(&reference.api_version, &reference.kind)
                     && reference.name == owner.key.name() =>
@@ -132,11 +171,11 @@ impl<C: TypedObject> Child<C> {
 }
 
 /// Names the child, and shows nothing of its content.
-impl<C: TypedObject> fmt::Debug for Child<C> {
+impl<C: Object> fmt::Debug for Child<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Child")
             .field("owner", &self.owner)
-            .field("kind", &typed_kind::<C>())
+            .field("kind", &self.kind)
             .field("name", &self.object.meta().name)
             .finish_non_exhaustive()
     }
@@ -155,11 +194,7 @@ pub(super) fn encode(
 }
 
 /// Decodes an answer; what does not fit is said without the content it was met in.
-pub(super) fn decode<C: TypedObject>(
-    verb: &'static str,
-    target: &Target,
-    answer: Value,
-) -> Result<C, WriteError> {
+pub(super) fn decode<C: Object>(verb: &'static str, target: &Target, answer: Value) -> Result<C, WriteError> {
     serde_json::from_value(answer).map_err(|error| WriteError::Codec {
         verb,
         object: Box::new(target.clone()),

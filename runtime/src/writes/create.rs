@@ -7,13 +7,13 @@ use http::Method;
 use serde_json::Value;
 
 use super::{
-    TypedObject, WriteError,
+    WriteError,
     caches::CachedMeta,
-    child::{Adoption, Child, Naming, decode},
+    child::{Adoption, Child, Naming, Ownership, decode},
     request::{Content, Path, Request, Target},
     writer::{Owner, Proof, Writer},
 };
-use crate::object::ObjectKey;
+use crate::object::{Kind, Object, ObjectKey};
 
 const VERB: &str = "create";
 
@@ -35,9 +35,21 @@ pub struct Create<C> {
     child: Child<C>,
 }
 
-impl<C: TypedObject> Create<C> {
-    pub(crate) fn new(writer: Arc<Writer>, owner: Owner, object: C) -> Self {
-        Self { writer, child: Child { owner, object } }
+impl<C: Object> Create<C> {
+    pub(crate) fn new(writer: Arc<Writer>, owner: Owner, kind: Kind, object: C) -> Self {
+        Self { writer, child: Child { owner, ownership: Ownership::Controls, kind, object } }
+    }
+
+    /// Creates it without an owner; see [`Apply::unowned`](super::Apply::unowned).
+    pub fn unowned(mut self) -> Self {
+        self.child.ownership = Ownership::None;
+        self
+    }
+
+    /// Creates it with the reconciled object as an owner that does not control it.
+    pub fn uncontrolled(mut self) -> Self {
+        self.child.ownership = Ownership::Shares;
+        self
     }
 
     async fn send(self) -> Result<C, WriteError> {
@@ -49,7 +61,7 @@ impl<C: TypedObject> Create<C> {
             target: &target,
             path: Path::Collection,
             query: writer.query(),
-            content: Content::Json(self.child.intent(VERB, &target)?),
+            content: Content::Json(self.child.intent(VERB, &target, None)?),
         };
         let answer = match writer.write::<Value>(key, request).await {
             Ok(answer) => answer,
@@ -81,13 +93,13 @@ impl<C: TypedObject> Create<C> {
     }
 }
 
-impl<C: TypedObject> fmt::Debug for Create<C> {
+impl<C: Object> fmt::Debug for Create<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Create").field("child", &self.child).finish_non_exhaustive()
     }
 }
 
-impl<C: TypedObject> IntoFuture for Create<C> {
+impl<C: Object> IntoFuture for Create<C> {
     type Output = Result<C, WriteError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 

@@ -69,6 +69,19 @@ pub enum WriteError {
         /// Who controls it; `None`: nobody.
         controller: Option<Box<OwnerReference>>,
     },
+    /// Others manage fields that were to be applied, and say otherwise of them (HTTP 409).
+    ///
+    /// Only of what is applied without a controlling owner: the apply of an owned child is forced.
+    #[error(
+        "{object}: others manage what was to be applied: {}; leave that out, or take it over with `.adopt()`",
+        status.message
+    )]
+    ManagedByOthers {
+        /// The object.
+        object: Box<ObjectRef>,
+        /// What the server said: who manages which fields.
+        status: Box<Status>,
+    },
     /// The object belongs to an earlier object of the same name, which garbage collection has yet to remove.
     #[error("{object} still belongs to an earlier {owner}: waiting for garbage collection")]
     EarlierOwner {
@@ -234,6 +247,11 @@ pub enum WriteError {
     },
 }
 
+fn is_managed_by_others(status: &Status) -> bool {
+    let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
+    causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
+}
+
 fn named(controller: Option<&OwnerReference>) -> String {
     controller.map_or_else(|| "nobody".to_owned(), |of| format!("{} {}", of.kind, of.name))
 }
@@ -267,6 +285,7 @@ impl WriteError {
             Self::Forbidden { status, .. }
             | Self::NotFound { status, .. }
             | Self::Invalid { status, .. }
+            | Self::ManagedByOthers { status, .. }
             | Self::Refused { status, .. } => Some(status),
             Self::Conflict { cause, .. } | Self::AlreadyExists { cause, .. } => cause.status(),
             _ => None,
@@ -297,6 +316,7 @@ impl WriteError {
             409 if status.reason == "AlreadyExists" => {
                 Self::AlreadyExists { object, cause: Stale::said(status) }
             }
+            409 if is_managed_by_others(&status) => Self::ManagedByOthers { object, status },
             409 => Self::Conflict { object, cause: Stale::said(status) },
             422 => Self::Invalid { verb, object, status },
             _ => Self::Refused { verb, object, status, retry_after },

@@ -33,6 +33,25 @@ pub(super) fn difference(old: &Value, new: &Value, raw: &Value) -> Option<Value>
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
+/// Applies a merge patch, as RFC 7396 has it.
+pub(super) fn merged(target: Value, patch: &Value) -> Value {
+    let Value::Object(changes) = patch else { return patch.clone() };
+    let mut fields = match target {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    };
+    for (name, change) in changes {
+        match change {
+            Value::Null => drop(fields.remove(name)),
+            change => {
+                let inner = fields.remove(name).unwrap_or_default();
+                fields.insert(name.clone(), merged(inner, change));
+            }
+        }
+    }
+    Value::Object(fields)
+}
+
 /// Tells whether two values agree in everything that a merge patch replaces whole.
 pub(super) fn replaces_the_same(patch: &Value, base: &Value, found: &Value) -> bool {
     match patch {

@@ -18,6 +18,7 @@ use super::{
     answers::{Answers, LastAnswer, Seen, StatusSeen},
     applied::{Applied, AppliedMemory, Digest, Digests},
     caches::{CacheView, Cached, CachedMeta, Shown},
+    child::{Ownership, decode},
     contradictions::{Answered, Contradictions},
     follow_up::{AT_MOST, InFlightWrite, Lost},
     gate::Gate,
@@ -28,7 +29,7 @@ use super::{
 };
 use crate::{
     informer::{Progress, ProgressVia},
-    object::{Kind, ObjectKey, Scope, Version},
+    object::{Kind, Object, ObjectKey, Scope, Version},
 };
 
 /// The reconciled object, as its children's owner.
@@ -368,11 +369,19 @@ impl Writer {
     }
 
     /// Says once of each kind that is applied, and that no cache shows, what will not happen.
-    pub(super) fn warn_unwatched(&self, target: &Target) {
+    pub(super) fn warn_unwatched(&self, target: &Target, ownership: Ownership) {
         if self.is_cached(target) || !self.memory().warned_kinds.insert(target.kind.clone()) {
             return;
         }
         let (controller, kind) = (&self.author.controller, &target.kind.kind);
+        if ownership != Ownership::Controls {
+            tracing::info!(
+                %controller, object = %target,
+                "the controller watches no {kind} there: each run sends it anew, and nothing puts it right between \
+                 runs; add `.watches::<{kind}>(..)` if it is to be kept right",
+            );
+            return;
+        }
         tracing::warn!(
             %controller, object = %target,
             "the controller watches no {kind} there: if one is edited or deleted, nothing puts it right until its owner \
@@ -417,18 +426,35 @@ impl Writer {
 
     /// Asks the server for a target; `None` where there is none.
     pub(crate) async fn fetch(&self, target: &Target) -> Result<Option<Value>, WriteError> {
+        match self.get(target).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the server for a target, and holds its answer against the caches.
+    async fn get(&self, target: &Target) -> Result<Value, WriteError> {
         let before = self.before(target);
-        let found = match self.read(target, Path::Object, "").await {
-            Ok(object) => Some(object),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(error),
+        let found = self.read(target, Path::Object, "").await;
+        let answered = match &found {
+            Ok(found) => Answered::Present {
+                uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+                version: version_of(found),
+            },
+            Err(error) if error.is_not_found() => Answered::Absent,
+            Err(_) => return found,
         };
-        let answered = found.as_ref().map_or(Answered::Absent, |found| Answered::Present {
-            uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
-            version: version_of(found),
-        });
         self.compare(target, before, &answered);
-        Ok(found)
+        found
+    }
+
+    /// Asks the server for an object.
+    pub(crate) async fn get_as<C: Object>(&self, target: &Target) -> Result<C, WriteError> {
+        if target.kind.scope == Scope::Namespaced && target.key.namespace().is_none() {
+            return Err(WriteError::Unnamed { object: Box::new(target.clone()), missing: "the namespace" });
+        }
+        decode("get", target, self.get(target).await?)
     }
 
     /// Asks the server for the latest state, whatever caches it has.
