@@ -315,6 +315,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         });
         Box::pin(async move {
             let (writer, doubted, recorder) = (core.writer.clone(), core.clone(), core.recorder.clone());
+            // Its events are part of the term.
+            let _held = term.clone();
             let abort = term.stop.abort.clone();
             core.stands_by.store(false, Ordering::Relaxed);
             tokio::select! {

@@ -13,8 +13,8 @@
 //!   that others wrote are never believed. With leases of 15 s and a renew deadline of 10 s a term ends after 12.5 s, so
 //!   that clocks may run at rates that differ by a fifth.
 //! - A Lease that is edited or deleted ends no term by itself: the leader puts it right, and stops where another took
-//!   it. A Lease that is not there may have been deleted a moment ago, so that it is waited for as if it were held: the
-//!   very first start of an operator takes one lease longer.
+//!   it. A Lease that is not there may have been deleted a moment ago. So who makes it holds it for a whole lease before
+//!   it leads: the very first start of an operator takes so much longer.
 //! - A leader that stops releases the Lease, once its last run has ended: another goes on at once.
 //! - A leader that lost its term stands by again, in the same process. What still runs when its term is over is
 //!   dropped; what does not yield to that ends the process, before another can lead.

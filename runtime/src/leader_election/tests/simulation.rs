@@ -30,10 +30,16 @@ const TROUBLED: f64 = 120.0;
 const END: f64 = 200.0;
 
 /// A moment of the world's own time, in seconds; ordered, and distinct by the number.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct At(f64, u64);
 
 impl Eq for At {}
+
+impl PartialOrd for At {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Ord for At {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
