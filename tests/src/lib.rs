@@ -14,6 +14,7 @@ mod made;
 mod operator;
 pub mod planted;
 mod record;
+mod snapshot;
 
 pub use bodies::{Bodies, Sent};
 pub use counter::{Counter, Gate};
@@ -22,3 +23,4 @@ pub use hear::{Hearing, hear};
 pub use made::Made;
 pub use operator::{Keeper, Looker, Website, WebsiteSpec, WebsiteStatus, deployment_for, owned_by, website};
 pub use record::{Record, Start, assert_rate_holds};
+pub use snapshot::assert_snapshot;

@@ -6,11 +6,13 @@ use futures::Stream;
 
 use super::{
     Action, Context, FromFn, Panics, Reason, Reconciler,
+    definition::Definition,
     enqueue::{EnqueueRelated, LastRelated, Mapping, Ownership, Relation},
-    plan::{self, Plan, Read},
+    env::read,
+    plan::{Plan, plan},
     predicate::Predicate,
-    settings::{Backoff, RetryRate, Settings},
-    sources::{KindSource, Selection},
+    settings::{Backoff, RetryRate},
+    sources::KindSource,
     stream_source::StreamSource,
     unreadable::UnreadableObjects,
 };
@@ -27,16 +29,10 @@ use crate::{
 /// Built here, run by a [`Manager`](crate::manager::Manager).
 #[must_use = "a controller runs once a manager has it"]
 pub struct Controller<K: Marker, R> {
-    pub(super) reconciler: R,
-    pub(super) settings: Settings,
-    pub(super) selection: Selection,
-    pub(super) predicate: Option<Predicate<K::Seen>>,
-    pub(super) kind_sources: Vec<KindSource>,
-    pub(super) sources: Vec<StreamSource>,
-    pub(super) reads: Vec<Read>,
+    definition: Definition<K, R>,
     kind: Kind,
     /// Made where the kind is known to be watched.
-    plan: Arc<dyn Fn(Self) -> Plan + Send + Sync>,
+    plan: Box<dyn FnOnce(Definition<K, R>) -> Plan + Send + Sync>,
 }
 
 impl<K: Watched<DynamicType = ()>, R: Reconciler<K>> Controller<K, R> {
@@ -81,14 +77,8 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     fn of(dynamic_type: K::DynamicType, reconciler: R) -> Self {
         Self {
             kind: K::kind_of(&dynamic_type),
-            plan: Arc::new(move |controller| plan::plan(controller, dynamic_type.clone())),
-            reconciler,
-            settings: Settings::default(),
-            selection: Selection::default(),
-            predicate: None,
-            kind_sources: Vec::new(),
-            sources: Vec::new(),
-            reads: Vec::new(),
+            definition: Definition::new(reconciler),
+            plan: Box::new(move |definition| plan(definition, dynamic_type)),
         }
     }
 }
@@ -100,7 +90,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// Two controllers of one manager can't have the same name. It is the field manager of what the controller writes,
     /// unless [`field_manager`](Self::field_manager) sets another.
     pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.settings.name = Some(name.into());
+        self.definition.settings.name = Some(name.into());
         self
     }
 
@@ -111,7 +101,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// applied no more: when a controller is renamed, keep its field manager by setting the old name here. 1 to 128 of
     /// a-z, A-Z, 0-9, '.', '-', '_' and '/'; anything else is refused at the start.
     pub fn field_manager(mut self, field_manager: impl Into<String>) -> Self {
-        self.settings.field_manager = Some(field_manager.into());
+        self.definition.settings.field_manager = Some(field_manager.into());
         self
     }
 
@@ -120,7 +110,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// Each namespace has caches of its own, and its objects run as soon as these have synced: one that the
     /// program may not read holds up no other. An empty one means all. Means nothing for kinds without namespaces.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
-        let (namespace, namespaces) = (namespace.into(), &mut self.settings.namespaces);
+        let (namespace, namespaces) = (namespace.into(), &mut self.definition.settings.namespaces);
         match namespace.is_empty() {
             true => namespaces.clear(),
             false if namespaces.contains(&namespace) => {}
@@ -139,7 +129,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// The selector can't be read.
     pub fn label_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
         selector.parse::<Selector>()?;
-        self.selection.labels = selector.to_owned();
+        self.definition.selection.labels = selector.to_owned();
         Ok(self)
     }
 
@@ -151,7 +141,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// The selector can't be read.
     pub fn field_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
         selector.parse::<FieldSelector>()?;
-        self.selection.fields = selector.to_owned();
+        self.definition.selection.fields = selector.to_owned();
         Ok(self)
     }
 
@@ -159,7 +149,7 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// Changes of what feeds the controller are not asked.
     pub fn predicate(mut self, predicate: Predicate<K::Seen>) -> Self {
-        self.predicate = Some(predicate);
+        self.definition.predicate = Some(predicate);
         self
     }
 
@@ -246,8 +236,9 @@ impl<K: Marker, R> Controller<K, R> {
         relation: L,
     ) -> Self {
         let relation = Arc::new(relation);
-        self.kind_sources.push(KindSource::of::<C, _>(dynamic_type, move |enqueuer, source, kind| {
-            EnqueueRelated {
+        self.definition.kind_sources.push(KindSource::of::<C, _>(
+            dynamic_type,
+            move |enqueuer, source, kind| EnqueueRelated {
                 enqueuer: enqueuer.clone(),
                 source,
                 reason: Reason::Related(kind.to_string().into()),
@@ -255,8 +246,8 @@ impl<K: Marker, R> Controller<K, R> {
                 predicate: predicate.clone(),
                 unreadable_objects: UnreadableObjects::default(),
                 last_related: LastRelated::default(),
-            }
-        }));
+            },
+        ));
         self
     }
 
@@ -267,7 +258,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// `tokio_stream`'s `ReceiverStream`, or `futures::channel::mpsc`). A key that waits already merges with it. A
     /// key without an object runs nothing. When the stream ends, or panics, the controller goes on without it.
     pub fn source(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
-        self.sources.push(StreamSource::new(keys));
+        self.definition.sources.push(StreamSource::new(keys));
         self
     }
 
@@ -277,7 +268,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// Without any `reads`, it waits for everything that the program asked the manager for before the start.
     /// Never does it wait for a kind that only another controller named.
     pub fn reads<W: Watched<DynamicType = ()>>(mut self) -> Self {
-        self.reads.push(plan::read::<W>());
+        self.definition.reads.push(read::<W>());
         self
     }
 
@@ -286,13 +277,13 @@ impl<K: Marker, R> Controller<K, R> {
     /// The finalizer is added before an object is first reconciled, and removed once cleanup says done. It must
     /// be a qualified name, such as `example.dev/volume`.
     pub fn finalizer(mut self, finalizer: impl Into<String>) -> Self {
-        self.settings.finalizer = Some(finalizer.into());
+        self.definition.settings.finalizer = Some(finalizer.into());
         self
     }
 
     /// Sets how many reconciles run at once: 1 unless set. Zero is refused at the start.
     pub fn workers(mut self, workers: usize) -> Self {
-        self.settings.workers = workers;
+        self.definition.settings.workers = workers;
         self
     }
 
@@ -311,7 +302,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// ([`MaxOf`](crate::workqueue::MaxOf)), one with a cap ([`WithMaxWait`](crate::workqueue::WithMaxWait)), one's
     /// own. One that panics counts as if it had asked for the [floor](Self::floor).
     pub fn backoff(mut self, backoff: impl RateLimiter) -> Self {
-        self.settings.backoff = Backoff(Arc::new(backoff));
+        self.definition.settings.backoff = Backoff(Arc::new(backoff));
         self
     }
 
@@ -319,7 +310,7 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// A controller with a [`rate_limit`](Self::rate_limit) has no such bound of its own unless it is set.
     pub fn retry_rate(mut self, rate: impl Into<Option<RateLimit>>) -> Self {
-        self.settings.retry_rate = RetryRate::Set(rate.into());
+        self.definition.settings.retry_rate = RetryRate::Set(rate.into());
         self
     }
 
@@ -327,7 +318,7 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// Without it, retries of failures share the [`retry_rate`](Self::retry_rate), and first runs are not slowed.
     pub fn rate_limit(mut self, rate: RateLimit) -> Self {
-        self.settings.rate_limit = Some(rate);
+        self.definition.settings.rate_limit = Some(rate);
         self
     }
 
@@ -339,7 +330,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// is less. A key past its budget waits; that is logged and counted. It bounds what two operators that overwrite
     /// each other do to the API server.
     pub fn storm_limit(mut self, limit: RateLimit) -> Self {
-        self.settings.storm_limit = limit;
+        self.definition.settings.storm_limit = limit;
         self
     }
 
@@ -347,7 +338,7 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// A key that backs off runs, once something changed, after the lesser of its back-off and this.
     pub fn floor(mut self, floor: Duration) -> Self {
-        self.settings.floor = floor;
+        self.definition.settings.floor = floor;
         self
     }
 
@@ -356,7 +347,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// A call that takes longer is dropped where it waits, and counts as an error of its run. Without it, a call
     /// that never ends keeps its worker, and its key, for good. Zero is refused at the start.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.settings.deadline = Some(deadline);
+        self.definition.settings.deadline = Some(deadline);
         self
     }
 
@@ -364,31 +355,33 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// While it waits, the log names for whom, and why, every 30 s.
     pub fn sync_timeout(mut self, within: Duration) -> Self {
-        self.settings.sync_timeout = Some(within);
+        self.definition.settings.sync_timeout = Some(within);
         self
     }
 
     /// Says what a panic does: [`Panics::Contain`] unless set.
     pub fn panics(mut self, panics: Panics) -> Self {
-        self.settings.panics = panics;
+        self.definition.settings.panics = panics;
         self
     }
 
     /// Runs keys again before their caches show what they wrote: what tests compare with.
     #[doc(hidden)]
     pub fn never_wait_for_own_writes(mut self) -> Self {
-        self.settings.wait_for_own = WaitForOwn::Never;
+        self.definition.settings.wait_for_own = WaitForOwn::Never;
         self
     }
 
     pub(crate) fn plan(self) -> Plan {
-        let plan = self.plan.clone();
-        plan(self)
+        (self.plan)(self.definition)
     }
 }
 
 impl<K: Marker, R> fmt::Debug for Controller<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("kind", &self.kind).field("settings", &self.settings).finish()
+        f.debug_struct("Controller")
+            .field("kind", &self.kind)
+            .field("settings", &self.definition.settings)
+            .finish()
     }
 }

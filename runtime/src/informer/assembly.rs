@@ -4,11 +4,7 @@ use std::{fmt, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{
-    core::{Parts, ReflectorTask},
-    shared::SharedInformer,
-    watched::Watched,
-};
+use super::{core::Parts, reflector_task::ReflectorTask, shared::SharedInformer, watched::Watched};
 use crate::{
     delta_fifo::{Extent, Transform, Transformed},
     list_watch::ListerWatcher,

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use futures::future::join_all;
 use tokio::time::sleep;
 
-use super::core::{AskLatest, InformerCore};
+use super::{core::InformerCore, reflector_task::AskLatest};
 use crate::{
     delta_fifo::Extent,
     object::{Object, Version},

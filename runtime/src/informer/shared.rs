@@ -6,14 +6,17 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    change::{AddOrigin, Deleted, Observer},
-    core::{Command, Handle, InformerCore, Parts, ReflectorTask},
+    change::{AddOrigin, Deleted},
+    command::{Command, ObserverEntry},
+    core::{Handle, InformerCore, Parts},
     current::current,
     handler::{Closures, EventHandler},
     listener::Listener,
-    processor::ObserverEntry,
+    observer::Observer,
+    reflector_task::ReflectorTask,
     registration::{KeepAlive, ObserverLatches, ObserverRegistration, Registration, Slot},
     reliability::Comparison,
+    start::start,
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
@@ -109,7 +112,7 @@ impl<W: Watched> SharedInformer<W> {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn start(&self) {
-        self.handle.core.start();
+        start(&self.handle.core);
     }
 
     /// Stops for good, and waits until none of its tasks is left.

@@ -5,6 +5,7 @@
 //! read for absent.
 
 mod options;
+mod identity;
 mod item;
 mod error;
 mod scan;
@@ -12,6 +13,7 @@ mod json;
 mod places;
 mod scrub;
 mod status;
+mod read;
 mod decode;
 mod text;
 mod raw;
@@ -26,7 +28,8 @@ pub(crate) mod panicky;
 pub use client::{ClientListWatch, Deadlines};
 pub use decode::{ManagedFields, Representation};
 pub use error::ListWatchError;
-pub use item::{Identity, Item, Unreadable};
+pub use identity::{Identity, Unreadable};
+pub use item::Item;
 pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
 pub use raw::{ItemForm, RawObject};
 pub use text::ObjectText;

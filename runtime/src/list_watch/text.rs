@@ -7,11 +7,10 @@ use kube::core::ObjectMeta;
 use serde::de::DeserializeOwned;
 
 use super::{
-    decode,
-    item::{Identity, Unreadable},
+    identity::{Identity, Unreadable},
     json::{Borrowed, Json},
     places::{Places, Span},
-    scrub,
+    read, scrub,
 };
 use crate::object::{Object, Version};
 
@@ -68,12 +67,12 @@ impl ObjectText {
 
     /// Returns the owners that can be read.
     pub fn owners(&self) -> Vec<OwnerReference> {
-        decode::owners(self.owners.of(&self.json))
+        read::owners(self.owners.of(&self.json))
     }
 
     /// Returns the finalizers.
     pub fn finalizers(&self) -> Vec<String> {
-        decode::elements(self.of_metadata("finalizers"))
+        read::elements(self.of_metadata("finalizers"))
     }
 
     /// Returns when deletion was asked for, as RFC 3339 text.
@@ -95,12 +94,12 @@ impl ObjectText {
     /// # Errors
     /// It does not decode, or its type panics on it; the path of the failure is told, and no content.
     pub fn decode<K: Object>(&self) -> Result<K, Box<Unreadable>> {
-        decode::typed(&self.json).map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
+        read::typed(&self.json).map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
     }
 
     /// Reads who the object is, each member for itself: one that can't be read hides no other.
     pub(super) fn identity(&self) -> Identity {
-        decode::identity(&self.json, &Places::of(Json::part(&self.json)))
+        read::identity(&self.json, &Places::of(Json::part(&self.json)))
     }
 
     /// Decodes some fields of the object into a type that has no others.

@@ -32,8 +32,9 @@ use running::Parts;
 use tasks::{Runs, Task};
 
 use crate::{
+    chain::one_line,
     clock::WallClock,
-    controller::{Controller, ControllerEnv, Election, Plan, Synced, one_line},
+    controller::{Controller, ControllerEnv, Election, Plan, Synced},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -276,11 +277,6 @@ impl Manager {
     /// With the panic of a reconciler whose controller says `Panics::Propagate`; outside a tokio runtime.
     pub async fn run(self) -> Result<(), Error> {
         let mut signals = signals::Signals::listen()?;
-        let controllers: Vec<&str> = self.plans.iter().map(|plan| &*plan.name).collect();
-        tracing::info!(
-            controllers = controllers.join(","),
-            "starting: each works once its caches have synced"
-        );
         let mut running = self.start()?;
         tokio::select! {
             signal = signals.next() => tracing::info!(

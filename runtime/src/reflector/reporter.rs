@@ -14,10 +14,12 @@ use super::{
     config::ReflectorConfig,
     failure_log::{FailureLogEntry, LogLevel, Recovered},
     fault::Fault,
-    sink::{FetchPart, FetchReport, ReflectorStore},
-    watch_error::{WatchError, WatchErrorHandler, rounded},
+    part::FetchPart,
+    sink::{FetchReport, ReflectorStore},
+    watch_error::{WatchError, WatchErrorHandler},
 };
 use crate::{
+    clock::readable,
     list_watch::ListWatchError,
     metrics::{FetchMeter, Metrics},
 };
@@ -85,10 +87,10 @@ impl<S> Reporter<S> {
 
     fn say_what_is_over(&mut self) {
         let Some(Recovered { lasted, kinds }) = self.speaker.healthy(Instant::now()) else { return };
-        let (name, lasted) = (&self.name, rounded(lasted));
+        let (name, lasted) = (&self.name, readable(lasted));
         match kinds {
-            Some(kinds) if kinds > 1 => info!(kinds, "all {kinds} kinds can be read again, after {lasted:?}"),
-            _ => info!(kind = %name, "{name} can be read again, after {lasted:?}"),
+            Some(kinds) if kinds > 1 => info!(kinds, "all {kinds} kinds can be read again, after {lasted}"),
+            _ => info!(kind = %name, "{name} can be read again, after {lasted}"),
         }
     }
 

@@ -11,14 +11,15 @@ use tracing::{debug, info, warn};
 
 use super::{
     ReflectorConfig, ReflectorStore, StoreChange,
-    consistency::{Checked, Checks},
+    difference::{Checked, Checks},
     pages::Pages,
+    part::FetchPart,
     reporter::Reporter,
     server::{Member, ServerEvent},
-    server_events::Phase,
-    sink::{Epoch, FetchPart, List},
+    sink::{Epoch, List},
     snapshot::{PATIENCE, Snapshot},
     state::{Brought, Ending, LIVED, Listed, Opened, ProbeFailure, State, Step, StreamPhase},
+    stream::Phase,
     stream::{Flow, LOOK, next_batch, set_alarm},
     watch_error::rounded,
 };

@@ -7,11 +7,11 @@ use arc_swap::Guard;
 use super::{
     cached_object::CachedObject,
     index::IndexValue,
-    indexer::Shared,
-    objects::Objects,
+    objects::{Objects, matching, readable},
     repeats::repeats,
     selector::Selector,
-    snapshot::{Bucket, Snapshot, matching, readable, total},
+    shared::Shared,
+    snapshot::{Bucket, Snapshot, total},
     view::StoreView,
 };
 use crate::{

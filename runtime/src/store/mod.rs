@@ -13,6 +13,7 @@ mod index;
 mod snapshot;
 mod view;
 mod objects;
+mod shared;
 mod indexer;
 mod repeats;
 mod lister;

@@ -11,9 +11,11 @@ use super::{
     WriteError,
     applied::{Applied, Digest, at_paths_of},
     caches::{CachedMeta, Shown},
-    child::{Adoption, Child, Naming, Ownership, decode, encode},
+    child::{Adoption, Child, Naming, decode, encode},
+    owner::Owner,
+    owner::Ownership,
     request::{Answer, Content, Path, Request, Target},
-    writer::{Known, Owner, Proof, Writer},
+    writer::{Known, Proof, Writer},
 };
 use crate::object::{Kind, Object, Version};
 

@@ -9,9 +9,11 @@ use serde_json::Value;
 use super::{
     WriteError,
     caches::CachedMeta,
-    child::{Adoption, Child, Naming, Ownership, decode},
+    child::{Adoption, Child, Naming, decode},
+    owner::Owner,
+    owner::Ownership,
     request::{Content, Path, Request, Target},
-    writer::{Owner, Proof, Writer},
+    writer::{Proof, Writer},
 };
 use crate::object::{Kind, Object, ObjectKey};
 

@@ -12,7 +12,7 @@ use std::{
 use tokio::time::Instant;
 
 pub(crate) use super::expectation::{CachedState, Expectation};
-use super::{awaited::Awaited, own_writes::SourceId};
+use super::{awaited::Awaited, source::SourceId};
 use crate::object::{ObjectKey, Version};
 
 /// How long a key waits while the watch is open.
@@ -21,6 +21,9 @@ pub(crate) const WHILE_OPEN: Duration = Duration::from_secs(5);
 pub(crate) const IN_OUTAGE: Duration = Duration::from_secs(300);
 /// How long it waits for the change that one of its writes met.
 pub(crate) const FOR_STRANGER: Duration = Duration::from_secs(1);
+/// Past every deadline of a parked key: what ends the wait in any case.
+pub(super) const AT_MOST: Duration =
+    IN_OUTAGE.saturating_add(WHILE_OPEN).saturating_add(Duration::from_secs(5));
 /// How soon a watch that opens or shuts is noticed.
 const NOTICED_WITHIN: Duration = Duration::from_secs(1);
 

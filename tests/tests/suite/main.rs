@@ -16,6 +16,7 @@ mod first_list;
 mod interleavings;
 mod late_server;
 mod leaders;
+mod logs;
 mod no_op;
 mod outages;
 mod owed;

@@ -20,10 +20,8 @@ use crate::{
     backoff::BackoffSchedule,
     delta_fifo::Extent,
     informer::{
-        FailureCause, SharedInformer, SyncPhase, Watched,
-        change::{Change, Observer},
-        core::{Parts, ReflectorTask},
-        handler::EventHandler,
+        FailureCause, SharedInformer, SyncPhase, Watched, change::Change, core::Parts, handler::EventHandler,
+        observer::Observer, reflector_task::ReflectorTask,
     },
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     metrics::Metrics,

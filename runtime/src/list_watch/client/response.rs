@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::Deadlines;
+use super::deadlines::Deadlines;
 use crate::{
     list_watch::{
         ListWatchError, WatchStream,

@@ -1,0 +1,64 @@
+//! What a manager gives its controllers, and how they find the informers that they read.
+
+use std::sync::Arc;
+
+use super::sources::{self, Selection, Synced};
+use crate::{
+    informer::{SharedInformerFactory, Watched},
+    metrics::Metrics,
+    object::Scope,
+    writes::Sender,
+};
+
+/// What a manager gives its controllers.
+pub(crate) struct ControllerEnv<'a> {
+    pub(crate) sender: &'a Sender,
+    pub(crate) factory: &'a SharedInformerFactory,
+    /// The informers that the program asked for.
+    pub(crate) asked: &'a [Arc<dyn Synced>],
+    pub(crate) metrics: &'a Metrics,
+    /// Decides what is random; `None`: nobody knows.
+    pub(crate) seed: Option<u64>,
+    pub(crate) election: Election,
+}
+
+/// Says whether there is one term of work, or one for each time that this replica leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Election {
+    None,
+    Held,
+}
+
+/// A namespace that is watched on its own; `None`: all at once.
+pub(crate) type Place = Option<Arc<str>>;
+
+/// An informer that keys wait for: those of its namespace, or all.
+pub(crate) type Awaited = (Place, Arc<dyn Synced>);
+
+/// Finds the informers of a kind that the program reads, asking for some if there is none.
+pub(crate) type Read = Box<dyn FnOnce(&ControllerEnv<'_>, &[Place]) -> Vec<Awaited> + Send>;
+
+pub(crate) fn read<W: Watched<DynamicType = ()>>() -> Read {
+    Box::new(|env, places| {
+        let kind = W::kind_of(&());
+        let asked = env.asked.iter().filter(|informer| informer.kind() == kind);
+        let asked: Vec<Awaited> = asked.map(|informer| (None, informer.clone())).collect();
+        if !asked.is_empty() {
+            return asked;
+        }
+        let of = |place: &Place| -> Awaited {
+            let everything = Selection::default();
+            let informer = sources::informer_of::<W>(env.factory, (), place.as_deref(), &everything);
+            (place.clone(), Arc::new(informer))
+        };
+        places_of(kind.scope, places).iter().map(of).collect()
+    })
+}
+
+/// A kind without namespaces is watched once.
+pub(crate) fn places_of(scope: Scope, places: &[Place]) -> &[Place] {
+    match scope {
+        Scope::Namespaced => places,
+        Scope::Cluster => &[None],
+    }
+}

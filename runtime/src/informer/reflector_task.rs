@@ -1,0 +1,112 @@
+//! What fills a part of the cache: a reflector, and the sink that it writes to.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{reliability::Reliability, sync_state::Health};
+use crate::{
+    delta_fifo::{Extent, FifoSink},
+    list_watch::{Item, ListWatchError, ListerWatcher},
+    metrics::CacheMeter,
+    object::{Object, ObjectKey, Version},
+    reflector::{
+        Difference, FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange,
+    },
+    store::{Lister, Missing},
+};
+
+type RunReflector<K> = dyn FnOnce(Arc<InformerSink<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
+
+/// Asks what version a collection has now; `None` where that can't be told.
+pub(super) type AskLatest =
+    dyn Fn() -> BoxFuture<'static, Result<Option<Version>, ListWatchError>> + Send + Sync;
+
+/// Where a part of the cache comes from: an extent, and what fills it until it is cancelled.
+pub(super) struct ReflectorTask<K> {
+    pub(super) extent: Extent,
+    /// What it comes from.
+    pub(super) server: Server,
+    pub(super) latest: Arc<AskLatest>,
+    pub(super) run: Box<RunReflector<K>>,
+}
+
+impl<K: Object> ReflectorTask<K> {
+    /// Feeds by listing and watching a source.
+    pub(super) fn new<L: ListerWatcher<K>>(extent: Extent, source: L, config: ReflectorConfig) -> Self {
+        let (server, source) = (config.server.clone(), Arc::new(source));
+        let asked = source.clone();
+        let latest = move || -> BoxFuture<'static, _> {
+            let source = asked.clone();
+            Box::pin(
+                async move { Ok(source.latest_version().await?.and_then(|version| version.parse().ok())) },
+            )
+        };
+        let run = move |sink, stop| -> BoxFuture<'static, ()> {
+            Box::pin(async move { Reflector::new(source, sink, config).run(stop).await })
+        };
+        Self { extent, server, latest: Arc::new(latest), run: Box::new(run) }
+    }
+}
+
+/// Takes what a reflector reads: objects go to the queue, reports to the informer's health.
+pub(super) struct InformerSink<K> {
+    pub(super) sink: FifoSink<K>,
+    pub(super) cache: Lister<K>,
+    pub(super) health: Arc<Health>,
+    pub(super) reliability: Arc<Reliability>,
+    pub(super) wants_list: Arc<Notify>,
+    pub(super) meter: CacheMeter,
+}
+
+impl<K: Object> ReflectorStore<K> for InformerSink<K> {
+    fn replace(&self, list: List<K>) {
+        self.sink.replace(list);
+        self.meter.queued(self.sink.waiting());
+    }
+
+    /// Compares with the cache, once that has taken all that was queued.
+    fn unchanged(&self, item: &Item<K>) -> Option<ObjectKey> {
+        // While the reflector lists it queues nothing else, so that what is cached stays until the list replaces it. What
+        // a transform hid may come back meanwhile: that is marked until it does.
+        if !self.sink.is_settled() {
+            return None;
+        }
+        self.cache.repeated(item, self.sink.transform())
+    }
+
+    /// Looks at versions alone: of two states at one version `unchanged` says more.
+    fn differences(&self, listed: &[Item<K>]) -> Option<Vec<Difference>> {
+        // All that the reflector handed over came before this; it hands over nothing meanwhile.
+        if self.sink.handled() < self.sink.next_number() {
+            return None;
+        }
+        let missing = match self.sink.transform() {
+            Some(_) => Missing::MayBeDropped,
+            None => Missing::IsDifferent,
+        };
+        Some(self.cache.differences(self.sink.extent(), listed, missing))
+    }
+
+    fn apply(&self, changes: Vec<StoreChange<K>>) {
+        self.sink.apply(changes);
+        self.meter.queued(self.sink.waiting());
+    }
+
+    fn resync(&self) {
+        self.sink.resync();
+    }
+
+    fn report(&self, report: FetchReport) {
+        self.health.report(self.sink.extent(), &report);
+        self.reliability.report(self.sink.extent(), &report, self.sink.next_number());
+        // What comes before may have been handled already.
+        self.reliability.handled(self.sink.handled());
+    }
+
+    fn wants_list(&self) -> impl Future<Output = ()> + Send {
+        self.wants_list.notified()
+    }
+}

@@ -1,0 +1,92 @@
+//! Sends the requests of a controller: writes, of which it keeps account, and reads.
+
+use http::Method;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{
+    WriteError,
+    child::decode,
+    contradictions::Answered,
+    follow_up::InFlightWrite,
+    own_writes::RunActivity,
+    request::{Answer, Content, Path, Request, Target},
+    writer::{Writer, version_of},
+};
+use crate::object::{Object, ObjectKey, Scope};
+
+impl Writer {
+    /// Sends a write of a key; if its reply is lost, the key waits for what became of it.
+    pub(crate) async fn write<T: DeserializeOwned>(
+        &self,
+        key: &ObjectKey,
+        request: Request<'_>,
+    ) -> Result<Answer<T>, WriteError> {
+        self.check_caches(key, request.target).await?;
+        self.sender.check(&request)?;
+        let pending = InFlightWrite::new(self, key, request.target, request.path);
+        let (target, path) = (request.target, request.path);
+        let before = self.before(target);
+        let answer = self.sender.send::<T>(request).await;
+        match &answer {
+            Err(error) if error.leaves_in_doubt() => drop(pending),
+            _ => pending.settled(),
+        }
+        match &answer {
+            Ok(_) => self.memory().own.note(key, RunActivity::Wrote),
+            // Of a status, or of a collection, it says less.
+            Err(error) if error.is_not_found() && path == Path::Object => {
+                self.compare(target, before, &Answered::Absent);
+            }
+            Err(_) => {}
+        }
+        answer
+    }
+
+    /// Asks the server for a target; `None` where there is none.
+    pub(crate) async fn fetch(&self, target: &Target) -> Result<Option<Value>, WriteError> {
+        match self.get(target).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the server for a target, and holds its answer against the caches.
+    async fn get(&self, target: &Target) -> Result<Value, WriteError> {
+        let before = self.before(target);
+        let found = self.read(target, Path::Object, "").await;
+        let answered = match &found {
+            Ok(found) => Answered::Present {
+                uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+                version: version_of(found),
+            },
+            Err(error) if error.is_not_found() => Answered::Absent,
+            Err(_) => return found,
+        };
+        self.compare(target, before, &answered);
+        found
+    }
+
+    /// Asks the server for an object.
+    pub(crate) async fn get_as<C: Object>(&self, target: &Target) -> Result<C, WriteError> {
+        if target.kind.scope == Scope::Namespaced && target.key.namespace().is_none() {
+            return Err(WriteError::Unnamed { object: Box::new(target.clone()), missing: "the namespace" });
+        }
+        decode("get", target, self.get(target).await?)
+    }
+
+    /// Asks the server for the latest state, whatever caches it has.
+    pub(super) async fn read(&self, target: &Target, path: Path, query: &str) -> Result<Value, WriteError> {
+        let request = Request {
+            verb: "get",
+            method: Method::GET,
+            target,
+            path,
+            query: query.to_owned(),
+            content: Content::None,
+        };
+        self.sender.check(&request)?;
+        self.sender.send::<Value>(request).await.map(|answer| answer.object)
+    }
+}
