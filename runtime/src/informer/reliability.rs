@@ -114,6 +114,19 @@ impl Reliability {
         }
     }
 
+    /// Returns what the cache reads from.
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Has the part of an extent list anew, however lately it did so.
+    pub(super) fn list_anew(&self, extent: &Extent) {
+        if let Some(part) = self.part(extent) {
+            part.lock().compared = Some(Instant::now());
+            part.wants_list.notify_one();
+        }
+    }
+
     /// Tells the reflectors of the server that it lost the history which the part that holds a key has followed.
     pub(super) fn report_history_loss(&self, key: &ObjectKey) {
         let part = self.parts.iter().find(|part| part.extent.holds(key));

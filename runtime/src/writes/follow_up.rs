@@ -8,14 +8,12 @@ use tracing::Instrument;
 
 use super::{
     lost::Lost,
-    pending_writes::{Expectation, IN_OUTAGE, Overdue, Transition, WHILE_OPEN},
+    pending_writes::{AT_MOST, Expectation, Overdue, Transition},
     request::{Path, Target},
     writer::{Memory, Writer},
 };
 use crate::object::{ObjectKey, Version};
 
-/// Past every deadline of a parked key: what ends the wait in any case.
-const AT_MOST: Duration = IN_OUTAGE.saturating_add(WHILE_OPEN).saturating_add(Duration::from_secs(5));
 /// How soon a question after a lost write is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 

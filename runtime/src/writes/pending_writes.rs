@@ -21,6 +21,9 @@ pub(crate) const WHILE_OPEN: Duration = Duration::from_secs(5);
 pub(crate) const IN_OUTAGE: Duration = Duration::from_secs(300);
 /// How long it waits for the change that one of its writes met.
 pub(crate) const FOR_STRANGER: Duration = Duration::from_secs(1);
+/// Past every deadline of a parked key: what ends the wait in any case.
+pub(super) const AT_MOST: Duration =
+    IN_OUTAGE.saturating_add(WHILE_OPEN).saturating_add(Duration::from_secs(5));
 /// How soon a watch that opens or shuts is noticed.
 const NOTICED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -294,6 +297,11 @@ impl<Key: Clone + Eq + Hash + Ord> PendingWrites<Key> {
         let waits = self.waiting.values().flatten();
         let due = waits.map(|wait| wait.due(&self.clocks[&wait.source], now)).min()?;
         Some(due.min(now + NOTICED_WITHIN))
+    }
+
+    /// Names who waits.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.waiting.keys()
     }
 
     pub(crate) fn has_pending(&self, key: &Key) -> bool {
