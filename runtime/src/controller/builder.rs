@@ -6,13 +6,11 @@ use futures::Stream;
 
 use super::{
     Action, Context, FromFn, Panics, Reason, Reconciler,
-    definition::Definition,
     enqueue::{EnqueueRelated, LastRelated, Mapping, Ownership, Relation},
-    env::read,
-    plan::{Plan, plan},
+    plan::{self, Plan, Read},
     predicate::Predicate,
-    settings::{Backoff, RetryRate},
-    sources::KindSource,
+    settings::{Backoff, RetryRate, Settings},
+    sources::{KindSource, Selection},
     stream_source::StreamSource,
     unreadable::UnreadableObjects,
 };
@@ -21,7 +19,7 @@ use crate::{
     object::{Kind, Object, ObjectKey},
     store::{FieldSelector, InvalidSelector, Objects, Selector},
     workqueue::{RateLimit, RateLimiter},
-    writes::WaitForOwn,
+    writes::{Rights, Use, WaitForOwn},
 };
 
 /// Runs a [`Reconciler`] for every object of a kind, whenever something may have changed.
@@ -29,10 +27,17 @@ use crate::{
 /// Built here, run by a [`Manager`](crate::manager::Manager).
 #[must_use = "a controller runs once a manager has it"]
 pub struct Controller<K: Marker, R> {
-    definition: Definition<K, R>,
+    pub(super) reconciler: R,
+    pub(super) settings: Settings,
+    pub(super) selection: Selection,
+    pub(super) predicate: Option<Predicate<K::Seen>>,
+    pub(super) kind_sources: Vec<KindSource>,
+    pub(super) sources: Vec<StreamSource>,
+    pub(super) reads: Vec<Read>,
+    pub(super) rights: Rights,
     kind: Kind,
     /// Made where the kind is known to be watched.
-    plan: Box<dyn FnOnce(Definition<K, R>) -> Plan + Send + Sync>,
+    plan: Arc<dyn Fn(Self) -> Plan + Send + Sync>,
 }
 
 impl<K: Watched<DynamicType = ()>, R: Reconciler<K>> Controller<K, R> {
@@ -75,10 +80,22 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     }
 
     fn of(dynamic_type: K::DynamicType, reconciler: R) -> Self {
+        let (kind, mut rights) = (K::kind_of(&dynamic_type), Rights::default());
+        rights.watch(&kind);
+        if K::has_status() {
+            rights.allow(&kind, Use::PatchStatus);
+        }
         Self {
-            kind: K::kind_of(&dynamic_type),
-            definition: Definition::new(reconciler),
-            plan: Box::new(move |definition| plan(definition, dynamic_type)),
+            kind,
+            plan: Arc::new(move |controller| plan::plan(controller, dynamic_type.clone())),
+            reconciler,
+            settings: Settings::default(),
+            selection: Selection::default(),
+            predicate: None,
+            kind_sources: Vec::new(),
+            sources: Vec::new(),
+            reads: Vec::new(),
+            rights,
         }
     }
 }
@@ -90,7 +107,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// Two controllers of one manager can't have the same name. It is the field manager of what the controller writes,
     /// unless [`field_manager`](Self::field_manager) sets another.
     pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.definition.settings.name = Some(name.into());
+        self.settings.name = Some(name.into());
         self
     }
 
@@ -101,7 +118,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// applied no more: when a controller is renamed, keep its field manager by setting the old name here. 1 to 128 of
     /// a-z, A-Z, 0-9, '.', '-', '_' and '/'; anything else is refused at the start.
     pub fn field_manager(mut self, field_manager: impl Into<String>) -> Self {
-        self.definition.settings.field_manager = Some(field_manager.into());
+        self.settings.field_manager = Some(field_manager.into());
         self
     }
 
@@ -110,7 +127,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// Each namespace has caches of its own, and its objects run as soon as these have synced: one that the
     /// program may not read holds up no other. An empty one means all. Means nothing for kinds without namespaces.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
-        let (namespace, namespaces) = (namespace.into(), &mut self.definition.settings.namespaces);
+        let (namespace, namespaces) = (namespace.into(), &mut self.settings.namespaces);
         match namespace.is_empty() {
             true => namespaces.clear(),
             false if namespaces.contains(&namespace) => {}
@@ -129,7 +146,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// The selector can't be read.
     pub fn label_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
         selector.parse::<Selector>()?;
-        self.definition.selection.labels = selector.to_owned();
+        self.selection.labels = selector.to_owned();
         Ok(self)
     }
 
@@ -141,7 +158,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// The selector can't be read.
     pub fn field_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
         selector.parse::<FieldSelector>()?;
-        self.definition.selection.fields = selector.to_owned();
+        self.selection.fields = selector.to_owned();
         Ok(self)
     }
 
@@ -149,7 +166,7 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// Changes of what feeds the controller are not asked.
     pub fn predicate(mut self, predicate: Predicate<K::Seen>) -> Self {
-        self.definition.predicate = Some(predicate);
+        self.predicate = Some(predicate);
         self
     }
 
@@ -159,17 +176,28 @@ impl<K: Marker, R> Controller<K, R> {
     /// object changes owners, both wake. Deletions that were missed while a watch was down are found by the next
     /// list and wake the owner too.
     pub fn owns<C: Watched<DynamicType = ()>>(self) -> Self {
-        self.related::<C, _>((), None, Ownership)
+        self.owned::<C>((), None)
     }
 
     /// Watches owned objects, and wakes owners only for changes that pass.
     pub fn owns_if<C: Watched<DynamicType = ()>>(self, predicate: Predicate<C::Object>) -> Self {
-        self.related::<C, _>((), Some(predicate), Ownership)
+        self.owned::<C>((), Some(predicate))
     }
 
     /// Watches owned objects of what a marker asks for, as [`owns`](Self::owns) does.
     pub fn owns_for<C: Watched>(self, marker: C) -> Self {
-        self.related::<C, _>(marker.dynamic_type(), None, Ownership)
+        self.owned::<C>(marker.dynamic_type(), None)
+    }
+
+    fn owned<C: Watched>(
+        mut self,
+        dynamic_type: C::DynamicType,
+        predicate: Option<Predicate<C::Object>>,
+    ) -> Self {
+        self.rights.allow(&C::kind_of(&dynamic_type), Use::Apply);
+        // An owner whose child belongs to an earlier one of its name is asked for.
+        self.rights.allow(&self.kind, Use::Get);
+        self.related::<C, _>(dynamic_type, predicate, Ownership)
     }
 
     /// Watches another kind, and wakes the keys that a function finds for each object that changes.
@@ -235,10 +263,10 @@ impl<K: Marker, R> Controller<K, R> {
         predicate: Option<Predicate<C::Object>>,
         relation: L,
     ) -> Self {
+        self.rights.watch(&C::kind_of(&dynamic_type));
         let relation = Arc::new(relation);
-        self.definition.kind_sources.push(KindSource::of::<C, _>(
-            dynamic_type,
-            move |enqueuer, source, kind| EnqueueRelated {
+        self.kind_sources.push(KindSource::of::<C, _>(dynamic_type, move |enqueuer, source, kind| {
+            EnqueueRelated {
                 enqueuer: enqueuer.clone(),
                 source,
                 reason: Reason::Related(kind.to_string().into()),
@@ -246,8 +274,8 @@ impl<K: Marker, R> Controller<K, R> {
                 predicate: predicate.clone(),
                 unreadable_objects: UnreadableObjects::default(),
                 last_related: LastRelated::default(),
-            },
-        ));
+            }
+        }));
         self
     }
 
@@ -258,7 +286,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// `tokio_stream`'s `ReceiverStream`, or `futures::channel::mpsc`). A key that waits already merges with it. A
     /// key without an object runs nothing. When the stream ends, or panics, the controller goes on without it.
     pub fn source(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
-        self.definition.sources.push(StreamSource::new(keys));
+        self.sources.push(StreamSource::new(keys));
         self
     }
 
@@ -268,7 +296,8 @@ impl<K: Marker, R> Controller<K, R> {
     /// Without any `reads`, it waits for everything that the program asked the manager for before the start.
     /// Never does it wait for a kind that only another controller named.
     pub fn reads<W: Watched<DynamicType = ()>>(mut self) -> Self {
-        self.definition.reads.push(read::<W>());
+        self.rights.watch(&W::kind_of(&()));
+        self.reads.push(plan::read::<W>());
         self
     }
 
@@ -277,13 +306,13 @@ impl<K: Marker, R> Controller<K, R> {
     /// The finalizer is added before an object is first reconciled, and removed once cleanup says done. It must
     /// be a qualified name, such as `example.dev/volume`.
     pub fn finalizer(mut self, finalizer: impl Into<String>) -> Self {
-        self.definition.settings.finalizer = Some(finalizer.into());
+        self.settings.finalizer = Some(finalizer.into());
         self
     }
 
     /// Sets how many reconciles run at once: 1 unless set. Zero is refused at the start.
     pub fn workers(mut self, workers: usize) -> Self {
-        self.definition.settings.workers = workers;
+        self.settings.workers = workers;
         self
     }
 
@@ -302,7 +331,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// ([`MaxOf`](crate::workqueue::MaxOf)), one with a cap ([`WithMaxWait`](crate::workqueue::WithMaxWait)), one's
     /// own. One that panics counts as if it had asked for the [floor](Self::floor).
     pub fn backoff(mut self, backoff: impl RateLimiter) -> Self {
-        self.definition.settings.backoff = Backoff(Arc::new(backoff));
+        self.settings.backoff = Backoff(Arc::new(backoff));
         self
     }
 
@@ -310,7 +339,7 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// A controller with a [`rate_limit`](Self::rate_limit) has no such bound of its own unless it is set.
     pub fn retry_rate(mut self, rate: impl Into<Option<RateLimit>>) -> Self {
-        self.definition.settings.retry_rate = RetryRate::Set(rate.into());
+        self.settings.retry_rate = RetryRate::Set(rate.into());
         self
     }
 
@@ -318,7 +347,7 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// Without it, retries of failures share the [`retry_rate`](Self::retry_rate), and first runs are not slowed.
     pub fn rate_limit(mut self, rate: RateLimit) -> Self {
-        self.definition.settings.rate_limit = Some(rate);
+        self.settings.rate_limit = Some(rate);
         self
     }
 
@@ -330,7 +359,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// is less. A key past its budget waits; that is logged and counted. It bounds what two operators that overwrite
     /// each other do to the API server.
     pub fn storm_limit(mut self, limit: RateLimit) -> Self {
-        self.definition.settings.storm_limit = limit;
+        self.settings.storm_limit = limit;
         self
     }
 
@@ -338,7 +367,7 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// A key that backs off runs, once something changed, after the lesser of its back-off and this.
     pub fn floor(mut self, floor: Duration) -> Self {
-        self.definition.settings.floor = floor;
+        self.settings.floor = floor;
         self
     }
 
@@ -347,7 +376,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// A call that takes longer is dropped where it waits, and counts as an error of its run. Without it, a call
     /// that never ends keeps its worker, and its key, for good. Zero is refused at the start.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.definition.settings.deadline = Some(deadline);
+        self.settings.deadline = Some(deadline);
         self
     }
 
@@ -355,33 +384,31 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// While it waits, the log names for whom, and why, every 30 s.
     pub fn sync_timeout(mut self, within: Duration) -> Self {
-        self.definition.settings.sync_timeout = Some(within);
+        self.settings.sync_timeout = Some(within);
         self
     }
 
     /// Says what a panic does: [`Panics::Contain`] unless set.
     pub fn panics(mut self, panics: Panics) -> Self {
-        self.definition.settings.panics = panics;
+        self.settings.panics = panics;
         self
     }
 
     /// Runs keys again before their caches show what they wrote: what tests compare with.
     #[doc(hidden)]
     pub fn never_wait_for_own_writes(mut self) -> Self {
-        self.definition.settings.wait_for_own = WaitForOwn::Never;
+        self.settings.wait_for_own = WaitForOwn::Never;
         self
     }
 
     pub(crate) fn plan(self) -> Plan {
-        (self.plan)(self.definition)
+        let plan = self.plan.clone();
+        plan(self)
     }
 }
 
 impl<K: Marker, R> fmt::Debug for Controller<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller")
-            .field("kind", &self.kind)
-            .field("settings", &self.definition.settings)
-            .finish()
+        f.debug_struct("Controller").field("kind", &self.kind).field("settings", &self.settings).finish()
     }
 }

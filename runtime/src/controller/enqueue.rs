@@ -20,7 +20,10 @@ use crate::{
     key_list::KeyList,
     object::{Kind, Object, ObjectKey, Scope, Version},
     store::CachedObject,
-    writes::{Writer, own_writes::Verdict, source::SourceId},
+    writes::{
+        Writer,
+        own_writes::{SourceId, Verdict},
+    },
 };
 
 /// Where all feeds of a controller meet: own writes are told apart here, and keys enqueued.

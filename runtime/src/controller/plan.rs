@@ -4,37 +4,205 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{Arc, Mutex, atomic::AtomicU64},
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
 use rand::{SeedableRng, rngs::SmallRng};
 
 use super::{
-    Reconciler,
+    Controller, Reconciler,
     budget::Budgets,
-    definition::Definition,
     doubts,
     enqueue::{self, Enqueuer, EventDedup},
-    env::{Awaited, ControllerEnv, Place, places_of},
-    error::ControllerError,
     last_read::LastRead,
     queue::ControllerQueue,
-    sources::{self, CacheOf, InformerKey, Objects, OpenSource},
-    start::{Connections, PreparedController, Stop, run_workers},
+    sources::{self, CacheOf, InformerKey, Objects, OpenSource, Selection, Synced},
+    start::{Connections, PreparedController, Stop, Waits, gate, run_workers},
     tombstones::Tombstones,
     unreadable::UnreadableObjects,
-    waits::{Waits, gate},
     worker::ControllerCore,
 };
 use crate::{
-    informer::Watched,
+    informer::{SharedInformerFactory, SyncState, Watched},
+    metrics::Metrics,
     object::{Kind, Scope},
-    writes::{Author, Counters, Recorder, Writer, source::SourceId},
+    workqueue::{ConfigError, InvalidRate},
+    writes::{Author, Counters, Recorder, Rights, Sender, Use, WaitForOwn, Writer, own_writes::SourceId},
 };
+
+/// Says why a controller can't be started, or has given up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControllerError {
+    /// No worker would ever run.
+    #[error("controller {name}: zero workers run nothing; `workers` must be at least 1")]
+    NoWorkers {
+        /// The controller.
+        name: String,
+    },
+    /// More workers than make sense: each holds a task.
+    #[error(
+        "controller {name}: {workers} workers are too many; 65536 may run at once, and a few do for most"
+    )]
+    TooManyWorkers {
+        /// The controller.
+        name: String,
+        /// How many were asked for.
+        workers: usize,
+    },
+    /// There can be no such namespace.
+    #[error(
+        "controller {name}: {namespace:?} can't be a namespace: use 1 to 63 of a-z, 0-9, '-', not '-' at either end"
+    )]
+    Namespace {
+        /// The controller.
+        name: String,
+        /// The namespace.
+        namespace: String,
+    },
+    /// No cache would ever sync in time.
+    #[error("controller {name}: a sync timeout of zero gives up at once; leave it out, or allow some time")]
+    NoTimeToSync {
+        /// The controller.
+        name: String,
+    },
+    /// The rate of retries lets nothing pass, or is none.
+    #[error("controller {name}: the retry rate is refused")]
+    RetryRate {
+        /// The controller.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        source: InvalidRate,
+    },
+    /// No run would ever end in time.
+    #[error("controller {name}: a deadline of zero ends every run; leave it out, or allow some time")]
+    NoTime {
+        /// The controller.
+        name: String,
+    },
+    /// The rate limit lets nothing pass, or is none.
+    #[error("controller {name}: the rate limit is refused")]
+    RateLimit {
+        /// The controller.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        source: ConfigError,
+    },
+    /// The storm limit lets nothing pass, or is none.
+    #[error("controller {name}: the storm limit is refused")]
+    StormLimit {
+        /// The controller.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        source: InvalidRate,
+    },
+    /// Kubernetes would refuse the finalizer on every object.
+    #[error("controller {name}: {finalizer:?} is no qualified name; write it like `example.dev/volume`")]
+    Finalizer {
+        /// The controller.
+        name: String,
+        /// The finalizer.
+        finalizer: String,
+    },
+    /// The API server would refuse the field manager on every write.
+    #[error(
+        "controller name {name:?} can't be a field manager: use 1 to 128 of a-z, A-Z, 0-9, '.', '-', '_', '/'"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The API server would refuse the field manager on every write.
+    #[error(
+        "controller {name}: {field_manager:?} can't be a field manager: use 1 to 128 of a-z, A-Z, 0-9, '.', '-', '_', '/'"
+    )]
+    FieldManager {
+        /// The controller.
+        name: String,
+        /// The field manager.
+        field_manager: String,
+    },
+    /// Caches did not sync within the time that `sync_timeout` gives them.
+    #[error("controller {name}: not synced within {waited:?}: {}", named(lagging))]
+    NotSynced {
+        /// The controller.
+        name: String,
+        /// Whom it waits for, and why.
+        lagging: Vec<SyncState>,
+        /// How long it waited.
+        waited: Duration,
+    },
+}
+
+fn named(lagging: &[SyncState]) -> String {
+    lagging.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What a manager gives its controllers.
+pub(crate) struct ControllerEnv<'a> {
+    pub(crate) sender: &'a Sender,
+    pub(crate) factory: &'a SharedInformerFactory,
+    /// The informers that the program asked for.
+    pub(crate) asked: &'a [Arc<dyn Synced>],
+    pub(crate) metrics: &'a Metrics,
+    /// Decides what is random; `None`: nobody knows.
+    pub(crate) seed: Option<u64>,
+    pub(crate) writes: Writes,
+}
+
+/// What becomes of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    /// They are sent.
+    Sent,
+    /// They are answered here: no cache ever shows them.
+    Simulated,
+}
+
+/// A namespace that is watched on its own; `None`: all at once.
+type Place = Option<Arc<str>>;
+
+/// An informer that keys wait for: those of its namespace, or all.
+type Awaited = (Place, Arc<dyn Synced>);
+
+/// Finds the informers of a kind that the program reads, asking for some if there is none.
+pub(crate) type Read = Box<dyn FnOnce(&ControllerEnv<'_>, &[Place]) -> Vec<Awaited> + Send>;
+
+pub(crate) fn read<W: Watched<DynamicType = ()>>() -> Read {
+    Box::new(|env, places| {
+        let kind = W::kind_of(&());
+        let asked = env.asked.iter().filter(|informer| informer.kind() == kind);
+        let asked: Vec<Awaited> = asked.map(|informer| (None, informer.clone())).collect();
+        if !asked.is_empty() {
+            return asked;
+        }
+        let of = |place: &Place| -> Awaited {
+            let everything = Selection::default();
+            let informer = sources::informer_of::<W>(env.factory, (), place.as_deref(), &everything);
+            (place.clone(), Arc::new(informer))
+        };
+        places_of(kind.scope, places).iter().map(of).collect()
+    })
+}
+
+/// A kind without namespaces is watched once.
+fn places_of(scope: Scope, places: &[Place]) -> &[Place] {
+    match scope {
+        Scope::Namespaced => places,
+        Scope::Cluster => &[None],
+    }
+}
 
 /// A controller whose types are forgotten: what a manager holds.
 pub(crate) struct Plan {
     pub(crate) name: Arc<str>,
+    /// What it needs, in which namespaces; none: in all.
+    pub(crate) rights: Rights,
+    pub(crate) namespaces: Vec<Arc<str>>,
     prepare: Prepare,
 }
 
@@ -54,34 +222,43 @@ impl fmt::Debug for Plan {
 }
 
 pub(super) fn plan<K: Watched, R: Reconciler<K>>(
-    definition: Definition<K, R>,
+    mut controller: Controller<K, R>,
     dynamic_type: K::DynamicType,
 ) -> Plan {
     let kind = K::kind_of(&dynamic_type);
-    let name: Arc<str> = definition.settings.name.clone().unwrap_or_else(|| kind.to_string()).into();
+    let name: Arc<str> = controller.settings.name.clone().unwrap_or_else(|| kind.to_string()).into();
+    if controller.settings.finalizer.is_some() {
+        controller.rights.allow(&kind, Use::Patch);
+    }
+    if !controller.selection.is_everything() {
+        // What left the selection is told from what is gone by a GET.
+        controller.rights.allow(&kind, Use::Get);
+    }
     Plan {
         name: name.clone(),
-        prepare: Box::new(move |env| prepare(definition, dynamic_type, kind, name, env)),
+        rights: controller.rights.clone(),
+        namespaces: controller.settings.namespaces.clone(),
+        prepare: Box::new(move |env| prepare(controller, dynamic_type, kind, name, env)),
     }
 }
 
 fn prepare<K: Watched, R: Reconciler<K>>(
-    definition: Definition<K, R>,
+    controller: Controller<K, R>,
     dynamic_type: K::DynamicType,
     kind: Kind,
     name: Arc<str>,
     env: &ControllerEnv<'_>,
 ) -> Result<PreparedController, ControllerError> {
-    let queue = definition.settings.checked_queue(&name)?;
+    let queue = controller.settings.checked_queue(&name)?;
     queue.report_to(env.metrics, &*name);
-    let places: Vec<Place> = match definition.settings.namespaces.is_empty() || kind.scope == Scope::Cluster {
+    let places: Vec<Place> = match controller.settings.namespaces.is_empty() || kind.scope == Scope::Cluster {
         true => vec![None],
-        false => definition.settings.namespaces.iter().cloned().map(Some).collect(),
+        false => controller.settings.namespaces.iter().cloned().map(Some).collect(),
     };
     let metrics = env.metrics.reconcile().of(&name);
     let tombstones = Arc::new(Tombstones::new(metrics.deletions_dropped.clone()));
-    let opened = open_all(&definition, &dynamic_type, &tombstones, &places, env);
-    let Definition { reconciler, settings, selection, sources, reads, .. } = definition;
+    let opened = open_all(&controller, &dynamic_type, &tombstones, &places, env);
+    let Controller { reconciler, settings, selection, sources, reads, rights, .. } = controller;
     let mut awaited = opened.awaited;
     match reads.is_empty() {
         true => awaited.extend(env.asked.iter().map(|informer| (None, informer.clone()))),
@@ -94,7 +271,11 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         opened.kind_sources.into_iter().map(|kind_source| (kind_source.view, kind_source.connect)).unzip();
     let gate = Arc::new(gate(&waits, env.factory.server()));
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
-    let author = Author { controller: name.clone(), field_manager };
+    let wait_for_own = match env.writes {
+        Writes::Sent => settings.wait_for_own,
+        Writes::Simulated => WaitForOwn::Never,
+    };
+    let author = Author { controller: name.clone(), field_manager, declared: rights };
     let seed = env.seed.unwrap_or_else(rand::random);
     let (sender, dropped) = (env.sender.clone(), metrics.events_dropped.clone());
     let recorder = Recorder::new(sender, &author, env.factory.clock(), seed, dropped);
@@ -104,7 +285,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         views,
         gate.clone(),
         queue.clone(),
-        settings.wait_for_own,
+        wait_for_own,
         Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() },
     );
     let dedup = Arc::new(EventDedup::of(opened.shared));
@@ -163,13 +344,13 @@ struct Opened<K> {
 
 /// Asks for the informers of the reconciled kind and of all that feeds it, in every place.
 fn open_all<K: Watched, R>(
-    definition: &Definition<K, R>,
+    controller: &Controller<K, R>,
     dynamic_type: &K::DynamicType,
     tombstones: &Arc<Tombstones<K::Object>>,
     places: &[Place],
     env: &ControllerEnv<'_>,
 ) -> Opened<K::Object> {
-    let Definition { selection, predicate, kind_sources, .. } = definition;
+    let Controller { selection, predicate, kind_sources, .. } = controller;
     // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
     let mut sources = Vec::new();
     let objects = Objects { caches: Vec::new() };

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Panics, error::ControllerError};
+use super::{Panics, plan::ControllerError};
 use crate::{
     object::ObjectKey,
     workqueue::{ConfigError, ItemExponentialFailure, RateLimit, RateLimiter, WorkQueue, WorkQueueConfig},

@@ -17,7 +17,9 @@ use crate::{
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
     store::{CachedObject, Lister, Lookup},
-    writes::{CacheView, Cached, CachedMeta, Selects, Shown, pending_writes::WatchState, source::SourceId},
+    writes::{
+        CacheView, Cached, CachedMeta, Selects, Shown, own_writes::SourceId, pending_writes::WatchState,
+    },
 };
 
 /// An informer that somebody waits for.
@@ -72,7 +74,7 @@ fn explained(failure: &FetchFailure) -> String {
         FailureCause::Forbidden => "the server forbids it",
         FailureCause::Unauthorized => "the server does not accept the credentials",
         FailureCause::NotServed => "the server does not serve it",
-        FailureCause::Unreachable => "the server is unreachable",
+        FailureCause::Unreachable => "the server can't be reached",
         FailureCause::TooLarge => "something is too large",
         FailureCause::Panicked => "code that it calls panics",
         FailureCause::Other => "it fails",

@@ -2,7 +2,7 @@
 
 use std::{any::Any, fmt, panic::resume_unwind, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use tokio::{
     task::{JoinError, JoinSet},
     time::{Instant, timeout},
@@ -10,10 +10,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ControllerError, Inspected, Reconciler, enqueue::Enqueuer, stream_source::StreamSource, waits::Waits,
+    ControllerError, Inspected, Reconciler, enqueue::Enqueuer, sources::Synced, stream_source::StreamSource,
     worker::ControllerCore,
 };
-use crate::{informer::Watched, object::ObjectKey};
+use crate::{
+    informer::Watched,
+    object::ObjectKey,
+    reflector::Server,
+    writes::{Gate, ReadCache},
+};
 
 /// Previous how long a controller that waits says for whom, for the first time; later more seldom.
 const REMINDER: Duration = Duration::from_secs(30);
@@ -61,8 +66,6 @@ impl PreparedController {
     pub(crate) async fn run(self, stop: Stop) -> Result<(), ControllerError> {
         let Self { name, waits, sync_timeout, work, .. } = self;
         let own = Stop { finish: stop.finish.child_token(), abort: stop.abort };
-        let kinds = waits.kinds().join(", ");
-        tracing::info!(controller = %name, "starting: waiting for the caches of {kinds}");
         let patience = report_lagging(&name, &waits, sync_timeout);
         let worked = work(own.clone());
         tokio::pin!(worked);
@@ -80,8 +83,7 @@ impl PreparedController {
 
 /// Says now and then for whom a controller waits; ends only where its time is over.
 ///
-/// One line after [`REMINDER`], then each time after twice as long, and one when the wait is over. Failures are the
-/// informers' own to tell of: where each that lags has told of one, the line is for those who debug.
+/// One line after [`REMINDER`], then each time after twice as long, and one when the wait is over.
 async fn report_lagging(name: &Arc<str>, waits: &Waits, within: Option<Duration>) -> ControllerError {
     let (started, all, mut pause) = (Instant::now(), waits.all_synced(), REMINDER);
     tokio::pin!(all);
@@ -90,23 +92,19 @@ async fn report_lagging(name: &Arc<str>, waits: &Waits, within: Option<Duration>
         let synced = timeout(left.map_or(pause, |left| left.min(pause)), &mut all).await.is_ok();
         let waited = rounded(started.elapsed());
         if synced {
-            // Otherwise the line that says that it works says it.
-            if pause > REMINDER && !waits.by_namespace.is_empty() {
+            if pause > REMINDER {
                 tracing::info!(controller = %name, ?waited, "all caches have synced");
             }
             return std::future::pending().await;
         }
         let lagging = waits.lagging().join("; ");
         if within.is_some_and(|within| started.elapsed() >= within) {
-            tracing::error!(controller = %name, ?waited, lagging, "giving up: caches have not synced in time");
+            tracing::error!(controller = %name, ?waited, lagging, "gives up waiting for caches");
             let lagging =
                 waits.all().filter(|informer| !informer.has_synced()).map(|informer| informer.state());
             return ControllerError::NotSynced { name: name.to_string(), lagging: lagging.collect(), waited };
         }
-        match waits.all_lagging_have_failed() {
-            true => tracing::debug!(controller = %name, ?waited, lagging, "still waiting for caches"),
-            false => tracing::warn!(controller = %name, ?waited, lagging, "still waiting for caches"),
-        }
+        tracing::warn!(controller = %name, ?waited, lagging, "waits for caches that have not synced");
         pause = (pause * 2).min(LONGEST_REMINDER);
     }
 }
@@ -114,6 +112,71 @@ async fn report_lagging(name: &Arc<str>, waits: &Waits, within: Option<Duration>
 /// As people read it: whole seconds.
 fn rounded(duration: Duration) -> Duration {
     Duration::from_secs(duration.as_secs())
+}
+
+/// Whom a controller waits for before it runs keys.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    /// Every key waits for these.
+    pub(crate) common: Vec<Arc<dyn Synced>>,
+    /// The keys of a namespace wait for its own besides; empty with one cache for all.
+    pub(crate) by_namespace: Vec<OfNamespace>,
+}
+
+/// Makes the gate that keeps keys from running while a cache is in doubt.
+pub(crate) fn gate(waits: &Waits, server: Server) -> Gate {
+    let read = |of: Option<&Arc<str>>, informer: &Arc<dyn Synced>| {
+        let (kind, of, informer) = (informer.kind(), of.cloned(), informer.clone());
+        ReadCache { kind, of, doubt: Box::new(move || informer.doubt()) }
+    };
+    let own = waits.by_namespace.iter().flat_map(|(of, own)| own.iter().map(move |cache| (Some(of), cache)));
+    let caches = waits.common.iter().map(|cache| (None, cache)).chain(own);
+    Gate::new(server, caches.map(|(of, cache)| read(of, cache)).collect())
+}
+
+/// A namespace, and whom its keys wait for.
+type OfNamespace = (Arc<str>, Vec<Arc<dyn Synced>>);
+
+impl Waits {
+    fn all(&self) -> impl Iterator<Item = &Arc<dyn Synced>> {
+        self.common.iter().chain(self.by_namespace.iter().flat_map(|(_, own)| own))
+    }
+
+    /// Ends when those that every key waits for have synced.
+    async fn common_synced(&self) {
+        join_all(self.common.iter().map(|informer| informer.synced())).await;
+    }
+
+    async fn all_synced(&self) {
+        join_all(self.all().map(|informer| informer.synced())).await;
+    }
+
+    /// Names who has not synced, and why.
+    fn lagging(&self) -> Vec<String> {
+        lagging(self.all())
+    }
+
+    /// Names whom a key waits for, and why.
+    pub(crate) fn lagging_for(&self, key: &ObjectKey) -> Vec<String> {
+        let own = self.by_namespace.iter().filter(|(namespace, _)| Some(&**namespace) == key.namespace());
+        lagging(self.common.iter().chain(own.flat_map(|(_, own)| own)))
+    }
+
+    /// Tells of each namespace when its caches have synced.
+    async fn by_namespace_synced(&self, synced: impl Fn(&Arc<str>)) {
+        join_all(self.by_namespace.iter().map(async |(namespace, own)| {
+            join_all(own.iter().map(|informer| informer.synced())).await;
+            synced(namespace);
+        }))
+        .await;
+    }
+}
+
+fn lagging<'a>(informers: impl Iterator<Item = &'a Arc<dyn Synced>>) -> Vec<String> {
+    let lag = informers.filter(|informer| !informer.has_synced());
+    let mut names: Vec<_> = lag.map(|informer| format!("{} ({})", informer.kind(), informer.why())).collect();
+    names.dedup();
+    names
 }
 
 /// What a controller keeps connected while it works.
@@ -141,7 +204,7 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
             () = &mut sweeping => false,
         };
         if begins {
-            tracing::info!(controller = %core.name, workers, "caches have synced: reconciling");
+            tracing::info!(controller = %core.name, "caches have synced: working");
             core.metrics.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
             core.open(None);
             (0..workers).for_each(|_| drop(running.spawn(core.clone().work(stop.finish.clone()))));
@@ -237,7 +300,6 @@ mod tests {
     use super::*;
     use crate::{
         clock::{Moment, WallClock},
-        controller::sources::Synced,
         controller::{
             Action, Context, LastError, Panics,
             budget::{Budgets, Cost},
@@ -250,9 +312,8 @@ mod tests {
         metrics::Metrics,
         object::{Kind, Scope},
         reflector::Doubt,
-        reflector::Server,
         workqueue::{ItemExponentialFailure, RateLimit, WorkQueue},
-        writes::{Author, Counters, Gate, Recorder, Sender, WaitForOwn, Writer},
+        writes::{Author, Counters, Recorder, Rights, Sender, WaitForOwn, Writer},
     };
 
     struct Idle;
@@ -302,7 +363,8 @@ mod tests {
         let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
         let counters =
             Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
-        let author = Author { controller: "test".into(), field_manager: "test".into() };
+        let author =
+            Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
         Arc::new(ControllerCore {
             name: "test".into(),
             kind: "configmaps".to_owned(),

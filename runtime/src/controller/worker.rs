@@ -27,9 +27,9 @@ use super::{
     queue::ControllerQueue,
     run::{Failure, FailureAction, RunGuard},
     sources::{Objects, Selection},
+    start::Waits,
     terminating::with_metadata_of,
     tombstones::{DeletionRetry, Tombstone, Tombstones},
-    waits::Waits,
 };
 use crate::{
     clock::Moment,
@@ -40,12 +40,8 @@ use crate::{
     reflector::Doubt,
     store::Lookup,
     workqueue::Item,
-    writes::{Gate, Recorder, Removed, Writer, add_finalizer, remove_finalizer, request::Target},
+    writes::{Gate, Recorder, Writer, add_finalizer, remove_finalizer, request::Target},
 };
-
-/// When a key looks again whose object the server does not know, although a cache shows it: by then the cache has heard
-/// of the deletion, or has been compared. The answer may have been another server's.
-const UNTIL_SHOWN: Duration = Duration::from_secs(6);
 
 /// What all workers of a controller share.
 pub(crate) struct ControllerCore<K: Watched, R> {
@@ -201,7 +197,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 let cached = add_finalizer(&self.writer, &target, object.meta(), finalizer).await?;
                 match cached {
                     Some(cached) => Arc::new(cached),
-                    None => return Ok(Action::backoff_at_least(UNTIL_SHOWN)),
+                    None => return Ok(Action::await_change()),
                 }
             }
             _ => object,
@@ -220,10 +216,8 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             Cleanup::Pending(action) => Ok(action),
             Cleanup::Done => {
                 let target = self.target(&run_info.key);
-                match remove_finalizer(&self.writer, &target, object.meta(), finalizer).await? {
-                    Removed::Released => Ok(Action::await_change()),
-                    Removed::NotFound => Ok(Action::backoff_at_least(UNTIL_SHOWN)),
-                }
+                remove_finalizer(&self.writer, &target, object.meta(), finalizer).await?;
+                Ok(Action::await_change())
             }
         }
     }
@@ -369,7 +363,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 item.retry_at_least(asked.left());
             }
             FailureAction::Terminal => {
-                tracing::error!(error, "reconcile failed for good: waiting for a change");
+                tracing::error!(error, "failed for good: waiting for a change");
                 item.terminal();
             }
             FailureAction::Retry => {

@@ -4,7 +4,11 @@ use std::{fmt, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{core::Parts, reflector_task::ReflectorTask, shared::SharedInformer, watched::Watched};
+use super::{
+    core::{Parts, ReflectorTask},
+    shared::SharedInformer,
+    watched::Watched,
+};
 use crate::{
     delta_fifo::{Extent, Transform, Transformed},
     list_watch::ListerWatcher,

@@ -3,11 +3,10 @@
 use std::{any::TypeId, collections::BTreeSet, fmt, sync::Arc};
 
 use super::{
-    core::Parts,
+    core::{Parts, ReflectorTask},
     factory::SharedInformerFactory,
     handler::EventHandler,
-    query::{Function, NameRefused, Query},
-    reflector_task::ReflectorTask,
+    query::{Function, Query},
     registration::Registration,
     shared::{HandlerBuilder, SharedInformer},
     watched::{Form, Watched},
@@ -19,23 +18,6 @@ use crate::{
     reflector::{FirstList, ReflectorConfig, WatchError, WatchErrorHandler},
     store::{IndexDefinition, InvalidSelector, Selector},
 };
-
-impl SharedInformerFactory {
-    /// Asks for an informer of a typed kind.
-    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> InformerBuilder<W> {
-        InformerBuilder::new(self.clone(), ())
-    }
-
-    /// Asks for an informer of what a marker says: `informer_for(Dynamic::new(kind))`.
-    pub fn informer_for<W: Watched>(&self, marker: W) -> InformerBuilder<W> {
-        InformerBuilder::new(self.clone(), marker.dynamic_type())
-    }
-
-    /// Asks for an informer of what a marker's question says.
-    pub fn informer_of<W: Watched>(&self, query: W::DynamicType) -> InformerBuilder<W> {
-        InformerBuilder::new(self.clone(), query)
-    }
-}
 
 /// Asks a factory for an informer.
 ///
@@ -53,6 +35,21 @@ pub struct InformerBuilder<W: Watched> {
 }
 
 type Hook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
+
+/// Says why a name can't stand for a function.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameRefused {
+    /// It stands for another one.
+    #[error("{0:?} names another function in this factory already: one name, one function")]
+    Taken(String),
+    /// The function captures values, or is a pointer: two that differ would look alike.
+    #[error(
+        "the function named {0:?} captures values, which a name can't tell apart: pass a `fn` by its name or a \
+         closure that captures nothing, or leave the name out"
+    )]
+    Captures(String),
+}
 
 impl<W: Watched> InformerBuilder<W> {
     pub(super) fn new(factory: SharedInformerFactory, dynamic_type: W::DynamicType) -> Self {

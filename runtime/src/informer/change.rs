@@ -4,6 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
+use super::listed::{Accepted, Listed};
 use crate::{
     list_watch::Unreadable,
     object::{Object, ObjectKey, Version},
@@ -275,4 +276,22 @@ pub enum ProgressVia {
     Replace,
     /// A list of a server that lost its history: earlier versions mean nothing any more.
     NewEpoch,
+}
+
+/// Looks on as an informer applies changes: no buffer, no task, nothing is left out.
+///
+/// Called from the informer's own task, in order, after the cache and its indexes have changed. Must return at
+/// once: everything else waits. A panic is contained and counted. This is what controllers use; handlers, which
+/// may be slow, are [`EventHandler`](super::EventHandler)s.
+pub trait Observer<K>: Send + Sync + 'static {
+    /// Sees one change.
+    fn changed(&self, change: &Change<K>);
+
+    /// Sees at once what a first list added; says how far it cared to look, and is shown the rest one by one.
+    fn listed(&self, _listed: &Listed<'_, K>) -> Accepted {
+        Accepted::First(0)
+    }
+
+    /// Hears how far the cache has been brought, after all changes up to there were shown.
+    fn progressed(&self, _progress: Progress) {}
 }

@@ -6,25 +6,121 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    command::Command,
+    handler::EventHandler,
     latch::Latch,
-    reflector_task::ReflectorTask,
+    listener::Listener,
+    processor::{ObserverEntry, Processor},
     registration::{KeepAlive, Slot},
     reliability::Reliability,
     sync_state::{Health, SyncPhase, SyncState},
 };
 use crate::{
-    delta_fifo::{DeltaFifo, FifoSink, Transform},
+    delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
+    list_watch::{Item, ListerWatcher},
     metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
-    object::{Kind, Object},
-    reflector::WatchErrorHandler,
-    store::{IndexDefinition, Indexer},
+    object::{Kind, Object, ObjectKey},
+    reflector::{
+        Difference, FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange,
+        WatchErrorHandler,
+    },
+    store::{IndexDefinition, Indexer, Lister, Missing},
 };
+
+type RunReflector<K> = dyn FnOnce(Arc<InformerSink<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
+
+/// Where a part of the cache comes from: an extent, and what fills it until it is cancelled.
+pub(super) struct ReflectorTask<K> {
+    pub(super) extent: Extent,
+    /// What it comes from.
+    pub(super) server: Server,
+    pub(super) run: Box<RunReflector<K>>,
+}
+
+impl<K: Object> ReflectorTask<K> {
+    /// Feeds by listing and watching a source.
+    pub(super) fn new<L: ListerWatcher<K>>(extent: Extent, source: L, config: ReflectorConfig) -> Self {
+        let server = config.server.clone();
+        let run = move |sink, stop| -> BoxFuture<'static, ()> {
+            Box::pin(async move { Reflector::new(source, sink, config).run(stop).await })
+        };
+        Self { extent, server, run: Box::new(run) }
+    }
+}
+
+/// Takes what a reflector reads: objects go to the queue, reports to the informer's health.
+pub(super) struct InformerSink<K> {
+    sink: FifoSink<K>,
+    cache: Lister<K>,
+    health: Arc<Health>,
+    reliability: Arc<Reliability>,
+    wants_list: Arc<Notify>,
+    meter: CacheMeter,
+}
+
+impl<K: Object> ReflectorStore<K> for InformerSink<K> {
+    fn replace(&self, list: List<K>) {
+        self.sink.replace(list);
+        self.meter.queued(self.sink.waiting());
+    }
+
+    /// Compares with the cache, once that has taken all that was queued.
+    fn unchanged(&self, item: &Item<K>) -> Option<ObjectKey> {
+        // While the reflector lists it queues nothing else, so that what is cached stays until the list replaces it. What
+        // a transform hid may come back meanwhile: that is marked until it does.
+        if !self.sink.is_settled() {
+            return None;
+        }
+        self.cache.repeated(item, self.sink.transform())
+    }
+
+    /// Looks at versions alone: of two states at one version `holds` says more.
+    fn differences(&self, listed: &[Item<K>]) -> Option<Vec<Difference>> {
+        // All that the reflector handed over came before this; it hands over nothing meanwhile.
+        if self.sink.handled() < self.sink.next_number() {
+            return None;
+        }
+        let missing = match self.sink.transform() {
+            Some(_) => Missing::MayBeDropped,
+            None => Missing::IsDifferent,
+        };
+        Some(self.cache.differences(self.sink.extent(), listed, missing))
+    }
+
+    fn apply(&self, changes: Vec<StoreChange<K>>) {
+        self.sink.apply(changes);
+        self.meter.queued(self.sink.waiting());
+    }
+
+    fn resync(&self) {
+        self.sink.resync();
+    }
+
+    fn report(&self, report: FetchReport) {
+        self.health.report(self.sink.extent(), &report);
+        self.reliability.report(self.sink.extent(), &report, self.sink.next_number());
+        // What comes before may have been handled already.
+        self.reliability.handled(self.sink.handled());
+    }
+
+    fn wants_list(&self) -> impl Future<Output = ()> + Send {
+        self.wants_list.notified()
+    }
+}
+
+/// What somebody wants of the processor.
+pub(super) enum Command<K> {
+    /// A handler comes.
+    Join(Arc<Listener<K>>, Box<dyn EventHandler<K>>),
+    /// An observer comes.
+    Look(ObserverEntry<K>),
+    /// Somebody was removed.
+    Sweep,
+}
 
 /// The informer without its users; its tasks hold it.
 pub(super) struct InformerCore<K> {
@@ -33,7 +129,7 @@ pub(super) struct InformerCore<K> {
     pub(super) fifo: DeltaFifo<K>,
     pub(super) health: Arc<Health>,
     pub(super) reliability: Arc<Reliability>,
-    pub(super) meter: CacheMeter,
+    meter: CacheMeter,
     pub(super) synced: Latch,
     pub(super) stop: CancellationToken,
     /// The informer's own tasks.
@@ -133,14 +229,29 @@ impl<K: Object> InformerCore<K> {
         handlers.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Begins the informer's life; returns what fills the cache, unless it began before.
-    pub(super) fn begin(&self) -> Option<Vec<(ReflectorTask<K>, FifoSink<K>)>> {
-        let mut inbox = self.inbox();
-        if inbox.life != Life::Unborn || self.stop.is_cancelled() {
-            return None;
+    /// Starts the tasks, unless they were started before.
+    pub(super) fn start(self: &Arc<Self>) {
+        let feeds = {
+            let mut inbox = self.inbox();
+            if inbox.life != Life::Unborn || self.stop.is_cancelled() {
+                return;
+            }
+            inbox.life = Life::Running;
+            std::mem::take(&mut inbox.feeds)
+        };
+        self.spawn_vital("the task that applies changes", Processor::new(self.clone()).run());
+        for (feed, sink) in feeds {
+            let sink = Arc::new(InformerSink {
+                sink,
+                cache: self.indexer.lister(),
+                health: self.health.clone(),
+                wants_list: self.reliability.wants_list(&feed.extent),
+                reliability: self.reliability.clone(),
+                meter: self.meter.clone(),
+            });
+            self.spawn_vital("the task that fetches", (feed.run)(sink, self.stop.clone()));
         }
-        inbox.life = Life::Running;
-        Some(std::mem::take(&mut inbox.feeds))
+        self.wake.notify_one();
     }
 
     /// Runs a task that a shutdown waits for.
@@ -149,11 +260,7 @@ impl<K: Object> InformerCore<K> {
     }
 
     /// Runs a task without which the cache goes stale: once it has ended, the informer is over, and says so.
-    pub(super) fn spawn_vital(
-        self: &Arc<Self>,
-        what: &'static str,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) {
+    fn spawn_vital(self: &Arc<Self>, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let core = self.clone();
         self.spawn(async move {
             let ended = AssertUnwindSafe(task).catch_unwind().await;

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    builder::{InformerBuilder, NameRefused},
     core::{Handle, Parts},
-    query::{NameRefused, Query},
+    query::Query,
     shared::SharedInformer,
-    start::start,
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
@@ -69,7 +69,7 @@ trait Informer: Any + Send + Sync {
 
 impl<K: Object> Informer for Handle<K> {
     fn start(&self) {
-        start(&self.core);
+        self.core.start();
     }
 
     fn stop(&self) {
@@ -123,6 +123,21 @@ impl SharedInformerFactory {
             known: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Asks for an informer of a typed kind.
+    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> InformerBuilder<W> {
+        InformerBuilder::new(self.clone(), ())
+    }
+
+    /// Asks for an informer of what a marker says: `informer_for(Dynamic::new(kind))`.
+    pub fn informer_for<W: Watched>(&self, marker: W) -> InformerBuilder<W> {
+        InformerBuilder::new(self.clone(), marker.dynamic_type())
+    }
+
+    /// Asks for an informer of what a marker's question says.
+    pub fn informer_of<W: Watched>(&self, query: W::DynamicType) -> InformerBuilder<W> {
+        InformerBuilder::new(self.clone(), query)
     }
 
     /// Starts every informer that was not started before.

@@ -14,14 +14,13 @@ use tokio::{task, time::Instant};
 
 use super::{
     apply::{Applied, apply},
-    change::{AddOrigin, Change, Progress, ProgressVia, Via},
-    command::{Command, ObserverEntry},
-    core::InformerCore,
+    change::{AddOrigin, Change, Observer, Progress, ProgressVia, Via},
+    core::{Command, InformerCore},
     handler::EventHandler,
     listed::{Accepted, Listed, Portion, portions},
     listener::Listener,
     notification::Notification,
-    registration::Slot,
+    registration::{ObserverLatches, Slot},
     resync::{ResyncCursor, ResyncSnapshot},
 };
 use crate::{
@@ -38,6 +37,12 @@ const SLICE: usize = 500;
 
 /// How long an observer may take over one change without being reported.
 const PATIENCE: Duration = Duration::from_millis(10);
+
+/// An observer, and what its registration watches.
+pub(super) struct ObserverEntry<K> {
+    pub(super) observer: Arc<dyn Observer<K>>,
+    pub(super) watcher: Arc<ObserverLatches>,
+}
 
 /// A handler as the processor sees it.
 struct HandlerEntry<K> {
@@ -310,7 +315,7 @@ impl<K: Object> Processor<K> {
         let called = catch_unwind(AssertUnwindSafe(call)).ok();
         if called.is_none() {
             self.core.health.count_panic();
-            tracing::error!(kind = %self.core.kind, "a controller's mapping or predicate panicked; the next change comes");
+            tracing::error!(kind = %self.core.kind, "an observer panicked; the next change comes");
         }
         called
     }

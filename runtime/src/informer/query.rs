@@ -79,18 +79,3 @@ impl Function {
         }
     }
 }
-
-/// Says why a name can't stand for a function.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NameRefused {
-    /// It stands for another one.
-    #[error("{0:?} names another function in this factory already: one name, one function")]
-    Taken(String),
-    /// The function captures values, or is a pointer: two that differ would look alike.
-    #[error(
-        "the function named {0:?} captures values, which a name can't tell apart: pass a `fn` by its name or a \
-         closure that captures nothing, or leave the name out"
-    )]
-    Captures(String),
-}

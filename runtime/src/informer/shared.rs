@@ -6,16 +6,13 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    change::{AddOrigin, Deleted},
-    command::{Command, ObserverEntry},
-    core::{Handle, InformerCore, Parts},
+    change::{AddOrigin, Deleted, Observer},
+    core::{Command, Handle, InformerCore, Parts, ReflectorTask},
     handler::{Closures, EventHandler},
     listener::Listener,
-    observer::Observer,
-    reflector_task::ReflectorTask,
+    processor::ObserverEntry,
     registration::{KeepAlive, ObserverLatches, ObserverRegistration, Registration, Slot},
     reliability::Comparison,
-    start::start,
     sync_state::{NotSynced, SyncState},
     watched::Watched,
 };
@@ -111,7 +108,7 @@ impl<W: Watched> SharedInformer<W> {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn start(&self) {
-        start(&self.handle.core);
+        self.handle.core.start();
     }
 
     /// Stops for good, and waits until none of its tasks is left.

@@ -13,11 +13,9 @@ use super::FORM;
 use crate::{
     delta_fifo::{Extent, Transform},
     informer::{
-        change::{AddOrigin, Change, Deleted, Gone, Progress},
-        core::Parts,
+        change::{AddOrigin, Change, Deleted, Gone, Observer, Progress},
+        core::{InformerSink, Parts, ReflectorTask},
         handler::EventHandler,
-        observer::Observer,
-        reflector_task::{InformerSink, ReflectorTask},
         shared::SharedInformer,
         watched::Watched,
     },

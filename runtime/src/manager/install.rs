@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Manager;
 use crate::{
     backoff::{Backoff, BackoffSchedule},
-    clock::readable,
+    controller::Writes,
     error::Error,
-    reflector::{Reminder, rounded, unreachable},
+    reflector::{rounded, with_sources},
 };
 
 /// How long a definition may take until it is served, by a server that answers.
@@ -28,6 +28,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How long a server that is out of reach is left alone at first, and at most; jitter up to doubles it.
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(2_400)];
+/// How often the log says so.
+const SAY_EVERY: Duration = Duration::from_secs(3);
 
 impl Manager {
     /// Installs, or updates, the definition of a custom resource, and waits until it is served.
@@ -36,7 +38,7 @@ impl Manager {
     /// leaves unsaid stays with whoever set it.
     ///
     /// A server that is not there yet, or answers that it can't now, is asked again until it does, however long that
-    /// takes; the log says so when that begins, after 30 s, and then ever more seldom.
+    /// takes; the log says so every few seconds.
     ///
     /// # Errors
     /// [`Error::Definition`] where the server refuses it for good (it names the right that is missing), or answers but
@@ -46,7 +48,7 @@ impl Manager {
     ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
         // Not the manager but its client goes along: the future may be sent to another thread.
         let seed = self.seed.unwrap_or_else(rand::random);
-        Installer::new(self.client.clone(), K::crd(), seed).install()
+        Installer::new(self.client.clone(), K::crd(), seed, self.writes).install()
     }
 }
 
@@ -57,12 +59,13 @@ struct Installer {
     name: String,
     backoff: Backoff,
     failing: Option<Failing>,
+    writes: Writes,
 }
 
-/// Since when the server fails, and when the log says so again, once it has.
+/// Since when the server fails, and when the log said so last.
 struct Failing {
     since: Instant,
-    reminder: Option<Reminder>,
+    said: Option<Instant>,
 }
 
 /// What a look at a definition showed.
@@ -76,10 +79,10 @@ enum Look {
 type RequestFuture<T> = BoxFuture<'static, Result<T, kube::Error>>;
 
 impl Installer {
-    fn new(client: Client, definition: CustomResourceDefinition, seed: u64) -> Self {
+    fn new(client: Client, definition: CustomResourceDefinition, seed: u64, writes: Writes) -> Self {
         let [first, longest] = WAITS;
         let backoff = Backoff::new(BackoffSchedule::doubling(first, longest), seed);
-        Self { name: definition.name_any(), client, definition, backoff, failing: None }
+        Self { name: definition.name_any(), client, definition, backoff, failing: None, writes }
     }
 
     async fn install(mut self) -> Result<(), Error> {
@@ -94,6 +97,9 @@ impl Installer {
             }
         };
         self.insist(applied).await?;
+        if self.writes == Writes::Simulated {
+            return Ok(());
+        }
         self.look_until_done(&established(api, name)).await?;
         let spec = definition.spec;
         for version in spec.versions.iter().filter(|version| version.served) {
@@ -117,7 +123,7 @@ impl Installer {
             }
             looked += LOOK_EVERY;
         }
-        Err(self.refused(format!("the server has not established and served it within {PATIENCE:?}")))
+        Err(self.refused(format!("not established and served within {PATIENCE:?}")))
     }
 
     /// Asks until there is an answer, or a refusal that time does not heal.
@@ -129,8 +135,7 @@ impl Installer {
                     return Ok(answer);
                 }
                 Ok(Err(kube::Error::Api(status))) if !passes(status.code) => {
-                    let (name, why) = (self.name.clone(), spelled(&status));
-                    return Err(Error::Definition { name, why, status: Some(status) });
+                    return Err(self.refused(spelled(&status)));
                 }
                 Ok(Err(error @ (kube::Error::Auth(_) | kube::Error::BuildRequest(_)))) => {
                     return Err(error.into());
@@ -138,7 +143,7 @@ impl Installer {
                 Ok(Err(kube::Error::Api(status))) => {
                     (status.code, format!("the server answers {}: {}", status.code, status.message.trim()))
                 }
-                Ok(Err(error)) => (0, unreachable(&error)),
+                Ok(Err(error)) => (0, format!("the server is out of reach: {}", with_sources(&error))),
                 Err(_) => (0, format!("the server gave no answer within {DEADLINE:?}")),
             };
             let wait = self.backoff.next_delay();
@@ -147,39 +152,31 @@ impl Installer {
         }
     }
 
-    /// Says now and then that the server fails; not that it is overloaded for a moment.
+    /// Says every few seconds that the server fails; not that it is short of breath for a moment.
     fn tell(&mut self, code: u16, why: &str, wait: Duration) {
         let now = Instant::now();
-        let failing = self.failing.get_or_insert(Failing { since: now, reminder: None });
-        let lasting = now - failing.since;
-        let still = match &mut failing.reminder {
-            Some(reminder) => match reminder.is_due(now) {
-                true => format!("still after {}: ", readable(lasting)),
-                false => return,
-            },
-            None if code != 429 || lasting >= Duration::from_secs(1) => {
-                failing.reminder = Some(Reminder::begin(now));
-                String::new()
-            }
-            None => return,
+        let failing = self.failing.get_or_insert(Failing { since: now, said: None });
+        let due = match failing.said {
+            Some(said) => now - said >= SAY_EVERY,
+            None => code != 429 || now - failing.since >= Duration::from_secs(1),
         };
-        let (name, wait) = (&self.name, rounded(wait));
-        tracing::warn!(
-            crd = %name,
-            "{still}the definition {name} can't be installed yet: {why}; trying again in {wait:?}"
-        );
+        if due {
+            failing.said = Some(now);
+            let (name, wait) = (&self.name, rounded(wait));
+            tracing::warn!(crd = %name, "the definition {name} can't be installed yet: {why}; trying again in {wait:?}");
+        }
     }
 
     fn is_through(&mut self) {
         self.backoff.reset();
-        if let Some(failing) = self.failing.take().filter(|failing| failing.reminder.is_some()) {
-            let (name, lasted) = (&self.name, readable(failing.since.elapsed()));
-            tracing::info!(crd = %name, "the server answers again after {lasted}: installing {name}");
+        if let Some(failing) = self.failing.take().filter(|failing| failing.said.is_some()) {
+            let (name, lasted) = (&self.name, rounded(failing.since.elapsed()));
+            tracing::info!(crd = %name, "the server answers again after {lasted:?}: installing {name}");
         }
     }
 
     fn refused(&self, why: String) -> Error {
-        Error::Definition { name: self.name.clone(), why, status: None }
+        Error::Definition { name: self.name.clone(), why }
     }
 }
 
@@ -234,9 +231,7 @@ fn spelled(status: &Status) -> String {
             "a right is missing: allow this user to `get`, `create` and `patch` \
              customresourcedefinitions.apiextensions.k8s.io ({said})"
         ),
-        Ok(StatusCode::UNAUTHORIZED) => {
-            format!("the server does not accept the credentials: renew the token or certificate ({said})")
-        }
+        Ok(StatusCode::UNAUTHORIZED) => format!("the server does not accept the credentials ({said})"),
         _ => format!("the server refuses it ({}): {said}", status.code),
     }
 }

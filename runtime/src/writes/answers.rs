@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
-use super::{awaited::Awaited, source::SourceId};
+use super::{awaited::Awaited, own_writes::SourceId};
 use crate::object::{Kind, ObjectKey, Version};
 
 /// What a write was answered with, as far as the next write needs it.

@@ -11,11 +11,9 @@ use super::{
     WriteError,
     applied::{Applied, Digest, at_paths_of},
     caches::{CachedMeta, Shown},
-    child::{Adoption, Child, Naming, decode, encode},
-    owner::Owner,
-    owner::Ownership,
+    child::{Adoption, Child, Naming, Ownership, decode, encode},
     request::{Answer, Content, Path, Request, Target},
-    writer::{Known, Proof, Writer},
+    writer::{Known, Owner, Proof, Writer},
 };
 use crate::object::{Kind, Object, Version};
 

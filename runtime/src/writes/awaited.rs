@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::source::SourceId;
+use super::own_writes::SourceId;
 use crate::object::Version;
 
 /// What waits for versions, by source and version.

@@ -7,9 +7,9 @@ use kube::core::ObjectMeta;
 use serde_json::Value;
 
 use super::{
+    own_writes::SourceId,
     pending_writes::{CachedState, Caches, WatchState},
     request::Target,
-    source::SourceId,
 };
 use crate::{
     informer::Comparison,

@@ -5,12 +5,7 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
-use super::{
-    WriteError,
-    caches::CachedMeta,
-    owner::{Owner, Ownership},
-    request::Target,
-};
+use super::{WriteError, caches::CachedMeta, request::Target, writer::Owner};
 use crate::object::{Kind, Object, ObjectKey, Scope};
 
 /// Says what to do with an object that exists and that is not the owner's.
@@ -27,6 +22,17 @@ pub(super) enum Naming {
     Given,
     /// The caller, or the server from `generateName`.
     Generated,
+}
+
+/// Says how the reconciled object is to own what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ownership {
+    /// It alone controls it.
+    Controls,
+    /// It is one of its owners.
+    Shares,
+    /// It does not own it.
+    None,
 }
 
 /// What is written on behalf of the reconciled object, which owns it or not.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
+    own_writes::SourceId,
     pending_writes::{CachedState, Caches, WatchState},
-    source::SourceId,
 };
 use crate::object::{ObjectKey, Version};
 

@@ -9,11 +9,9 @@ use serde_json::Value;
 use super::{
     WriteError,
     caches::CachedMeta,
-    child::{Adoption, Child, Naming, decode},
-    owner::Owner,
-    owner::Ownership,
+    child::{Adoption, Child, Naming, Ownership, decode},
     request::{Content, Path, Request, Target},
-    writer::{Proof, Writer},
+    writer::{Owner, Proof, Writer},
 };
 use crate::object::{Kind, Object, ObjectKey};
 

@@ -4,10 +4,8 @@ use std::{convert::Infallible, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, sleep_until};
-use tracing::Instrument;
 
 use super::{
-    lost::Lost,
     pending_writes::{Expectation, IN_OUTAGE, Overdue, Transition, WHILE_OPEN},
     request::{Path, Target},
     writer::{Memory, Writer},
@@ -18,6 +16,13 @@ use crate::object::{ObjectKey, Version};
 const AT_MOST: Duration = IN_OUTAGE.saturating_add(WHILE_OPEN).saturating_add(Duration::from_secs(5));
 /// How soon a question after a lost write is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A write that may or may not have happened.
+#[derive(Debug)]
+pub(super) struct Lost {
+    key: ObjectKey,
+    target: Target,
+}
 
 /// A write whose reply is awaited; it is lost where this is dropped, be it by whoever gave up waiting.
 pub(super) struct InFlightWrite<'a> {
@@ -51,12 +56,6 @@ impl Drop for InFlightWrite<'_> {
 impl Writer {
     /// Attends to parked keys, for as long as the controller runs.
     pub(crate) async fn follow_up(&self) -> Infallible {
-        // What runs say stands in their spans, which name the controller.
-        let span = tracing::info_span!("follow_up", controller = %self.author.controller);
-        self.attend().instrument(span).await
-    }
-
-    async fn attend(&self) -> Infallible {
         let mut asking = FuturesUnordered::new();
         loop {
             let (alarm, lost) = {
@@ -113,12 +112,13 @@ impl Writer {
     }
 
     fn report(&self, Overdue { key, object, expectation, waited }: &Overdue<ObjectKey>) {
+        let controller = &self.author.controller;
         if matches!(expectation, Expectation::NewerThan(_)) {
-            tracing::debug!(%key, %object, "runs again although its cache shows no change yet");
+            tracing::debug!(%controller, %key, %object, "runs again although its cache shows no change yet");
             return;
         }
         self.counters.overdue.inc();
-        tracing::warn!(%key, %object, ?waited, "the cache did not show this key's own write in time: reconciling anyway");
+        tracing::warn!(%controller, %key, %object, ?waited, "the cache did not show an own write in time");
     }
 
     /// Asks the server what became of a write, until it says or nobody waits any more.

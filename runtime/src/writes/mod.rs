@@ -9,7 +9,6 @@
 //!
 //! While the server says that it is overloaded, no controller of a manager writes to it (see `overload`).
 
-pub(crate) mod source;
 mod awaited;
 pub(crate) mod own_writes;
 mod expectation;
@@ -19,16 +18,14 @@ mod error;
 mod gate;
 mod contradictions;
 pub(crate) mod request;
+mod rights;
 mod overload;
 mod caches;
 mod answers;
 mod applied;
-mod lost;
-mod owner;
 mod writer;
 mod checks;
 mod follow_up;
-mod send;
 mod child;
 mod apply;
 mod create;
@@ -48,16 +45,17 @@ pub use delete::{Delete, Propagation};
 pub use error::WriteError;
 pub use event::Event;
 pub(crate) use event::Referred;
-pub(crate) use finalizer::{Removed, add_finalizer, remove_finalizer};
+pub(crate) use finalizer::{add_finalizer, remove_finalizer};
 pub(crate) use gate::{Gate, ReadCache};
 pub(crate) use overload::Sender;
-pub(crate) use owner::Owner;
 pub(crate) use patch::patch;
 pub(crate) use recorder::Recorder;
 pub(crate) use refusal::find;
 pub use refusal::{ForbiddenBy, RetryAfter, Stale};
+pub use rights::Use;
+pub(crate) use rights::{ApiVerb, RightScope, Rights};
 pub(crate) use status::{Patched, patch_status};
-pub(crate) use writer::{Author, Counters, KeyControl, WaitForOwn, Writer};
+pub(crate) use writer::{Author, Counters, KeyControl, Owner, WaitForOwn, Writer};
 
 use crate::{informer::TypedScope, object::Object};
 

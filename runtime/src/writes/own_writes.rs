@@ -11,11 +11,15 @@ use std::{collections::VecDeque, hash::Hash};
 
 use foldhash::HashMap;
 
-use super::{awaited::Awaited, source::SourceId};
+use super::awaited::Awaited;
 use crate::{
     informer::{Progress, ProgressVia},
     object::Version,
 };
+
+/// Names one informer among those that feed a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SourceId(pub(crate) usize);
 
 /// How many events a key in flight holds; one more counts as changed.
 const DEFERRED_PER_RUN: usize = 16;

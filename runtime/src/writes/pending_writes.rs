@@ -12,7 +12,7 @@ use std::{
 use tokio::time::Instant;
 
 pub(crate) use super::expectation::{CachedState, Expectation};
-use super::{awaited::Awaited, source::SourceId};
+use super::{awaited::Awaited, own_writes::SourceId};
 use crate::object::{ObjectKey, Version};
 
 /// How long a key waits while the watch is open.

@@ -7,29 +7,51 @@ use std::{
     time::Duration,
 };
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use prometheus_client::metrics::counter::Counter;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
+    WriteError,
     answers::{Answers, LastAnswer, Seen, StatusSeen},
     applied::{Applied, AppliedMemory, Digest, Digests},
     caches::{CacheView, Cached, CachedMeta, Shown},
-    contradictions::Contradictions,
+    child::{Ownership, decode},
+    contradictions::{Answered, Contradictions},
+    follow_up::{InFlightWrite, Lost},
     gate::Gate,
-    lost::Lost,
     overload::Sender,
-    own_writes::{OwnWrites, RunActivity, RunEnd, Verdict},
-    owner::Ownership,
+    own_writes::{OwnWrites, RunActivity, RunEnd, SourceId, Verdict},
     pending_writes::{Expectation, PendingWrites},
-    request::{Answer, Target},
-    source::SourceId,
+    request::{Answer, Content, Path, Request, Target},
+    rights::{Rights, Use},
 };
 use crate::{
     informer::{Progress, ProgressVia},
-    object::{Kind, ObjectKey, Version},
+    object::{Kind, Object, ObjectKey, Scope, Version},
 };
+
+/// The reconciled object, as its children's owner.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner {
+    pub(crate) kind: Kind,
+    pub(crate) key: ObjectKey,
+    /// Empty once the object is gone.
+    pub(crate) uid: String,
+}
+
+impl Owner {
+    /// Names the owner in an error.
+    pub(crate) fn named(&self) -> Box<Target> {
+        Box::new(Target { kind: self.kind.clone(), key: self.key.clone() })
+    }
+
+    pub(crate) fn is_cluster_scoped(&self) -> bool {
+        self.kind.scope == Scope::Cluster
+    }
+}
 
 /// What is known of a target before it is written.
 #[derive(Debug)]
@@ -78,6 +100,8 @@ pub(super) struct Memory {
     pub(super) alarm: Option<Instant>,
     /// Kinds that are applied although no cache shows them, of which the log has told.
     warned_kinds: HashSet<Kind>,
+    /// What is done and was not declared, as far as the log has told.
+    undeclared: HashSet<(Kind, Use)>,
     /// Writes whose reply was lost, until the follow-up task asks after them.
     pub(super) lost: Vec<Lost>,
 }
@@ -87,6 +111,8 @@ pub(super) struct Memory {
 pub(crate) struct Author {
     pub(crate) controller: Arc<str>,
     pub(crate) field_manager: Arc<str>,
+    /// What it is said to do.
+    pub(crate) declared: Rights,
 }
 
 /// Shared by all runs of one controller.
@@ -251,6 +277,36 @@ impl Writer {
         woken.into_iter().for_each(|key| self.keys.wake(key));
     }
 
+    // --- what writes ask and tell
+
+    /// Sends a write of a key; if its reply is lost, the key waits for what became of it.
+    pub(crate) async fn write<T: DeserializeOwned>(
+        &self,
+        key: &ObjectKey,
+        request: Request<'_>,
+    ) -> Result<Answer<T>, WriteError> {
+        self.tell_of_undeclared(&request);
+        self.check_caches(key, request.target).await?;
+        self.sender.check(&request)?;
+        let pending = InFlightWrite::new(self, key, request.target, request.path);
+        let (target, path) = (request.target, request.path);
+        let before = self.before(target);
+        let answer = self.sender.send::<T>(request).await;
+        match &answer {
+            Err(error) if error.leaves_in_doubt() => drop(pending),
+            _ => pending.settled(),
+        }
+        match &answer {
+            Ok(_) => self.memory().own.note(key, RunActivity::Wrote),
+            // Of a status, or of a collection, it says less.
+            Err(error) if error.is_not_found() && path == Path::Object => {
+                self.compare(target, before, &Answered::Absent);
+            }
+            Err(_) => {}
+        }
+        answer
+    }
+
     /// Lets a key wait until every cache that shows the target shows this of it.
     pub(crate) fn wait_for(&self, key: &ObjectKey, target: &Target, expectation: &Expectation) {
         // What was created without a name is not in any cache, and may be selected by all.
@@ -310,20 +366,34 @@ impl Writer {
         if self.is_cached(target) || !self.memory().warned_kinds.insert(target.kind.clone()) {
             return;
         }
-        let kind = &target.kind.kind;
+        let (controller, kind) = (&self.author.controller, &target.kind.kind);
         if ownership != Ownership::Controls {
             tracing::info!(
-                object = %target,
-                "the controller applies a {kind} that it does not watch: edits and deletions by others stay unnoticed, \
-                 and every reconcile sends the {kind} again; add `.watches::<{kind}>(..)` if it is to be kept right",
+                %controller, object = %target,
+                "the controller watches no {kind} there: each run sends it anew, and nothing puts it right between \
+                 runs; add `.watches::<{kind}>(..)` if it is to be kept right",
             );
             return;
         }
         tracing::warn!(
-            object = %target,
-            "the controller applies a {kind} that it does not watch: edits and deletions by others stay unnoticed, and \
-             every reconcile sends the {kind} again; add `.owns::<{kind}>()`",
+            %controller, object = %target,
+            "the controller watches no {kind} there: if one is edited or deleted, nothing puts it right until its owner \
+             runs again, and each run sends it anew; add `.owns::<{kind}>()`",
         );
+    }
+
+    /// Says once what is done and was not declared: a role made of what is declared does not allow it.
+    fn tell_of_undeclared(&self, request: &Request<'_>) {
+        let Some(use_) = self.author.declared.lacks(request) else { return };
+        let kind = &request.target.kind;
+        if self.memory().undeclared.insert((kind.clone(), use_)) {
+            let (controller, kind) = (&self.author.controller, &kind.kind);
+            tracing::info!(
+                %controller,
+                "what the controller does with {kind} is not declared, and missing in the manager's rules: add \
+                 `.uses::<{kind}>(Use::{use_:?})`"
+            );
+        }
     }
 
     pub(super) fn forget_applied(&self, target: &Target) {
@@ -359,6 +429,54 @@ impl Writer {
             (Cached::Absent, None) => Some(Known::Absent),
             (Cached::Unknown | Cached::Unselected, None) => None,
         }
+    }
+
+    /// Asks the server for a target; `None` where there is none.
+    pub(crate) async fn fetch(&self, target: &Target) -> Result<Option<Value>, WriteError> {
+        match self.get(target).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the server for a target, and holds its answer against the caches.
+    async fn get(&self, target: &Target) -> Result<Value, WriteError> {
+        let before = self.before(target);
+        let found = self.read(target, Path::Object, "").await;
+        let answered = match &found {
+            Ok(found) => Answered::Present {
+                uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+                version: version_of(found),
+            },
+            Err(error) if error.is_not_found() => Answered::Absent,
+            Err(_) => return found,
+        };
+        self.compare(target, before, &answered);
+        found
+    }
+
+    /// Asks the server for an object.
+    pub(crate) async fn get_as<C: Object>(&self, target: &Target) -> Result<C, WriteError> {
+        if target.kind.scope == Scope::Namespaced && target.key.namespace().is_none() {
+            return Err(WriteError::Unnamed { object: Box::new(target.clone()), missing: "the namespace" });
+        }
+        decode("get", target, self.get(target).await?)
+    }
+
+    /// Asks the server for the latest state, whatever caches it has.
+    pub(super) async fn read(&self, target: &Target, path: Path, query: &str) -> Result<Value, WriteError> {
+        let request = Request {
+            verb: "get",
+            method: Method::GET,
+            target,
+            path,
+            query: query.to_owned(),
+            content: Content::None,
+        };
+        self.tell_of_undeclared(&request);
+        self.sender.check(&request)?;
+        self.sender.send::<Value>(request).await.map(|answer| answer.object)
     }
 
     /// Learns from an answer: its version is the key's own where that is proved, and is waited for.

@@ -20,8 +20,10 @@ use crate::{
     backoff::BackoffSchedule,
     delta_fifo::Extent,
     informer::{
-        FailureCause, SharedInformer, SyncPhase, Watched, change::Change, core::Parts, handler::EventHandler,
-        observer::Observer, reflector_task::ReflectorTask,
+        FailureCause, SharedInformer, SyncPhase, Watched,
+        change::{Change, Observer},
+        core::{Parts, ReflectorTask},
+        handler::EventHandler,
     },
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     metrics::Metrics,
