@@ -12,7 +12,6 @@
 // vocabulary
 pub mod object;
 mod key_list;
-mod chain;
 pub mod backoff;
 pub mod clock;
 pub mod conditions;

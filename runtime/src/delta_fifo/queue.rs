@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Audience, Delta, Entry, Extent, Sync, hidden::Hidden};
+use super::{Audience, Delta, Entry, Extent, FifoSink, Sync, Transform, hidden::Hidden};
 use crate::{
     list_watch::Item,
     object::{Object, ObjectKey},
@@ -85,12 +85,17 @@ impl<K: Object> DeltaFifo<K> {
         }
     }
 
-    /// Opens an extent, perhaps with objects that its transform hides.
-    pub(super) fn open(&self, extent: &Extent, hidden: Option<&Arc<Hidden<K>>>) {
+    /// Opens an extent; what is returned is what its reflector writes to.
+    ///
+    /// Extents must not overlap, and are all opened before the first is fed: from then on `has_synced` waits for
+    /// each of them.
+    pub fn sink(&self, extent: Extent, transform: Option<Transform<K>>) -> FifoSink<K> {
         self.shared.lock().extents.push((extent.clone(), Replace::Awaited));
-        if let Some(hidden) = hidden {
+        let hidden = transform.map(|transform| Arc::new(Hidden::new(transform)));
+        if let Some(hidden) = &hidden {
             self.shared.hidden().push((extent.clone(), hidden.clone()));
         }
+        FifoSink::new(self.clone(), extent, hidden)
     }
 
     /// Takes the next batch, waiting for one; `None` once the queue is closed and empty.

@@ -21,19 +21,11 @@ pub struct FifoSink<K> {
     hidden: Option<Arc<Hidden<K>>>,
 }
 
-impl<K: Object> DeltaFifo<K> {
-    /// Opens an extent; what is returned is what its reflector writes to.
-    ///
-    /// Extents must not overlap, and are all opened before the first is fed: from then on `has_synced` waits for
-    /// each of them.
-    pub fn sink(&self, extent: Extent, transform: Option<Transform<K>>) -> FifoSink<K> {
-        let hidden = transform.map(|transform| Arc::new(Hidden::new(transform)));
-        self.open(&extent, hidden.as_ref());
-        FifoSink { fifo: self.clone(), extent, hidden }
-    }
-}
-
 impl<K: Object> FifoSink<K> {
+    pub(super) fn new(fifo: DeltaFifo<K>, extent: Extent, hidden: Option<Arc<Hidden<K>>>) -> Self {
+        Self { fifo, extent, hidden }
+    }
+
     /// Returns the extent that is fed.
     pub fn extent(&self) -> &Extent {
         &self.extent

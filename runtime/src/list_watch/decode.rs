@@ -1,16 +1,25 @@
 //! Makes an item of one object's text, and says who it is where that fails.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use super::{
-    identity::Unreadable,
-    item::Item,
-    json::Json,
-    places::{Places, Span},
+    item::{Identity, Item, Unreadable},
+    json::{Borrowed, Json},
+    places::{Places, Refused, Span},
     raw::{ItemForm, RawObject},
-    read::{NO_NAME, admitted, identity, typed},
+    scrub,
 };
-use crate::object::{Kind, Object};
+use crate::object::{Kind, Object, ObjectKey};
+
+/// Longest path inside an object that an error repeats.
+const LONGEST_PATH: usize = 200;
 
 /// Says how much of each object is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -170,6 +179,32 @@ fn decode_typed<K: Object>(stripped: &str, places: &Places) -> Item<K> {
     }
 }
 
+/// Decodes a text into its type, a user's; a panic there is a failure like others.
+///
+/// # Errors
+/// Why it does not decode, with the path of the failure and without content.
+pub(super) fn typed<K: DeserializeOwned>(json: &str) -> Result<K, String> {
+    let decode = || {
+        serde_json::from_str(json).map_err(|error| {
+            let reason = scrub::without_content(&error);
+            match path_of_failure::<K>(json) {
+                Some(path) => format!("{path}: {reason}"),
+                None => reason,
+            }
+        })
+    };
+    catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|_| Err("its type panicked as it was decoded".to_owned()))
+}
+
+/// Decodes once more, slowly, to learn where it fails.
+fn path_of_failure<K: DeserializeOwned>(json: &str) -> Option<String> {
+    let mut json = serde_json::Deserializer::from_str(json);
+    let error = serde_path_to_error::deserialize::<_, K>(&mut json).err()?;
+    let path: String = error.path().to_string().chars().take(LONGEST_PATH).collect();
+    (path != "." && !path.is_empty()).then_some(path)
+}
+
 fn is_text(json: Json<'_>, text: &str) -> bool {
     json.as_str().strip_prefix('"').and_then(|json| json.strip_suffix('"')) == Some(text)
 }
@@ -184,6 +219,70 @@ fn spelled(api_version: Option<String>, kind: Option<String>) -> String {
 
 fn unreadable<K>(json: &str, places: &Places, error: String) -> Item<K> {
     Item::Unreadable(Box::new(Unreadable { identity: identity(json, places), error }))
+}
+
+const NO_NAME: &str = "metadata.name: missing";
+
+/// Reads the key of an object of which something may be made.
+///
+/// # Errors
+/// Why nothing may be made of it.
+pub(super) fn checked_key(json: &str, places: &Places) -> Result<ObjectKey, String> {
+    admitted(places)?;
+    key(json, places).ok_or_else(|| "metadata: name or namespace can't be read".to_owned())
+}
+
+/// Tells whether something may be made of an object.
+fn admitted(places: &Places) -> Result<(), String> {
+    let refused = match places.refused {
+        Some(Refused::Ambiguous) => "it says twice who or of what type it is",
+        Some(Refused::TooDeep) => "it is nested too deep",
+        None if places.name.is_empty() => NO_NAME,
+        None => return Ok(()),
+    };
+    Err(refused.to_owned())
+}
+
+/// Reads who an object is, each member for itself: one that can't be read hides no other.
+///
+/// Where the object contradicts itself, that is nobody.
+pub(super) fn identity(json: &str, places: &Places) -> Identity {
+    if places.refused == Some(Refused::Ambiguous) {
+        return Identity::default();
+    }
+    let text = |member: Option<Json<'_>>| member.and_then(Json::decode);
+    let of_metadata = |name| places.metadata.of(json).and_then(|metadata| metadata.member(name));
+    Identity {
+        key: key(json, places),
+        uid: text(places.uid.of(json)),
+        resource_version: text(places.version.of(json)),
+        deletion_timestamp: text(of_metadata("deletionTimestamp")),
+        finalizers: elements(of_metadata("finalizers")),
+        owners: owners(places.owners.of(json)),
+    }
+}
+
+pub(super) fn owners(array: Option<Json<'_>>) -> Vec<OwnerReference> {
+    let mut owners: Vec<OwnerReference> = elements(array);
+    owners.retain(|owner| !owner.name.is_empty() && !owner.uid.is_empty());
+    owners
+}
+
+fn key(json: &str, places: &Places) -> Option<ObjectKey> {
+    let name = places.name.of(json)?.decode::<Borrowed<'_>>()?.0;
+    let namespace = match places.namespace.of(json) {
+        Some(namespace) => namespace.decode::<Option<Borrowed<'_>>>()?,
+        None => None,
+    };
+    let namespace = namespace.map(|namespace| namespace.0).unwrap_or_default();
+    (!name.is_empty()).then(|| ObjectKey::new(namespace, name))
+}
+
+/// Reads the elements of an array that can be read.
+pub(super) fn elements<T: DeserializeOwned>(array: Option<Json<'_>>) -> Vec<T> {
+    let raw: Option<Vec<&RawValue>> = array.and_then(Json::decode);
+    let elements = raw.unwrap_or_default().into_iter();
+    elements.filter_map(|element| serde_json::from_str(element.get()).ok()).collect()
 }
 
 #[cfg(test)]

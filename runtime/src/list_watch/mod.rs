@@ -5,7 +5,6 @@
 //! read for absent.
 
 mod options;
-mod identity;
 mod item;
 mod error;
 mod scan;
@@ -13,7 +12,6 @@ mod json;
 mod places;
 mod scrub;
 mod status;
-mod read;
 mod decode;
 mod text;
 mod raw;
@@ -28,8 +26,7 @@ pub(crate) mod panicky;
 pub use client::{ClientListWatch, Deadlines};
 pub use decode::{ManagedFields, Representation};
 pub use error::ListWatchError;
-pub use identity::{Identity, Unreadable};
-pub use item::Item;
+pub use item::{Identity, Item, Unreadable};
 pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
 pub use raw::{ItemForm, RawObject};
 pub use text::ObjectText;

@@ -3,10 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{
-    identity::{Identity, Unreadable},
+    decode,
+    item::{Identity, Unreadable},
     json::Json,
     places::{LARGEST, Places},
-    read, scrub,
+    scrub,
     text::ObjectText,
 };
 use crate::object::{Object, ObjectKey};
@@ -49,8 +50,8 @@ impl RawObject {
     /// Takes the text of an object whose places have been found.
     pub(super) fn found(json: &str, places: &Places) -> Result<Self, Box<Unreadable>> {
         let unreadable =
-            |error: String| Box::new(Unreadable { identity: read::identity(json, places), error });
-        let key = read::checked_key(json, places).map_err(unreadable)?;
+            |error: String| Box::new(Unreadable { identity: decode::identity(json, places), error });
+        let key = decode::checked_key(json, places).map_err(unreadable)?;
         match ObjectText::found(json, places) {
             Some(text) => Ok(Self { key, text }),
             None => Err(unreadable("metadata: the UID or version is spelled with escapes".to_owned())),

@@ -7,10 +7,11 @@ use kube::core::ObjectMeta;
 use serde::de::DeserializeOwned;
 
 use super::{
-    identity::{Identity, Unreadable},
+    decode,
+    item::{Identity, Unreadable},
     json::{Borrowed, Json},
     places::{Places, Span},
-    read, scrub,
+    scrub,
 };
 use crate::object::{Object, Version};
 
@@ -67,12 +68,12 @@ impl ObjectText {
 
     /// Returns the owners that can be read.
     pub fn owners(&self) -> Vec<OwnerReference> {
-        read::owners(self.owners.of(&self.json))
+        decode::owners(self.owners.of(&self.json))
     }
 
     /// Returns the finalizers.
     pub fn finalizers(&self) -> Vec<String> {
-        read::elements(self.of_metadata("finalizers"))
+        decode::elements(self.of_metadata("finalizers"))
     }
 
     /// Returns when deletion was asked for, as RFC 3339 text.
@@ -94,12 +95,12 @@ impl ObjectText {
     /// # Errors
     /// It does not decode, or its type panics on it; the path of the failure is told, and no content.
     pub fn decode<K: Object>(&self) -> Result<K, Box<Unreadable>> {
-        read::typed(&self.json).map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
+        decode::typed(&self.json).map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
     }
 
     /// Reads who the object is, each member for itself: one that can't be read hides no other.
     pub(super) fn identity(&self) -> Identity {
-        read::identity(&self.json, &Places::of(Json::part(&self.json)))
+        decode::identity(&self.json, &Places::of(Json::part(&self.json)))
     }
 
     /// Decodes some fields of the object into a type that has no others.

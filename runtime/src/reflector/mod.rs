@@ -3,9 +3,7 @@
 //! [`Reflector`] is a short shell: it does what `state` decides, hands what comes to a [`ReflectorStore`], and
 //! reports every failure. It knows the source and the store by their traits alone.
 
-mod part;
 mod sink;
-mod difference;
 mod consistency;
 mod server;
 mod config;
@@ -25,16 +23,14 @@ mod server_events;
 mod tests;
 
 pub use config::{FirstList, ReflectorConfig};
-pub use difference::Difference;
+pub use consistency::Difference;
 pub use explain::explain;
 pub use failure_log::{FailureLog, LogLevel};
-pub use part::FetchPart;
 pub use server::Server;
-pub use sink::{Epoch, FetchReport, List, ReflectorStore, StoreChange};
+pub use sink::{Epoch, FetchPart, FetchReport, List, ReflectorStore, StoreChange};
 pub use watch_error::{WatchError, WatchErrorHandler};
 
-pub(crate) use explain::unreachable;
-pub(crate) use failure_log::Reminder;
+pub(crate) use explain::with_sources;
 pub(crate) use server::{CacheStatus, Doubt, DoubtCause};
 pub(crate) use watch_error::rounded;
 

@@ -14,12 +14,10 @@ use super::{
     config::ReflectorConfig,
     failure_log::{FailureLogEntry, LogLevel, Recovered},
     fault::Fault,
-    part::FetchPart,
-    sink::{FetchReport, ReflectorStore},
-    watch_error::{WatchError, WatchErrorHandler},
+    sink::{FetchPart, FetchReport, ReflectorStore},
+    watch_error::{WatchError, WatchErrorHandler, rounded},
 };
 use crate::{
-    clock::readable,
     list_watch::ListWatchError,
     metrics::{FetchMeter, Metrics},
 };
@@ -87,10 +85,10 @@ impl<S> Reporter<S> {
 
     fn say_what_is_over(&mut self) {
         let Some(Recovered { lasted, kinds }) = self.speaker.healthy(Instant::now()) else { return };
-        let (name, lasted) = (&self.name, readable(lasted));
+        let (name, lasted) = (&self.name, rounded(lasted));
         match kinds {
-            Some(kinds) if kinds > 1 => info!(kinds, "all {kinds} kinds can be read again, after {lasted}"),
-            _ => info!(kind = %name, "{name} can be read again, after {lasted}"),
+            Some(kinds) if kinds > 1 => info!(kinds, "all {kinds} kinds can be read again, after {lasted:?}"),
+            _ => info!(kind = %name, "{name} can be read again, after {lasted:?}"),
         }
     }
 

@@ -11,15 +11,14 @@ use tracing::{debug, info, warn};
 
 use super::{
     ReflectorConfig, ReflectorStore, StoreChange,
-    difference::{Checked, Checks},
+    consistency::{Checked, Checks},
     pages::Pages,
-    part::FetchPart,
     reporter::Reporter,
     server::{Member, ServerEvent},
-    sink::{Epoch, List},
+    server_events::Phase,
+    sink::{Epoch, FetchPart, List},
     snapshot::{PATIENCE, Snapshot},
     state::{Brought, Ending, LIVED, Listed, Opened, ProbeFailure, State, Step, StreamPhase},
-    stream::Phase,
     stream::{Flow, LOOK, next_batch, set_alarm},
     watch_error::rounded,
 };

@@ -13,12 +13,20 @@ use super::{
     server::ServerEvent,
     sink::FetchReport,
     state::OnLoss,
-    stream::Phase,
 };
 use crate::{
     list_watch::{ListWatchError, ListerWatcher},
     object::Object,
 };
+
+/// What a stream that is open tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The list.
+    List,
+    /// Changes.
+    Watch,
+}
 
 impl<K, L, S> ReflectorLoop<K, L, S>
 where

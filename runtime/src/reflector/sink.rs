@@ -1,6 +1,8 @@
 //! The trait a reflector writes to; the reflector knows nothing else of what lies below it.
 
-use super::{difference::Difference, part::FetchPart, watch_error::WatchError};
+use std::fmt;
+
+use super::{consistency::Difference, watch_error::WatchError};
 use crate::{list_watch::Item, object::ObjectKey};
 
 /// Takes what a reflector reads.
@@ -85,6 +87,24 @@ pub enum Epoch {
     Same,
     /// The server was restored to an older state, or emptied.
     New,
+}
+
+/// Says which half of fetching something is about: each fails, and is well again, by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FetchPart {
+    /// Reading what there is: in pages, or as the start of a watch.
+    List,
+    /// Following what changes, the opening and what is asked before it included.
+    Watch,
+}
+
+impl fmt::Display for FetchPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::List => "list",
+            Self::Watch => "watch",
+        })
+    }
 }
 
 /// Tells how fetching goes.

@@ -57,12 +57,3 @@ pub(super) fn set_alarm(alarm: Pin<&mut Sleep>, until: Option<Instant>) {
         alarm.reset(wanted);
     }
 }
-
-/// What a stream that is open tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// The list.
-    List,
-    /// Changes.
-    Watch,
-}

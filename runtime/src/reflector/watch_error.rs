@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use super::{explain::explain, failure_log::LogLevel, part::FetchPart};
-use crate::{clock::readable, list_watch::ListWatchError};
+use super::{explain::explain, failure_log::LogLevel, sink::FetchPart};
+use crate::list_watch::ListWatchError;
 
 /// Tells of a list, an opening or a stream that failed, or of something in a stream that was skipped.
 ///
@@ -52,14 +52,14 @@ impl WatchError {
         match &self.news {
             LogLevel::Begins => tracing::warn!(kind = %name, attempts, "{self}"),
             LogLevel::Lasts { lasting, kinds } => {
-                let lasting = readable(*lasting);
+                let lasting = rounded(*lasting);
                 match kinds.len() {
-                    0 | 1 => tracing::warn!(kind = %name, attempts, "still after {lasting}: {self}"),
+                    0 | 1 => tracing::warn!(kind = %name, attempts, "still after {lasting:?}: {self}"),
                     count => {
                         let named = named(kinds);
                         tracing::warn!(
                             kind = %name, attempts,
-                            "still after {lasting}: {count} kinds can't be read ({named}); the last error: {self}"
+                            "still after {lasting:?}, {count} kinds can't be read ({named}), the last: {self}"
                         );
                     }
                 }

@@ -14,7 +14,6 @@ use super::{
     decoded::DecodedObjects,
     index::{DuplicateIndex, IndexDefinition},
     lister::Lister,
-    shared::Shared,
     snapshot::Snapshot,
 };
 use crate::{
@@ -22,6 +21,14 @@ use crate::{
     list_watch::{Item, RawObject, Unreadable},
     object::{Object, ObjectKey, Version},
 };
+
+/// What writer and readers share: the published snapshot, and word that it changed.
+pub(super) struct Shared<K> {
+    pub(super) published: ArcSwap<Snapshot<K>>,
+    pub(super) moved: watch::Sender<()>,
+    pub(super) decoded: Arc<DecodedObjects<K>>,
+    writing: Mutex<()>,
+}
 
 /// Writes the store; usable alone, or fed by an informer.
 ///

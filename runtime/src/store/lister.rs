@@ -7,11 +7,11 @@ use arc_swap::Guard;
 use super::{
     cached_object::CachedObject,
     index::IndexValue,
-    objects::{Objects, matching, readable},
+    indexer::Shared,
+    objects::Objects,
     repeats::repeats,
     selector::Selector,
-    shared::Shared,
-    snapshot::{Bucket, Snapshot, total},
+    snapshot::{Bucket, Snapshot, matching, readable, total},
     view::StoreView,
 };
 use crate::{

@@ -13,7 +13,6 @@ mod index;
 mod snapshot;
 mod view;
 mod objects;
-mod shared;
 mod indexer;
 mod repeats;
 mod lister;

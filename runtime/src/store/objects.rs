@@ -9,13 +9,9 @@ use std::{
 };
 
 use super::{
-    cached_object::CachedObject,
     cow_map,
-    label_filter::SelectorFilter,
-    selector::Selector,
-    snapshot::{Bucket, Snapshot, Stored},
+    snapshot::{Bucket, Stored},
 };
-use crate::object::Object;
 
 /// Holds the objects of a list, as one moment showed them; reads like a `Vec<Arc<K>>`.
 ///
@@ -33,31 +29,6 @@ enum Source<K> {
     /// In a table of a snapshot; each is typed.
     Stored(Bucket<K>),
     Listed(Vec<Arc<K>>),
-}
-
-impl<K: Object> Snapshot<K> {
-    /// Lists the objects of a bucket.
-    pub(super) fn list(&self, bucket: &Bucket<K>) -> Objects<K> {
-        match self.compact {
-            true => readable(bucket.iter().map(|stored| &stored.held)),
-            false => Objects::of(bucket),
-        }
-    }
-}
-
-/// Lists those objects whose labels match.
-pub(super) fn matching<'s, K: Object>(
-    selector: &Selector,
-    stored: impl Iterator<Item = &'s Stored<K>>,
-) -> Objects<K> {
-    let filter = SelectorFilter::of(selector);
-    let candidates = stored.filter(|stored| filter.passes(stored.labels)).map(|stored| &stored.held);
-    readable(candidates.filter(|held| held.matches(selector)))
-}
-
-/// Lists those objects that can be read.
-pub(super) fn readable<'h, K: Object>(held: impl Iterator<Item = &'h CachedObject<K>>) -> Objects<K> {
-    held.filter_map(|held| held.object().ok()).collect()
 }
 
 impl<K> Objects<K> {

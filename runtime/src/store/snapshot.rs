@@ -6,7 +6,8 @@ use super::{
     cached_object::CachedObject,
     cow_map::{CowMap, Hashing},
     index::{IndexDefinition, IndexValue},
-    label_filter::LabelFilter,
+    label_filter::{LabelFilter, SelectorFilter},
+    objects::Objects,
     selector::{Needed, Selector},
 };
 use crate::{
@@ -31,7 +32,7 @@ pub(super) struct Snapshot<K> {
     pub(super) objects: Bucket<K>,
     namespaces: Buckets<Arc<str>, K>,
     /// Whether a compact object was ever stored.
-    pub(super) compact: bool,
+    compact: bool,
     indexes: Vec<Index<K>>,
     pub(super) unreadable: CowMap<(ObjectKey, Arc<Unreadable>)>,
     versions: Vec<(Extent, Option<Version>)>,
@@ -196,6 +197,29 @@ impl<K: Object> Snapshot<K> {
         }
         self.indexes.push(index);
     }
+
+    /// Lists the objects of a bucket.
+    pub(super) fn list(&self, bucket: &Bucket<K>) -> Objects<K> {
+        match self.compact {
+            true => readable(bucket.iter().map(|stored| &stored.held)),
+            false => Objects::of(bucket),
+        }
+    }
+}
+
+/// Lists those objects whose labels match.
+pub(super) fn matching<'s, K: Object>(
+    selector: &Selector,
+    stored: impl Iterator<Item = &'s Stored<K>>,
+) -> Objects<K> {
+    let filter = SelectorFilter::of(selector);
+    let candidates = stored.filter(|stored| filter.passes(stored.labels)).map(|stored| &stored.held);
+    readable(candidates.filter(|held| held.matches(selector)))
+}
+
+/// Lists those objects that can be read.
+pub(super) fn readable<'h, K: Object>(held: impl Iterator<Item = &'h CachedObject<K>>) -> Objects<K> {
+    held.filter_map(|held| held.object().ok()).collect()
 }
 
 impl<K> Snapshot<K> {

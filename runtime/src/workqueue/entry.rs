@@ -8,6 +8,8 @@ use hashbrown::HashTable;
 use super::clock::At;
 use super::list::{Linked, Links};
 use super::priority::Priority;
+use super::ready::{ByArrival, InLine};
+use super::shared_lists::Arrival;
 use super::slab::{Id, Slab};
 
 /// What a key must be: cheap to clone, hashable, free to travel.
@@ -245,24 +247,3 @@ impl<K: QueueKey> Entries<K> {
 
 /// Once empty, a table that grew past this gives its memory back.
 const KEPT_WHEN_EMPTY: usize = 2048;
-
-/// Stands for an entry's place in the line of its priority, or of those that await what it awaits.
-#[derive(Debug)]
-pub(super) enum InLine {}
-
-/// Stands for an entry's place among all that are ready.
-#[derive(Debug)]
-pub(super) enum ByArrival {}
-
-/// When something lined up, counted in lists: what lined up earlier has a lower or an equal number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Arrival(pub(super) u16);
-
-impl Arrival {
-    /// Whether what arrived then stands behind a list of that number.
-    #[inline]
-    pub(super) const fn is_behind(self, list: Self) -> bool {
-        // numbers start over; nothing stays in line for 32,768 lists
-        (self.0.wrapping_sub(list.0) as i16) > 0
-    }
-}

@@ -1,12 +1,21 @@
 //! The lines of keys that are ready: one for each priority, and one across all by arrival.
 
-use super::entry::{Arrival, ByArrival, Entry, InLine};
+use super::entry::Entry;
 use super::list::List;
 use super::priority::Priority;
+use super::shared_lists::Arrival;
 use super::slab::{Id, Slab};
 
 /// One grant of so many goes to whoever has waited longest.
 const AGED: u8 = 8;
+
+/// Stands for an entry's place in the line of its priority, or of those that await what it awaits.
+#[derive(Debug)]
+pub(super) enum InLine {}
+
+/// Stands for an entry's place among all that are ready.
+#[derive(Debug)]
+pub(super) enum ByArrival {}
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

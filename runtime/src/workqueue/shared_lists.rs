@@ -4,11 +4,24 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::clock::At;
-use super::entry::{Arrival, QueueKey};
+use super::entry::QueueKey;
 use crate::key_list::KeyList;
 
 /// Most lists at once: each has to be asked about every key that the queue does not know.
 pub(super) const MOST: usize = 4;
+
+/// When something lined up, counted in lists: what lined up earlier has a lower or an equal number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Arrival(u16);
+
+impl Arrival {
+    /// Whether what arrived then stands behind a list of that number.
+    #[inline]
+    pub(super) const fn is_behind(self, list: Self) -> bool {
+        // numbers start over; nothing stays in line for 32,768 lists
+        (self.0.wrapping_sub(list.0) as i16) > 0
+    }
+}
 
 /// A list whose keys are ready, at low priority.
 struct ListCursor<K> {

@@ -1,14 +1,11 @@
 //! Lists and watches of a Kubernetes API server, over `kube::Client`.
 
-mod deadlines;
 mod request;
 mod response;
 #[cfg(test)]
 mod tests;
 
-pub use deadlines::Deadlines;
-
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use kube::Client;
 use tokio::time::timeout;
@@ -53,6 +50,30 @@ pub struct ClientListWatch<K> {
 const LARGEST_OBJECT: usize = 32 << 20;
 
 type OptionsHook = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
+
+/// Says how long to wait for a server before what it owes counts as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// From a request to the headers of its answer; 30 s.
+    pub headers: Duration,
+    /// Between two chunks of a list; 30 s.
+    pub list_silence: Duration,
+    /// Without a byte on an open watch, until it is opened again; 2 min (bookmarks come about every minute).
+    pub watch_silence: Duration,
+    /// What a watch may outlive the timeout that it asked for; 30 s.
+    pub watch_slack: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            headers: Duration::from_secs(30),
+            list_silence: Duration::from_secs(30),
+            watch_silence: Duration::from_secs(120),
+            watch_slack: Duration::from_secs(30),
+        }
+    }
+}
 
 impl<K: Object> ClientListWatch<K> {
     /// Lists and watches all objects of a kind.

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::deadlines::Deadlines;
+use super::Deadlines;
 use crate::{
     list_watch::{
         ListWatchError, WatchStream,

@@ -1,6 +1,5 @@
 //! ClientListWatch over an in-memory service, under paused time.
 
-use std::time::Duration;
 use std::{
     collections::HashSet,
     convert::Infallible,

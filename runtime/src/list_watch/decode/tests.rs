@@ -4,7 +4,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::core::{DynamicObject, PartialObjectMeta};
 
 use super::*;
-use crate::object::ObjectKey;
 use crate::{list_watch::panicky::Panicky, object::Scope};
 
 fn kind(group: &'static str, kind: &'static str, plural: &'static str) -> Kind {

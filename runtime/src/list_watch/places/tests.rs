@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    list_watch::{ItemForm, ManagedFields, Representation, decode::Decoder, read},
+    list_watch::{
+        ItemForm, ManagedFields, Representation,
+        decode::{self, Decoder},
+    },
     object::{Kind, Scope},
 };
 
@@ -61,7 +64,7 @@ fn check(text: &str, managed_fields: ManagedFields) {
 
     let owners = metadata("ownerReferences")
         .map(|owners| serde_json::from_value::<Vec<OwnerReference>>(owners).unwrap());
-    let identity = read::identity(stripped, &places);
+    let identity = decode::identity(stripped, &places);
     assert_eq!(identity.owners, owners.unwrap_or_default());
     assert_eq!(
         identity.key.map(|key| key.name().to_owned()),
@@ -132,7 +135,7 @@ fn an_object_that_says_twice_who_it_is_is_nobody() {
     ] {
         let places = Places::of(Json::read(text.as_bytes()).unwrap());
         assert_eq!(places.refused, Some(Refused::Ambiguous), "{text}");
-        assert_eq!(read::identity(text, &places), Default::default());
+        assert_eq!(decode::identity(text, &places), Default::default());
     }
 }
 
@@ -147,6 +150,6 @@ fn an_object_nested_deeper_than_serde_json_goes_is_named_and_not_read() {
         let places = Places::of(Json::read(text.as_bytes()).unwrap());
         assert_eq!(places.refused, refused, "{depth}");
         assert_eq!(serde_json::from_str::<Value>(&text).is_ok(), refused.is_none());
-        assert_eq!(read::identity(&text, &places).key.unwrap().name(), "a");
+        assert_eq!(decode::identity(&text, &places).key.unwrap().name(), "a");
     }
 }
