@@ -40,6 +40,7 @@ mod doubts;
 mod start;
 mod plan;
 mod builder;
+mod declare;
 
 pub(crate) use action::one_line;
 pub use action::{Action, Cleanup, Terminal};
@@ -50,7 +51,7 @@ pub(crate) use inspect::Inspected;
 pub use inspect::{KeyReport, KeyReports, LastError, Why};
 pub use owners::owners_of;
 pub use plan::ControllerError;
-pub(crate) use plan::{ControllerEnv, Plan};
+pub(crate) use plan::{ControllerEnv, Plan, Writes};
 pub use reason::Reason;
 pub use reconciler::Reconciler;
 pub use run::Panics;

@@ -28,7 +28,7 @@ use crate::{
     metrics::Metrics,
     object::{Kind, Scope},
     workqueue::{ConfigError, InvalidRate},
-    writes::{Author, Counters, Recorder, Sender, Writer, own_writes::SourceId},
+    writes::{Author, Counters, Recorder, Rights, Sender, Use, WaitForOwn, Writer, own_writes::SourceId},
 };
 
 /// Says why a controller can't be started, or has given up.
@@ -151,6 +151,16 @@ pub(crate) struct ControllerEnv<'a> {
     pub(crate) metrics: &'a Metrics,
     /// Decides what is random; `None`: nobody knows.
     pub(crate) seed: Option<u64>,
+    pub(crate) writes: Writes,
+}
+
+/// What becomes of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    /// They are sent.
+    Sent,
+    /// They are answered here: no cache ever shows them.
+    Simulated,
 }
 
 /// A namespace that is watched on its own; `None`: all at once.
@@ -190,6 +200,9 @@ fn places_of(scope: Scope, places: &[Place]) -> &[Place] {
 /// A controller whose types are forgotten: what a manager holds.
 pub(crate) struct Plan {
     pub(crate) name: Arc<str>,
+    /// What it needs, in which namespaces; none: in all.
+    pub(crate) rights: Rights,
+    pub(crate) namespaces: Vec<Arc<str>>,
     prepare: Prepare,
 }
 
@@ -209,13 +222,22 @@ impl fmt::Debug for Plan {
 }
 
 pub(super) fn plan<K: Watched, R: Reconciler<K>>(
-    controller: Controller<K, R>,
+    mut controller: Controller<K, R>,
     dynamic_type: K::DynamicType,
 ) -> Plan {
     let kind = K::kind_of(&dynamic_type);
     let name: Arc<str> = controller.settings.name.clone().unwrap_or_else(|| kind.to_string()).into();
+    if controller.settings.finalizer.is_some() {
+        controller.rights.allow(&kind, Use::Patch);
+    }
+    if !controller.selection.is_everything() {
+        // What left the selection is told from what is gone by a GET.
+        controller.rights.allow(&kind, Use::Get);
+    }
     Plan {
         name: name.clone(),
+        rights: controller.rights.clone(),
+        namespaces: controller.settings.namespaces.clone(),
         prepare: Box::new(move |env| prepare(controller, dynamic_type, kind, name, env)),
     }
 }
@@ -236,7 +258,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let metrics = env.metrics.reconcile().of(&name);
     let tombstones = Arc::new(Tombstones::new(metrics.deletions_dropped.clone()));
     let opened = open_all(&controller, &dynamic_type, &tombstones, &places, env);
-    let Controller { reconciler, settings, selection, sources, reads, .. } = controller;
+    let Controller { reconciler, settings, selection, sources, reads, rights, .. } = controller;
     let mut awaited = opened.awaited;
     match reads.is_empty() {
         true => awaited.extend(env.asked.iter().map(|informer| (None, informer.clone()))),
@@ -249,7 +271,11 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         opened.kind_sources.into_iter().map(|kind_source| (kind_source.view, kind_source.connect)).unzip();
     let gate = Arc::new(gate(&waits, env.factory.server()));
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
-    let author = Author { controller: name.clone(), field_manager };
+    let wait_for_own = match env.writes {
+        Writes::Sent => settings.wait_for_own,
+        Writes::Simulated => WaitForOwn::Never,
+    };
+    let author = Author { controller: name.clone(), field_manager, declared: rights };
     let seed = env.seed.unwrap_or_else(rand::random);
     let (sender, dropped) = (env.sender.clone(), metrics.events_dropped.clone());
     let recorder = Recorder::new(sender, &author, env.factory.clock(), seed, dropped);
@@ -259,7 +285,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         views,
         gate.clone(),
         queue.clone(),
-        settings.wait_for_own,
+        wait_for_own,
         Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() },
     );
     let dedup = Arc::new(EventDedup::of(opened.shared));

@@ -313,7 +313,7 @@ mod tests {
         object::{Kind, Scope},
         reflector::Doubt,
         workqueue::{ItemExponentialFailure, RateLimit, WorkQueue},
-        writes::{Author, Counters, Recorder, Sender, WaitForOwn, Writer},
+        writes::{Author, Counters, Recorder, Rights, Sender, WaitForOwn, Writer},
     };
 
     struct Idle;
@@ -363,7 +363,8 @@ mod tests {
         let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
         let counters =
             Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
-        let author = Author { controller: "test".into(), field_manager: "test".into() };
+        let author =
+            Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
         Arc::new(ControllerCore {
             name: "test".into(),
             kind: "configmaps".to_owned(),

@@ -5,13 +5,16 @@
 //! SIGINT stop; a second signal gives up waiting.
 
 mod client;
+mod dry_run;
 mod inspector;
 mod install;
+mod rules;
 mod running;
 mod signals;
 
 pub use client::client;
 pub use inspector::Inspector;
+pub use rules::Rules;
 pub use running::Running;
 
 use std::{
@@ -21,12 +24,12 @@ use std::{
 };
 
 use crate::{
-    controller::{Controller, ControllerEnv, Plan, Synced, one_line},
+    controller::{Controller, ControllerEnv, Plan, Synced, Writes, one_line},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     metrics::Metrics,
     reflector::ReflectorConfig,
-    writes::Sender,
+    writes::{Rights, Sender},
 };
 
 /// How long running reconciles may take to end after a stop.
@@ -69,11 +72,14 @@ pub struct Manager {
     client: kube::Client,
     factory: SharedInformerFactory,
     asked: Mutex<Vec<Arc<dyn Synced>>>,
+    /// What the informers need that were asked for, in their namespaces.
+    read_rights: Mutex<Vec<(Rights, Vec<Arc<str>>)>>,
     plans: Vec<Plan>,
     grace_period: Duration,
     metrics: Metrics,
     inspector: Inspector,
     seed: Option<u64>,
+    writes: Writes,
 }
 
 impl Manager {
@@ -98,10 +104,12 @@ impl Manager {
             factory: SharedInformerFactory::with_config(client.clone(), config),
             client,
             asked: Mutex::default(),
+            read_rights: Mutex::default(),
             plans: Vec::new(),
             grace_period: GRACE_PERIOD,
             metrics,
             inspector: Inspector::default(),
+            writes: Writes::Sent,
         }
     }
 
@@ -118,6 +126,28 @@ impl Manager {
         &self.client
     }
 
+    /// Sends no write: what would be written is logged, with what it would change.
+    ///
+    /// Of its controllers, their events, its Lease, and whatever goes through its [`client`](Self::client) or a
+    /// context's. Reconcilers go on as if each write had been done, as far as that can be told without the server:
+    /// defaults, validation and admission are not known. An object keeps its version, one that would be made has none;
+    /// the log says the same of an object once. Values of Secrets are not shown. What is not known here, such as an
+    /// eviction, is refused with 501.
+    ///
+    /// ```no_run
+    /// # use watchkeeper::prelude::*;
+    /// # async fn run<R: Reconciler<k8s_openapi::api::core::v1::ConfigMap>>(reconciler: R) -> Result<(), watchkeeper::Error> {
+    /// Manager::infer().await?.dry_run().controller(Controller::new(reconciler)).run().await
+    /// # }
+    /// ```
+    pub fn dry_run(mut self) -> Self {
+        if self.writes == Writes::Sent {
+            self.client = dry_run::client(self.client);
+            self.writes = Writes::Simulated;
+        }
+        self
+    }
+
     /// Returns the metrics of everything that this manager runs.
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
@@ -126,6 +156,19 @@ impl Manager {
     /// Returns what answers why an object is not being reconciled, once the manager runs.
     pub fn inspector(&self) -> Inspector {
         self.inspector.clone()
+    }
+
+    /// Returns the least that this program must be allowed to do, as roles; shown as YAML.
+    ///
+    /// For what its controllers watch, own and are [said to use](Controller::uses), for the informers that were asked
+    /// for so far, and for its Lease: ask last, before it runs.
+    pub fn rules(&self) -> Rules {
+        let first = self.plans.first().map_or("watchkeeper", |plan| &plan.name);
+        let mut rules = Rules::named(first.replace('/', "."));
+        self.plans.iter().for_each(|plan| rules.add(&plan.rights, &plan.namespaces));
+        let read = self.read_rights.lock().unwrap_or_else(PoisonError::into_inner);
+        read.iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces));
+        rules
     }
 
     /// Adds a controller.
@@ -154,12 +197,20 @@ impl Manager {
 
     /// Asks for a kind's shared informer, to be narrowed by namespace or selectors.
     pub fn informer<W: Watched<DynamicType = ()>>(&self) -> ManagedInformerBuilder<'_, W> {
-        ManagedInformerBuilder { manager: self, builder: self.factory.informer_of(()) }
+        ManagedInformerBuilder {
+            manager: self,
+            builder: self.factory.informer_of(()),
+            namespaces: Vec::new(),
+        }
     }
 
     /// Asks for the shared informer of what a marker asks for.
     pub fn informer_for<W: Watched>(&self, marker: W) -> ManagedInformerBuilder<'_, W> {
-        ManagedInformerBuilder { manager: self, builder: self.factory.informer_of(marker.dynamic_type()) }
+        ManagedInformerBuilder {
+            manager: self,
+            builder: self.factory.informer_of(marker.dynamic_type()),
+            namespaces: Vec::new(),
+        }
     }
 
     /// Runs until SIGTERM or SIGINT, then stops within the grace period.
@@ -225,6 +276,7 @@ impl Manager {
             asked: &asked,
             metrics: &self.metrics,
             seed: self.seed,
+            writes: self.writes,
         };
         let mut planned = Vec::new();
         for plan in self.plans {
@@ -251,11 +303,15 @@ impl fmt::Debug for Manager {
 pub struct ManagedInformerBuilder<'a, W: Watched> {
     manager: &'a Manager,
     builder: InformerBuilder<W>,
+    namespaces: Vec<Arc<str>>,
 }
 
 impl<W: Watched> ManagedInformerBuilder<'_, W> {
     /// Narrows it to one namespace.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
+        let namespace = namespace.into();
+        self.namespaces =
+            Some(namespace.clone()).filter(|namespace| !namespace.is_empty()).into_iter().collect();
         self.builder = self.builder.namespace(namespace);
         self
     }
@@ -283,6 +339,10 @@ impl<W: Watched> ManagedInformerBuilder<'_, W> {
         let informer = self.builder.build();
         let asked = &self.manager.asked;
         asked.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(informer.clone()));
+        let mut rights = Rights::default();
+        rights.watch(SharedInformer::kind(&informer));
+        let read = &self.manager.read_rights;
+        read.lock().unwrap_or_else(PoisonError::into_inner).push((rights, self.namespaces));
         informer
     }
 

@@ -18,6 +18,7 @@ mod error;
 mod gate;
 mod contradictions;
 pub(crate) mod request;
+mod rights;
 mod overload;
 mod caches;
 mod answers;
@@ -51,6 +52,8 @@ pub(crate) use patch::patch;
 pub(crate) use recorder::Recorder;
 pub(crate) use refusal::find;
 pub use refusal::{ForbiddenBy, RetryAfter, Stale};
+pub use rights::Use;
+pub(crate) use rights::{ApiVerb, RightScope, Rights};
 pub(crate) use status::{Patched, patch_status};
 pub(crate) use writer::{Author, Counters, KeyControl, Owner, WaitForOwn, Writer};
 

@@ -26,6 +26,7 @@ use super::{
     own_writes::{OwnWrites, RunActivity, RunEnd, SourceId, Verdict},
     pending_writes::{Expectation, PendingWrites},
     request::{Answer, Content, Path, Request, Target},
+    rights::{Rights, Use},
 };
 use crate::{
     informer::{Progress, ProgressVia},
@@ -99,6 +100,8 @@ pub(super) struct Memory {
     pub(super) alarm: Option<Instant>,
     /// Kinds that are applied although no cache shows them, of which the log has told.
     warned_kinds: HashSet<Kind>,
+    /// What is done and was not declared, as far as the log has told.
+    undeclared: HashSet<(Kind, Use)>,
     /// Writes whose reply was lost, until the follow-up task asks after them.
     pub(super) lost: Vec<Lost>,
 }
@@ -108,6 +111,8 @@ pub(super) struct Memory {
 pub(crate) struct Author {
     pub(crate) controller: Arc<str>,
     pub(crate) field_manager: Arc<str>,
+    /// What it is said to do.
+    pub(crate) declared: Rights,
 }
 
 /// Shared by all runs of one controller.
@@ -280,6 +285,7 @@ impl Writer {
         key: &ObjectKey,
         request: Request<'_>,
     ) -> Result<Answer<T>, WriteError> {
+        self.tell_of_undeclared(&request);
         self.check_caches(key, request.target).await?;
         self.sender.check(&request)?;
         let pending = InFlightWrite::new(self, key, request.target, request.path);
@@ -376,6 +382,20 @@ impl Writer {
         );
     }
 
+    /// Says once what is done and was not declared: a role made of what is declared does not allow it.
+    fn tell_of_undeclared(&self, request: &Request<'_>) {
+        let Some(use_) = self.author.declared.lacks(request) else { return };
+        let kind = &request.target.kind;
+        if self.memory().undeclared.insert((kind.clone(), use_)) {
+            let (controller, kind) = (&self.author.controller, &kind.kind);
+            tracing::info!(
+                %controller,
+                "what the controller does with {kind} is not declared, and missing in the manager's rules: add \
+                 `.uses::<{kind}>(Use::{use_:?})`"
+            );
+        }
+    }
+
     pub(super) fn forget_applied(&self, target: &Target) {
         self.memory().applied.forget(&target.kind, &target.key);
     }
@@ -454,6 +474,7 @@ impl Writer {
             query: query.to_owned(),
             content: Content::None,
         };
+        self.tell_of_undeclared(&request);
         self.sender.check(&request)?;
         self.sender.send::<Value>(request).await.map(|answer| answer.object)
     }

@@ -19,6 +19,7 @@ mod outages;
 mod own_writes;
 mod restored;
 mod rights;
+mod roles;
 mod selections;
 
 fn main() -> std::process::ExitCode {
@@ -32,6 +33,7 @@ fn main() -> std::process::ExitCode {
         own_writes::TESTS,
         restored::TESTS,
         rights::TESTS,
+        roles::TESTS,
         selections::TESTS,
     ];
     harness::run(&modules.concat())
