@@ -19,6 +19,7 @@ mod error;
 mod gate;
 mod contradictions;
 pub(crate) mod request;
+mod rights;
 mod overload;
 mod caches;
 mod answers;
@@ -56,6 +57,8 @@ pub(crate) use patch::patch;
 pub(crate) use recorder::Recorder;
 pub(crate) use refusal::find;
 pub use refusal::{ForbiddenBy, RetryAfter, Stale};
+pub use rights::Use;
+pub(crate) use rights::{ApiVerb, RightScope, Rights};
 pub(crate) use status::{Patched, patch_status};
 pub(crate) use writer::{Author, Counters, KeyControl, WaitForOwn, Writer};
 
