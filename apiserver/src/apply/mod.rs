@@ -17,7 +17,7 @@ use crate::schema::Schema;
 pub(crate) use self::conflict::Conflict;
 pub(crate) use self::update::track_update;
 
-/// Tells what happens when another manager owns a field.
+/// What happens when another manager owns a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Force {
     /// The apply fails with a conflict.
@@ -70,7 +70,7 @@ pub(crate) struct UpdateInput<'a> {
     pub(crate) now: &'a str,
 }
 
-/// Says why an apply was refused.
+/// Why an apply was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ApplyError {
     /// Other managers own fields that would change: 409, a cause each.

@@ -266,7 +266,7 @@ fn sent_or_stored(sent: Option<Value>, stored: Option<Value>) -> Managers {
     }
 }
 
-/// Tells whether a list means that nobody owns anything.
+/// Returns whether a list means that nobody owns anything.
 fn clears(list: &Value) -> bool {
     match list.as_array().map(Vec::as_slice) {
         Some([]) => true,

@@ -191,7 +191,7 @@ impl Core {
         self.inner.lock().store.compact(version);
     }
 
-    /// Tells whether a restart can leave what it is to leave.
+    /// Returns whether a restart can leave what it is to leave.
     ///
     /// # Errors
     /// The version to go back to is forgotten.

@@ -212,7 +212,7 @@ impl HeldReply {
 }
 
 impl Action {
-    /// Tells whether it has a meaning for a request at all.
+    /// Returns whether it has a meaning for a request at all.
     pub(super) fn concerns(&self, info: &RequestInfo) -> bool {
         let verb = info.verb;
         let watch = verb == Some(Verb::Watch);

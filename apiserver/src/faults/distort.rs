@@ -154,7 +154,7 @@ impl Distortion {
 }
 
 impl Events {
-    /// Tells whether an event is one of these.
+    /// Returns whether an event is one of these.
     pub(super) fn hold(self, frame: &Frame) -> bool {
         match self {
             Self::Any => frame.event != EventType::Error,

@@ -284,7 +284,7 @@ impl Tap {
         flow.edits.iter_mut().for_each(|edit| edit.flush(out));
     }
 
-    /// Tells whether more may pass now, and what has just fired.
+    /// Returns whether more may pass now, and what has just fired.
     pub(super) fn gate(&self, cx: &Context<'_>) -> (Gate, Option<Firing>) {
         let mut flow = self.lock();
         flow.waker = Some(cx.waker().clone());

@@ -112,7 +112,7 @@ fn kinds(registry: &Registry, name: &str) -> Vec<Kind> {
     resources.filter_map(|resource| Some((resource.clone(), resource.served(version)?.clone()))).collect()
 }
 
-/// Tells whether two lists hold the very same kinds, not only equal ones.
+/// Returns whether two lists hold the very same kinds, not only equal ones.
 fn same(known: &[Kind], now: &[Kind]) -> bool {
     known.len() == now.len()
         && known.iter().zip(now).all(|(a, b)| Arc::ptr_eq(&a.0, &b.0) && Arc::ptr_eq(&a.1, &b.1))

@@ -119,7 +119,7 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// Tells whether a storage key lies inside.
+    /// Returns whether a storage key lies inside.
     pub(crate) fn holds(&self, key: &str) -> bool {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         self.namespace.as_deref().is_none_or(|n| n == namespace)
@@ -345,7 +345,7 @@ impl Store {
         }
     }
 
-    /// Tells whether the state as of a version could still be read, for every resource.
+    /// Returns whether the state as of a version could still be read, for every resource.
     ///
     /// # Errors
     /// It is forgotten.

@@ -1,4 +1,4 @@
-//! What a stranger does to an object: requests of somebody else, past all troubles.
+//! What someone else does to an object: requests of somebody else, past all troubles.
 
 use http::{Method, Request};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::route::RequestInfo;
 
 /// The prefix of all that strangers leave behind.
 pub(super) const MARK: &str = "trials.watchkeeper.dev/stranger";
-/// The type of a stranger's condition.
+/// The type of someone else's condition.
 pub(super) const CONDITION: &str = "StrangerWasHere";
 
 /// What a request is about.

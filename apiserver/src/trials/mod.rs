@@ -22,7 +22,7 @@
 //!
 //! - It comes to rest: nothing changes any more, and no request fails.
 //! - The end is that of the run without trouble. What servers choose (UIDs, versions, times, generated names) and
-//!   what a stranger added makes no difference. Where somebody changed what the operator does not own, an operator
+//!   what someone else added makes no difference. Where somebody changed what the operator does not own, an operator
 //!   that starts anew must find nothing left to do.
 //! - Deleted objects are gone.
 //! - What somebody else made is neither changed nor deleted, but as in the run without trouble.

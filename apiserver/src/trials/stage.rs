@@ -46,7 +46,7 @@ pub(super) struct Sent {
 /// A write to an object that is not the operator's: the resource, and the field.
 pub(super) type Meddling = (String, String);
 
-/// What a stranger did that must stay.
+/// What someone else did that must stay.
 #[derive(Clone, Debug)]
 pub(super) enum Owed {
     /// The label and the annotation.
@@ -193,12 +193,12 @@ impl Stage {
         self.moved.notify_waiters();
     }
 
-    /// Tells whether something planned had nothing to do, or never came.
+    /// Returns whether something planned had nothing to do, or never came.
     pub(super) fn is_inert(&self) -> bool {
         self.book().planned.iter().any(|(_, fate)| *fate != Fate::Struck)
     }
 
-    /// Tells whether the operator sends more than it ever may.
+    /// Returns whether the operator sends more than it ever may.
     pub(super) fn is_flooded(&self) -> bool {
         let book = self.book();
         book.sent.len() > book.bound

@@ -6,7 +6,7 @@ use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream::BoxStream
 use tokio::sync::Semaphore;
 
 use super::enqueue::Enqueuer;
-use crate::{object::ObjectKey, writes::own_writes::Verdict};
+use crate::{object::ObjectKey, writes::record::Verdict};
 
 /// How many keys of one source may wait for a run: the source is not asked for more.
 const WAITING_PER_SOURCE: usize = 256;

@@ -53,7 +53,7 @@ struct Ongoing {
     most: usize,
 }
 
-/// Says whether a failure is news.
+/// Whether a failure is news.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogLevel {

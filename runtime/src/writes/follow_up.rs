@@ -1,4 +1,4 @@
-//! Who attends to parked keys: gives up what is overdue, and asks after writes whose reply was lost.
+//! Follows up what keys wait for: gives up what is overdue, and asks after writes whose reply was lost.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -7,13 +7,15 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     lost::Lost,
-    pending_writes::{Expectation, IN_OUTAGE, Overdue, Transition, WHILE_OPEN},
+    expectation::Expectation,
+    pending_writes::{Overdue, Transition},
+    record::{IN_OUTAGE, WHILE_OPEN},
     request::{Path, Target},
     writer::{Memory, Writer},
 };
 use crate::object::{ObjectKey, Version};
 
-/// Past every deadline of a parked key: what ends the wait in any case.
+/// Past every deadline of a waiting key: what ends the wait in any case.
 const AT_MOST: Duration = IN_OUTAGE.saturating_add(WHILE_OPEN).saturating_add(Duration::from_secs(5));
 /// How soon a question after a lost write is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -48,7 +50,7 @@ impl Drop for InFlightWrite<'_> {
 }
 
 impl Writer {
-    /// Attends to parked keys, for as long as the controller runs.
+    /// Attends to waiting keys, for as long as the controller runs.
     pub(crate) async fn follow_up(&self) -> Infallible {
         let mut asking = FuturesUnordered::new();
         loop {
@@ -65,7 +67,7 @@ impl Writer {
         }
     }
 
-    /// Holds a key in the queue exactly while it is parked; called under the lock.
+    /// Holds a key in the queue exactly while it waits; called under the lock.
     pub(super) fn apply_transition(&self, key: &ObjectKey, transition: Transition) {
         match transition {
             Transition::Waits => self.keys.hold(key, AT_MOST),
@@ -95,9 +97,9 @@ impl Writer {
     fn tick(&self) {
         let now = Instant::now();
         let mut memory = self.memory();
-        let (overdue, released) = memory.pending.tick(now, &self.caches);
-        let Memory { contradictions, pending, .. } = &mut *memory;
-        let contradicted = contradictions.tick(now, &self.caches, |source| pending.delivered(source));
+        let (overdue, released) = memory.records.tick(now, &self.caches);
+        let Memory { contradictions, records, .. } = &mut *memory;
+        let contradicted = contradictions.tick(now, &self.caches, |source| records.delivered(source));
         memory.alarm = memory.next_tick(now);
         released.iter().for_each(|key| self.keys.release(key));
         drop(memory);
@@ -117,13 +119,13 @@ impl Writer {
 
     /// Asks the server what became of a write, until it says or nobody waits any more.
     async fn ask_after(&self, Lost { key, target }: Lost) {
-        while self.memory().pending.awaits_reply(&key, &target.key) {
+        while self.memory().records.awaits_reply(&key, &target.key) {
             if let Some(expectation) = self.what_became_of(&target).await {
                 let (mut memory, now) = (self.memory(), Instant::now());
                 for source in self.sources_of(&target) {
                     let place = (source, &target.key);
                     let transition =
-                        memory.pending.answered(&key, place, expectation.clone(), now, &self.caches);
+                        memory.records.reply_found(&key, place, expectation.clone(), now, &self.caches);
                     self.apply_transition(&key, transition);
                 }
                 return;

@@ -14,7 +14,7 @@ use super::{
 use crate::object::{Kind, Object, ObjectKey, Version};
 
 const VERB: &str = "patch";
-/// How often a patch that met a stranger's change elsewhere in the object is sent again.
+/// How often a patch that met someone else's change elsewhere in the object is sent again.
 const RESENDS: usize = 3;
 
 /// Sends a merge patch of an object; nothing if the object reads as patched already.
