@@ -14,7 +14,7 @@ use super::merge::merge;
 use super::remove::remove;
 use super::set::FieldSet;
 use super::typed;
-use super::{ApplyError, ApplyInput, Force, UpdateInput};
+use super::input::{ApplyError, ApplyInput, Force, UpdateInput};
 
 /// Who owns what was there before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::action::duration;
+use super::text::duration;
 use crate::watch::{EventType, Frame, Phase};
 
 /// Events, or items of a list, that come otherwise than they should.

@@ -50,6 +50,7 @@ mod rule;
 mod script;
 mod stale;
 mod stream;
+mod text;
 mod watches;
 
 pub use crate::store::Lag;

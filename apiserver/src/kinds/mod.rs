@@ -19,6 +19,7 @@ mod events;
 mod fields;
 mod fill;
 mod fixed;
+mod maps;
 mod more;
 pub(crate) mod prepare;
 

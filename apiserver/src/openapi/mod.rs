@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use crate::kinds::{Registry, Resource, Served};
+use self::document::Kind;
+use crate::kinds::Registry;
 
 mod document;
 mod operations;
@@ -30,9 +31,6 @@ impl Document {
         Self { hash: hash(text.as_bytes()), body: Bytes::from(text) }
     }
 }
-
-/// A kind in one of its versions.
-type Kind = (Arc<Resource>, Arc<Served>);
 
 /// Keeps written documents for as long as the kinds in them are the same.
 #[derive(Debug, Default)]

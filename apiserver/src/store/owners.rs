@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::ResourceId;
+use super::resource_id::ResourceId;
 use crate::object;
 
 /// Where an object lies.
