@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::action::Drip;
-use super::desk::Firing;
+use super::registry::Firing;
 use super::edit::Edit;
 use super::interrupt::{Edge, From, Interrupt, Interruption, Place};
 use super::reply::{Saying, Then};

@@ -38,7 +38,7 @@
 //! equal rules and equal requests give equal faults.
 
 mod action;
-mod desk;
+mod registry;
 mod distort;
 mod edit;
 mod flow;
@@ -55,7 +55,7 @@ mod watches;
 
 pub use crate::store::Lag;
 pub use action::{Action, Fault, HeldReply};
-pub use desk::{Armed, Faults, Firing};
+pub use registry::{Armed, Faults, Firing};
 pub use distort::{Distortion, Events, Garble, Mark};
 pub use interrupt::Interruption;
 pub use reply::{Saying, StatusReply, TooLarge};
@@ -65,7 +65,7 @@ pub use script::RuleScript;
 pub use stale::Staleness;
 pub use watches::Watches;
 
-pub(crate) use desk::Verdict;
+pub(crate) use registry::Verdict;
 pub(crate) use flow::{Graft, Tap};
 pub(crate) use lists::distort_list;
 pub(crate) use requests::{Recorded, text};

@@ -4,7 +4,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::action::Action;
-use super::desk::{Armed, Faults};
+use super::registry::{Armed, Faults};
 use crate::route::{RequestInfo, Verb};
 
 /// A rule being written; [`then`](Rule::then) arms it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::action::{Action, Fault};
-use super::desk::{Armed, Faults};
+use super::registry::{Armed, Faults};
 use super::distort::{Distortion, Events, Garble, Mark};
 use super::interrupt::Interruption;
 use super::reply::{StatusReply, TooLarge};

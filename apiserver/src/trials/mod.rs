@@ -33,12 +33,12 @@
 //! Trials are deterministic where the operator is: let it draw what is random from a seed. Where two runs without
 //! trouble differ, `check` says at which request.
 
-mod deeds;
+mod foreign;
 mod play;
 mod report;
 mod search;
-mod stage;
-mod story;
+mod harness;
+mod timeline;
 mod trouble;
 mod visit;
 mod world;
