@@ -13,8 +13,6 @@ mod update;
 
 use serde_json::Value;
 
-
-pub(crate) use self::conflict::Conflict;
 pub(crate) use self::input::{ApplyError, ApplyInput, Force, UpdateInput};
 pub(crate) use self::update::track_update;
 

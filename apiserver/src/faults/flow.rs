@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::action::Drip;
-use super::registry::Firing;
 use super::edit::Edit;
 use super::interrupt::{Edge, From, Interrupt, Interruption, Place};
+use super::registry::Firing;
 use super::reply::{Saying, Then};
 use super::stream::{Interrupted, Piece};
 use crate::route::{RequestInfo, Verb};

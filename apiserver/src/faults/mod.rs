@@ -55,9 +55,9 @@ mod watches;
 
 pub use crate::store::Lag;
 pub use action::{Action, Fault, HeldReply};
-pub use registry::{Armed, Faults, Firing};
 pub use distort::{Distortion, Events, Garble, Mark};
 pub use interrupt::Interruption;
+pub use registry::{Armed, Faults, Firing};
 pub use reply::{Saying, StatusReply, TooLarge};
 pub use requests::{RequestRecord, Requests};
 pub use rule::Rule;
@@ -65,9 +65,9 @@ pub use script::RuleScript;
 pub use stale::Staleness;
 pub use watches::Watches;
 
-pub(crate) use registry::Verdict;
 pub(crate) use flow::{Graft, Tap};
 pub(crate) use lists::distort_list;
+pub(crate) use registry::Verdict;
 pub(crate) use requests::{Recorded, text};
 pub(crate) use stream::{FaultyBody, Interrupted};
 

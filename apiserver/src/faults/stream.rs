@@ -12,8 +12,8 @@ use http_body::{Body, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::registry::Faults;
 use super::flow::{Admitted, Gate, Tap};
+use super::registry::Faults;
 use super::reply::Then;
 use crate::watch::{Frame, Phase, WatchStream};
 

@@ -8,7 +8,6 @@ use super::operations::Paths;
 use super::schemas::Schemas;
 use crate::kinds::{Resource, Served};
 
-
 /// A kind in one of its versions.
 pub(super) type Kind = (Arc<Resource>, Arc<Served>);
 

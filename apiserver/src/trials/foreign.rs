@@ -4,7 +4,7 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::harness::{Owed, Harness};
+use super::harness::{Harness, Owed};
 use super::timeline::Who;
 use super::trouble::{AWAY, Deed, Whose};
 use super::world::{Found, everything};
@@ -228,7 +228,8 @@ async fn take_the_name(harness: &Harness, hand: &Hand) -> bool {
     let Some(made) = send(harness, Method::POST, collection, "application/json", &other).await else {
         return false;
     };
-    let (harness, path, uid) = (harness.clone(), format!("{collection}/{name}"), object::uid(&made).to_owned());
+    let (harness, path, uid) =
+        (harness.clone(), format!("{collection}/{name}"), object::uid(&made).to_owned());
     let in_flight = harness.clone().fly();
     tokio::spawn(async move {
         sleep(AWAY).await;

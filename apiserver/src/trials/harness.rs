@@ -433,7 +433,9 @@ impl Call {
                 pending().await
             }
             Trouble::Stranger(deed, whose, moment) => {
-                if moment == Moment::Before && !foreign::act(&self.harness, deed, whose, &self.hand(None)).await {
+                if moment == Moment::Before
+                    && !foreign::act(&self.harness, deed, whose, &self.hand(None)).await
+                {
                     self.harness.inert(at);
                 }
                 let answer = self.serve_read().await?;

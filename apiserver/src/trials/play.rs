@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Plan;
 use super::foreign::{CONDITION, MARK};
-use super::harness::{Meddling, Owed, Sent, Harness, panic_text};
+use super::harness::{Harness, Meddling, Owed, Sent, panic_text};
 use super::timeline::{Line, Who};
 use super::trouble::Case;
 use super::visit::Visit;
@@ -142,7 +142,8 @@ async fn on_stage(plan: &Plan, case: &Case, calm: Option<&Calm>, tell: bool) -> 
     let mut faults = Vec::new();
     harness.rest(Duration::from_secs(1), Instant::now() + Duration::from_secs(60)).await;
     let done = Arc::new(AtomicUsize::new(0));
-    let visit = Visit { harness: harness.clone(), without: Arc::new(case.without.clone()), done: done.clone() };
+    let visit =
+        Visit { harness: harness.clone(), without: Arc::new(case.without.clone()), done: done.clone() };
     if let Err(error) = tokio::task::spawn_local((plan.visitor)(visit)).await {
         faults.push(Fault::Claim(format!("the script panicked: {}", panic_text(&*error.into_panic()))));
     }

@@ -82,12 +82,20 @@ enum Excess {
 
 impl Unsynced {
     fn of(namespace: Option<Arc<str>>) -> Self {
-        Self { namespace, listed: ListedKeys::new(), waiting: HashMap::default(), named: 0, excess: Excess::No }
+        Self {
+            namespace,
+            listed: ListedKeys::new(),
+            waiting: HashMap::default(),
+            named: 0,
+            excess: Excess::No,
+        }
     }
 
     /// Keeps a key until its caches have synced.
     fn keep(&mut self, key: ObjectKey, reason: Reason) {
-        if self.excess == Excess::Yes || reason.priority() == Priority::Low && self.listed.mark(&key).is_some() {
+        if self.excess == Excess::Yes
+            || reason.priority() == Priority::Low && self.listed.mark(&key).is_some()
+        {
             return;
         }
         if let Some(named) = self.waiting.get_mut(&key) {

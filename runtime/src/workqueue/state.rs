@@ -8,7 +8,9 @@ mod reads;
 
 use super::clock::{At, Clock};
 use super::delay::DelayHeap;
-use super::entries::{Arrival, ByArrival, Cause, Entries, Entry, InLine, Meanwhile, Pick, Place, QueueKey, ReadyQueue};
+use super::entries::{
+    Arrival, ByArrival, Cause, Entries, Entry, InLine, Meanwhile, Pick, Place, QueueKey, ReadyQueue,
+};
 use super::rate_limit::{Bucket, Taken};
 use super::rate_limiter::RateLimiter;
 use super::slab::{Id, List};
@@ -255,7 +257,8 @@ impl<K: QueueKey> State<K> {
         if self.rate.as_mut().is_some_and(|rate| rate.take(clock.now()) == Taken::No) {
             return Next::Wait;
         }
-        let turn = self.ready.pop(&mut self.entries.slab, self.first_list());
+        let list = self.first_list();
+        let turn = self.ready.pop(&mut self.entries.slab, list);
         let (id, stood) = match turn {
             Some(Pick::Of(id)) => (Some(id), Stood::InLine),
             Some(Pick::OfList) => (self.pop_listed(), Stood::OnList),

@@ -7,11 +7,7 @@ use kube::core::ObjectMeta;
 use serde_json::Value;
 
 use super::{
-    expectation::CachedState,
-    record::WatchState,
-    records::Caches,
-    request::Target,
-    source::SourceId,
+    expectation::CachedState, record::WatchState, records::Caches, request::Target, source::SourceId,
 };
 use crate::{
     informer::Comparison,

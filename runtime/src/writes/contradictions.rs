@@ -8,12 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{
-    expectation::CachedState,
-    record::WatchState,
-    records::Caches,
-    source::SourceId,
-};
+use super::{expectation::CachedState, record::WatchState, records::Caches, source::SourceId};
 use crate::object::{ObjectKey, Version};
 
 /// How long a cache that was contradicted has, with its watch open.

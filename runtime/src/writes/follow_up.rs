@@ -6,8 +6,8 @@ use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    lost::Lost,
     expectation::Expectation,
+    lost::Lost,
     pending_writes::{Overdue, Transition},
     record::{IN_OUTAGE, WHILE_OPEN},
     request::{Path, Target},

@@ -133,7 +133,9 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
     fn is_own(&mut self, key: &Key, source: SourceId, version: Version) -> bool {
         let Some(record) = self.by_key.get_mut(key) else { return false };
         let mut own = record.own.iter_mut();
-        let Some(found) = own.find(|own| own.source == source && own.version == version) else { return false };
+        let Some(found) = own.find(|own| own.source == source && own.version == version) else {
+            return false;
+        };
         found.seen = Seen::Yes;
         true
     }
@@ -221,11 +223,7 @@ mod tests {
         assert_eq!(own.event(SITES, Some(Version(7)), &"a"), Verdict::Own);
         assert_eq!(own.event(SITES, Some(Version(7)), &"a"), Verdict::Own);
         assert_eq!(own.end(&"a"), RunEnd::Quiet);
-        assert_eq!(
-            progressed(&mut own, SITES, 9, ProgressVia::Replace),
-            Vec::<&str>::new(),
-            "all was seen"
-        );
+        assert_eq!(progressed(&mut own, SITES, 9, ProgressVia::Replace), Vec::<&str>::new(), "all was seen");
         own.end(&"a");
         assert!(own.is_empty());
     }

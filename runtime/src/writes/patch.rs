@@ -7,7 +7,7 @@ use super::{
     WriteError,
     child::{decode, encode},
     merge::{merged, replaces_the_same},
-    pending_writes::Expectation,
+    expectation::Expectation,
     request::{Content, Path, Request, Target},
     writer::{Proof, Writer, version_of},
 };

@@ -88,7 +88,6 @@ impl<Key: Clone + Eq + Hash + Ord> Lot<Key> {
 }
 
 impl Lot {
-
     /// Whether somebody waits for what a source shows already.
     fn keeps_in_vain(&self, source: SourceId) -> bool {
         let delivered = self.pending.delivered(source);

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    record::StatusSeen,
-    merge::{difference, dropped, replaces_elements, replaces_the_same},
     expectation::Expectation,
+    merge::{difference, dropped, replaces_elements, replaces_the_same},
+    record::StatusSeen,
     request::{Answer, Content, Path, Request, Target},
     writer::{Proof, Writer, version_of},
 };
