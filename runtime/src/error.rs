@@ -1,11 +1,12 @@
 //! What running controllers can fail with: the errors of all stages, composed once.
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use kube::config::KubeconfigError;
 
 use crate::{
-    controller::{ControllerError, Terminal, one_line},
+    chain::one_line,
+    controller::{ControllerError, Terminal},
     informer::NotSynced,
     writes::WriteError,
 };
@@ -17,13 +18,14 @@ use crate::{
 #[non_exhaustive]
 pub enum Error {
     /// No cluster was found to talk to.
-    #[error("no Kubernetes configuration: {tried}")]
+    #[error("{problem}")]
     Configuration {
-        /// Where it was looked for, and what to do.
-        tried: String,
-        /// What is wrong with the kubeconfig.
-        #[source]
-        source: Box<KubeconfigError>,
+        /// The kubeconfig that can't be used; `None` where there is none.
+        kubeconfig: Option<PathBuf>,
+        /// What is wrong, in which file, and what to do.
+        problem: String,
+        /// What kube says of it, where it was kube that refused it.
+        cause: Option<Box<KubeconfigError>>,
     },
     /// The client could not be built, or a request of the program's own failed.
     #[error("{0}")]
@@ -41,12 +43,14 @@ pub enum Error {
     #[error("two controllers are named {0}: give one another name with `.named(..)`")]
     DuplicateController(String),
     /// A custom resource definition was not accepted.
-    #[error("the definition {name} is not served: {why}")]
+    #[error("the definition {name} can't be installed: {why}")]
     Definition {
         /// The CRD's name.
         name: String,
-        /// Why not.
+        /// Why not, and what to do.
         why: String,
+        /// What the server said, where it refused it.
+        status: Option<Box<kube::core::Status>>,
     },
     /// Signals can't be listened to.
     #[error("can't listen for SIGINT and SIGTERM")]
@@ -128,7 +132,11 @@ impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PastGracePeriod { period, who: RanOn::Reconciles(who) } => {
-                write!(f, "reconciles ran on, and were aborted: {who}, past the grace period of {period:?}")
+                write!(
+                    f,
+                    "reconciles ran on past the grace period of {period:?}, and were aborted: {who}; allow more by \
+                     `.grace_period(..)`, or bound runs by `.deadline(..)`"
+                )
             }
             Self::PastGracePeriod { period, who: RanOn::Handler } => {
                 write!(f, "an event handler of an informer ran on past the grace period of {period:?}")
@@ -149,11 +157,11 @@ mod tests {
         let error = Error::from(ControllerError::RateLimit { name: "websites".to_owned(), source });
         assert_eq!(
             format!("{error:?}"),
-            "controller websites: the rate limit is refused: rate: a rate of zero lets nothing run; \
+            "controller websites: the rate limit is refused: a rate of zero lets nothing run; \
              leave the rate out to lift it"
         );
         let refused = Error::from(kube::Error::Service("no answer from https://10.0.0.1:6443".into()));
-        assert_eq!(format!("{refused:?}"), "ServiceError: no answer from https://10.0.0.1:6443");
+        assert_eq!(format!("{refused:?}"), "no answer from https://10.0.0.1:6443");
     }
 
     // A reconciler may hand a terminal error through watchkeeper's own.

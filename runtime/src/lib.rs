@@ -57,6 +57,7 @@
 // vocabulary
 pub mod object;
 mod key_list;
+mod chain;
 pub mod backoff;
 pub mod clock;
 pub mod conditions;

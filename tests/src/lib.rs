@@ -13,6 +13,7 @@ mod made;
 mod operator;
 pub mod planted;
 mod record;
+mod snapshot;
 
 pub use bodies::{Bodies, Sent};
 pub use counter::{Counter, Gate};
@@ -21,3 +22,4 @@ pub use hear::{Hearing, hear};
 pub use made::Made;
 pub use operator::{Keeper, Looker, Website, WebsiteSpec, WebsiteStatus, deployment_for, owned_by, website};
 pub use record::{Record, Start, assert_rate_holds};
+pub use snapshot::assert_snapshot;

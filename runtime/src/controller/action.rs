@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use crate::workqueue::Priority;
+use crate::{chain::chain, workqueue::Priority};
 
 /// What happens to a key after a reconcile that did not fail.
 ///
@@ -134,28 +134,4 @@ impl Error for Cause {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source()
     }
-}
-
-/// Walks an error and its causes.
-pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    let mut next = Some(error);
-    std::iter::from_fn(move || {
-        let cause = next?;
-        next = cause.source();
-        Some(cause)
-    })
-}
-
-/// Writes an error and its causes in one line, each cause once.
-pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
-    let mut line = String::new();
-    for cause in chain(error) {
-        let text = cause.to_string();
-        match line.is_empty() {
-            true => line = text,
-            false if line.contains(&text) => {}
-            false => line = format!("{line}: {text}"),
-        }
-    }
-    line
 }

@@ -40,12 +40,12 @@ fn report(controller: &str, before: Doubts, now: Doubts) -> Doubts {
             _ if waits_for.is_empty() => {}
             DoubtCause::HistoryLost => {
                 tracing::warn!(
-                    controller,
+                    %controller,
                     "the server lost its history: no key runs until {waits_for} is compared"
                 );
             }
             DoubtCause::WatchCut => {
-                tracing::debug!(controller, "keys wait a moment for the watch of {waits_for}");
+                tracing::debug!(%controller, "keys wait a moment for the watch of {waits_for}");
             }
         }
         let over = before.iter().filter(|(_, doubt)| doubt.cause == cause && doubt.until <= Instant::now());
@@ -55,12 +55,12 @@ fn report(controller: &str, before: Doubts, now: Doubts) -> Doubts {
             _ if given_up.is_empty() => {}
             DoubtCause::HistoryLost => {
                 tracing::warn!(
-                    controller,
+                    %controller,
                     "keys go on although {given_up} could not be compared with the server"
                 );
             }
             DoubtCause::WatchCut => {
-                tracing::info!(controller, "keys go on although the watch of {given_up} is not open");
+                tracing::debug!(%controller, "keys go on although the watch of {given_up} is not open");
             }
         }
     }

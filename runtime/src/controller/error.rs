@@ -77,7 +77,7 @@ pub enum ControllerError {
         source: InvalidRate,
     },
     /// Kubernetes would refuse the finalizer on every object.
-    #[error("controller {name}: {finalizer:?} is no qualified name; write it like `example.dev/volume`")]
+    #[error("controller {name}: {finalizer:?} can't be a finalizer: write it like `example.dev/volume`")]
     Finalizer {
         /// The controller.
         name: String,
@@ -115,5 +115,5 @@ pub enum ControllerError {
 }
 
 fn named(lagging: &[SyncState]) -> String {
-    lagging.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    lagging.iter().map(|state| format!("{state}; {}", state.remedy())).collect::<Vec<_>>().join("; ")
 }

@@ -46,7 +46,6 @@ mod definition;
 mod plan;
 mod builder;
 
-pub(crate) use action::one_line;
 pub use action::{Action, Cleanup, Terminal};
 pub use builder::Controller;
 pub use context::Context;

@@ -2,8 +2,9 @@
 
 use std::{any::Any, error::Error};
 
-use super::{Reason, Reconciler, Terminal, action::one_line, queue::ControllerQueue};
+use super::{Reason, Reconciler, Terminal, queue::ControllerQueue};
 use crate::{
+    chain::one_line,
     informer::Watched,
     object::ObjectKey,
     workqueue::Item,

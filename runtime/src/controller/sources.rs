@@ -72,7 +72,7 @@ fn explained(failure: &FetchFailure) -> String {
         FailureCause::Forbidden => "the server forbids it",
         FailureCause::Unauthorized => "the server does not accept the credentials",
         FailureCause::NotServed => "the server does not serve it",
-        FailureCause::Unreachable => "the server can't be reached",
+        FailureCause::Unreachable => "the server is unreachable",
         FailureCause::TooLarge => "something is too large",
         FailureCause::Panicked => "code that it calls panics",
         FailureCause::Other => "it fails",

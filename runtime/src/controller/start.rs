@@ -61,6 +61,8 @@ impl PreparedController {
     pub(crate) async fn run(self, stop: Stop) -> Result<(), ControllerError> {
         let Self { name, waits, sync_timeout, work, .. } = self;
         let own = Stop { finish: stop.finish.child_token(), abort: stop.abort };
+        let kinds = waits.kinds().join(", ");
+        tracing::info!(controller = %name, "starting: waiting for the caches of {kinds}");
         let patience = report_lagging(&name, &waits, sync_timeout);
         let worked = work(own.clone());
         tokio::pin!(worked);
@@ -78,7 +80,8 @@ impl PreparedController {
 
 /// Says now and then for whom a controller waits; ends only where its time is over.
 ///
-/// One line after [`REMINDER`], then each time after twice as long, and one when the wait is over.
+/// One line after [`REMINDER`], then each time after twice as long, and one when the wait is over. Failures are the
+/// informers' own to tell of: where each that lags has told of one, the line is for those who debug.
 async fn report_lagging(name: &Arc<str>, waits: &Waits, within: Option<Duration>) -> ControllerError {
     let (started, all, mut pause) = (Instant::now(), waits.all_synced(), REMINDER);
     tokio::pin!(all);
@@ -87,19 +90,23 @@ async fn report_lagging(name: &Arc<str>, waits: &Waits, within: Option<Duration>
         let synced = timeout(left.map_or(pause, |left| left.min(pause)), &mut all).await.is_ok();
         let waited = rounded(started.elapsed());
         if synced {
-            if pause > REMINDER {
+            // Otherwise the line that says that it works says it.
+            if pause > REMINDER && !waits.by_namespace.is_empty() {
                 tracing::info!(controller = %name, ?waited, "all caches have synced");
             }
             return std::future::pending().await;
         }
         let lagging = waits.lagging().join("; ");
         if within.is_some_and(|within| started.elapsed() >= within) {
-            tracing::error!(controller = %name, ?waited, lagging, "gives up waiting for caches");
+            tracing::error!(controller = %name, ?waited, lagging, "giving up: caches have not synced in time");
             let lagging =
                 waits.all().filter(|informer| !informer.has_synced()).map(|informer| informer.state());
             return ControllerError::NotSynced { name: name.to_string(), lagging: lagging.collect(), waited };
         }
-        tracing::warn!(controller = %name, ?waited, lagging, "waits for caches that have not synced");
+        match waits.all_lagging_have_failed() {
+            true => tracing::debug!(controller = %name, ?waited, lagging, "still waiting for caches"),
+            false => tracing::warn!(controller = %name, ?waited, lagging, "still waiting for caches"),
+        }
         pause = (pause * 2).min(LONGEST_REMINDER);
     }
 }
@@ -134,7 +141,7 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
             () = &mut sweeping => false,
         };
         if begins {
-            tracing::info!(controller = %core.name, "caches have synced: working");
+            tracing::info!(controller = %core.name, workers, "caches have synced: reconciling");
             core.metrics.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
             core.open(None);
             (0..workers).for_each(|_| drop(running.spawn(core.clone().work(stop.finish.clone()))));

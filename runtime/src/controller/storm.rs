@@ -27,11 +27,12 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         if let Charged::Paced { phase: StormPhase::Begins, .. } = charged {
             match cost {
                 Cost::Whole => tracing::warn!(
-                    "a storm: runs of one key keep writing, and are paced; does somebody else write the same fields?"
+                    "a storm: the object is written in run after run, so its runs are slowed down; does someone else write the same \
+                     fields?"
                 ),
                 Cost::Tenth => tracing::warn!(
-                    "a storm: an object changes in run after run, and its runs are paced; does the reconciler write it \
-                     through a client of its own?"
+                    "a storm: the object changes in run after run, so its runs are slowed down; does the reconciler write it through \
+                     a client of its own?"
                 ),
             }
         }

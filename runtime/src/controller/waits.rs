@@ -1,6 +1,6 @@
 //! The caches that a controller waits for before it runs keys, and the gate that they make.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use futures::future::join_all;
 
@@ -46,6 +46,20 @@ impl Waits {
 
     pub(crate) async fn all_synced(&self) {
         join_all(self.all().map(|informer| informer.synced())).await;
+    }
+
+    /// Names the kinds, each once.
+    pub(crate) fn kinds(&self) -> Vec<String> {
+        let mut kinds: Vec<_> = self.all().map(|informer| informer.kind().to_string()).collect();
+        let mut seen = HashSet::new();
+        kinds.retain(|kind| seen.insert(kind.clone()));
+        kinds
+    }
+
+    pub(crate) fn all_lagging_have_failed(&self) -> bool {
+        self.all()
+            .filter(|informer| !informer.has_synced())
+            .all(|informer| informer.state().failure.is_some())
     }
 
     /// Names who has not synced, and why.

@@ -40,8 +40,12 @@ use crate::{
     reflector::Doubt,
     store::Lookup,
     workqueue::Item,
-    writes::{Gate, Recorder, Writer, add_finalizer, remove_finalizer, request::Target},
+    writes::{Gate, Recorder, Removed, Writer, add_finalizer, remove_finalizer, request::Target},
 };
+
+/// When a key looks again whose object the server does not know, although a cache shows it: by then the cache has heard
+/// of the deletion, or has been compared. The answer may have been another server's.
+const UNTIL_SHOWN: Duration = Duration::from_secs(6);
 
 /// What all workers of a controller share.
 pub(crate) struct ControllerCore<K: Watched, R> {
@@ -197,7 +201,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 let cached = add_finalizer(&self.writer, &target, object.meta(), finalizer).await?;
                 match cached {
                     Some(cached) => Arc::new(cached),
-                    None => return Ok(Action::await_change()),
+                    None => return Ok(Action::backoff_at_least(UNTIL_SHOWN)),
                 }
             }
             _ => object,
@@ -216,8 +220,10 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             Cleanup::Pending(action) => Ok(action),
             Cleanup::Done => {
                 let target = self.target(&run_info.key);
-                remove_finalizer(&self.writer, &target, object.meta(), finalizer).await?;
-                Ok(Action::await_change())
+                match remove_finalizer(&self.writer, &target, object.meta(), finalizer).await? {
+                    Removed::Released => Ok(Action::await_change()),
+                    Removed::NotFound => Ok(Action::backoff_at_least(UNTIL_SHOWN)),
+                }
             }
         }
     }
@@ -363,7 +369,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 item.retry_at_least(asked.left());
             }
             FailureAction::Terminal => {
-                tracing::error!(error, "failed for good: waiting for a change");
+                tracing::error!(error, "reconcile failed for good: waiting for a change");
                 item.terminal();
             }
             FailureAction::Retry => {

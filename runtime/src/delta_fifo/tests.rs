@@ -197,7 +197,8 @@ async fn closing_wakes_a_pop_that_waits_and_what_is_queued_still_leaves() {
     });
     tokio::task::yield_now().await;
     fifo.close();
-    assert!(waiting.await.unwrap());
+    let woken = tokio::time::timeout(std::time::Duration::from_secs(60), waiting).await;
+    assert!(woken.expect("it sleeps on").unwrap());
 
     let (fifo, sink_before) = queue();
     sink_before.apply(vec![upsert("a", 1)]);

@@ -10,6 +10,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
+    chain::one_line,
     clock::{Moment, after, readable},
     delta_fifo::Extent,
     list_watch::{ListWatchError, Unreadable},
@@ -117,13 +118,13 @@ impl SyncState {
     }
 
     /// Says what somebody could do about an informer that does not sync.
-    fn remedy(&self) -> String {
+    pub(crate) fn remedy(&self) -> String {
         let kind = &self.kind;
         match (self.phase, self.failure.as_ref().map(|failure| failure.cause)) {
             (SyncPhase::NotStarted, _) => "start it: `start()` on its factory".to_owned(),
             (SyncPhase::Stopped, _) => "it was shut down and does not come back: build another".to_owned(),
             (_, Some(FailureCause::Forbidden)) => {
-                format!("let this user `list` and `watch` {kind} (a Role or ClusterRole, and its binding)")
+                format!("allow `list` and `watch` of {kind} in a Role or ClusterRole, and bind that")
             }
             (_, Some(FailureCause::Unauthorized)) => "check the credentials of the client".to_owned(),
             (_, Some(FailureCause::NotServed)) => {
@@ -177,7 +178,7 @@ impl fmt::Display for FetchFailure {
             FailureCause::Forbidden => write!(f, "the right to {part} it is missing")?,
             FailureCause::Unauthorized => f.write_str("the server does not accept the credentials")?,
             FailureCause::NotServed => f.write_str("the server does not serve it")?,
-            FailureCause::Unreachable => f.write_str("the server is out of reach")?,
+            FailureCause::Unreachable => f.write_str("the server is unreachable")?,
             FailureCause::TooLarge => f.write_str("something in it is too large")?,
             FailureCause::Panicked => f.write_str("the code that fetches it panics")?,
             FailureCause::Other => write!(f, "the {part} fails")?,
@@ -305,7 +306,7 @@ impl Health {
             extent: extent.clone(),
             part: error.part,
             cause: FailureCause::of(&error.error),
-            message: with_causes(&*error.error),
+            message: one_line(&*error.error),
             since: since.unwrap_or_else(Moment::now),
             attempts: error.attempts,
             retry_at: after(Instant::now(), error.retry_in).into(),
@@ -357,15 +358,4 @@ impl Health {
     fn lock(&self) -> MutexGuard<'_, HealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn with_causes(error: &dyn Error) -> String {
-    let mut message = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        message.push_str(": ");
-        message.push_str(&error.to_string());
-        cause = error.source();
-    }
-    message
 }

@@ -15,8 +15,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Manager;
 use crate::{
     backoff::{Backoff, BackoffSchedule},
+    clock::readable,
     error::Error,
-    reflector::{rounded, with_sources},
+    reflector::{Reminder, rounded, unreachable},
 };
 
 /// How long a definition may take until it is served, by a server that answers.
@@ -27,8 +28,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How long a server that is out of reach is left alone at first, and at most; jitter up to doubles it.
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(2_400)];
-/// How often the log says so.
-const SAY_EVERY: Duration = Duration::from_secs(3);
 
 impl Manager {
     /// Installs, or updates, the definition of a custom resource, and waits until it is served.
@@ -37,7 +36,7 @@ impl Manager {
     /// leaves unsaid stays with whoever set it.
     ///
     /// A server that is not there yet, or answers that it can't now, is asked again until it does, however long that
-    /// takes; the log says so every few seconds.
+    /// takes; the log says so when that begins, after 30 s, and then ever more seldom.
     ///
     /// # Errors
     /// [`Error::Definition`] where the server refuses it for good (it names the right that is missing), or answers but
@@ -60,10 +59,10 @@ struct Installer {
     failing: Option<Failing>,
 }
 
-/// Since when the server fails, and when the log said so last.
+/// Since when the server fails, and when the log says so again, once it has.
 struct Failing {
     since: Instant,
-    said: Option<Instant>,
+    reminder: Option<Reminder>,
 }
 
 /// What a look at a definition showed.
@@ -118,7 +117,7 @@ impl Installer {
             }
             looked += LOOK_EVERY;
         }
-        Err(self.refused(format!("not established and served within {PATIENCE:?}")))
+        Err(self.refused(format!("the server has not established and served it within {PATIENCE:?}")))
     }
 
     /// Asks until there is an answer, or a refusal that time does not heal.
@@ -130,7 +129,8 @@ impl Installer {
                     return Ok(answer);
                 }
                 Ok(Err(kube::Error::Api(status))) if !passes(status.code) => {
-                    return Err(self.refused(spelled(&status)));
+                    let (name, why) = (self.name.clone(), spelled(&status));
+                    return Err(Error::Definition { name, why, status: Some(status) });
                 }
                 Ok(Err(error @ (kube::Error::Auth(_) | kube::Error::BuildRequest(_)))) => {
                     return Err(error.into());
@@ -138,7 +138,7 @@ impl Installer {
                 Ok(Err(kube::Error::Api(status))) => {
                     (status.code, format!("the server answers {}: {}", status.code, status.message.trim()))
                 }
-                Ok(Err(error)) => (0, format!("the server is out of reach: {}", with_sources(&error))),
+                Ok(Err(error)) => (0, unreachable(&error)),
                 Err(_) => (0, format!("the server gave no answer within {DEADLINE:?}")),
             };
             let wait = self.backoff.next_delay();
@@ -147,31 +147,39 @@ impl Installer {
         }
     }
 
-    /// Says every few seconds that the server fails; not that it is short of breath for a moment.
+    /// Says now and then that the server fails; not that it is overloaded for a moment.
     fn tell(&mut self, code: u16, why: &str, wait: Duration) {
         let now = Instant::now();
-        let failing = self.failing.get_or_insert(Failing { since: now, said: None });
-        let due = match failing.said {
-            Some(said) => now - said >= SAY_EVERY,
-            None => code != 429 || now - failing.since >= Duration::from_secs(1),
+        let failing = self.failing.get_or_insert(Failing { since: now, reminder: None });
+        let lasting = now - failing.since;
+        let still = match &mut failing.reminder {
+            Some(reminder) => match reminder.is_due(now) {
+                true => format!("still after {}: ", readable(lasting)),
+                false => return,
+            },
+            None if code != 429 || lasting >= Duration::from_secs(1) => {
+                failing.reminder = Some(Reminder::begin(now));
+                String::new()
+            }
+            None => return,
         };
-        if due {
-            failing.said = Some(now);
-            let (name, wait) = (&self.name, rounded(wait));
-            tracing::warn!(crd = %name, "the definition {name} can't be installed yet: {why}; trying again in {wait:?}");
-        }
+        let (name, wait) = (&self.name, rounded(wait));
+        tracing::warn!(
+            crd = %name,
+            "{still}the definition {name} can't be installed yet: {why}; trying again in {wait:?}"
+        );
     }
 
     fn is_through(&mut self) {
         self.backoff.reset();
-        if let Some(failing) = self.failing.take().filter(|failing| failing.said.is_some()) {
-            let (name, lasted) = (&self.name, rounded(failing.since.elapsed()));
-            tracing::info!(crd = %name, "the server answers again after {lasted:?}: installing {name}");
+        if let Some(failing) = self.failing.take().filter(|failing| failing.reminder.is_some()) {
+            let (name, lasted) = (&self.name, readable(failing.since.elapsed()));
+            tracing::info!(crd = %name, "the server answers again after {lasted}: installing {name}");
         }
     }
 
     fn refused(&self, why: String) -> Error {
-        Error::Definition { name: self.name.clone(), why }
+        Error::Definition { name: self.name.clone(), why, status: None }
     }
 }
 
@@ -226,7 +234,9 @@ fn spelled(status: &Status) -> String {
             "a right is missing: allow this user to `get`, `create` and `patch` \
              customresourcedefinitions.apiextensions.k8s.io ({said})"
         ),
-        Ok(StatusCode::UNAUTHORIZED) => format!("the server does not accept the credentials ({said})"),
+        Ok(StatusCode::UNAUTHORIZED) => {
+            format!("the server does not accept the credentials: renew the token or certificate ({said})")
+        }
         _ => format!("the server refuses it ({}): {said}", status.code),
     }
 }

@@ -21,7 +21,8 @@ use std::{
 };
 
 use crate::{
-    controller::{Controller, ControllerEnv, Plan, Synced, one_line},
+    chain::one_line,
+    controller::{Controller, ControllerEnv, Plan, Synced},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     metrics::Metrics,
@@ -172,11 +173,6 @@ impl Manager {
     /// With the panic of a reconciler whose controller says `Panics::Propagate`; outside a tokio runtime.
     pub async fn run(self) -> Result<(), Error> {
         let mut signals = signals::Signals::listen()?;
-        let controllers: Vec<&str> = self.plans.iter().map(|plan| &*plan.name).collect();
-        tracing::info!(
-            controllers = controllers.join(","),
-            "starting: each works once its caches have synced"
-        );
         let mut running = self.start()?;
         tokio::select! {
             signal = signals.next() => tracing::info!(

@@ -1,9 +1,9 @@
 //! One clear line for each failure: which kind, what is wrong, what to do.
 
-use std::{error::Error, fmt::Write};
+use std::error::Error;
 
 use super::fault::Fault;
-use crate::list_watch::ListWatchError;
+use crate::{chain::one_line, list_watch::ListWatchError};
 
 /// Returns what a failure means for a kind, and what to do about it where that is known.
 ///
@@ -27,28 +27,39 @@ pub fn explain(name: &str, error: &ListWatchError) -> String {
     }
     match Fault::of(error) {
         Fault::NotFound => format!("{name} is not served: install its CRD"),
-        Fault::Forbidden => format!("{name} may not be read: allow list and watch ({said})"),
-        Fault::Unauthorized => format!("{name} can't be read: the server does not accept the credentials"),
-        Fault::Unreachable if error.status().is_none() => {
-            format!("{name} can't be read, the server is out of reach: {}", with_sources(error))
+        Fault::Forbidden => {
+            format!(
+                "{name} can't be read, a right is missing: allow `list` and `watch` in a Role or ClusterRole ({said})"
+            )
         }
-        _ => format!("{name} can't be read: {}", with_sources(error)),
+        Fault::Unauthorized => format!(
+            "{name} can't be read, the server does not accept the credentials: renew the token or certificate ({said})"
+        ),
+        Fault::Unreachable if error.status().is_none() => {
+            let cause = error.source().unwrap_or(error);
+            format!("{name} can't be read, {}", unreachable(cause))
+        }
+        _ => format!("{name} can't be read: {}", one_line(error)),
     }
 }
 
-/// Spells an error and what caused it, each text once.
-pub(crate) fn with_sources(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            // Writing to a String does not fail.
-            let _ = write!(text, ": {cause_text}");
-        }
-        source = cause.source();
+/// Says why there is no answer, and what to look at where that can be told.
+pub(crate) fn unreachable(cause: &(dyn Error + 'static)) -> String {
+    let said = one_line(cause);
+    let says = |words: &str| said.contains(words);
+    if says("invalid peer certificate") || says("certificate verify failed") {
+        return format!(
+            "the server's certificate is not trusted: {said}; is `certificate-authority` in the kubeconfig that of this \
+             cluster?"
+        );
     }
-    text.replace('\n', " ")
+    if says("dns error") {
+        return format!("the server's name can't be resolved: {said}");
+    }
+    if says("invalid HTTP version parsed") {
+        return format!("the server is unreachable: {said}; if it speaks TLS, its URL begins with https://");
+    }
+    format!("the server is unreachable: {said}")
 }
 
 #[cfg(test)]
@@ -66,13 +77,12 @@ mod tests {
             (answer(404, "404 page not found"), "websites.web.example.dev is not served: install its CRD"),
             (
                 answer(403, "User \"viewer\" cannot list resource \"websites\""),
-                "websites.web.example.dev may not be read: allow list and watch \
-                 (User \"viewer\" cannot list resource \"websites\")",
+                "websites.web.example.dev can't be read, a right is missing: allow `list` and `watch` in a Role or \
+                 ClusterRole (User \"viewer\" cannot list resource \"websites\")",
             ),
             (
                 ListWatchError::Connection("connection refused".into()),
-                "websites.web.example.dev can't be read, the server is out of reach: the connection failed: \
-                 connection refused",
+                "websites.web.example.dev can't be read, the server is unreachable: connection refused",
             ),
             (
                 ListWatchError::TooLarge { what: "an event", limit: 32 },

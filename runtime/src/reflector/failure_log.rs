@@ -15,9 +15,6 @@ use super::fault::Fault;
 const AGAIN: Duration = Duration::from_secs(30);
 const SELDOM: Duration = Duration::from_secs(3_600);
 
-/// How long to wait for others that fail by the same cause, to tell of all in one line.
-const GATHER: Duration = Duration::from_secs(5);
-
 /// Decides which failures the log tells of; clones are one.
 ///
 /// Where several kinds of a server fail because the server does, that is one trouble, and told of in one line.
@@ -44,13 +41,35 @@ enum Failure {
 #[derive(Debug)]
 struct Ongoing {
     since: Instant,
-    /// When it is told of again.
-    next: Instant,
-    gap: Duration,
+    reminder: Reminder,
     /// Who fails, by number, and what each fetches.
     who: BTreeMap<u64, Cow<'static, str>>,
     /// How many kinds there were at most.
     most: usize,
+}
+
+/// When something that lasts is told of again: after 30 s, then each time after twice as long, up to an hour.
+#[derive(Debug)]
+pub(crate) struct Reminder {
+    next: Instant,
+    gap: Duration,
+}
+
+impl Reminder {
+    /// Begins now: it has just been told of.
+    pub(crate) fn begin(now: Instant) -> Self {
+        Self { next: now + AGAIN, gap: AGAIN }
+    }
+
+    /// Returns whether it is time to tell of it again; if so, the next time is later.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        if now < self.next {
+            return false;
+        }
+        self.next = now + self.gap;
+        self.gap = (self.gap * 2).min(SELDOM);
+        true
+    }
 }
 
 /// Whether a failure is news.
@@ -157,21 +176,16 @@ impl Shared {
         let Some(ongoing) = self.failures.get_mut(&failure) else {
             let who = BTreeMap::from([(number, name.clone())]);
             self.failures
-                .insert(failure, Ongoing { since: now, next: now + AGAIN, gap: AGAIN, who, most: 1 });
+                .insert(failure, Ongoing { since: now, reminder: Reminder::begin(now), who, most: 1 });
             return LogLevel::Begins;
         };
-        if ongoing.who.insert(number, name.clone()).is_none() {
-            ongoing.next = ongoing.next.min(now + GATHER);
-            ongoing.gap = AGAIN;
-        }
+        ongoing.who.insert(number, name.clone());
         let kinds = ongoing.kinds();
         ongoing.most = ongoing.most.max(kinds.len());
-        if now < ongoing.next {
-            return LogLevel::Repeats;
+        match ongoing.reminder.is_due(now) {
+            true => LogLevel::Lasts { lasting: now - ongoing.since, kinds },
+            false => LogLevel::Repeats,
         }
-        ongoing.next = now + ongoing.gap;
-        ongoing.gap = (ongoing.gap * 2).min(SELDOM);
-        LogLevel::Lasts { lasting: now - ongoing.since, kinds }
     }
 }
 
@@ -229,7 +243,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(lines, [(0, 1), (5, 3)], "and again half a minute after the second");
+        assert_eq!(lines, [(0, 1), (30, 3)]);
         assert_eq!(kinds[0].healthy(later(begun, 40)), None);
         drop(kinds.remove(1));
         let over = kinds[1].healthy(later(begun, 41));

@@ -33,7 +33,8 @@ pub use server::Server;
 pub use sink::{Epoch, FetchReport, List, ReflectorStore, StoreChange};
 pub use watch_error::{WatchError, WatchErrorHandler};
 
-pub(crate) use explain::with_sources;
+pub(crate) use explain::unreachable;
+pub(crate) use failure_log::Reminder;
 pub(crate) use server::{CacheStatus, Doubt, DoubtCause};
 pub(crate) use watch_error::rounded;
 

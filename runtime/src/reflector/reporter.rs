@@ -16,9 +16,10 @@ use super::{
     fault::Fault,
     part::FetchPart,
     sink::{FetchReport, ReflectorStore},
-    watch_error::{WatchError, WatchErrorHandler, rounded},
+    watch_error::{WatchError, WatchErrorHandler},
 };
 use crate::{
+    clock::readable,
     list_watch::ListWatchError,
     metrics::{FetchMeter, Metrics},
 };
@@ -86,10 +87,10 @@ impl<S> Reporter<S> {
 
     fn say_what_is_over(&mut self) {
         let Some(Recovered { lasted, kinds }) = self.speaker.healthy(Instant::now()) else { return };
-        let (name, lasted) = (&self.name, rounded(lasted));
+        let (name, lasted) = (&self.name, readable(lasted));
         match kinds {
-            Some(kinds) if kinds > 1 => info!(kinds, "all {kinds} kinds can be read again, after {lasted:?}"),
-            _ => info!(kind = %name, "{name} can be read again, after {lasted:?}"),
+            Some(kinds) if kinds > 1 => info!(kinds, "all {kinds} kinds can be read again, after {lasted}"),
+            _ => info!(kind = %name, "{name} can be read again, after {lasted}"),
         }
     }
 

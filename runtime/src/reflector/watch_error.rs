@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{explain::explain, failure_log::LogLevel, part::FetchPart};
-use crate::list_watch::ListWatchError;
+use crate::{clock::readable, list_watch::ListWatchError};
 
 /// Tells of a list, an opening or a stream that failed, or of something in a stream that was skipped.
 ///
@@ -52,14 +52,14 @@ impl WatchError {
         match &self.news {
             LogLevel::Begins => tracing::warn!(kind = %name, attempts, "{self}"),
             LogLevel::Lasts { lasting, kinds } => {
-                let lasting = rounded(*lasting);
+                let lasting = readable(*lasting);
                 match kinds.len() {
-                    0 | 1 => tracing::warn!(kind = %name, attempts, "still after {lasting:?}: {self}"),
+                    0 | 1 => tracing::warn!(kind = %name, attempts, "still after {lasting}: {self}"),
                     count => {
                         let named = named(kinds);
                         tracing::warn!(
                             kind = %name, attempts,
-                            "still after {lasting:?}, {count} kinds can't be read ({named}), the last: {self}"
+                            "still after {lasting}: {count} kinds can't be read ({named}); the last error: {self}"
                         );
                     }
                 }

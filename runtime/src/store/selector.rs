@@ -123,7 +123,7 @@ fn write_set(
 
 /// Where a selector can't be read, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("selector {selector:?}, at character {at}: {rule}")]
+#[error("the selector {selector:?} does not parse: at character {at}, expected {rule}")]
 pub struct InvalidSelector {
     /// The selector as it was given.
     pub selector: String,

@@ -126,8 +126,8 @@ impl fmt::Debug for WorkQueueConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The rate of all grants is refused.
-    #[error("rate: {0}")]
-    Rate(#[source] InvalidRate),
+    #[error(transparent)]
+    Rate(InvalidRate),
     /// The rate of retries is refused.
     #[error("retry rate: {0}")]
     RetryRate(#[source] InvalidRate),

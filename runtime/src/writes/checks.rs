@@ -33,7 +33,7 @@ impl Writer {
                 DoubtCause::HistoryLost => {
                     "the server lost its history, and caches are compared with what is left"
                 }
-                DoubtCause::WatchCut => "the server is out of reach, and may come back with another history",
+                DoubtCause::WatchCut => "the server is unreachable, and may come back with another history",
             };
             return Err(WriteError::doubted(target, why));
         }
@@ -114,8 +114,8 @@ impl Writer {
         }
         self.memory().contradictions.resolved_by_list(*source);
         self.counters.contradicted.inc();
-        let (controller, kind) = (&self.author.controller, &cache.kind);
-        tracing::warn!(%controller, %kind, %object, "the server contradicts the cache: listing {kind} anew");
+        let kind = &cache.kind;
+        tracing::warn!(%object, "the server contradicts the cache of {kind}: listing {kind} again");
     }
 }
 

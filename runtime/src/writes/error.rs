@@ -29,19 +29,21 @@ pub enum WriteError {
         missing: &'static str,
     },
     /// The name, or the namespace, can't stand in a request's path.
-    #[error("{object}: a name holds no '/' and no '%', and is neither '.' nor '..': choose another one")]
+    #[error("{object}: this name can't be used: it must not hold '/' or '%', nor be '.' or '..'")]
     Misnamed {
         /// Kind and name.
         object: Box<ObjectRef>,
     },
     /// The object carries no UID: nothing tells which one is meant.
-    #[error("{object} has no metadata.uid: pass the object as it was read")]
+    #[error("{object} has no metadata.uid: pass an object that was read from a cache or the server")]
     Unidentified {
         /// The object.
         object: Box<ObjectRef>,
     },
     /// The object carries no version: nothing tells what a write would overwrite.
-    #[error("{object} has no metadata.resourceVersion: pass the object as it was read")]
+    #[error(
+        "{object} has no metadata.resourceVersion: pass an object that was read from a cache or the server"
+    )]
     Unversioned {
         /// The object.
         object: Box<ObjectRef>,
@@ -146,7 +148,7 @@ pub enum WriteError {
         status: Box<Status>,
     },
     /// There is no such object, or its kind is not served (HTTP 404).
-    #[error("{verb} {object}: not found: {}", status.message)]
+    #[error("{verb} {object}: not found{}: {}", crd_hint(status), status.message)]
     NotFound {
         /// What was asked for.
         verb: &'static str,
@@ -169,8 +171,8 @@ pub enum WriteError {
     /// What it knows is stored. Returned from a run this is a failure; whoever writes more than an older definition
     /// knows, on purpose, lets it pass.
     #[error(
-        "{object}: the server dropped {}: the definition of {} does not know that; install the one that belongs to \
-         this program, or send a status of this kind", fields.join(", "), object.kind
+        "{object}: the server dropped {}: the definition of {} has no such field; install the definition that belongs to \
+         this program", fields.join(", "), object.kind
     )]
     NotStored {
         /// The object.
@@ -189,7 +191,7 @@ pub enum WriteError {
         status: Box<Status>,
     },
     /// The server refused the write for another reason.
-    #[error("{verb} {object}: the server answered {}: {}", status.code, status.message)]
+    #[error("{verb} {object}: the server answered {}: {}{}", status.code, status.message, credentials_hint(status))]
     Refused {
         /// What was asked for.
         verb: &'static str,
@@ -254,6 +256,20 @@ fn is_managed_by_others(status: &Status) -> bool {
 
 fn named(controller: Option<&OwnerReference>) -> String {
     controller.map_or_else(|| "nobody".to_owned(), |of| format!("{} {}", of.kind, of.name))
+}
+
+/// Reads after "not found": a server that does not know the kind says nothing of objects.
+fn crd_hint(status: &Status) -> &'static str {
+    match status.message.contains("could not find the requested resource")
+        || status.message.contains("page not found")
+    {
+        true => ", the kind is not served; install its CRD",
+        false => "",
+    }
+}
+
+fn credentials_hint(status: &Status) -> &'static str {
+    if status.code == 401 { "; renew the token or certificate" } else { "" }
 }
 
 impl WriteError {

@@ -75,6 +75,15 @@ fn version_in(object: &Value) -> Option<Version> {
     object["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
+/// What became of a finalizer that was to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Removed {
+    /// It is off the object, by this request or before it.
+    Released,
+    /// The server says that there is no such object.
+    NotFound,
+}
+
 /// Removes a finalizer from the object with this UID; one that is not there is removed already.
 ///
 /// # Errors
@@ -84,11 +93,13 @@ pub(crate) async fn remove_finalizer(
     target: &Target,
     meta: &ObjectMeta,
     finalizer: &str,
-) -> Result<(), WriteError> {
+) -> Result<Removed, WriteError> {
     let mut finalizers = meta.finalizers.clone().unwrap_or_default();
     let uid = meta.uid.clone().unwrap_or_default();
     for _ in 0..LOOKS {
-        let Some(at) = finalizers.iter().position(|present| present == finalizer) else { return Ok(()) };
+        let Some(at) = finalizers.iter().position(|present| present == finalizer) else {
+            return Ok(Removed::Released);
+        };
         let patch = json!([
             { "op": "test", "path": "/metadata/uid", "value": uid },
             { "op": "test", "path": format!("/metadata/finalizers/{at}"), "value": finalizer },
@@ -98,15 +109,15 @@ pub(crate) async fn remove_finalizer(
             Ok(_) => {
                 let finalizer = finalizer.to_owned();
                 writer.wait_for(&target.key, target, &Expectation::Released { uid, finalizer });
-                return Ok(());
+                return Ok(Removed::Released);
             }
-            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) if error.is_not_found() => return Ok(Removed::NotFound),
             Err(error) if error.is_conflict() => {}
             Err(error) => return Err(error),
         }
-        let Some(found) = writer.fetch(target).await? else { return Ok(()) };
+        let Some(found) = writer.fetch(target).await? else { return Ok(Removed::NotFound) };
         if found["metadata"]["uid"] != json!(uid) {
-            return Ok(());
+            return Ok(Removed::Released);
         }
         finalizers = serde_json::from_value(found["metadata"]["finalizers"].clone()).unwrap_or_default();
     }

@@ -4,6 +4,7 @@ use std::{convert::Infallible, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::Instrument;
 
 use super::{
     expectation::Expectation,
@@ -52,6 +53,12 @@ impl Drop for InFlightWrite<'_> {
 impl Writer {
     /// Attends to waiting keys, for as long as the controller runs.
     pub(crate) async fn follow_up(&self) -> Infallible {
+        // What runs say stands in their spans, which name the controller.
+        let span = tracing::info_span!("follow_up", controller = %self.author.controller);
+        self.attend().instrument(span).await
+    }
+
+    async fn attend(&self) -> Infallible {
         let mut asking = FuturesUnordered::new();
         loop {
             let (alarm, lost) = {
@@ -108,13 +115,12 @@ impl Writer {
     }
 
     fn report(&self, Overdue { key, object, expectation, waited }: &Overdue<ObjectKey>) {
-        let controller = &self.author.controller;
         if matches!(expectation, Expectation::NewerThan(_)) {
-            tracing::debug!(%controller, %key, %object, "runs again although its cache shows no change yet");
+            tracing::debug!(%key, %object, "runs again although its cache shows no change yet");
             return;
         }
         self.counters.overdue.inc();
-        tracing::warn!(%controller, %key, %object, ?waited, "the cache did not show an own write in time");
+        tracing::warn!(%key, %object, ?waited, "the cache did not show this key's own write in time: reconciling anyway");
     }
 
     /// Asks the server what became of a write, until it says or nobody waits any more.

@@ -50,7 +50,7 @@ pub use delete::{Delete, Propagation};
 pub use error::WriteError;
 pub use event::Event;
 pub(crate) use event::Referred;
-pub(crate) use finalizer::{add_finalizer, remove_finalizer};
+pub(crate) use finalizer::{Removed, add_finalizer, remove_finalizer};
 pub(crate) use gate::{Gate, ReadCache};
 pub(crate) use overload::Sender;
 pub(crate) use owner::Owner;

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::{
     WriteError,
     child::{decode, encode},
-    merge::{merged, replaces_the_same},
     expectation::Expectation,
+    merge::{merged, replaces_the_same},
     request::{Content, Path, Request, Target},
     writer::{Proof, Writer, version_of},
 };

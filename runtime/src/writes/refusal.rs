@@ -53,9 +53,9 @@ impl ForbiddenBy {
 impl fmt::Display for ForbiddenBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Rights => "; let this user do it (a Role or ClusterRole, and its binding)",
+            Self::Rights => "; a right is missing: allow it in a Role or ClusterRole, and bind that",
             Self::OwnerProtection => {
-                "; let this user update the finalizers of the owner's kind (`<plural>/finalizers` in a Role)"
+                "; a right is missing: allow `update` of the owner's finalizers (`<plural>/finalizers` in a Role or ClusterRole)"
             }
             Self::Quota => " by a quota; raise it, or remove some of what it counts",
             Self::TerminatingNamespace => "; its namespace is being deleted, and takes nothing new",

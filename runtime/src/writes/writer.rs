@@ -292,19 +292,19 @@ impl Writer {
         if self.is_cached(target) || !self.memory().warned_kinds.insert(target.kind.clone()) {
             return;
         }
-        let (controller, kind) = (&self.author.controller, &target.kind.kind);
+        let kind = &target.kind.kind;
         if ownership != Ownership::Controls {
             tracing::info!(
-                %controller, object = %target,
-                "the controller watches no {kind} there: each run sends it anew, and nothing puts it right between \
-                 runs; add `.watches::<{kind}>(..)` if it is to be kept right",
+                object = %target,
+                "the controller applies a {kind} that it does not watch: edits and deletions by others stay unnoticed, \
+                 and every reconcile sends the {kind} again; add `.watches::<{kind}>(..)` if it is to be kept right",
             );
             return;
         }
         tracing::warn!(
-            %controller, object = %target,
-            "the controller watches no {kind} there: if one is edited or deleted, nothing puts it right until its owner \
-             runs again, and each run sends it anew; add `.owns::<{kind}>()`",
+            object = %target,
+            "the controller applies a {kind} that it does not watch: edits and deletions by others stay unnoticed, and \
+             every reconcile sends the {kind} again; add `.owns::<{kind}>()`",
         );
     }
 

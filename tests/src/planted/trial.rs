@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{Bug, Copy, TestTarget};
 
 /// Longest that the tests of one bug may run.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Without a bug all seeds of the chaos pass, which takes minutes: some are enough to see that it runs.
 const FEW_SEEDS: &[(&str, &str)] = &[("CHAOS_SEEDS", "20")];

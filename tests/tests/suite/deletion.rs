@@ -7,7 +7,7 @@ use kube::core::ObjectMeta;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::ApiServer;
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 
 const FINALIZER: &str = "example.dev/release";
 
@@ -192,4 +192,24 @@ async fn foreign_finalizers_stay_untouched() {
     server.eventually::<ConfigMap>("shop/a", theirs).await;
     server.patch_merge::<ConfigMap>("shop/a", json!({ "metadata": { "finalizers": null } })).await;
     server.eventually::<ConfigMap>("shop/a", |map| map.is_none()).await;
+}
+
+// C23
+#[tokio::test(start_paused = true)]
+async fn a_not_found_of_an_object_that_is_there_leaves_no_finalizer_to_others() {
+    let server = shop().await;
+    let diary = Diary::new();
+    let not_found = || server.faults().on(Verb::Patch, "configmaps").once().then(Fault::Status(404));
+    not_found();
+    let _running = run(&server, &diary, Some(FINALIZER));
+    server.create(&config_map("one")).await;
+    let held = |map: Option<&ConfigMap>| map.is_some_and(|map| map.finalizers() == [FINALIZER]);
+    server.eventually::<ConfigMap>("shop/a", held).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(diary.lines().first().map(String::as_str), Some("reconcile a held"));
+    diary.lines.lock().unwrap().clear();
+    not_found();
+    server.delete::<ConfigMap>("shop/a").await;
+    server.eventually::<ConfigMap>("shop/a", |map| map.is_none()).await;
+    diary.comes_to(&["cleanup a", "cleanup a", "deleted shop/a [\"one\"]"]).await;
 }

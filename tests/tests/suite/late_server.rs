@@ -93,25 +93,27 @@ fn answer(code: u16, reason: &str, message: &str) -> Response<Body> {
 
 // R47
 #[tokio::test(start_paused = true)]
-async fn an_operator_waits_for_a_server_that_is_not_ready_and_says_so_every_few_seconds() {
+async fn an_operator_waits_for_a_server_that_is_not_ready_and_says_so_ever_more_seldom() {
     let server = ApiServer::in_memory().namespace("shop").start().await;
     let lines = Lines::beginning_now();
     let _heard = hear(tracing_subscriber::registry().with(lines.clone()));
-    let manager = Manager::new(unready_until(server.client(), Instant::now() + Duration::from_secs(30)))
+    let manager = Manager::new(unready_until(server.client(), Instant::now() + Duration::from_secs(200)))
         .controller(Controller::new(Keeper::default()).owns::<Deployment>());
     let begun = Instant::now();
     manager.install_crd::<Website>().await.unwrap();
     let took = begun.elapsed().as_secs();
-    assert!((30..36).contains(&took), "{took}");
+    assert!((200..206).contains(&took), "{took}");
     let told = lines.take();
-    assert!((5..=12).contains(&told.len()), "{told:#?}");
-    let gaps = told.windows(2).map(|pair| pair[1].0 - pair[0].0);
-    assert!(gaps.clone().all(|gap| (2..=8).contains(&gap)), "{told:#?}");
+    // When it begins, after 30 s, then each time after twice as long, and when it ends.
+    for (line, after) in told.iter().zip([0, 30, 60, 120, 200]) {
+        assert!((after..after + 16).contains(&line.0), "{told:#?}");
+    }
+    assert_eq!(told.len(), 5, "{told:#?}");
     assert!(
-        told[0].1.contains("websites.web.example.dev can't be installed yet: the server is out of reach"),
+        told[0].1.contains("websites.web.example.dev can't be installed yet: the server is unreachable"),
         "{told:#?}"
     );
-    assert!(told.last().unwrap().1.starts_with("the server answers again after 3"), "{told:#?}");
+    assert!(told.last().unwrap().1.starts_with("the server answers again after 3m"), "{told:#?}");
 
     let running = manager.spawn();
     server.create(&website("a")).await;
@@ -128,7 +130,7 @@ async fn a_right_that_is_missing_ends_the_start_and_is_named() {
     let begun = Instant::now();
     let error = Manager::new(server.client()).install_crd::<Website>().await.unwrap_err();
     assert!(begun.elapsed() < Duration::from_secs(1));
-    let Error::Definition { name, why } = error else { panic!("{error}") };
+    let Error::Definition { name, why, .. } = error else { panic!("{error}") };
     assert_eq!(name, "websites.web.example.dev");
     assert!(
         why.contains("a right is missing")
@@ -154,9 +156,9 @@ async fn an_outage_of_several_kinds_is_told_in_few_lines_and_its_end_in_one() {
     let running = manager.spawn();
     sleep(Duration::from_secs(200)).await;
     let told = lines.take();
-    assert!((4..=6).contains(&told.len()), "{told:#?}");
+    assert!((4..=5).contains(&told.len()), "{told:#?}");
     assert!(told[1].1.contains("5 kinds can't be read (configmaps, deployments.apps, secrets,"), "{told:#?}");
-    assert!(told.last().unwrap().1.starts_with("all 5 kinds can be read again, after 1"), "{told:#?}");
+    assert!(told.last().unwrap().1.starts_with("all 5 kinds can be read again, after "), "{told:#?}");
     running.stop().await.unwrap();
 }
 
@@ -177,7 +179,8 @@ async fn a_forbidden_kind_is_told_of_when_it_begins_and_ever_more_seldom() {
     let told = lines.take();
     assert!((3..=6).contains(&told.len()), "{told:#?}");
     assert!(
-        told[0].0 == 0 && told[0].1.starts_with("secrets may not be read: allow list and watch"),
+        told[0].0 == 0
+            && told[0].1.starts_with("secrets can't be read, a right is missing: allow `list` and `watch`"),
         "{told:#?}"
     );
     assert!(told.iter().skip(1).all(|(_, line)| line.starts_with("still after ")), "{told:#?}");

@@ -14,6 +14,7 @@ mod extremes;
 mod first_list;
 mod interleavings;
 mod late_server;
+mod logs;
 mod no_op;
 mod outages;
 mod owed;

@@ -274,10 +274,7 @@ async fn an_apply_of_a_kind_that_nobody_watches_is_said_once() {
     let warnings = warnings.0.lock().unwrap();
     let about: Vec<_> = warnings.iter().filter(|line| line.contains(".owns::<")).collect();
     assert_eq!(about.len(), 1, "{warnings:?}");
-    assert!(
-        about[0].contains("owns::<Deployment>()") && about[0].contains("websites.web.example.dev"),
-        "{about:?}"
-    );
+    assert!(about[0].contains("owns::<Deployment>()") && about[0].contains("shop/a"), "{about:?}");
 }
 
 /// A child whose encoding panics once.

@@ -249,7 +249,7 @@ fn with_handlers(shop: &Arc<Shop>) -> watchkeeper::Running {
 
 const PANICKED: &str = "the reconciler panicked: ";
 const HANDLER: &str = "a handler panicked; the next call comes";
-const OBSERVER: &str = "an observer panicked; the next change comes";
+const OBSERVER: &str = "a controller's mapping or predicate panicked; the next change comes";
 
 const ROWS: &[Row] = &[
     // what a reconciler has

@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and says how long it took")]
 
 mod kubectl;
+mod packages;
 mod pasted;
 mod printed;
 mod repository;
+mod template;
 
 use std::path::Path;
 

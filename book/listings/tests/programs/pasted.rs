@@ -6,22 +6,22 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
 
 use tokio::time::Instant;
 
 use super::{
+    packages::unpacked,
     printed::{Folder, Printed},
     repository::{self, blocks, root, target},
 };
 
-/// Runs cargo in a folder, as a user would whose registry has this repository's crates.
-fn cargo(folder: &Path, arguments: &[&str]) {
+/// Runs cargo in a folder, as a user would whose registry has the crates as they would be published.
+pub(crate) fn cargo_with_this_watchkeeper(folder: &Path, arguments: &[&str]) {
     let mut cargo = repository::cargo(folder);
-    for (krate, place) in
-        [("watchkeeper", "runtime"), ("watchkeeper-macros", "macros"), ("watchkeeper-apiserver", "apiserver")]
-    {
-        let path = root().join(place);
+    static PACKAGES: LazyLock<Vec<(&str, PathBuf)>> = LazyLock::new(unpacked);
+    for (krate, path) in &*PACKAGES {
         cargo.arg("--config").arg(format!("patch.crates-io.{krate}.path={path:?}"));
     }
     let began = Instant::now();
@@ -33,7 +33,7 @@ fn cargo(folder: &Path, arguments: &[&str]) {
 
 /// Makes a crate in an empty folder; in its manifest stands the block that README and the book print.
 fn new_crate(folder: &Path, name: &str, block: &str) -> PathBuf {
-    cargo(folder, &["new", "--quiet", "--vcs", "none", name]);
+    cargo_with_this_watchkeeper(folder, &["new", "--quiet", "--vcs", "none", name]);
     let krate = folder.join(name);
     let manifest = fs::read_to_string(krate.join("Cargo.toml")).unwrap();
     let pasted = manifest.replace("[dependencies]\n", block);
@@ -44,9 +44,9 @@ fn new_crate(folder: &Path, name: &str, block: &str) -> PathBuf {
 }
 
 /// Builds and tests a crate, and runs its program.
-async fn works(krate: &Path, printed: Printed) {
-    cargo(krate, &["build", "--all-targets"]);
-    cargo(krate, &["test"]);
+pub(crate) async fn works(krate: &Path, printed: Printed) {
+    cargo_with_this_watchkeeper(krate, &["build", "--all-targets"]);
+    cargo_with_this_watchkeeper(krate, &["test"]);
     let program = krate.file_name().unwrap();
     let [served, made, healed] = printed.runs(&target().join("debug").join(program)).await;
     println!("  definition served after {served:?}, child made after {made:?}, made again after {healed:?}");

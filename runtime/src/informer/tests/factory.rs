@@ -310,7 +310,7 @@ async fn waiting_for_sync_names_who_lags_why_since_when_and_what_to_do() {
         "secrets has not listed yet",
         "the right to list it is missing",
         "may not list",
-        "let this user",
+        "in a Role or ClusterRole",
         "was never started",
     ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");

@@ -5,6 +5,7 @@ mod tls;
 mod proxy;
 mod driven;
 mod direct;
+mod unusable;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,7 @@ use kube::{
 use tower::ServiceBuilder;
 use tower_http::decompression::DecompressionLayer;
 
-use self::{direct::DirectWatches, io::Connector};
+use self::{direct::DirectWatches, io::Connector, unusable::Place};
 use crate::error::Error;
 
 /// How long a connection may be silent before the kernel asks whether its peer is there.
@@ -33,40 +34,23 @@ const PROBES: u32 = 3;
 
 /// Builds a client for the cluster that the environment names, and says which that is.
 pub(super) async fn infer() -> Result<Client, Error> {
+    let place = Place::find(|name| std::env::var(name).ok(), Path::exists);
     let mut config = match Config::from_kubeconfig(&KubeConfigOptions::default()).await {
         Ok(config) => {
-            let context = Kubeconfig::read().ok().and_then(|file| file.current_context).unwrap_or_default();
+            let kubeconfig = Kubeconfig::read().unwrap_or_default();
+            place.check_user(&kubeconfig)?;
+            let context = kubeconfig.current_context.unwrap_or_default();
             tracing::info!(server = %config.cluster_url, context, "using a kubeconfig");
             config
         }
-        Err(source) => {
-            let config = Config::incluster().map_err(|_| Error::Configuration {
-                tried: tried(|name| std::env::var(name).ok(), |file| file.exists()),
-                source: source.into(),
-            })?;
+        Err(cause) => {
+            let config = Config::incluster().map_err(|_| place.refuse(cause))?;
             tracing::info!(server = %config.cluster_url, "using the pod's service account");
             config
         }
     };
     config.apply_debug_overrides();
-    Ok(client(config)?)
-}
-
-/// Says where a configuration was looked for, and what to do.
-fn tried(environment: impl Fn(&str) -> Option<String>, exists: impl Fn(&Path) -> bool) -> String {
-    let set = |name| environment(name).filter(|text| !text.is_empty());
-    let home = set("HOME").or_else(|| set("USERPROFILE")).map(|home| Path::new(&home).join(".kube/config"));
-    match (set("KUBECONFIG"), home.filter(|file| exists(file))) {
-        (Some(file), _) => {
-            format!("KUBECONFIG names {file}, which can't be used; correct it, or run inside a cluster")
-        }
-        (None, Some(file)) => {
-            format!("{} can't be used; correct it, set KUBECONFIG, or run inside a cluster", file.display())
-        }
-        (None, None) => "there is no KUBECONFIG, no ~/.kube/config and no service account of a pod; \
-                         set KUBECONFIG, or run inside a cluster"
-            .to_owned(),
-    }
+    client(config.clone()).map_err(|error| place.refuse_client(&config, &error))
 }
 
 /// Builds the client that watchkeeper works with best, as [`Manager::infer`](super::Manager::infer) does.

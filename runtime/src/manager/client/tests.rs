@@ -12,7 +12,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::{client, tried};
+use super::client;
 
 /// `{"kind":"PodList", …, "items":[]}`, zipped.
 const ZIPPED: &[u8] = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\xca\xce\xcc\x4b\x51\xb2\x52\x0a\xc8\x4f\xf1\xc9\x2c\x2e\x51\xd2\x51\x4a\x2c\xc8\x0c\x4b\x2d\x2a\xce\xcc\xcf\x03\x0a\x97\x19\x02\x45\x72\x53\x4b\x12\x53\x12\x4b\x12\x95\xac\xaa\x95\x8a\x52\x8b\xf3\x4b\x8b\x92\x53\x11\x4a\xcc\x95\x6a\x75\x94\x32\x4b\x52\x73\x8b\x95\xac\xa2\x63\x6b\x01\xe8\x8a\xa0\x0e\x52\x00\x00\x00";
@@ -146,14 +146,4 @@ async fn a_server_that_can_not_be_reached_is_named() {
         let text = error.to_string();
         assert!(text.contains(&format!("no answer from http://{closed}")), "{text}");
     }
-}
-
-#[test]
-fn a_configuration_that_is_not_found_says_which_file_and_what_to_do() {
-    let set = |name: &'static str| move |asked: &str| (asked == name).then(|| "/home/me/file".to_owned());
-    let named = tried(set("KUBECONFIG"), |_| true);
-    assert!(named.starts_with("KUBECONFIG names /home/me/file, which can't be used; correct it"), "{named}");
-    let found = tried(set("HOME"), |_| true);
-    assert!(found.starts_with("/home/me/file/.kube/config can't be used; correct it"), "{found}");
-    assert!(tried(set("HOME"), |_| false).contains("set KUBECONFIG, or run inside a cluster"));
 }

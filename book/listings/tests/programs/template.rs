@@ -1,0 +1,90 @@
+//! The template becomes an operator that works: by `cp` and `sed`, as README says, and by `cargo generate`.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use super::{
+    pasted::{cargo_with_this_watchkeeper, works},
+    printed::{Folder, Printed},
+    repository::{blocks, root},
+};
+
+/// The line of README that copies the template.
+fn copy_line() -> String {
+    let shell = blocks("README.md", "sh").join("");
+    shell
+        .lines()
+        .find(|line| line.starts_with("cp -r template "))
+        .expect("README copies the template")
+        .to_owned()
+}
+
+/// Runs a line in a folder that has the template, as a clone of the repository has it.
+fn shell(folder: &Path, line: &str) {
+    let output =
+        Command::new("sh").args(["-ec", line]).current_dir(folder).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Says which files of a folder still have a placeholder.
+fn with_placeholders(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(with_placeholders(&path)),
+            false if fs::read_to_string(&path).unwrap().contains("{{") => {
+                found.push(path.display().to_string())
+            }
+            false => {}
+        }
+    }
+    found
+}
+
+#[tokio::test]
+#[ignore = "builds crates"]
+async fn the_template_becomes_an_operator_that_works() {
+    let folder = Folder::empty();
+    fs::create_dir(folder.path().join("clone")).unwrap();
+    let clone = folder.path().join("clone");
+    shell(&root(), &format!("cp -r template '{}'", clone.display()));
+    shell(&clone, &copy_line());
+    let operator = clone.join("my-operator");
+    assert_eq!(with_placeholders(&operator), [""; 0]);
+    fs::copy(root().join("Cargo.lock"), operator.join("Cargo.lock")).unwrap();
+    println!("template, copied");
+    cargo_with_this_watchkeeper(&operator, &["fmt", "--check"]);
+    works(&operator, Printed::Websites).await;
+
+    // The same files, whichever way they were made.
+    if Command::new("cargo-generate").arg("--version").output().is_err() {
+        println!("template, generated: NOT RUN, there is no cargo-generate on the PATH");
+        return;
+    }
+    println!("template, generated");
+    let generated = folder.path().join("generated");
+    fs::create_dir(&generated).unwrap();
+    let template = root().join("template");
+    let line =
+        format!("cargo generate --path '{}' --name my-operator --vcs none --silent", template.display());
+    shell(&generated, &line);
+    fs::remove_file(operator.join("Cargo.lock")).unwrap();
+    let _ = fs::remove_file(operator.join("cargo-generate.toml"));
+    let same = Command::new("diff")
+        .args(["-r", "my-operator"])
+        .arg(&operator)
+        .current_dir(&generated)
+        .output()
+        .unwrap();
+    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stdout));
+}
+
+#[test]
+fn the_template_names_the_crates_that_readme_names() {
+    let manifest = fs::read_to_string(root().join("template/Cargo.toml")).unwrap();
+    assert!(manifest.ends_with(&blocks("README.md", "toml")[0]), "{manifest}");
+}

@@ -1,0 +1,68 @@
+//! An error and its causes, as people read them.
+
+use std::error::Error;
+
+/// What libraries put in front of a cause, which says nothing to who reads it.
+const NOISE: [&str; 4] =
+    ["ServiceError: ", "ApiError: ", "auth error: ", "Failed to infer provided configuration: "];
+
+/// Walks an error and its causes.
+pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let cause = next?;
+        next = cause.source();
+        Some(cause)
+    })
+}
+
+/// Writes an error and its causes in one line, each cause once.
+pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
+    let mut line = String::new();
+    for cause in chain(error) {
+        let text = cause.to_string().replace('\n', " ");
+        let text = NOISE.iter().fold(text.trim(), |text, noise| text.strip_prefix(noise).unwrap_or(text));
+        // hyper says only where in itself it failed; its cause says how.
+        let says_nothing = text.starts_with("client error (") && cause.source().is_some();
+        if says_nothing || line.contains(text) {
+            continue;
+        }
+        let separator = if line.is_empty() { "" } else { ": " };
+        line = format!("{line}{separator}{text}");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Step {
+        text: &'static str,
+        #[source]
+        source: Option<Box<Step>>,
+    }
+
+    fn steps(texts: &[&'static str]) -> Step {
+        let (text, rest) = texts.split_first().expect("one at least");
+        Step { text, source: (!rest.is_empty()).then(|| Box::new(steps(rest))) }
+    }
+
+    #[test]
+    fn a_line_has_each_cause_once_and_no_names_of_a_librarys_types() {
+        for (texts, line) in [
+            (&["apply ConfigMap shop/a", "quota"][..], "apply ConfigMap shop/a: quota"),
+            (&["no: quota is used up", "quota is used up"], "no: quota is used up"),
+            (
+                &["ServiceError: no answer", "no answer", "client error (Connect)", "refused"],
+                "no answer: refused",
+            ),
+            (&["client error (Connect)"], "client error (Connect)"),
+            (&["two\nlines"], "two lines"),
+        ] {
+            assert_eq!(one_line(&steps(texts)), line);
+        }
+    }
+}

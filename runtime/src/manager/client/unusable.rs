@@ -1,0 +1,151 @@
+//! What is wrong with a configuration, in words that say which file, what in it, and what to do.
+
+use std::path::{Path, PathBuf};
+
+use kube::{
+    Config,
+    client::AuthError,
+    config::{Kubeconfig, KubeconfigError},
+};
+
+use crate::{chain::one_line, error::Error};
+
+/// Where a kubeconfig is looked for.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// What `KUBECONFIG` names.
+    Named(PathBuf),
+    /// `~/.kube/config`, which is there.
+    Home(PathBuf),
+    /// Nowhere.
+    None,
+}
+
+impl Place {
+    /// Looks as kubectl does.
+    pub(super) fn find(environment: impl Fn(&str) -> Option<String>, exists: impl Fn(&Path) -> bool) -> Self {
+        let set = |name| environment(name).filter(|text| !text.is_empty());
+        if let Some(file) = set("KUBECONFIG") {
+            return Self::Named(file.into());
+        }
+        let home = set("HOME").or_else(|| set("USERPROFILE"));
+        let home = home.map(|home| Path::new(&home).join(".kube/config"));
+        home.filter(|file| exists(file)).map_or(Self::None, Self::Home)
+    }
+
+    /// Says that what is there can't be used, and why.
+    fn unusable(&self, why: &str) -> String {
+        match self {
+            Self::Named(file) => {
+                format!("the kubeconfig {} (from KUBECONFIG) can't be used: {why}", file.display())
+            }
+            Self::Home(file) => format!("the kubeconfig {} can't be used: {why}", file.display()),
+            Self::None => format!("the configuration can't be used: {why}"),
+        }
+    }
+
+    fn file(&self) -> Option<PathBuf> {
+        match self {
+            Self::Named(file) | Self::Home(file) => Some(file.clone()),
+            Self::None => None,
+        }
+    }
+
+    /// Says that there is no cluster to be found.
+    pub(super) fn refuse(&self, cause: KubeconfigError) -> Error {
+        let problem = match self {
+            Self::None => {
+                "no cluster is configured: KUBECONFIG is not set, there is no ~/.kube/config, and this is no \
+                           pod with a service account; set KUBECONFIG"
+                    .to_owned()
+            }
+            Self::Named(_) | Self::Home(_) => self.unusable(&what_is_wrong(&cause)),
+        };
+        Error::Configuration { kubeconfig: self.file(), problem, cause: Some(Box::new(cause)) }
+    }
+
+    /// Says that no client can be made of a configuration.
+    pub(super) fn refuse_client(&self, config: &Config, cause: &kube::Error) -> Error {
+        let plugin = config.auth_info.exec.as_ref().and_then(|exec| exec.command.as_deref());
+        let why = match (cause, plugin) {
+            (kube::Error::Auth(cause), Some(plugin)) => of_plugin(plugin, cause),
+            _ => one_line(cause),
+        };
+        Error::Configuration { kubeconfig: self.file(), problem: self.unusable(&why), cause: None }
+    }
+
+    /// Refuses a context whose user is not there: kube would go on as nobody.
+    pub(super) fn check_user(&self, kubeconfig: &Kubeconfig) -> Result<(), Error> {
+        let name = kubeconfig.current_context.as_deref().unwrap_or_default();
+        let context = kubeconfig.contexts.iter().find(|context| context.name == name);
+        let user = context.and_then(|context| context.context.as_ref()?.user.as_deref());
+        let Some(user) = user.filter(|user| !user.is_empty()) else { return Ok(()) };
+        if kubeconfig.auth_infos.iter().any(|known| known.name == user) {
+            return Ok(());
+        }
+        let why = format!("its context {name:?} names the user {user:?}, which is not in it");
+        Err(Error::Configuration { kubeconfig: self.file(), problem: self.unusable(&why), cause: None })
+    }
+}
+
+fn what_is_wrong(cause: &KubeconfigError) -> String {
+    match cause {
+        KubeconfigError::CurrentContextNotSet => {
+            "it has no current context; choose one with `kubectl config use-context NAME`".to_owned()
+        }
+        KubeconfigError::LoadContext(name) => {
+            format!("it has no context {name:?}; choose one with `kubectl config use-context NAME`")
+        }
+        KubeconfigError::LoadClusterOfContext(name) => {
+            format!("its context names the cluster {name:?}, which is not in it")
+        }
+        KubeconfigError::ReadConfig(error, _) => one_line(error),
+        // What follows its first line shows the file, which may hold a token.
+        KubeconfigError::Parse(error) => {
+            let said = error.to_string();
+            format!("it is no YAML that a kubeconfig can be: {}", said.lines().next().unwrap_or_default())
+        }
+        _ => one_line(cause),
+    }
+}
+
+/// Says how a plugin failed, without what it printed for us: that may be credentials.
+fn of_plugin(plugin: &str, cause: &AuthError) -> String {
+    match cause {
+        AuthError::AuthExecStart(error) => {
+            format!(
+                "its credentials plugin `{plugin}` can't be run: {error}; install it, or correct its path"
+            )
+        }
+        AuthError::AuthExecRun { out, .. } => {
+            let said = String::from_utf8_lossy(&out.stderr).trim().replace('\n', " ");
+            format!("its credentials plugin `{plugin}` failed ({}): {said}", out.status)
+        }
+        AuthError::AuthExecParse(_) | AuthError::AuthExecSerialize(_) => {
+            format!("its credentials plugin `{plugin}` printed something that is no ExecCredential")
+        }
+        _ => format!("its credentials plugin `{plugin}` gave no credentials: {}", one_line(cause)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubeconfig_is_looked_for_as_kubectl_does() {
+        let find = |variables: &'static [(&str, &str)], exists: bool| {
+            let value = move |name: &str| {
+                let found = variables.iter().find(|(variable, _)| *variable == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            Place::find(value, move |_| exists).unusable("x")
+        };
+        let named = find(&[("KUBECONFIG", "/k"), ("HOME", "/home/me")], true);
+        assert_eq!(named, "the kubeconfig /k (from KUBECONFIG) can't be used: x");
+        let home = find(&[("KUBECONFIG", ""), ("HOME", "/home/me")], true);
+        assert_eq!(home, "the kubeconfig /home/me/.kube/config can't be used: x");
+        assert!(matches!(Place::find(|_| None, |_| true), Place::None));
+        assert_eq!(find(&[("HOME", "/home/me")], false), "the configuration can't be used: x");
+    }
+}
