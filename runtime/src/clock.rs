@@ -35,7 +35,62 @@ impl WallClock {
             None => system_now(),
         }
     }
+
+    /// Reads it and the monotonic clock.
+    pub(crate) fn read(&self) -> Reading {
+        Reading { monotonic: Instant::now(), wall: self.now() }
+    }
 }
+
+/// What both clocks show at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) monotonic: Instant,
+    pub(crate) wall: SystemTime,
+}
+
+impl Reading {
+    /// A reading of a test's.
+    #[cfg(test)]
+    pub(crate) fn at(monotonic: Instant, since_1970: Duration) -> Self {
+        Self { monotonic, wall: SystemTime::UNIX_EPOCH + since_1970 }
+    }
+
+    /// Returns the wall time in microseconds since 1970.
+    pub(crate) fn unix_micros(&self) -> i64 {
+        let passed = self.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(passed.as_micros()).unwrap_or(i64::MAX)
+    }
+}
+
+/// Measures the time since a moment by whichever clock says more: one of them may have stood still.
+///
+/// The monotonic clock stands still while a machine is suspended. A wall clock that was set back begins anew from
+/// there, so that it still shows a suspension that comes later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Since {
+    from: Reading,
+    before: Duration,
+}
+
+impl Since {
+    pub(crate) fn start(from: Reading) -> Self {
+        Self { from, before: Duration::ZERO }
+    }
+
+    pub(crate) fn measure(&mut self, now: Reading) -> Duration {
+        let monotonic = now.monotonic.saturating_duration_since(self.from.monotonic);
+        let wall = now.wall.duration_since(self.from.wall).unwrap_or_default();
+        let passed = self.before.saturating_add(monotonic.max(wall));
+        if wall + SET_BACK < monotonic {
+            *self = Self { from: now, before: passed };
+        }
+        passed
+    }
+}
+
+/// By how much a wall clock must be behind to have been set back.
+const SET_BACK: Duration = Duration::from_millis(500);
 
 /// Reads the system's clock, moved by as much as tokio's clock is off the real one.
 #[expect(
@@ -191,6 +246,25 @@ mod tests {
         sleep(Duration::from_secs(1_000)).await;
         let passed = clock.now().duration_since(begun).unwrap();
         assert!(passed.abs_diff(Duration::from_secs(1_000)) < ABOUT, "{passed:?}");
+    }
+
+    // L5
+    #[test]
+    fn time_since_a_moment_is_what_the_clock_that_ran_on_shows() {
+        let start = Reading { monotonic: Instant::now(), wall: SystemTime::UNIX_EPOCH + 9_000 * ABOUT };
+        let at = |monotonic: u64, wall: i64| {
+            let ahead = Duration::from_secs(wall.unsigned_abs());
+            let wall = if wall < 0 { start.wall - ahead } else { start.wall + ahead };
+            Reading { monotonic: start.monotonic + Duration::from_secs(monotonic), wall }
+        };
+        let measured = |readings: &[Reading]| {
+            let mut since = Since::start(start);
+            readings.iter().map(|now| since.measure(*now).as_secs()).last().unwrap()
+        };
+        assert_eq!(measured(&[at(3, 3)]), 3);
+        assert_eq!(measured(&[at(1, 3_600)]), 3_600, "suspended, or set forward");
+        assert_eq!(measured(&[at(7, -600)]), 7, "set back");
+        assert_eq!(measured(&[at(1, -600), at(2, -300)]), 301, "set back, then suspended");
     }
 
     #[tokio::test(start_paused = true)]

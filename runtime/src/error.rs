@@ -8,6 +8,7 @@ use crate::{
     chain::one_line,
     controller::{ControllerError, Terminal},
     informer::NotSynced,
+    leader_election::ElectionError,
     writes::WriteError,
 };
 
@@ -39,6 +40,18 @@ pub enum Error {
     /// A controller can't be started as it is configured.
     #[error(transparent)]
     Controller(#[from] ControllerError),
+    /// Leader election can't be held as it is set.
+    #[error(transparent)]
+    Election(#[from] ElectionError),
+    /// A task of the program's own failed.
+    #[error("task {name}")]
+    Task {
+        /// The task.
+        name: String,
+        /// What it failed with.
+        #[source]
+        source: Box<Error>,
+    },
     /// Two controllers of one manager have the same name.
     #[error("two controllers are named {0}: give one another name with `.named(..)`")]
     DuplicateController(String),

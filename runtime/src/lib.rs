@@ -74,6 +74,7 @@ pub mod workqueue;
 pub mod writes;
 pub mod controller;
 // process
+pub mod leader_election;
 pub mod error;
 pub mod manager;
 
@@ -84,6 +85,7 @@ pub mod prelude;
 pub use controller::{Action, Cleanup, Context, Controller, Panics, Reconciler, Terminal};
 pub use error::Error;
 pub use informer::{SharedInformer, SharedInformerFactory, Watched};
+pub use leader_election::LeaderElection;
 pub use manager::{Manager, Running};
 pub use object::{Object, ObjectKey};
 pub use store::Lister;

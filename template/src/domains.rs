@@ -31,6 +31,6 @@ impl Domains {
 impl Domains {
     /// The domain of a site.
     pub fn of(&self, site: &str) -> Option<String> {
-        self.lock().get(&site.parse().expect("namespace/name")).cloned()
+        self.lock().get(&site.parse::<ObjectKey>().expect("namespace/name")).cloned()
     }
 }

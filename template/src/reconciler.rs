@@ -70,13 +70,14 @@ fn deployment_for(site: &Website) -> Deployment {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use watchkeeper::Running;
     use watchkeeper_apiserver::{ApiServer, Fault, InMemory, Verb};
 
     use super::*;
     use crate::website::WebsiteSpec;
 
     /// Starts an API server in this process, and the operator on it.
-    async fn start(domains: &Arc<Domains>) -> (ApiServer<InMemory>, impl Drop + use<>) {
+    async fn start(domains: &Arc<Domains>) -> (ApiServer<InMemory>, Running) {
         let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
         let running = Manager::new(server.client()).controller(controller(domains.clone())).spawn();
         let spec = WebsiteSpec { domain: "a.example".to_owned(), replicas: 2 };

@@ -5,6 +5,7 @@
 pub mod backend;
 pub mod behaviours;
 mod bodies;
+pub mod cable;
 mod counter;
 mod does;
 pub mod gates;

@@ -19,6 +19,14 @@ pub(crate) struct ControllerEnv<'a> {
     pub(crate) metrics: &'a Metrics,
     /// Decides what is random; `None`: nobody knows.
     pub(crate) seed: Option<u64>,
+    pub(crate) election: Election,
+}
+
+/// Says whether there is one term of work, or one for each time that this replica leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Election {
+    None,
+    Held,
 }
 
 /// A namespace that is watched on its own; `None`: all at once.

@@ -77,7 +77,9 @@ pub enum ControllerError {
         source: InvalidRate,
     },
     /// Kubernetes would refuse the finalizer on every object.
-    #[error("controller {name}: {finalizer:?} can't be a finalizer: write it like `example.dev/volume`")]
+    #[error(
+        "controller {name}: {finalizer:?} can't be a finalizer, it is no qualified name: write it like `example.dev/volume`"
+    )]
     Finalizer {
         /// The controller.
         name: String,

@@ -47,6 +47,8 @@ pub enum Why {
     BlockedOnSync(Vec<String>),
     /// The controller has stopped.
     Stopped,
+    /// Another replica leads, or is to: this one stands by.
+    StandsBy,
     /// The object can't be read, and so is not reconciled; this is what is wrong with it.
     Unreadable(String),
     /// All is done: it waits for a change.
@@ -210,6 +212,7 @@ impl fmt::Display for Why {
             Self::NotKnown => f.write_str("no object of that name is in its cache"),
             Self::BlockedOnSync(whom) => write!(f, "caches have not synced: {}", whom.join(", ")),
             Self::Stopped => f.write_str("the controller has stopped"),
+            Self::StandsBy => f.write_str("this replica stands by: it does not lead"),
             Self::Unreadable(error) => write!(f, "the object can't be read: {error}"),
             Self::AwaitsChange => f.write_str("nothing to do until it changes"),
             Self::AwaitsChangeAfterFailure { failures } => {

@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use futures::future::BoxFuture;
@@ -15,12 +18,13 @@ use super::{
     definition::Definition,
     doubts,
     enqueue::{self, Enqueuer, EventDedup},
-    env::{Awaited, ControllerEnv, Place, places_of},
+    env::{Awaited, ControllerEnv, Election, Place, places_of},
     error::ControllerError,
     last_read::LastRead,
     queue::ControllerQueue,
     sources::{self, CacheOf, InformerKey, Objects, OpenSource},
-    start::{Connections, PreparedController, Stop, run_workers},
+    start::{Connections, PreparedController, run_workers},
+    term::Term,
     tombstones::Tombstones,
     unreadable::UnreadableObjects,
     waits::{Waits, gate},
@@ -109,7 +113,12 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     );
     let dedup = Arc::new(EventDedup::of(opened.shared));
     let enqueuer = Enqueuer { queue: queue.clone(), writer, kind: kind.clone(), dedup };
-    let connections: Connections = connects.into_iter().map(|connect| connect(&enqueuer)).collect();
+    let elected = env.election == Election::Held;
+    let connect = move |enqueuer: &Enqueuer| -> Connections {
+        connects.iter().map(|connect| connect(enqueuer)).collect()
+    };
+    // Before the informers start: what they list first comes in one go.
+    let mut at_first = (!elected).then(|| connect(&enqueuer));
     let core = Arc::new(ControllerCore {
         metrics,
         name: name.clone(),
@@ -132,21 +141,31 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         failures: Mutex::new(HashMap::new()),
         jitter: Mutex::new(SmallRng::seed_from_u64(seed)),
         runs: AtomicU64::new(0),
+        stands_by: AtomicBool::new(elected),
     });
     let (inspected, workers) = (core.clone(), settings.workers);
-    let work = Box::new(move |stop: Stop| -> BoxFuture<'static, ()> {
+    let work = Box::new(move |term: Term| -> BoxFuture<'static, ()> {
+        let (core, sources) = (core.clone(), (enqueuer.clone(), sources.clone()));
+        let connections = at_first.take().unwrap_or_else(|| {
+            core.begin_anew();
+            connect(&enqueuer)
+        });
         Box::pin(async move {
             let (writer, doubted, recorder) = (core.writer.clone(), core.clone(), core.recorder.clone());
-            let abort = stop.abort.clone();
+            // Its events are part of the term.
+            let _held = term.clone();
+            let abort = term.stop.abort.clone();
+            core.stands_by.store(false, Ordering::Relaxed);
             tokio::select! {
                 biased;
-                () = run_workers(core, workers, connections, (enqueuer, sources), stop) => {}
+                () = run_workers(core, workers, connections, sources, term) => {}
                 never = writer.follow_up() => match never {},
                 never = recorder.run() => match never {},
                 never = doubts::follow(&doubted.name, &doubted.gate, &doubted.queue) => match never {},
             }
             // Whoever aborts does not wait for that either.
             let _ = abort.run_until_cancelled(recorder.flush()).await;
+            doubted.stands_by.store(elected, Ordering::Relaxed);
         })
     });
     Ok(PreparedController { name, waits, sync_timeout: settings.sync_timeout, inspected, work })
@@ -184,8 +203,8 @@ fn open_all<K: Watched, R>(
             sources::open(itself, namespace, source, selection, move |enqueuer| enqueue::EnqueueObject {
                 enqueuer: enqueuer.clone(),
                 source,
-                tombstones,
-                predicate,
+                tombstones: tombstones.clone(),
+                predicate: predicate.clone(),
                 unreadable_objects: UnreadableObjects::default(),
             });
         let (namespace, informer) = (place.clone(), kind_source.informer.clone());

@@ -26,6 +26,8 @@ const MOST_UNSYNCED: usize = 100_000;
 /// Takes in every key of one controller.
 pub(crate) struct ControllerQueue {
     pub(crate) inner: WorkQueue<ObjectKey>,
+    /// Those whose keys wait for caches of their own.
+    namespaces: Vec<Arc<str>>,
     state: Mutex<State>,
 }
 
@@ -113,8 +115,14 @@ impl Unsynced {
 impl ControllerQueue {
     /// Takes keys for a queue; they wait until the caches of their namespace have [synced](Self::open), or those of all others.
     pub(crate) fn new(queue: WorkQueue<ObjectKey>, namespaces: impl IntoIterator<Item = Arc<str>>) -> Self {
-        let unsynced = namespaces.into_iter().map(Some).chain([None]).map(Unsynced::of).collect();
-        Self { inner: queue, state: Mutex::new(State { unsynced, ..State::default() }) }
+        let namespaces: Vec<_> = namespaces.into_iter().collect();
+        Self { inner: queue, state: Mutex::new(State::unsynced(&namespaces)), namespaces }
+    }
+
+    /// Takes keys again after all were [discarded](Self::discard) and the last run has ended; every door is shut.
+    pub(crate) fn reopen(&self) {
+        *self.state() = State::unsynced(&self.namespaces);
+        self.inner.reopen();
     }
 
     /// Queues a key of which something changed.
@@ -333,6 +341,11 @@ impl KeyControl for Arc<ControllerQueue> {
 }
 
 impl State {
+    fn unsynced(namespaces: &[Arc<str>]) -> Self {
+        let unsynced = namespaces.iter().cloned().map(Some).chain([None]).map(Unsynced::of).collect();
+        Self { unsynced, ..Self::default() }
+    }
+
     /// Forgets what asked for a run that starts, and what held it back.
     fn begin(&mut self, key: &ObjectKey) -> Option<PendingRun> {
         if !self.held.is_empty() {

@@ -11,8 +11,8 @@ use futures::{FutureExt, future::BoxFuture};
 use super::enqueue::Enqueuer;
 use crate::{
     informer::{
-        FailureCause, FetchFailure, Form, Observer, SharedInformer, SharedInformerFactory, SyncPhase,
-        SyncState, Watched,
+        FailureCause, FetchFailure, Form, Observer, ObserverRegistration, SharedInformer,
+        SharedInformerFactory, SyncPhase, SyncState, Watched,
     },
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
@@ -28,6 +28,8 @@ pub(crate) trait Synced: Send + Sync {
     fn has_synced(&self) -> bool;
     /// Ends when it has synced.
     fn synced(&self) -> BoxFuture<'_, ()>;
+    /// Ends when its cache holds what the server held when this was asked.
+    fn current(&self) -> BoxFuture<'_, ()>;
     /// Says how far it has come, and what keeps it.
     fn state(&self) -> SyncState;
     /// Says why its cache can't be relied on at present, if so.
@@ -55,6 +57,10 @@ impl<W: Watched> Synced for SharedInformer<W> {
 
     fn synced(&self) -> BoxFuture<'_, ()> {
         SharedInformer::synced(self).boxed()
+    }
+
+    fn current(&self) -> BoxFuture<'_, ()> {
+        SharedInformer::current(self).boxed()
     }
 
     fn state(&self) -> SyncState {
@@ -197,7 +203,7 @@ pub(crate) struct OpenSource {
 }
 
 /// Connects an informer to the controller; the feed lasts as long as what is returned.
-pub(crate) type Connect = Box<dyn FnOnce(&Enqueuer) -> Box<dyn Any + Send + Sync> + Send>;
+pub(crate) type Connect = Box<dyn Fn(&Enqueuer) -> ObserverRegistration + Send>;
 
 /// A kind that feeds a controller, not yet asked for.
 pub(crate) struct KindSource {
@@ -260,11 +266,11 @@ pub(crate) fn open<W: Watched, O: Observer<W::Object>>(
     namespace: Option<&str>,
     source: SourceId,
     selection: &Selection,
-    observer: impl FnOnce(&Enqueuer) -> O + Send + 'static,
+    observer: impl Fn(&Enqueuer) -> O + Send + 'static,
 ) -> OpenSource {
     let view = cache_view(&informer, source, namespace, selection.selects());
     let observed = informer.clone();
-    let connect: Connect = Box::new(move |enqueuer| Box::new(observed.observe(Arc::new(observer(enqueuer)))));
+    let connect: Connect = Box::new(move |enqueuer| observed.observe(Arc::new(observer(enqueuer))));
     OpenSource { informer: Arc::new(informer), view, connect }
 }
 

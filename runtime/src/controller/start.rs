@@ -2,18 +2,24 @@
 
 use std::{any::Any, fmt, panic::resume_unwind, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use tokio::{
     task::{JoinError, JoinSet},
     time::{Instant, timeout},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    ControllerError, Inspected, Reconciler, enqueue::Enqueuer, stream_source::StreamSource, waits::Waits,
+    ControllerError, Inspected, Reconciler,
+    enqueue::Enqueuer,
+    stream_source::StreamSource,
+    term::{Freshness, Stop, Term, Terms},
+    waits::Waits,
     worker::ControllerCore,
 };
-use crate::{informer::Watched, object::ObjectKey};
+use crate::{
+    informer::{ObserverRegistration, Watched},
+    object::ObjectKey,
+};
 
 /// Previous how long a controller that waits says for whom, for the first time; later more seldom.
 const REMINDER: Duration = Duration::from_secs(30);
@@ -28,23 +34,8 @@ pub(crate) struct PreparedController {
     pub(crate) waits: Arc<Waits>,
     pub(crate) sync_timeout: Option<Duration>,
     pub(crate) inspected: Arc<dyn Inspected>,
-    pub(crate) work: Box<dyn FnOnce(Stop) -> BoxFuture<'static, ()> + Send>,
-}
-
-/// How a controller is told to stop.
-#[derive(Clone, Debug)]
-pub(crate) struct Stop {
-    /// Nothing starts any more; what runs may end.
-    pub(crate) finish: CancellationToken,
-    /// What runs is dropped. Cancels `finish` too.
-    pub(crate) abort: CancellationToken,
-}
-
-impl Stop {
-    pub(crate) fn new() -> Self {
-        let abort = CancellationToken::new();
-        Self { finish: abort.child_token(), abort }
-    }
+    /// Works for a term.
+    pub(crate) work: Box<dyn FnMut(Term) -> BoxFuture<'static, ()> + Send>,
 }
 
 impl fmt::Debug for PreparedController {
@@ -54,17 +45,29 @@ impl fmt::Debug for PreparedController {
 }
 
 impl PreparedController {
-    /// Waits for the caches, then works until stopped; ends when the last run has ended, or was dropped.
+    /// Waits for the caches, then works in every term until stopped; ends when the last run has ended, or was dropped.
     ///
     /// # Errors
     /// Caches did not sync within the time that the controller was given for it.
-    pub(crate) async fn run(self, stop: Stop) -> Result<(), ControllerError> {
-        let Self { name, waits, sync_timeout, work, .. } = self;
-        let own = Stop { finish: stop.finish.child_token(), abort: stop.abort };
+    pub(crate) async fn run(self, stop: Stop, mut terms: Terms) -> Result<(), ControllerError> {
+        let Self { name, waits, sync_timeout, mut work, .. } = self;
+        let own = stop.child();
         let kinds = waits.kinds().join(", ");
         tracing::info!(controller = %name, "starting: waiting for the caches of {kinds}");
         let patience = report_lagging(&name, &waits, sync_timeout);
-        let worked = work(own.clone());
+        let worked = async {
+            while let Some(term) = terms.next(&own).await {
+                let stop = term.stop.child();
+                let ended = work(term.told_by(stop.clone()));
+                tokio::pin!(ended);
+                tokio::select! {
+                    biased;
+                    () = &mut ended => continue,
+                    () = own.finish.cancelled() => stop.finish.cancel(),
+                }
+                ended.await;
+            }
+        };
         tokio::pin!(worked);
         tokio::select! {
             biased;
@@ -117,7 +120,12 @@ fn rounded(duration: Duration) -> Duration {
 }
 
 /// What a controller keeps connected while it works.
-pub(crate) type Connections = Vec<Box<dyn Any + Send + Sync>>;
+pub(crate) type Connections = Vec<ObserverRegistration>;
+
+/// Ends when the controller has seen all that the caches held when it was connected.
+async fn connected(connections: &Connections) {
+    join_all(connections.iter().map(ObserverRegistration::synced)).await;
+}
 
 /// Waits for caches, then runs workers until stopped; ends when the last run has ended, or was dropped.
 ///
@@ -128,8 +136,9 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
     workers: usize,
     connections: Connections,
     sources: (Enqueuer, Vec<StreamSource>),
-    stop: Stop,
+    term: Term,
 ) {
+    let Term { stop, freshness, .. } = &term;
     let (mut running, mut listening) = (JoinSet::new(), JoinSet::new());
     let panic = {
         let sweeping = sweep_periodically(&core);
@@ -137,7 +146,12 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
         let begins = tokio::select! {
             biased;
             () = stop.finish.cancelled() => false,
-            () = core.waits.common_synced() => true,
+            () = async {
+                core.waits.common_ready(*freshness).await;
+                if *freshness == Freshness::Current {
+                    connected(&connections).await;
+                }
+            } => true,
             () = &mut sweeping => false,
         };
         if begins {
@@ -154,7 +168,7 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
             biased;
             () = stop.finish.cancelled() => None,
             panic = panicked(&mut running) => Some(panic),
-            () = release_synced(&core) => None,
+            () = release_ready(&core, *freshness) => None,
             () = sweeping => None,
         }
     };
@@ -177,8 +191,8 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
 }
 
 /// Lets in the keys of each namespace once its caches have synced; never ends.
-async fn release_synced<K: Watched, R: Reconciler<K>>(core: &ControllerCore<K, R>) {
-    core.waits.by_namespace_synced(|namespace| core.open(Some(namespace))).await;
+async fn release_ready<K: Watched, R: Reconciler<K>>(core: &ControllerCore<K, R>, freshness: Freshness) {
+    core.waits.by_namespace_ready(freshness, |namespace| core.open(Some(namespace))).await;
     std::future::pending().await
 }
 
@@ -191,6 +205,14 @@ async fn sweep_periodically<K: Watched, R: Reconciler<K>>(core: &ControllerCore<
 }
 
 impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
+    /// Begins another term with an empty queue; what the rates have spent stays spent.
+    pub(super) fn begin_anew(&self) {
+        self.tombstones.clear();
+        self.failures().clear();
+        self.queue.reopen();
+        self.writer.begin_term();
+    }
+
     /// Lets in the keys of a namespace, or of all that have no caches of their own.
     fn open(&self, namespace: Option<&Arc<str>>) {
         self.queue.open(namespace, || self.objects.keys(namespace.map(|namespace| &**namespace)));
@@ -285,6 +307,10 @@ mod tests {
             unreachable!("nobody waits for so long")
         }
 
+        fn current(&self) -> BoxFuture<'_, ()> {
+            self.synced()
+        }
+
         fn doubt(&self) -> Option<Doubt> {
             None
         }
@@ -333,6 +359,7 @@ mod tests {
             failures: Mutex::default(),
             jitter: Mutex::new(SmallRng::seed_from_u64(7)),
             runs: 0.into(),
+            stands_by: false.into(),
         })
     }
 
@@ -358,7 +385,7 @@ mod tests {
             core.failures().insert(key.clone(), error);
             core.queue.pace(&key, Duration::from_secs(1));
             core.queue.add(ObjectKey::new("closed", "b"), super::super::Reason::Changed);
-            let run = run_workers(core.clone(), 1, Vec::new(), (enqueuer, Vec::new()), stop.clone());
+            let run = run_workers(core.clone(), 1, Vec::new(), (enqueuer, Vec::new()), Term::endless(&stop));
             let run = tokio::spawn(run);
             tokio::time::sleep(3 * SWEEP).await;
             assert!(core.budgets().are_full());

@@ -72,6 +72,11 @@ impl<K> Tombstones<K> {
         }
     }
 
+    /// Forgets all deletions: those of another time were another's to handle.
+    pub(crate) fn clear(&self) {
+        self.known().by_key.clear();
+    }
+
     /// Shows the oldest deletion of a key.
     pub(crate) fn next(&self, key: &ObjectKey) -> Option<Tombstone<K>> {
         let known = self.known();

@@ -2,9 +2,12 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use futures::future::join_all;
+use futures::{
+    FutureExt,
+    future::{join_all, select_all},
+};
 
-use super::sources::Synced;
+use super::{sources::Synced, term::Freshness};
 use crate::{
     object::ObjectKey,
     reflector::Server,
@@ -39,9 +42,20 @@ impl Waits {
         self.common.iter().chain(self.by_namespace.iter().flat_map(|(_, own)| own))
     }
 
-    /// Ends when those that every key waits for have synced.
-    pub(crate) async fn common_synced(&self) {
-        join_all(self.common.iter().map(|informer| informer.synced())).await;
+    /// Ends when those that every key waits for have synced, or are as fresh as a term needs them.
+    pub(crate) async fn common_ready(&self, freshness: Freshness) {
+        join_all(self.common.iter().map(|informer| ready(informer, freshness))).await;
+    }
+
+    /// Ends when keys could run, if only those of one namespace.
+    pub(crate) async fn any_could_run(&self) {
+        self.common_ready(Freshness::Synced).await;
+        if self.by_namespace.is_empty() {
+            return;
+        }
+        let own = self.by_namespace.iter();
+        let synced = own.map(|(_, own)| join_all(own.iter().map(|informer| informer.synced())).boxed());
+        select_all(synced).await;
     }
 
     pub(crate) async fn all_synced(&self) {
@@ -73,13 +87,20 @@ impl Waits {
         lagging(self.common.iter().chain(own.flat_map(|(_, own)| own)))
     }
 
-    /// Tells of each namespace when its caches have synced.
-    pub(crate) async fn by_namespace_synced(&self, synced: impl Fn(&Arc<str>)) {
+    /// Tells of each namespace when its caches have synced, or are as fresh as a term needs them.
+    pub(crate) async fn by_namespace_ready(&self, freshness: Freshness, tell: impl Fn(&Arc<str>)) {
         join_all(self.by_namespace.iter().map(async |(namespace, own)| {
-            join_all(own.iter().map(|informer| informer.synced())).await;
-            synced(namespace);
+            join_all(own.iter().map(|informer| ready(informer, freshness))).await;
+            tell(namespace);
         }))
         .await;
+    }
+}
+
+async fn ready(informer: &Arc<dyn Synced>, freshness: Freshness) {
+    match freshness {
+        Freshness::Synced => informer.synced().await,
+        Freshness::Current => informer.current().await,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why one controller does not reconcile a key.
 
-use std::any::TypeId;
+use std::{any::TypeId, sync::atomic::Ordering};
 
 use super::{
     Reconciler,
@@ -52,12 +52,16 @@ impl<K: Watched, R: Reconciler<K>> Inspected for ControllerCore<K, R> {
 
 impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     fn why(&self, key: &ObjectKey) -> Why {
-        if self.queue.inner.is_shut_down() {
+        let stands_by = self.stands_by.load(Ordering::Relaxed);
+        if !stands_by && self.queue.inner.is_shut_down() {
             return Why::Stopped;
         }
         let lagging = self.waits.lagging_for(key);
         if !lagging.is_empty() {
             return Why::BlockedOnSync(lagging);
+        }
+        if stands_by {
+            return Why::StandsBy;
         }
         let state = self.queue.inner.state_of(key);
         if matches!(state, KeyState::Queued { .. } | KeyState::Held { .. })

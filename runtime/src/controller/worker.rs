@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, resume_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -72,6 +72,8 @@ pub(crate) struct ControllerCore<K: Watched, R> {
     pub(crate) failures: Mutex<HashMap<ObjectKey, LastError>>,
     pub(crate) jitter: Mutex<SmallRng>,
     pub(crate) runs: AtomicU64,
+    /// Whether another replica works in its place.
+    pub(crate) stands_by: AtomicBool,
 }
 
 /// Counts a worker as active while it is held.

@@ -13,13 +13,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     command::Command,
     latch::Latch,
-    reflector_task::ReflectorTask,
+    reflector_task::{AskLatest, ReflectorTask},
     registration::{KeepAlive, Slot},
     reliability::Reliability,
     sync_state::{Health, SyncPhase, SyncState},
 };
 use crate::{
-    delta_fifo::{DeltaFifo, FifoSink, Transform},
+    delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
     metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
     object::{Kind, Object},
     reflector::WatchErrorHandler,
@@ -33,6 +33,8 @@ pub(super) struct InformerCore<K> {
     pub(super) fifo: DeltaFifo<K>,
     pub(super) health: Arc<Health>,
     pub(super) reliability: Arc<Reliability>,
+    /// Of each extent.
+    pub(super) latest: Vec<(Extent, Arc<AskLatest>)>,
     pub(super) meter: CacheMeter,
     pub(super) synced: Latch,
     pub(super) stop: CancellationToken,
@@ -92,6 +94,7 @@ impl<K: Object> InformerCore<K> {
         indexer.write(|batch| feeds.iter().for_each(|feed| batch.set_version(&feed.extent, None)));
         let server = feeds.first().map(|feed| feed.server.clone()).unwrap_or_default();
         let reliability = Arc::new(Reliability::new(server, feeds.iter().map(|feed| feed.extent.clone())));
+        let latest = feeds.iter().map(|feed| (feed.extent.clone(), feed.latest.clone())).collect();
         let sink = |feed: ReflectorTask<K>| {
             let sink = fifo.sink(feed.extent.clone(), transform.clone());
             (feed, sink)
@@ -104,6 +107,7 @@ impl<K: Object> InformerCore<K> {
             fifo,
             health,
             reliability,
+            latest,
             meter,
             synced: Latch::default(),
             stop,

@@ -27,6 +27,7 @@ mod reliability;
 mod command;
 mod reflector_task;
 mod core;
+mod current;
 mod processor;
 mod start;
 mod shared;

@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 use super::{reliability::Reliability, sync_state::Health};
 use crate::{
     delta_fifo::{Extent, FifoSink},
-    list_watch::{Item, ListerWatcher},
+    list_watch::{Item, ListWatchError, ListerWatcher},
     metrics::CacheMeter,
-    object::{Object, ObjectKey},
+    object::{Object, ObjectKey, Version},
     reflector::{
         Difference, FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange,
     },
@@ -20,22 +20,34 @@ use crate::{
 
 type RunReflector<K> = dyn FnOnce(Arc<InformerSink<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
 
+/// Asks what version a collection has now; `None` where that can't be told.
+pub(super) type AskLatest =
+    dyn Fn() -> BoxFuture<'static, Result<Option<Version>, ListWatchError>> + Send + Sync;
+
 /// Where a part of the cache comes from: an extent, and what fills it until it is cancelled.
 pub(super) struct ReflectorTask<K> {
     pub(super) extent: Extent,
     /// What it comes from.
     pub(super) server: Server,
+    pub(super) latest: Arc<AskLatest>,
     pub(super) run: Box<RunReflector<K>>,
 }
 
 impl<K: Object> ReflectorTask<K> {
     /// Feeds by listing and watching a source.
     pub(super) fn new<L: ListerWatcher<K>>(extent: Extent, source: L, config: ReflectorConfig) -> Self {
-        let server = config.server.clone();
+        let (server, source) = (config.server.clone(), Arc::new(source));
+        let asked = source.clone();
+        let latest = move || -> BoxFuture<'static, _> {
+            let source = asked.clone();
+            Box::pin(
+                async move { Ok(source.latest_version().await?.and_then(|version| version.parse().ok())) },
+            )
+        };
         let run = move |sink, stop| -> BoxFuture<'static, ()> {
             Box::pin(async move { Reflector::new(source, sink, config).run(stop).await })
         };
-        Self { extent, server, run: Box::new(run) }
+        Self { extent, server, latest: Arc::new(latest), run: Box::new(run) }
     }
 }
 

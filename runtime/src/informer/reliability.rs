@@ -127,6 +127,19 @@ impl Reliability {
         self.part(extent).map(|part| part.wants_list.clone()).unwrap_or_default()
     }
 
+    /// Returns what the cache reads from.
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Has the part of an extent list anew, however lately it did so.
+    pub(super) fn list_anew(&self, extent: &Extent) {
+        if let Some(part) = self.part(extent) {
+            part.lock().compared = Some(Instant::now());
+            part.wants_list.notify_one();
+        }
+    }
+
     fn part(&self, extent: &Extent) -> Option<&Part> {
         self.parts.iter().find(|part| part.extent == *extent)
     }

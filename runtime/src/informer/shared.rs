@@ -9,6 +9,7 @@ use super::{
     change::{AddOrigin, Deleted},
     command::{Command, ObserverEntry},
     core::{Handle, InformerCore, Parts},
+    current::current,
     handler::{Closures, EventHandler},
     listener::Listener,
     observer::Observer,
@@ -137,6 +138,12 @@ impl<W: Watched> SharedInformer<W> {
     /// Ends once the cache holds at least what the first list held; never, if the informer is stopped before.
     pub(crate) async fn synced(&self) {
         self.handle.core.synced.wait().await;
+    }
+
+    /// Ends once the cache holds at least what the server held when this was asked; see [`current`](super::current).
+    pub(crate) async fn current(&self) {
+        self.synced().await;
+        current(&self.handle.core).await;
     }
 
     /// Adds an index, filled with what is cached.

@@ -179,6 +179,7 @@ fn feed(extent: &Extent, source: &Source) -> ReflectorTask<ConfigMap> {
     let source = source.clone();
     ReflectorTask {
         server: Default::default(),
+        latest: Arc::new(|| Box::pin(async { Ok(None) })),
         extent: extent.clone(),
         run: Box::new(move |sink, stop| {
             *source.lock().unwrap() = Some(sink);

@@ -45,7 +45,7 @@ pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
 pub use raw::{ItemForm, RawObject};
 pub use text::ObjectText;
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 use futures::stream::BoxStream;
 
@@ -81,6 +81,27 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
     /// Whatever kept the question from being answered.
     fn latest_version(&self) -> impl Future<Output = Result<Option<String>, ListWatchError>> + Send {
         async { Ok(None) }
+    }
+}
+
+/// A source that is shared.
+impl<K: 'static, L: ListerWatcher<K>> ListerWatcher<K> for Arc<L> {
+    fn list(
+        &self,
+        options: &ListOptions,
+    ) -> impl Future<Output = Result<ListPage<K>, ListWatchError>> + Send {
+        (**self).list(options)
+    }
+
+    fn watch(
+        &self,
+        options: &ListOptions,
+    ) -> impl Future<Output = Result<WatchStream<K>, ListWatchError>> + Send {
+        (**self).watch(options)
+    }
+
+    fn latest_version(&self) -> impl Future<Output = Result<Option<String>, ListWatchError>> + Send {
+        (**self).latest_version()
     }
 }
 

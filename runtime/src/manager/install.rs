@@ -46,7 +46,7 @@ impl Manager {
     ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
         // Not the manager but its client goes along: the future may be sent to another thread.
         let seed = self.seed.unwrap_or_else(rand::random);
-        Installer::new(self.client.clone(), K::crd(), seed).install()
+        Installer::new(self.direct.clone(), K::crd(), seed).install()
     }
 }
 

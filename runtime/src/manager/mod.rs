@@ -4,27 +4,40 @@
 //! reads have synced. Order of a stop: workers finish what runs, then informers close their watches. SIGTERM and
 //! SIGINT stop; a second signal gives up waiting.
 
+mod campaign;
 mod client;
 mod inspector;
 mod install;
 mod running;
 mod signals;
+mod tasks;
 
 pub use client::client;
 pub use inspector::Inspector;
 pub use running::Running;
+pub use tasks::Stopping;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    future::Future,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
+use campaign::Held;
+use running::Parts;
+use tasks::{Runs, Task};
+
 use crate::{
     chain::one_line,
-    controller::{Controller, ControllerEnv, Plan, Synced},
+    clock::WallClock,
+    controller::{Controller, ControllerEnv, Election, Plan, Synced},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
+    leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
     metrics::Metrics,
     reflector::ReflectorConfig,
     writes::Sender,
@@ -67,10 +80,17 @@ const GRACE_PERIOD: Duration = Duration::from_secs(30);
 /// ```
 #[must_use = "a manager does something once it is run or spawned"]
 pub struct Manager {
+    /// What controllers and the program use: gated, where there is an election.
     client: kube::Client,
+    /// What no gate stands before: for informers and the Lease.
+    direct: kube::Client,
+    client_taken: AtomicBool,
+    election: Option<Held>,
+    clock: WallClock,
     factory: SharedInformerFactory,
     asked: Mutex<Vec<Arc<dyn Synced>>>,
     plans: Vec<Plan>,
+    tasks: Vec<Task>,
     grace_period: Duration,
     metrics: Metrics,
     inspector: Inspector,
@@ -96,10 +116,15 @@ impl Manager {
         let config = ReflectorConfig { metrics: Some(metrics.clone()), ..config };
         Self {
             seed: config.seed,
+            clock: config.clock.clone(),
             factory: SharedInformerFactory::with_config(client.clone(), config),
+            direct: client.clone(),
             client,
+            client_taken: AtomicBool::new(false),
+            election: None,
             asked: Mutex::default(),
             plans: Vec::new(),
+            tasks: Vec::new(),
             grace_period: GRACE_PERIOD,
             metrics,
             inspector: Inspector::default(),
@@ -114,9 +139,40 @@ impl Manager {
         client::infer().await.map(Self::new)
     }
 
-    /// Returns the client that informers and controllers use.
+    /// Returns the client that controllers use.
+    ///
+    /// With [`leader_election`](Self::leader_election) its requests are refused unless this replica leads.
     pub fn client(&self) -> &kube::Client {
+        self.client_taken.store(true, Ordering::Relaxed);
         &self.client
+    }
+
+    /// Works only while this replica is the elected one among those that name the same Lease.
+    ///
+    /// All replicas run their caches; workers run in the one that leads. Whether it does decides what the manager's
+    /// client lets out, so that this comes before [`client`](Self::client). See
+    /// [`leader_election`](crate::leader_election) for what is promised, [`LeaderElection`] for what can be set:
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # fn elected(manager: Manager) -> Manager {
+    /// manager.leader_election("websites")
+    /// # }
+    /// ```
+    pub fn leader_election(mut self, election: impl Into<LeaderElection>) -> Self {
+        let seed = self.seed.unwrap_or_else(rand::random);
+        let (candidate, gate, leadership) =
+            Candidate::new(election.into(), &self.direct, self.clock.clone(), seed);
+        let taken = *self.client_taken.get_mut();
+        let candidate = if taken { Err(ElectionError::ClientTaken) } else { candidate };
+        self.client = gated(&self.direct, &gate);
+        self.election = Some(Held { candidate, leadership });
+        self
+    }
+
+    /// Returns what tells how this replica stands in its election, if there is one.
+    pub fn leadership(&self) -> Option<Leadership> {
+        self.election.as_ref().map(|held| held.leadership.clone())
     }
 
     /// Returns the metrics of everything that this manager runs.
@@ -132,6 +188,54 @@ impl Manager {
     /// Adds a controller.
     pub fn controller<K: Marker, R>(mut self, controller: Controller<K, R>) -> Self {
         self.plans.push(controller.plan());
+        self
+    }
+
+    /// Runs a task for as long as the manager runs, in every replica; also one that is over sooner.
+    ///
+    /// It begins at once, with caches that may not have synced. [`Stopping`] tells it when to end, for which it has the
+    /// grace period; then it is dropped. One that fails, or panics, ends the manager.
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # fn with_a_report(manager: Manager) -> Manager {
+    /// manager.task("report", |stopping| async move {
+    ///     while !stopping.is_told() {
+    ///         tokio::select! {
+    ///             () = stopping.wait() => {}
+    ///             () = tokio::time::sleep(Duration::from_secs(60)) => println!("still here"),
+    ///         }
+    ///     }
+    ///     Ok::<_, watchkeeper::Error>(())
+    /// })
+    /// # }
+    /// ```
+    pub fn task<F, E>(
+        mut self,
+        name: impl Into<String>,
+        run: impl Fn(Stopping) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.tasks.push(Task::new(name.into(), Runs::Always, run));
+        self
+    }
+
+    /// Runs a task in the replica that leads: anew in each term, told to end with it, dropped when that is over.
+    ///
+    /// Without [`leader_election`](Self::leader_election), and in all else, as [`task`](Self::task).
+    pub fn leader_task<F, E>(
+        mut self,
+        name: impl Into<String>,
+        run: impl Fn(Stopping) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.tasks.push(Task::new(name.into(), Runs::WhileLeading, run));
         self
     }
 
@@ -215,12 +319,14 @@ impl Manager {
 
     fn start(self) -> Result<Running, Error> {
         let asked = self.asked.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let candidate = self.election.map(|held| held.candidate).transpose()?;
         let env = ControllerEnv {
             sender: &Sender::new(self.client.clone()),
             factory: &self.factory,
             asked: &asked,
             metrics: &self.metrics,
             seed: self.seed,
+            election: if candidate.is_some() { Election::Held } else { Election::None },
         };
         let mut planned = Vec::new();
         for plan in self.plans {
@@ -231,7 +337,8 @@ impl Manager {
         }
         planned.iter().for_each(|one| self.inspector.add(one.name.clone(), &one.inspected));
         self.factory.start();
-        Ok(Running::start(planned, self.factory, self.grace_period, self.inspector))
+        let (factory, grace_period, inspector) = (self.factory, self.grace_period, self.inspector);
+        Ok(Running::start(Parts { planned, tasks: self.tasks, candidate, factory, grace_period, inspector }))
     }
 }
 

@@ -9,22 +9,30 @@ use std::{
 use futures::FutureExt;
 use tokio::{
     runtime::Handle,
-    task::{JoinError, JoinSet},
+    task::{JoinError, JoinHandle, JoinSet},
     time::{Instant, timeout},
 };
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    controller::{ControllerError, KeyReports, PreparedController, Stop},
+    controller::{KeyReports, PreparedController, Stop, Terms},
     error::{Error, RanOn, Stopped},
     informer::{SharedInformerFactory, Watched},
+    leader_election::Candidate,
     object::ObjectKey,
 };
 
-use super::Inspector;
+use super::{
+    Inspector,
+    campaign::Campaign,
+    tasks::{InFlight, Task},
+};
 
 /// How long aborted reconciles may take to be dropped; only one that blocks its thread takes longer.
 const ABORT: Duration = Duration::from_secs(1);
+
+/// How long the Lease may take to be given up, once nothing runs.
+const RELEASE: Duration = Duration::from_secs(6);
 
 /// A manager that runs in the background; dropping it stops everything without waiting.
 ///
@@ -32,29 +40,51 @@ const ABORT: Duration = Duration::from_secs(1);
 #[must_use = "dropping it stops the manager"]
 pub struct Running {
     stop: Stop,
-    controllers: JoinSet<Result<(), ControllerError>>,
+    controllers: JoinSet<Result<(), Error>>,
     factory: Option<SharedInformerFactory>,
     grace_period: Duration,
     failed: Option<Error>,
     inspector: Inspector,
+    campaign: Option<JoinHandle<()>>,
+    in_flight: InFlight,
+}
+
+/// What a manager is made of when it starts.
+pub(super) struct Parts {
+    pub(super) planned: Vec<PreparedController>,
+    pub(super) tasks: Vec<Task>,
+    pub(super) candidate: Option<Candidate>,
+    pub(super) factory: SharedInformerFactory,
+    pub(super) grace_period: Duration,
+    pub(super) inspector: Inspector,
 }
 
 impl Running {
-    pub(super) fn start(
-        planned: Vec<PreparedController>,
-        factory: SharedInformerFactory,
-        grace_period: Duration,
-        inspector: Inspector,
-    ) -> Self {
+    pub(super) fn start(parts: Parts) -> Self {
+        let Parts { planned, tasks, candidate, factory, grace_period, inspector } = parts;
+        let in_flight = InFlight::new(inspector.clone(), &tasks);
         let stop = Stop::new();
         let mut controllers = JoinSet::new();
         let end =
             End { stop: stop.clone(), factory: factory.clone(), live: TaskTracker::new(), grace_period };
+        let (campaign, terms) = match candidate {
+            None => (None, Terms::endless(&stop)),
+            Some(candidate) => {
+                let waits = planned.iter().map(|controller| controller.waits.clone()).collect();
+                let (campaign, terms) = Campaign::new(candidate, waits, stop.clone(), in_flight.clone());
+                (Some(tokio::spawn(campaign.run())), terms)
+            }
+        };
         for controller in planned {
-            controllers.spawn(end.live.track_future(ending_all_by_a_panic(controller, end.clone())));
+            let run = ending_all_by_a_panic(controller, terms.clone(), end.clone());
+            controllers.spawn(end.live.track_future(run));
+        }
+        for task in tasks {
+            controllers.spawn(end.live.track_future(task.attend(stop.clone(), terms.clone())));
         }
         end.live.close();
-        Self { stop, controllers, factory: Some(factory), grace_period, failed: None, inspector }
+        let factory = Some(factory);
+        Self { stop, controllers, factory, grace_period, failed: None, inspector, campaign, in_flight }
     }
 
     pub(super) fn failed(error: Error) -> Self {
@@ -65,6 +95,8 @@ impl Running {
             grace_period: Duration::ZERO,
             failed: Some(error),
             inspector: Inspector::default(),
+            campaign: None,
+            in_flight: InFlight::default(),
         }
     }
 
@@ -96,11 +128,16 @@ impl Running {
         self.stop.finish.cancel();
         let mut late = None;
         if timeout(grace_period, self.join()).await.is_err() {
-            late = self.inspector.in_flight();
+            late = self.in_flight.named();
             self.stop.abort.cancel();
             if timeout(ABORT, self.join()).await.is_err() {
                 late.get_or_insert_with(|| "one that can't be named".to_owned());
             }
+        }
+        if let Some(mut campaign) = self.campaign.take()
+            && timeout(RELEASE, &mut campaign).await.is_err()
+        {
+            campaign.abort();
         }
         let mut deaf = false;
         if let Some(factory) = self.factory.take() {
@@ -139,11 +176,11 @@ impl Running {
         }
     }
 
-    fn take_note(&mut self, ended: Result<Result<(), ControllerError>, JoinError>) {
+    fn take_note(&mut self, ended: Result<Result<(), Error>, JoinError>) {
         match ended {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                self.failed.get_or_insert(error.into());
+                self.failed.get_or_insert(error);
             }
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
             Err(_) => {}
@@ -173,14 +210,15 @@ impl End {
 }
 
 /// Runs a controller; its panic ends the manager, whoever awaits that, and goes on in who does.
-async fn ending_all_by_a_panic(controller: PreparedController, end: End) -> Result<(), ControllerError> {
+async fn ending_all_by_a_panic(controller: PreparedController, terms: Terms, end: End) -> Result<(), Error> {
     let name = controller.name.clone();
-    let run = AssertUnwindSafe(controller.run(end.stop.clone())).catch_unwind();
-    run.await.unwrap_or_else(|panic| {
+    let run = AssertUnwindSafe(controller.run(end.stop.clone(), terms)).catch_unwind();
+    let ended = run.await.unwrap_or_else(|panic| {
         tracing::error!(controller = %name, "a panic that is to propagate ends the manager");
         tokio::spawn(end.all());
         resume_unwind(panic)
-    })
+    });
+    ended.map_err(Error::from)
 }
 
 impl Drop for Running {

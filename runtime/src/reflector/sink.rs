@@ -14,7 +14,7 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
     /// Tells under which key it holds exactly what an item of a list says.
     ///
     /// Asked of each object as it comes, before the list is whole: what is held already is dropped at once, and the
-    /// list names its key among [`List::held`]. A store answers with a key only where it shows the same content, of
+    /// list names its key among [`List::unchanged`]. A store answers with a key only where it shows the same content, of
     /// the same UID and version, and nothing that was handed to it before can change that any more. The default
     /// recognises nothing: then lists come whole.
     fn unchanged(&self, _item: &Item<K>) -> Option<ObjectKey> {

@@ -144,6 +144,11 @@ impl<K: QueueKey> WorkQueue<K> {
         self.shared.with(|dispatcher, _| ((), dispatcher.shut_down(State::discard)));
     }
 
+    /// Takes keys again after [`discard`](Self::discard), once nothing is in flight; what was spent of rates stays spent.
+    pub(crate) fn reopen(&self) {
+        self.shared.change(|state, _| state.reopen());
+    }
+
     /// Whether the queue refuses keys.
     pub fn is_shut_down(&self) -> bool {
         self.shared.read(State::is_shut_down)

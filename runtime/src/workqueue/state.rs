@@ -245,6 +245,12 @@ impl<K: QueueKey> State<K> {
         self.listed = ListedKeys::new();
     }
 
+    /// Takes keys again, as if none had been known; buckets are as empty as they were left.
+    pub(super) fn reopen(&mut self) {
+        self.drop_entries(|place| place != Place::InFlight);
+        self.mode = Mode::Open;
+    }
+
     // ---- what workers take and bring back ----
 
     /// Hands out the next key, if one is ready and the rate has a token for it.

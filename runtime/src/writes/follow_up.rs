@@ -9,15 +9,12 @@ use tracing::Instrument;
 use super::{
     expectation::Expectation,
     lost::Lost,
-    pending_writes::{Overdue, Transition},
-    record::{IN_OUTAGE, WHILE_OPEN},
+    pending_writes::{AT_MOST, Overdue, Transition},
     request::{Path, Target},
     writer::{Memory, Writer},
 };
 use crate::object::{ObjectKey, Version};
 
-/// Past every deadline of a waiting key: what ends the wait in any case.
-const AT_MOST: Duration = IN_OUTAGE.saturating_add(WHILE_OPEN).saturating_add(Duration::from_secs(5));
 /// How soon a question after a lost write is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 

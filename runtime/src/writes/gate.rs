@@ -64,6 +64,11 @@ impl Gate {
         self.caches.iter().filter_map(|cache| Some((&cache.kind, (cache.doubt)()?))).collect()
     }
 
+    /// Counts the losses of the server's history that were told.
+    pub(crate) fn losses(&self) -> u64 {
+        self.server.losses()
+    }
+
     /// Follows what may close or open the gate; but for that, time alone opens it.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.server.changes()

@@ -9,12 +9,15 @@ use tokio::time::Instant;
 
 use super::{
     expectation::Expectation,
-    record::{Clock, Wait},
+    record::{Clock, IN_OUTAGE, WHILE_OPEN, Wait},
     records::{Caches, WriteRecords},
     source::SourceId,
 };
 use crate::object::ObjectKey;
 
+/// Past every deadline of a key that waits: what ends the wait in any case.
+pub(super) const AT_MOST: Duration =
+    IN_OUTAGE.saturating_add(WHILE_OPEN).saturating_add(Duration::from_secs(5));
 /// How soon a watch that opens or closes is noticed.
 const NOTICED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -100,6 +103,11 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
     /// Whether a key waits for its own writes.
     pub(crate) fn has_pending(&self, key: &Key) -> bool {
         self.by_key.get(key).is_some_and(|record| !record.waits.is_empty())
+    }
+
+    /// Names the keys that wait for their own writes.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Key> {
+        self.by_key.iter().filter(|(_, record)| !record.waits.is_empty()).map(|(key, _)| key)
     }
 
     /// Gives up what is overdue; returns it, and the keys that wait for nothing any more.

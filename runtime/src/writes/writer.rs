@@ -21,6 +21,7 @@ use super::{
     lost::Lost,
     overload::Sender,
     owner::Ownership,
+    pending_writes::AT_MOST,
     record::{LastAnswer, RunActivity, RunEnd, Seen, StatusSeen, Verdict},
     records::{Settled, WriteRecords},
     request::{Answer, Target},
@@ -78,6 +79,8 @@ pub(super) struct Memory {
     warned_kinds: HashSet<Kind>,
     /// Writes whose reply was lost, until the follow-up task asks after them.
     pub(super) lost: Vec<Lost>,
+    /// How often the server had lost its history when the last term began.
+    losses: u64,
 }
 
 /// Who writes: what logs call it, and what the server does.
@@ -179,6 +182,17 @@ impl Writer {
     }
 
     // --- what the controller tells the memory
+
+    /// Goes on in another term, with an empty queue: who waited for own writes still does.
+    ///
+    /// Versions of before the server lost its history mean nothing: if it did meanwhile, all is forgotten.
+    pub(crate) fn begin_term(&self) {
+        let (mut memory, losses) = (self.memory(), self.gate.losses());
+        if memory.losses != losses {
+            *memory = Memory { losses, ..Memory::default() };
+        }
+        memory.records.waiting().for_each(|key| self.keys.hold(key, AT_MOST));
+    }
 
     pub(crate) fn begin(&self, key: &ObjectKey) {
         self.memory().records.begin(key);

@@ -167,8 +167,17 @@ fn arrows_that_may_never_exist_do_not() {
 
 #[test]
 fn the_client_is_known_to_few() {
-    let allowed =
-        ["list_watch", "informer", "writes", "controller", "manager", "error", "prelude", "__private"];
+    let allowed = [
+        "list_watch",
+        "informer",
+        "writes",
+        "controller",
+        "leader_election",
+        "manager",
+        "error",
+        "prelude",
+        "__private",
+    ];
     for room in rooms() {
         let knows = without_tests_and_comments(&room.code).contains("kube::Client");
         assert!(

@@ -103,6 +103,14 @@ impl Server {
         ClientBuilder::try_from(config).expect("a client can be built of it").with_layer(gateway).build()
     }
 
+    /// Writes a user's kubeconfig as a process of its own reads it.
+    ///
+    /// # Panics
+    /// Never: a kubeconfig is JSON as well.
+    pub fn kubeconfig_text(&self, user: User) -> String {
+        serde_json::to_string(&self.kubeconfig(user)).expect("a kubeconfig is JSON as well")
+    }
+
     fn kubeconfig(&self, user: User) -> Kubeconfig {
         let mut kubeconfig = match self {
             Self::Embedded(server) => server.kubeconfig(),

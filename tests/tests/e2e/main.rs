@@ -14,6 +14,7 @@ mod children;
 mod definitions;
 mod deletion;
 mod informers;
+mod leaders;
 mod life;
 mod outages;
 mod own_writes;
@@ -27,6 +28,7 @@ fn main() -> std::process::ExitCode {
         definitions::TESTS,
         deletion::TESTS,
         informers::TESTS,
+        leaders::TESTS,
         life::TESTS,
         outages::TESTS,
         own_writes::TESTS,

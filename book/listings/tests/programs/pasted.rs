@@ -6,13 +6,12 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::LazyLock,
 };
 
 use tokio::time::Instant;
 
 use super::{
-    packages::unpacked,
+    packages::UNPACKED,
     printed::{Folder, Printed},
     repository::{self, blocks, root, target},
 };
@@ -20,8 +19,7 @@ use super::{
 /// Runs cargo in a folder, as a user would whose registry has the crates as they would be published.
 pub(crate) fn cargo_with_this_watchkeeper(folder: &Path, arguments: &[&str]) {
     let mut cargo = repository::cargo(folder);
-    static PACKAGES: LazyLock<Vec<(&str, PathBuf)>> = LazyLock::new(unpacked);
-    for (krate, path) in &*PACKAGES {
+    for (krate, path) in &*UNPACKED {
         cargo.arg("--config").arg(format!("patch.crates-io.{krate}.path={path:?}"));
     }
     let began = Instant::now();

@@ -12,21 +12,17 @@ use super::{
     repository::{blocks, root},
 };
 
-/// The line of README that copies the template.
-fn copy_line() -> String {
-    let shell = blocks("README.md", "sh").join("");
-    shell
-        .lines()
-        .find(|line| line.starts_with("cp -r template "))
-        .expect("README copies the template")
-        .to_owned()
+/// The lines of README that copy the template.
+fn copy_lines() -> String {
+    let shell = blocks("README.md", "sh").into_iter().find(|block| block.starts_with("cp -r template "));
+    shell.expect("README copies the template")
 }
 
-/// Runs a line in a folder that has the template, as a clone of the repository has it.
-fn shell(folder: &Path, line: &str) {
+/// Runs lines in a folder that has the template, as a clone of the repository has it.
+fn shell(folder: &Path, lines: &str) {
     let output =
-        Command::new("sh").args(["-ec", line]).current_dir(folder).stdin(Stdio::null()).output().unwrap();
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        Command::new("sh").args(["-ec", lines]).current_dir(folder).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{lines}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Says which files of a folder still have a placeholder.
@@ -52,7 +48,7 @@ async fn the_template_becomes_an_operator_that_works() {
     fs::create_dir(folder.path().join("clone")).unwrap();
     let clone = folder.path().join("clone");
     shell(&root(), &format!("cp -r template '{}'", clone.display()));
-    shell(&clone, &copy_line());
+    shell(&clone, &copy_lines());
     let operator = clone.join("my-operator");
     assert_eq!(with_placeholders(&operator), [""; 0]);
     fs::copy(root().join("Cargo.lock"), operator.join("Cargo.lock")).unwrap();

@@ -153,6 +153,7 @@ async fn a_backoff_schedule_that_panics_does_not_stop_the_retries() {
 async fn an_informer_that_lost_a_task_does_not_say_that_it_is_synced() {
     let feed = ReflectorTask {
         server: Default::default(),
+        latest: Arc::new(|| Box::pin(async { Ok(None) })),
         extent: Extent::All,
         run: Box::new(|sink, _| {
             Box::pin(async move {

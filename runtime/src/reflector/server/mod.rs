@@ -34,6 +34,11 @@ impl Server {
         self.change(|state| state.lose(Instant::now(), known));
     }
 
+    /// Counts the losses of its history that were told.
+    pub(crate) fn losses(&self) -> u64 {
+        self.state().losses()
+    }
+
     /// Judges a cache by how it stands.
     pub(crate) fn doubt(&self, of: &CacheStatus) -> Option<Doubt> {
         self.state().doubt(of, Instant::now())

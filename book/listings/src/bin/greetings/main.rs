@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod controllers;
+#[cfg(test)]
+mod replicas;
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,105 @@
+//! The times in which a controller may work: one without an end, or one after the other under leader election.
+
+use std::{fmt, sync::Arc};
+
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
+
+/// How a controller is told to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop {
+    /// Nothing starts any more; what runs may end.
+    pub(crate) finish: CancellationToken,
+    /// What runs is dropped. Cancels `finish` too.
+    pub(crate) abort: CancellationToken,
+}
+
+impl Stop {
+    pub(crate) fn new() -> Self {
+        let abort = CancellationToken::new();
+        Self { finish: abort.child_token(), abort }
+    }
+
+    /// Makes one that is told with this one, and can be told alone.
+    pub(crate) fn child(&self) -> Self {
+        Self { finish: self.finish.child_token(), abort: self.abort.child_token() }
+    }
+}
+
+/// Says what caches must have shown before a term begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// What the server held at some moment since the start.
+    Synced,
+    /// What it held after the term was won: others may have written until then.
+    Current,
+}
+
+/// A time in which work may be done.
+#[derive(Clone)]
+pub(crate) struct Term {
+    pub(crate) stop: Stop,
+    pub(crate) freshness: Freshness,
+    /// Held for as long as anything of the term runs.
+    _held: Option<Arc<TaskTrackerToken>>,
+}
+
+impl Term {
+    /// The time of a process that is not elected.
+    pub(crate) fn endless(stop: &Stop) -> Self {
+        Self { stop: stop.clone(), freshness: Freshness::Synced, _held: None }
+    }
+
+    /// A term that was won; whoever has it is waited for.
+    pub(crate) fn won(stop: Stop, held: TaskTrackerToken) -> Self {
+        Self { stop, freshness: Freshness::Current, _held: Some(Arc::new(held)) }
+    }
+
+    /// The same for somebody who is told to stop alone.
+    pub(crate) fn told_by(self, stop: Stop) -> Self {
+        Self { stop, ..self }
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Term").field("freshness", &self.freshness).finish_non_exhaustive()
+    }
+}
+
+/// Follows the terms of a process.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    present: watch::Receiver<Option<Term>>,
+}
+
+impl Terms {
+    pub(crate) fn of(present: watch::Receiver<Option<Term>>) -> Self {
+        Self { present }
+    }
+
+    /// Returns the one term of a process that is not elected.
+    pub(crate) fn endless(stop: &Stop) -> Self {
+        Self { present: watch::channel(Some(Term::endless(stop))).1 }
+    }
+
+    /// Waits for the next term; `None` once the process stops.
+    pub(crate) async fn next(&mut self, stop: &Stop) -> Option<Term> {
+        loop {
+            let term = self.present.borrow_and_update().clone();
+            if stop.finish.is_cancelled() {
+                return None;
+            }
+            if let Some(term) = term.filter(|term| !term.stop.finish.is_cancelled()) {
+                return Some(term);
+            }
+            tokio::select! {
+                biased;
+                () = stop.finish.cancelled() => return None,
+                changed = self.present.changed() => if changed.is_err() {
+                    stop.finish.cancelled().await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Whether a cache holds what the server holds now: asked when a term of leadership begins.
+//!
+//! A watch that is quiet, and one that lags, look alike. So the server is asked for its version, by a consistent read; a
+//! cache that does not show it soon lists anew. Where versions can't be told or compared (an aggregated API may write
+//! them otherwise) a cache is taken as it is.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use tokio::time::sleep;
+
+use super::{core::InformerCore, reflector_task::AskLatest};
+use crate::{
+    delta_fifo::Extent,
+    object::{Object, Version},
+    reflector::Server,
+};
+
+/// How long a watch may take to show what the server has.
+const SHOWS_WITHIN: Duration = Duration::from_secs(2);
+/// How soon a question that was not answered is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// No limit: a list that fails is tried again.
+const EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// Ends once every part of a cache holds at least what the server held when this was asked.
+pub(super) async fn current<K: Object>(core: &InformerCore<K>) {
+    join_all(core.latest.iter().map(|(extent, latest)| part_current(core, extent, latest))).await;
+}
+
+async fn part_current<K: Object>(core: &InformerCore<K>, extent: &Extent, latest: &Arc<AskLatest>) {
+    let (kind, cache) = (&core.kind, core.indexer.lister());
+    let server = core.reliability.server();
+    loop {
+        let losses = server.losses();
+        let Some(version) = told(core, latest).await else {
+            tracing::debug!(%kind, "can't tell whether the cache is current: it is taken as it is");
+            return;
+        };
+        if cache.wait_for_version(version, SHOWS_WITHIN).await.is_ok() {
+            return;
+        }
+        tracing::info!(%kind, %version, "the cache does not show the latest version: listing {kind} anew");
+        core.reliability.list_anew(extent);
+        tokio::select! {
+            _ = cache.wait_for_version(version, EVER) => return,
+            // The versions of before mean nothing any more.
+            () = lost_again(server, losses) => {}
+        }
+    }
+}
+
+async fn lost_again(server: &Server, known: u64) {
+    let mut changes = server.changes();
+    while server.losses() == known {
+        changes.changed().await.expect("the server is held by the cache");
+    }
+}
+
+/// Asks until the server answers: the version that it has, if that can be compared.
+async fn told<K: Object>(core: &InformerCore<K>, latest: &Arc<AskLatest>) -> Option<Version> {
+    loop {
+        match latest().await {
+            Ok(version) => return version,
+            Err(error) if error.is_forbidden() || error.is_not_found() => return None,
+            Err(error) => {
+                tracing::warn!(kind = %core.kind, %error, "can't ask how old the cache is: asking again");
+                sleep(ASK_AGAIN).await;
+            }
+        }
+    }
+}

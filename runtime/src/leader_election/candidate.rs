@@ -1,0 +1,208 @@
+//! Does what the elector decides: reads and writes the Lease, opens and shuts the gate, tells how it stands.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{
+    ElectionError, LeaderElection, LeaderState, Leadership,
+    elector::{Answer, Do, Elector, Loss},
+    gate::TermGate,
+    lease::{Lease, Trouble},
+    settings::{Overrun, Timing},
+    status::Teller,
+};
+use crate::{clock::WallClock, object::ObjectKey};
+
+/// How often a leader looks at the clocks at least: one may have jumped.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a release may take.
+const RELEASE_WITHIN: Duration = Duration::from_secs(5);
+
+/// One replica in its election.
+pub(crate) struct Candidate {
+    elector: Elector,
+    lease: Lease,
+    gate: Arc<TermGate>,
+    clock: WallClock,
+    timing: Timing,
+    overrun: Overrun,
+    teller: Teller,
+    /// What went wrong last, of which the log has told.
+    trouble: Option<Trouble>,
+}
+
+impl Candidate {
+    /// Makes a candidate, the gate that its terms open, and what tells how it stands.
+    ///
+    /// `client` is the one that no gate stands before; `seed` decides what is random.
+    pub(crate) fn new(
+        election: LeaderElection,
+        client: &kube::Client,
+        clock: WallClock,
+        seed: u64,
+    ) -> (Result<Self, ElectionError>, Arc<TermGate>, Leadership) {
+        let namespace = election.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        let checked = election.check(&namespace);
+        let LeaderElection { name, identity, timing, overrun, .. } = election;
+        let identity: Arc<str> = identity.unwrap_or_else(|| unique(&host(), seed)).into();
+        let key = ObjectKey::new(namespace, name);
+        let gate = Arc::new(TermGate::new(clock.clone(), timing.expiry()));
+        let (teller, leadership) = Teller::new(key.clone(), identity.clone(), timing.lease, clock.clone());
+        let candidate = Self {
+            elector: Elector::new(identity, timing, seed, Instant::now()),
+            lease: Lease::new(client.clone(), key),
+            gate: gate.clone(),
+            clock,
+            timing,
+            overrun,
+            teller,
+            trouble: None,
+        };
+        (checked.map(|()| candidate), gate, leadership)
+    }
+
+    /// Stands by until there is a term, and opens the gate.
+    pub(crate) async fn win(&mut self) {
+        self.gate.close();
+        self.elector.stand_by(Instant::now());
+        self.stand_by();
+        while !self.elector.leads() {
+            self.step(Instant::now() + self.timing.request()).await;
+            self.stand_by();
+        }
+        tracing::info!(lease = %self.teller.lease(), identity = self.teller.identity(), "leads");
+        self.teller.tell(LeaderState::Leads);
+    }
+
+    fn stand_by(&self) {
+        if !self.elector.leads() {
+            let holder = self.elector.holder().map(str::to_owned);
+            if let Some(holder) = &holder {
+                tracing::debug!(lease = %self.teller.lease(), holder, "stands by");
+            }
+            self.teller.tell(LeaderState::StandsBy { holder });
+        }
+    }
+
+    /// Renews the term until it is lost. The gate shuts in its time, and at once where another holds the Lease.
+    pub(crate) async fn hold(&mut self) -> Loss {
+        loop {
+            let now = self.clock.read();
+            if let Some(loss) = self.elector.loss(now) {
+                if matches!(loss, Loss::TakenBy(_)) {
+                    self.gate.close();
+                }
+                tracing::error!(lease = %self.teller.lease(), "leads no more: {loss}; what runs has to end");
+                self.teller.tell(LeaderState::Ends);
+                return loss;
+            }
+            let until = self.elector.lasts_until(now);
+            self.step(until).await;
+        }
+    }
+
+    /// Shuts the gate once the term is over, if that was lost for want of renewals.
+    pub(crate) async fn expire(&self) {
+        self.gate.shut().await;
+        self.gate.close();
+    }
+
+    /// Waits for what runs on after its term; ends the process before the Lease may be another's.
+    pub(crate) async fn outlast(&self, ended: impl Future<Output = ()>, who: impl Fn() -> Option<String>) {
+        let left = self.timing.overrun().saturating_sub(self.timing.expiry());
+        tokio::pin!(ended);
+        if timeout(left, &mut ended).await.is_ok() {
+            return;
+        }
+        let who = who().unwrap_or_else(|| "something that can't be named".to_owned());
+        let lease = self.teller.lease();
+        tracing::error!(%lease, "the term is over, and {who} runs on: the process ends, before another leads");
+        match self.overrun {
+            Overrun::Abort => std::process::abort(),
+            Overrun::Tell(tell) => tell(&who),
+        }
+        ended.await;
+    }
+
+    /// Gives the Lease up, if it is this replica's; everything that ran has ended.
+    pub(crate) async fn release(&mut self) {
+        self.gate.close();
+        self.elector.release(Instant::now());
+        let until = Instant::now() + RELEASE_WITHIN;
+        while Instant::now() < until && self.step(until).await == Went::On {}
+        self.teller.tell(LeaderState::Idle);
+    }
+
+    /// Does what comes next, until then at most.
+    async fn step(&mut self, until: Instant) -> Went {
+        let sent = self.clock.read();
+        let within = self.timing.request().min(until.saturating_duration_since(sent.monotonic));
+        let (answer, trouble) = match self.elector.next(sent) {
+            Do::Nothing => return Went::Through,
+            Do::Wait(due) => {
+                sleep_until(due.min(until).min(sent.monotonic + LOOK)).await;
+                return Went::On;
+            }
+            Do::Read => self.lease.read(within).await,
+            Do::Write { base, record } => self.lease.write(base.as_deref(), &record, within).await,
+        };
+        let renewed = matches!(answer, Answer::Written(_));
+        self.elector.answered(sent, self.clock.read(), answer);
+        if renewed && self.elector.leads() {
+            self.gate.renewed(sent);
+            self.teller.renewed(sent);
+        }
+        self.say(trouble);
+        Went::On
+    }
+
+    /// Tells the log of trouble when it begins or changes, and when it is over.
+    fn say(&mut self, trouble: Option<Trouble>) {
+        let lease = self.teller.lease();
+        match (&trouble, &self.trouble) {
+            (Some(error), before) if Some(error) != before.as_ref() => {
+                tracing::warn!(%lease, error, "the Lease can't be read or written");
+            }
+            (None, Some(_)) => tracing::info!(%lease, "the Lease can be read and written again"),
+            _ => {}
+        }
+        self.trouble = trouble;
+    }
+}
+
+/// Whether there is more to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Went {
+    On,
+    Through,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRenewed => f.write_str("the Lease was not renewed in time"),
+            Self::TakenBy(holder) => write!(f, "{holder} holds the Lease"),
+        }
+    }
+}
+
+/// Makes an identity that no other process has.
+fn unique(host: &str, seed: u64) -> String {
+    format!("{host}_{seed:016x}")
+}
+
+/// Names the host, which in a cluster is the pod.
+fn host() -> String {
+    let variable = |name| std::env::var(name).ok();
+    let file = || std::fs::read_to_string("/etc/hostname").ok();
+    let found = variable("HOSTNAME").or_else(|| variable("COMPUTERNAME")).or_else(file);
+    let host = found.unwrap_or_default().trim().chars().take(200).collect::<String>();
+    if host.is_empty() { "replica".to_owned() } else { host }
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Candidate").field("elector", &self.elector).finish_non_exhaustive()
+    }
+}

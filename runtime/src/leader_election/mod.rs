@@ -1,0 +1,43 @@
+//! Which replica works: an election over a Lease, and the gate before everything that the elected one sends.
+//!
+//! Several replicas of a program name one `coordination.k8s.io/v1` Lease; the one that holds it leads. All run their
+//! caches, the leader alone runs workers, so that another takes over without listing the cluster first.
+//!
+//! # What it keeps
+//!
+//! - **No request of a replica starts after its term**: the client that controllers and the program get from the
+//!   manager refuses it, and gives up what is under way. A term is counted from when the last renewal that the server
+//!   confirmed was *sent*, by the monotonic or the wall clock, whichever says more: a machine that slept, or was set
+//!   forward, has no term left.
+//! - Another replica takes a Lease that nothing was heard of for its whole duration, by its own monotonic clock. Times
+//!   that others wrote are never believed. With leases of 15 s and a renew deadline of 10 s a term ends after 12.5 s, so
+//!   that clocks may run at rates that differ by a fifth.
+//! - A Lease that is edited or deleted ends no term by itself: the leader puts it right, and stops where another took
+//!   it. A Lease that is not there may have been deleted a moment ago. So who makes it holds it for a whole lease before
+//!   it leads: the very first start of an operator takes so much longer.
+//! - A leader that stops releases the Lease, once its last run has ended: another goes on at once.
+//! - A leader that lost its term stands by again, in the same process. What still runs when its term is over is
+//!   dropped; what does not yield to that ends the process, before another can lead.
+//!
+//! # What it does not promise
+//!
+//! - A request that was sent within the term may still take effect after it: Kubernetes knows no fencing. Writes that
+//!   carry a version, as those of a [`Context`](crate::Context) do, are refused if somebody wrote since.
+//! - Requests through another client than the manager's are not gated, and neither is what a program does elsewhere.
+//! - A virtual machine whose clocks all stood still knows of nothing until they are set.
+
+mod settings;
+mod record;
+mod elector;
+mod gate;
+mod lease;
+mod status;
+mod candidate;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use candidate::Candidate;
+pub use gate::NotLeading;
+pub(crate) use gate::gated;
+pub use settings::{ElectionError, LeaderElection};
+pub use status::{LeaderState, Leadership, StaleLeader};

@@ -1,0 +1,290 @@
+//! What users say of an election, and what of it is refused.
+
+use std::{fmt, time::Duration};
+
+/// Longest identity: as long as a name in Kubernetes.
+const LONGEST_IDENTITY: usize = 253;
+
+/// Elects one replica among those that name the same Lease.
+///
+/// A text is the Lease's name, and everything else as by default:
+///
+/// ```
+/// # use watchkeeper::{Manager, leader_election::LeaderElection, prelude::*};
+/// # fn elected(manager: Manager) -> Manager {
+/// manager.leader_election(
+///     LeaderElection::new("websites")
+///         .namespace("operators")
+///         .identity("website-7f9c/node-3")
+///         .lease_duration(Duration::from_secs(30))
+///         .renew_deadline(Duration::from_secs(20))
+///         .retry_period(Duration::from_secs(4)),
+/// )
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "an election is held once a manager has it"]
+pub struct LeaderElection {
+    pub(super) name: String,
+    pub(super) namespace: Option<String>,
+    pub(super) identity: Option<String>,
+    pub(super) timing: Timing,
+    pub(super) overrun: Overrun,
+}
+
+/// How long a term lasts, and how often it is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Timing {
+    pub(super) lease: Duration,
+    pub(super) renew: Duration,
+    pub(super) retry: Duration,
+}
+
+impl Timing {
+    /// After how long without a renewal no request starts any more, and what runs is dropped.
+    pub(super) fn expiry(&self) -> Duration {
+        self.renew + self.lease.saturating_sub(self.renew) / 2
+    }
+
+    /// After how long without a renewal what still runs ends the process.
+    pub(super) fn overrun(&self) -> Duration {
+        self.renew + self.lease.saturating_sub(self.renew) * 3 / 4
+    }
+
+    /// How long a request about the Lease may take.
+    pub(super) fn request(&self) -> Duration {
+        self.renew / 2
+    }
+
+    /// How often a candidate that stands by looks at the Lease, before jitter.
+    pub(super) fn look(&self) -> Duration {
+        self.retry / 2
+    }
+}
+
+/// What happens to a process whose workers run on although their term is over.
+#[derive(Clone, Copy)]
+pub(super) enum Overrun {
+    Abort,
+    /// What a test does in its place.
+    Tell(fn(&str)),
+}
+
+impl LeaderElection {
+    /// Names the Lease; by default it is in the client's namespace, which in a cluster is the pod's.
+    pub fn new(name: impl Into<String>) -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            name: name.into(),
+            namespace: None,
+            identity: None,
+            timing: Timing { lease: seconds(15), renew: seconds(10), retry: seconds(2) },
+            overrun: Overrun::Abort,
+        }
+    }
+
+    /// Sets the Lease's namespace.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Sets under which name this replica holds the Lease: the host's name and something random unless set.
+    ///
+    /// No two replicas may bear the same. Should they all the same, neither takes the other's hold for its own: what a
+    /// process has not written itself is another's, so that a replica that starts anew waits until the hold of its
+    /// predecessor is over.
+    pub fn identity(mut self, identity: impl Into<String>) -> Self {
+        self.identity = Some(identity.into());
+        self
+    }
+
+    /// Sets for how long nobody else takes a Lease that is not renewed: 15 s unless set, in whole seconds.
+    pub fn lease_duration(mut self, duration: Duration) -> Self {
+        self.timing.lease = duration;
+        self
+    }
+
+    /// Sets after how long without a renewal a leader stops: 10 s unless set.
+    ///
+    /// Then no run starts any more. Half-way from there to the end of the lease the runs that are left are dropped,
+    /// and no request leaves the process any more.
+    pub fn renew_deadline(mut self, deadline: Duration) -> Self {
+        self.timing.renew = deadline;
+        self
+    }
+
+    /// Sets how often the leader renews: every 2 s unless set; who stands by looks about twice as often.
+    pub fn retry_period(mut self, period: Duration) -> Self {
+        self.timing.retry = period;
+        self
+    }
+
+    /// Tells a test what would end the process.
+    #[doc(hidden)]
+    pub fn on_overrun(mut self, tell: fn(&str)) -> Self {
+        self.overrun = Overrun::Tell(tell);
+        self
+    }
+
+    /// Refuses what can't work.
+    pub(super) fn check(&self, namespace: &str) -> Result<(), ElectionError> {
+        let Self { name, identity, timing: Timing { lease, renew, retry }, .. } = self;
+        if name.len() > 253 || !name.split('.').all(is_label) {
+            return Err(ElectionError::Name(name.clone()));
+        }
+        if namespace.len() > 63 || !is_label(namespace) {
+            return Err(ElectionError::Namespace(namespace.to_owned()));
+        }
+        if identity.as_ref().is_some_and(|identity| {
+            identity.trim().is_empty()
+                || identity.len() > LONGEST_IDENTITY
+                || identity.chars().any(char::is_control)
+        }) {
+            return Err(ElectionError::Identity(identity.clone().unwrap_or_default()));
+        }
+        if lease.subsec_nanos() != 0 || lease.is_zero() || lease.as_secs() > i32::MAX as u64 {
+            return Err(ElectionError::LeaseDuration(*lease));
+        }
+        if renew >= lease {
+            return Err(ElectionError::RenewDeadline { renew: *renew, lease: *lease });
+        }
+        if retry.is_zero() || *renew <= *retry * 6 / 5 {
+            return Err(ElectionError::RetryPeriod { retry: *retry, renew: *renew });
+        }
+        Ok(())
+    }
+}
+
+/// A DNS label.
+fn is_label(part: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.bytes().all(plain)
+}
+
+impl From<&str> for LeaderElection {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+impl From<String> for LeaderElection {
+    fn from(name: String) -> Self {
+        Self::new(name)
+    }
+}
+
+impl fmt::Debug for LeaderElection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderElection")
+            .field("name", &self.name)
+            .field("namespace", &self.namespace)
+            .field("identity", &self.identity)
+            .field("timing", &self.timing)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says why an election can't be held as it is set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ElectionError {
+    /// There can be no Lease of that name.
+    #[error("leader election: {0:?} can't name a Lease: use a-z, 0-9, '-' and '.', at most 253 of them")]
+    Name(String),
+    /// There can be no such namespace.
+    #[error(
+        "leader election: {0:?} can't be a namespace: use 1 to 63 of a-z, 0-9, '-', not '-' at either end"
+    )]
+    Namespace(String),
+    /// It tells no replica from another.
+    #[error(
+        "leader election: the identity {0:?} names nobody: use 1 to 253 characters, other ones in each replica"
+    )]
+    Identity(String),
+    /// Others are told it in whole seconds.
+    #[error("leader election: a lease of {0:?} can't be told to others: use whole seconds, at least one")]
+    LeaseDuration(Duration),
+    /// A leader would stop only after another one began.
+    #[error(
+        "leader election: a renew deadline of {renew:?} must be shorter than the lease of {lease:?}: a leader stops \
+         before another one begins"
+    )]
+    RenewDeadline {
+        /// The renew deadline.
+        renew: Duration,
+        /// The lease.
+        lease: Duration,
+    },
+    /// One renewal that fails would be one too many.
+    #[error(
+        "leader election: a retry period of {retry:?} must be more than zero, and 1.2 times it less than the renew \
+         deadline of {renew:?}: a leader tries more than once"
+    )]
+    RetryPeriod {
+        /// The retry period.
+        retry: Duration,
+        /// The renew deadline.
+        renew: Duration,
+    },
+    /// A client that is not gated has left the manager.
+    #[error(
+        "leader election: the manager's client was taken before `leader_election(..)`, so that requests through it would \
+         not end with the term; call `leader_election` first"
+    )]
+    ClientTaken,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    fn timed(lease: f64, renew: f64, retry: f64) -> LeaderElection {
+        LeaderElection::new("a")
+            .lease_duration(seconds(lease))
+            .renew_deadline(seconds(renew))
+            .retry_period(seconds(retry))
+    }
+
+    // L7
+    #[test]
+    fn what_can_not_work_is_refused_with_the_rule() {
+        let named = |name: &str| LeaderElection::new(name);
+        let refused: [(LeaderElection, &str); 14] = [
+            (named(""), "can't name a Lease"),
+            (named("Web"), "can't name a Lease"),
+            (named("web/a"), "can't name a Lease"),
+            (named(&"a".repeat(254)), "can't name a Lease"),
+            (named("a").namespace("no_such"), "can't be a namespace"),
+            (named("a").namespace(""), "can't be a namespace"),
+            (named("a").identity(" "), "names nobody"),
+            (named("a").identity("x".repeat(254)), "names nobody"),
+            (timed(15.5, 10.0, 2.0), "whole seconds"),
+            (timed(0.0, 10.0, 2.0), "whole seconds"),
+            (timed(10.0, 10.0, 2.0), "shorter than the lease of 10s"),
+            (timed(10.0, 11.0, 2.0), "a leader stops before another one begins"),
+            (timed(15.0, 2.4, 2.0), "1.2 times it less than the renew deadline of 2.4s"),
+            (timed(15.0, 10.0, 0.0), "more than zero"),
+        ];
+        for (election, rule) in refused {
+            let namespace = election.namespace.clone().unwrap_or_else(|| "shop".to_owned());
+            let refusal = election.check(&namespace).expect_err(rule).to_string();
+            assert!(refusal.contains(rule), "{refusal}");
+        }
+    }
+
+    // L7
+    #[test]
+    fn what_works_is_taken_and_ends_in_order() {
+        for election in [LeaderElection::new("web.example-1"), timed(15.0, 2.41, 2.0), timed(1.0, 0.9, 0.1)] {
+            assert_eq!(election.check("shop"), Ok(()));
+            let timing = election.timing;
+            let order = [timing.renew, timing.expiry(), timing.overrun(), timing.lease];
+            assert!(order.is_sorted_by(|sooner, later| sooner < later), "{order:?}");
+        }
+    }
+}

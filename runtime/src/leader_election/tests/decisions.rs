@@ -1,0 +1,370 @@
+//! What a candidate does with what it sees, case by case.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::{
+    clock::Reading,
+    leader_election::{
+        elector::{Answer, Do, Elector, Loss},
+        record::{Record, Stored, micro_time},
+        settings::{LeaderElection, Timing},
+    },
+};
+
+const SECOND: u64 = 1;
+
+fn timing() -> Timing {
+    LeaderElection::new("a").timing
+}
+
+/// A candidate with clocks that a test sets.
+struct Case {
+    elector: Elector,
+    start: Reading,
+    version: u64,
+    last: Option<Stored>,
+}
+
+impl Case {
+    fn new() -> Self {
+        let start = Reading::at(Instant::now(), Duration::from_secs(1_700_000_000));
+        let elector = Elector::new(Arc::from("me"), timing(), 7, start.monotonic);
+        Self { elector, start, version: 0, last: None }
+    }
+
+    fn at(&self, seconds: f64) -> Reading {
+        let passed = Duration::from_secs_f64(seconds);
+        Reading { monotonic: self.start.monotonic + passed, wall: self.start.wall + passed }
+    }
+
+    fn stored(&mut self, record: Record) -> Stored {
+        self.version += 1;
+        let version = self.version.to_string();
+        Stored { record, object: json!({"metadata": {"uid": "u", "resourceVersion": version}}) }
+    }
+
+    fn held_by(&mut self, holder: &str, seconds: u64) -> Stored {
+        let record = Record {
+            holder: holder.to_owned(),
+            duration: Some(Duration::from_secs(seconds)),
+            // Remote clocks are nobody's business.
+            acquired: micro_time(1),
+            renewed: micro_time(i64::from(u32::MAX)),
+            transitions: 4,
+        };
+        self.stored(record)
+    }
+
+    /// Shows an answer to a read at a moment.
+    fn sees(&mut self, seconds: f64, answer: Answer) {
+        let now = self.at(seconds);
+        self.elector.answered(now, now, answer);
+    }
+
+    fn next(&mut self, seconds: f64) -> Do {
+        let now = self.at(seconds);
+        self.elector.next(now)
+    }
+
+    /// Expects a write at a moment, and has the server take it.
+    fn writes(&mut self, seconds: f64) -> Stored {
+        let now = self.at(seconds);
+        let record = match self.elector.next(now) {
+            Do::Write { record, .. } => record,
+            other => panic!("no write at {seconds} s: {other:?}"),
+        };
+        let stored = self.stored(*record);
+        self.elector.answered(now, now, Answer::Written(stored.clone()));
+        self.last = Some(stored.clone());
+        stored
+    }
+
+    /// When it first writes, looking at the same Lease every second from now on.
+    fn takes_after(&mut self, from: f64, lease: Option<&Stored>) -> Option<u64> {
+        for second in 0..120 {
+            let at = from + second as f64;
+            match self.next(at) {
+                Do::Write { .. } => return Some(second),
+                Do::Wait(_) => {}
+                Do::Read => {
+                    self.sees(at, lease.cloned().map_or(Answer::Absent, Answer::Found));
+                    if matches!(self.next(at), Do::Write { .. }) {
+                        return Some(second);
+                    }
+                }
+                Do::Nothing => return None,
+            }
+        }
+        None
+    }
+}
+
+// L1 L2
+#[test]
+fn a_lease_is_taken_once_it_has_not_changed_for_as_long_as_anybody_said() {
+    let record = |change: fn(&mut Record)| {
+        let mut case = Case::new();
+        let mut lease = case.held_by("other", 15);
+        change(&mut lease.record);
+        lease
+    };
+    let cases: [(&str, Option<Stored>, u64); 9] = [
+        ("absent", None, 0),
+        ("held", Some(record(|_| {})), 15),
+        (
+            "held for longer than ours",
+            Some(record(|lease| lease.duration = Some(Duration::from_secs(40)))),
+            40,
+        ),
+        (
+            "said to be short by an edit",
+            Some(record(|lease| lease.duration = Some(Duration::from_secs(1)))),
+            15,
+        ),
+        ("released by its holder", Some(record(|lease| *lease = lease.released(0))), 0),
+        ("struck out by a stranger", Some(record(|lease| lease.holder.clear())), 15),
+        ("never held", Some(record(|lease| *lease = Record::default())), 15),
+        ("renewed long ago, as it says", Some(record(|lease| lease.renewed = micro_time(1))), 15),
+        ("held by another process of our name", Some(record(|lease| lease.holder = "me".into())), 15),
+    ];
+    for (what, lease, seconds) in cases {
+        assert_eq!(Case::new().takes_after(0.0, lease.as_ref()), Some(seconds), "{what}");
+    }
+}
+
+// L2
+#[test]
+fn any_change_starts_the_wait_anew() {
+    let mut case = Case::new();
+    let first = case.held_by("other", 15);
+    let changes: [fn(&mut Stored); 4] = [
+        |lease| lease.object["metadata"]["resourceVersion"] = json!("77"),
+        |lease| lease.record.renewed = micro_time(2),
+        |lease| lease.record.transitions += 1,
+        |lease| lease.object["metadata"]["uid"] = json!("another"),
+    ];
+    let mut seen = first;
+    let mut from = 0.0;
+    for change in changes {
+        assert_eq!(case.next(from), Do::Read);
+        case.sees(from, Answer::Found(seen.clone()));
+        assert!(matches!(case.next(from + 10.0), Do::Read), "it looks every now and then");
+        change(&mut seen);
+        case.sees(from + 10.0, Answer::Found(seen.clone()));
+        assert_eq!(case.next(from + 16.0), Do::Read);
+        case.sees(from + 16.0, Answer::Found(seen.clone()));
+        assert!(matches!(case.next(from + 16.0), Do::Wait(_)), "six seconds after a change");
+        from += 24.0;
+        change(&mut seen);
+    }
+    // A Lease that goes away does not end the hold that was seen, nor does an edit that strikes its holder out.
+    case.elector.stand_by(case.at(from).monotonic);
+    let long = case.held_by("other", 60);
+    assert_eq!(case.next(from), Do::Read);
+    case.sees(from, Answer::Found(long.clone()));
+    let mut struck_out = long;
+    (struck_out.record.holder, struck_out.record.duration) = (String::new(), Some(Duration::from_secs(15)));
+    assert_eq!(case.next(from + 5.0), Do::Read);
+    case.sees(from + 5.0, Answer::Found(struck_out));
+    assert_eq!(case.takes_after(from + 10.0, None), Some(15), "a leader may make it anew");
+}
+
+// L1 L3
+#[test]
+fn a_take_over_counts_and_a_renewal_keeps_what_it_found() {
+    let mut case = Case::new();
+    let other = case.held_by("other", 15);
+    assert_eq!(case.takes_after(0.0, Some(&other)), Some(15));
+    // The write of 15 s was never answered; what it wrote is seen as its own.
+    assert_eq!(case.next(16.5), Do::Read);
+    case.sees(16.5, Answer::Found(other));
+    let first = case.writes(16.5);
+    assert_eq!((first.record.holder.as_str(), first.record.transitions), ("me", 5));
+    assert_eq!(first.record.acquired, first.record.renewed);
+    assert!(matches!(case.next(18.0), Do::Wait(_)));
+    let renewed = case.writes(18.5);
+    assert_eq!(renewed.record, Record { renewed: renewed.record.renewed.clone(), ..first.record.clone() });
+    assert_ne!(renewed.record.renewed, first.record.renewed);
+}
+
+// L1 L6
+#[test]
+fn who_makes_a_lease_holds_it_for_a_whole_one_before_it_leads() {
+    let made = |seconds: f64| {
+        let mut case = Case::new();
+        assert_eq!(case.next(0.0), Do::Read);
+        case.sees(0.0, Answer::Absent);
+        let made = case.writes(0.0);
+        assert_eq!(made.record.transitions, 0);
+        let mut at = 0.0;
+        while at + 2.0 <= seconds {
+            at += 2.0;
+            case.writes(at);
+        }
+        case
+    };
+    let mut case = made(14.0);
+    assert!(!case.elector.leads());
+    assert!(matches!(case.next(14.9), Do::Wait(_)));
+    case.writes(15.0);
+    assert!(case.elector.leads());
+
+    // Deleted meanwhile, it begins anew.
+    let mut case = made(10.0);
+    assert!(matches!(case.next(12.0), Do::Write { .. }));
+    case.sees(12.0, Answer::Refused);
+    let again = case.next(14.0);
+    assert_eq!(again, Do::Read);
+    case.sees(14.0, Answer::Absent);
+    for at in 7..15 {
+        case.writes(2.0 * f64::from(at));
+        assert!(!case.elector.leads(), "{at}");
+    }
+    assert!(matches!(case.next(28.9), Do::Wait(_)));
+    case.writes(29.0);
+    assert!(case.elector.leads());
+
+    // One that stops before it led leaves the Lease to run out.
+    let mut case = made(4.0);
+    case.elector.release(case.at(5.0).monotonic);
+    assert_eq!(case.next(5.0), Do::Read);
+    let last = case.last.clone().unwrap();
+    case.sees(5.0, Answer::Found(last));
+    assert_eq!(case.next(5.0), Do::Nothing);
+}
+
+fn leads() -> (Case, Stored) {
+    let mut case = Case::new();
+    let free = case.held_by("other", 15);
+    let free = case.stored(free.record.released(0));
+    assert_eq!(case.next(0.0), Do::Read);
+    case.sees(0.0, Answer::Found(free));
+    let lease = case.writes(0.0);
+    assert!(case.elector.leads());
+    (case, lease)
+}
+
+// L5
+#[test]
+fn a_term_is_counted_from_when_its_last_renewal_was_sent() {
+    let (mut case, lease) = leads();
+    let (sent, now) = (case.at(2.0), case.at(6.0));
+    let Do::Write { record, .. } = case.elector.next(sent) else { panic!("it renews") };
+    let renewed = Stored { record: *record, ..lease };
+    case.elector.answered(sent, now, Answer::Written(renewed));
+    let (almost, over) = (case.at(11.9), case.at(12.0));
+    assert_eq!(case.elector.loss(almost), None);
+    assert_eq!(case.elector.loss(over), Some(Loss::NotRenewed));
+    let later = case.at(6.0);
+    assert_eq!(case.elector.loss(later), Some(Loss::NotRenewed), "a term that is lost stays so");
+}
+
+// L5
+#[test]
+fn a_machine_that_slept_has_no_term_left() {
+    let (mut case, _) = leads();
+    let slept = Reading { monotonic: case.at(1.0).monotonic, wall: case.at(3_600.0).wall };
+    assert_eq!(case.elector.loss(slept), Some(Loss::NotRenewed));
+    let (mut case, _) = leads();
+    let set_back =
+        Reading { monotonic: case.at(9.0).monotonic, wall: case.at(0.0).wall - Duration::from_secs(600) };
+    assert_eq!(case.elector.loss(set_back), None);
+    let over = Reading { monotonic: case.at(10.0).monotonic, ..set_back };
+    assert_eq!(case.elector.loss(over), Some(Loss::NotRenewed));
+}
+
+// L6
+#[test]
+fn a_leader_puts_an_edit_right_and_stops_where_another_holds() {
+    let edited = |change: fn(&mut Stored)| {
+        let (mut case, mut lease) = leads();
+        assert!(matches!(case.next(2.0), Do::Write { .. }));
+        case.sees(2.0, Answer::Refused);
+        assert_eq!(case.next(2.0), Do::Read);
+        change(&mut lease);
+        lease.object["metadata"]["resourceVersion"] = json!("99");
+        case.sees(2.1, Answer::Found(lease));
+        let now = case.at(2.1);
+        (case.elector.loss(now), case.elector.next(now))
+    };
+    let (kept, put_right) = edited(|lease| lease.record.duration = Some(Duration::from_secs(1)));
+    assert_eq!(kept, None);
+    assert!(
+        matches!(put_right, Do::Write { record, .. } if record.duration == Some(Duration::from_secs(15)))
+    );
+    let (taken, _) = edited(|lease| lease.record.holder = "other".into());
+    assert_eq!(taken, Some(Loss::TakenBy("other".into())));
+    let (renamed, _) = edited(|lease| lease.record.renewed = micro_time(3));
+    assert_eq!(renamed, Some(Loss::TakenBy("me".into())), "another process of our name");
+    let (struck_out, put_right) = edited(|lease| lease.record.holder.clear());
+    assert_eq!(struck_out, None);
+    assert!(matches!(put_right, Do::Write { record, .. } if record.holder == "me"));
+
+    let (mut case, _) = leads();
+    assert!(matches!(case.next(2.0), Do::Write { .. }));
+    case.sees(2.0, Answer::Refused);
+    assert_eq!(case.next(2.0), Do::Read);
+    case.sees(2.1, Answer::Absent);
+    let now = case.at(2.1);
+    assert!(matches!(case.elector.next(now), Do::Write { base: None, .. }), "deleted: it makes it anew");
+    assert_eq!(case.elector.loss(now), None);
+}
+
+// L6
+#[test]
+fn a_lost_reply_costs_no_term_and_proves_none() {
+    let (mut case, lease) = leads();
+    let Do::Write { record, .. } = case.next(2.0) else { panic!("it renews") };
+    case.sees(2.0, Answer::Unknown);
+    assert!(matches!(case.next(3.9), Do::Wait(_)));
+    assert_eq!(case.next(4.0), Do::Read);
+    // It was written, as is found out now; that counts only once a write is confirmed.
+    case.sees(4.0, Answer::Found(Stored { record: *record, ..lease }));
+    let over = case.at(10.0);
+    let mut unconfirmed = case;
+    assert!(matches!(unconfirmed.next(4.0), Do::Write { .. }));
+    assert_eq!(unconfirmed.elector.loss(over), Some(Loss::NotRenewed));
+}
+
+// L4
+#[test]
+fn a_release_is_tried_again_until_the_lease_is_released_or_anothers() {
+    let (mut case, lease) = leads();
+    case.elector.release(case.at(1.0).monotonic);
+    let Do::Write { base, record } = case.next(1.0) else { panic!("it releases") };
+    assert!(record.is_released() && base.as_deref() == Some(&lease));
+    case.sees(1.0, Answer::Refused);
+    assert_eq!(case.next(1.0), Do::Read);
+    let mut labelled = lease.clone();
+    labelled.object["metadata"]["labels"] = json!({"a": "b"});
+    case.sees(1.1, Answer::Found(labelled.clone()));
+    assert!(matches!(case.next(1.1), Do::Write { base, .. } if base.as_deref() == Some(&labelled)));
+    case.sees(1.2, Answer::Unknown);
+    assert_eq!(case.next(2.0), Do::Read);
+    let anothers = case.held_by("other", 15);
+    case.sees(2.0, Answer::Found(anothers));
+    assert_eq!(case.next(2.0), Do::Nothing);
+
+    let mut never_led = Case::new();
+    never_led.elector.release(never_led.at(0.0).monotonic);
+    assert_eq!(never_led.next(0.0), Do::Nothing);
+}
+
+// L6
+#[test]
+fn every_renewal_is_seen_as_a_change_though_the_clock_stands_still() {
+    let (mut case, first) = leads();
+    let frozen = case.start.wall;
+    let mut seen = vec![first.record.renewed];
+    for second in 1..5 {
+        let now = Reading { wall: frozen, ..case.at(2.0 * f64::from(second) * SECOND as f64) };
+        let Do::Write { record, .. } = case.elector.next(now) else { panic!("it renews") };
+        assert!(!seen.contains(&record.renewed));
+        seen.push(record.renewed.clone());
+        let stored = case.stored(*record);
+        case.elector.answered(now, now, Answer::Written(stored));
+    }
+}

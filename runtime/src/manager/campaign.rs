@@ -1,0 +1,101 @@
+//! Begins a term of work each time that this replica is elected, and ends it in time.
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::select_all};
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+
+use super::tasks::InFlight;
+use crate::{
+    controller::{Stop, Term, Terms, Waits},
+    leader_election::{Candidate, Leadership},
+};
+
+/// A replica's part in an election, for as long as its manager runs.
+pub(super) struct Campaign {
+    candidate: Candidate,
+    terms: watch::Sender<Option<Term>>,
+    stop: Stop,
+    /// Whom each controller waits for before it can start.
+    waits: Vec<Arc<Waits>>,
+    in_flight: InFlight,
+}
+
+/// What follows a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    AnotherOne,
+    /// The manager stops, and everything has ended.
+    TheEnd,
+}
+
+impl Campaign {
+    pub(super) fn new(
+        candidate: Candidate,
+        waits: Vec<Arc<Waits>>,
+        stop: Stop,
+        in_flight: InFlight,
+    ) -> (Self, Terms) {
+        let (terms, present) = watch::channel(None);
+        (Self { candidate, terms, stop, waits, in_flight }, Terms::of(present))
+    }
+
+    /// Stands by, leads and stands by again until the manager stops; then gives the Lease up, once nothing runs.
+    pub(super) async fn run(mut self) {
+        let (stop, waits) = (self.stop.clone(), std::mem::take(&mut self.waits));
+        tokio::select! {
+            biased;
+            () = stop.finish.cancelled() => return,
+            () = any_could_start(&waits) => {}
+        }
+        while self.term().await == After::AnotherOne {}
+        self.candidate.release().await;
+    }
+
+    async fn term(&mut self) -> After {
+        tokio::select! {
+            biased;
+            () = self.stop.finish.cancelled() => return After::TheEnd,
+            () = self.candidate.win() => {}
+        }
+        let (working, stop) = (TaskTracker::new(), self.stop.child());
+        working.close();
+        self.terms.send_replace(Some(Term::won(stop.clone(), working.token())));
+        // While the manager stops, the Lease is renewed for as long as something runs.
+        let stopped = async {
+            self.stop.finish.cancelled().await;
+            self.terms.send_replace(None);
+            working.wait().await;
+        };
+        tokio::select! {
+            biased;
+            _ = self.candidate.hold() => {}
+            () = stopped => return After::TheEnd,
+        }
+        stop.finish.cancel();
+        self.terms.send_replace(None);
+        tokio::select! {
+            biased;
+            () = working.wait() => {}
+            () = self.candidate.expire() => {
+                stop.abort.cancel();
+                self.candidate.outlast(working.wait(), || self.in_flight.named()).await;
+            }
+        }
+        After::AnotherOne
+    }
+}
+
+/// Ends when some controller has what it needs, or there is none: who could start nothing does not campaign.
+async fn any_could_start(waits: &[Arc<Waits>]) {
+    if !waits.is_empty() {
+        select_all(waits.iter().map(|waits| waits.any_could_run().boxed())).await;
+    }
+}
+
+/// An election that a manager holds once it runs.
+pub(super) struct Held {
+    pub(super) candidate: Result<Candidate, crate::leader_election::ElectionError>,
+    pub(super) leadership: Leadership,
+}

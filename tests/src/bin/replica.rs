@@ -1,0 +1,71 @@
+//! One replica of an operator that writes its name into every ConfigMap, again and again: for tests that kill it.
+//!
+//! ```text
+//! replica NAME NAMESPACE CLOCK      with KUBECONFIG in the environment
+//! ```
+//!
+//! CLOCK is a file that holds by how many seconds its wall clock is off. Each state of its election is a line on its
+//! standard output.
+
+#![expect(clippy::print_stdout, reason = "the test reads it")]
+
+use std::fs;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Config,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use watchkeeper::{
+    clock::WallClock,
+    leader_election::{LeaderElection, LeaderState},
+    manager::client,
+    prelude::*,
+    reflector::ReflectorConfig,
+};
+
+/// How long it rests between two writes.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[tokio::main]
+async fn main() -> Result<(), watchkeeper::Error> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    let [_, name, namespace, file] =
+        std::env::args().collect::<Vec<_>>().try_into().map_err(|_| "three words")?;
+    let system = WallClock::system();
+    let clock = WallClock::custom(move || {
+        let off =
+            fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<i64>().ok()).unwrap_or(0);
+        let by = Duration::from_secs(off.unsigned_abs());
+        if off < 0 { system.now() - by } else { system.now() + by }
+    });
+    let config = Config::infer().await.map_err(watchkeeper::Error::other)?;
+    let manager =
+        Manager::with_config(client(config)?, ReflectorConfig { clock, ..ReflectorConfig::default() })
+            .leader_election(LeaderElection::new("replicas").namespace(&*namespace).identity(&*name));
+    if let Some(mut leadership) = manager.leadership() {
+        tokio::spawn(async move {
+            loop {
+                match leadership.changed().await {
+                    LeaderState::Leads => println!("leads"),
+                    LeaderState::StandsBy { .. } => println!("stands by"),
+                    state => println!("{state:?}"),
+                }
+            }
+        });
+    }
+    let maps = Api::<ConfigMap>::namespaced(manager.client().clone(), &namespace);
+    let written = Controller::from_fn(async move |map: Arc<ConfigMap>, _: Context<ConfigMap>| {
+        let by = Patch::Merge(
+            json!({"data": {"by": name}, "metadata": {"annotations": {"at": format!("{:?}", tokio::time::Instant::now())}}}),
+        );
+        maps.patch(&map.name_any(), &PatchParams::default(), &by).await?;
+        Ok::<_, watchkeeper::Error>(Action::requeue_after(PAUSE))
+    });
+    let written = written
+        .namespace(namespace)
+        .field_selector("metadata.name=writes")
+        .map_err(watchkeeper::Error::other)?;
+    manager.controller(written).run().await
+}

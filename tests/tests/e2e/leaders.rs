@@ -1,0 +1,219 @@
+//! Two replicas, each a process: the leader is killed, stopped, frozen and woken, its clock set.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use futures::TryStreamExt;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use kube::{
+    Api, ResourceExt,
+    api::{WatchEvent, WatchParams},
+    core::ObjectMeta,
+};
+use serde_json::json;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+use watchkeeper_tests::backend::{Stage, User};
+
+use crate::harness::tests;
+
+tests! {
+    Shared: a_leader_that_is_killed_is_followed_by_another, a_leader_that_stops_hands_over_within_two_seconds,
+            a_leader_that_was_frozen_past_its_lease_writes_nothing_when_it_wakes,
+            a_leader_whose_clock_is_set_leads_on_or_again;
+}
+
+/// A process, killed when it is dropped.
+struct Replica {
+    child: Child,
+    clock: PathBuf,
+    states: watch::Receiver<String>,
+}
+
+impl Replica {
+    fn start(stage: &Stage, name: &str) -> Self {
+        let folder =
+            std::env::temp_dir().join(format!("replica-{}-{}-{name}", std::process::id(), stage.namespace));
+        fs::create_dir_all(&folder).unwrap();
+        let (kubeconfig, clock) = (folder.join("kubeconfig"), folder.join("clock"));
+        fs::write(&kubeconfig, stage.server.kubeconfig_text(User::Admin)).unwrap();
+        fs::write(&clock, "0").unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_replica"))
+            .args([name, &stage.namespace])
+            .arg(&clock)
+            .env("KUBECONFIG", kubeconfig)
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(folder.join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let (said, states) = watch::channel(String::new());
+        let output = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || {
+            output.lines().map_while(Result::ok).for_each(|line| drop(said.send_replace(line)));
+        });
+        Self { child, clock, states }
+    }
+
+    /// Sends a signal.
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    async fn comes_to(&mut self, state: &str) {
+        let reached = self.states.wait_for(|line| line == state);
+        tokio::time::timeout(Duration::from_secs(60), reached)
+            .await
+            .unwrap_or_else(|_| panic!("never {state}"))
+            .unwrap();
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(folder) = self.clock.parent() {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// Who wrote, in the order of the server's history.
+#[derive(Clone, Default)]
+struct History {
+    writers: Arc<Mutex<Vec<(Instant, String)>>>,
+}
+
+impl History {
+    /// Follows the map that both write, from its beginning.
+    async fn of(stage: &Stage) -> Self {
+        let map = ConfigMap {
+            metadata: ObjectMeta { name: Some("writes".into()), ..Default::default() },
+            ..Default::default()
+        };
+        let mut version = stage.kit().create(&map).await.resource_version().unwrap();
+        let (client, _) = stage.server.client(User::Admin, &stage.namespace).await;
+        let maps = Api::<ConfigMap>::default_namespaced(client);
+        let history = Self::default();
+        let writers = history.writers.clone();
+        tokio::spawn(async move {
+            loop {
+                let params = WatchParams::default().fields("metadata.name=writes").timeout(290);
+                let mut events = Box::pin(maps.watch(&params, &version).await.unwrap());
+                while let Some(event) = events.try_next().await.unwrap() {
+                    if let WatchEvent::Modified(map) = event {
+                        version = map.resource_version().unwrap();
+                        let by = map.data.and_then(|data| data.get("by").cloned()).unwrap_or_default();
+                        writers.lock().unwrap().push((Instant::now(), by));
+                    }
+                }
+            }
+        });
+        history
+    }
+
+    /// Names who wrote one after the other.
+    fn reigns(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.writers.lock().unwrap().iter().map(|(_, by)| by.clone()).collect();
+        names.dedup();
+        names
+    }
+
+    fn count(&self, name: &str) -> usize {
+        self.writers.lock().unwrap().iter().filter(|(_, by)| by == name).count()
+    }
+
+    /// Waits until somebody has written so often more.
+    async fn goes_on(&self, name: &str, more: usize) -> Instant {
+        let (wanted, began) = (self.count(name) + more, Instant::now());
+        while self.count(name) < wanted {
+            assert!(began.elapsed() < Duration::from_secs(60), "{name} does not write");
+            sleep(Duration::from_millis(20)).await;
+        }
+        let writers = self.writers.lock().unwrap();
+        writers.iter().rev().find(|(_, by)| by == name).unwrap().0
+    }
+}
+
+/// Two replicas, the first of which leads and writes.
+async fn two(stage: &Stage) -> (Replica, Replica, History) {
+    let lease: Lease = serde_json::from_value(json!({
+        "metadata": {"name": "replicas"}, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+    }))
+    .unwrap();
+    // Released, so that nobody waits for the first term.
+    stage.kit().create(&lease).await;
+    let history = History::of(stage).await;
+    let mut one = Replica::start(stage, "one");
+    one.comes_to("leads").await;
+    history.goes_on("one", 3).await;
+    let mut two = Replica::start(stage, "two");
+    two.comes_to("stands by").await;
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(history.reigns(), ["one"]);
+    (one, two, history)
+}
+
+fn took(what: &str, since: Instant, until: Instant) -> Duration {
+    let took = until - since;
+    tracing::warn!(?took, "{what}");
+    took
+}
+
+async fn a_leader_that_is_killed_is_followed_by_another(stage: Stage) {
+    let (one, mut two, history) = two(&stage).await;
+    let killed = Instant::now();
+    one.signal("-KILL");
+    two.comes_to("leads").await;
+    let leads = took("killed: the other leads", killed, Instant::now());
+    history.goes_on("two", 5).await;
+    assert!((Duration::from_secs(12)..Duration::from_secs(20)).contains(&leads), "{leads:?}");
+    assert_eq!(history.reigns(), ["one", "two"]);
+}
+
+async fn a_leader_that_stops_hands_over_within_two_seconds(stage: Stage) {
+    let (mut one, mut two, history) = two(&stage).await;
+    let stopped = Instant::now();
+    one.signal("-TERM");
+    two.comes_to("leads").await;
+    let leads = took("stopped: the other leads", stopped, Instant::now());
+    history.goes_on("two", 5).await;
+    assert!(leads < Duration::from_secs(2), "{leads:?}");
+    assert_eq!(history.reigns(), ["one", "two"]);
+    assert!(one.child.wait().unwrap().success());
+}
+
+async fn a_leader_that_was_frozen_past_its_lease_writes_nothing_when_it_wakes(stage: Stage) {
+    let (mut one, mut two, history) = two(&stage).await;
+    let frozen = Instant::now();
+    one.signal("-STOP");
+    two.comes_to("leads").await;
+    took("frozen: the other leads", frozen, Instant::now());
+    history.goes_on("two", 20).await;
+    one.signal("-CONT");
+    one.comes_to("stands by").await;
+    history.goes_on("two", 50).await;
+    assert_eq!(history.reigns(), ["one", "two"]);
+}
+
+async fn a_leader_whose_clock_is_set_leads_on_or_again(stage: Stage) {
+    let (one, _two, history) = two(&stage).await;
+    for off in ["-600", "600"] {
+        let set = Instant::now();
+        fs::write(&one.clock, off).unwrap();
+        sleep(Duration::from_secs(3)).await;
+        let again = history.goes_on("one", 10).await;
+        took(&format!("clock off by {off} s: it leads again"), set, again);
+    }
+    assert_eq!(history.reigns(), ["one"]);
+}

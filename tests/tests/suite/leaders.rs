@@ -1,0 +1,309 @@
+//! Several replicas, one Lease: who works, and when, under what goes wrong.
+
+use std::sync::Mutex;
+
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use kube::core::ObjectMeta;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+use watchkeeper::{
+    Running,
+    clock::WallClock,
+    leader_election::{LeaderElection, LeaderState, Leadership},
+    prelude::*,
+    reflector::ReflectorConfig,
+};
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
+use watchkeeper_tests::{
+    Record, assert_rate_holds,
+    cable::{Cable, Passes},
+    does,
+};
+
+fn config_map(name: &str) -> ConfigMap {
+    ConfigMap { metadata: ObjectMeta { name: Some(name.into()), ..Default::default() }, ..Default::default() }
+}
+
+fn election(name: &str) -> LeaderElection {
+    LeaderElection::new("maps").namespace("shop").identity(name)
+}
+
+async fn shop() -> ApiServer {
+    ApiServer::in_memory().namespace("shop").start().await
+}
+
+async fn holder(server: &ApiServer) -> Option<String> {
+    let lease = server.get::<Lease>("shop/maps").await?;
+    lease.spec?.holder_identity.filter(|holder| !holder.is_empty())
+}
+
+/// Makes the Lease one that was released, so that nobody waits for the first term.
+async fn released(server: &ApiServer) {
+    let lease: Lease = serde_json::from_value(json!({
+        "metadata": {"name": "maps", "namespace": "shop"},
+        "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 0},
+    }))
+    .unwrap();
+    server.create(&lease).await;
+}
+
+/// One replica, and what a test knows of it.
+struct Replica {
+    running: Running,
+    leadership: Leadership,
+    cable: Cable,
+    record: Record,
+    /// How far its wall clock is off, in seconds.
+    off: Arc<Mutex<i64>>,
+}
+
+impl Replica {
+    /// Writes its name into every map at each run.
+    fn start(server: &ApiServer, name: &'static str) -> Self {
+        Self::start_with(server, name, |controller| controller)
+    }
+
+    fn start_with(
+        server: &ApiServer,
+        name: &'static str,
+        set: impl FnOnce(
+            Controller<ConfigMap, watchkeeper_tests::Does<ConfigMap>>,
+        ) -> Controller<ConfigMap, watchkeeper_tests::Does<ConfigMap>>,
+    ) -> Self {
+        let (cable, client) = Cable::of(server.client());
+        let off = Arc::new(Mutex::new(0));
+        let (read, system) = (off.clone(), WallClock::system());
+        let clock = WallClock::custom(move || {
+            let off: i64 = *read.lock().unwrap();
+            let by = Duration::from_secs(off.unsigned_abs());
+            if off < 0 { system.now() - by } else { system.now() + by }
+        });
+        let config = ReflectorConfig { clock, ..ReflectorConfig::default() };
+        let manager = Manager::with_config(client, config).leader_election(election(name));
+        let leadership = manager.leadership().unwrap();
+        let client = manager.client().clone();
+        let (writes, record) = does::<ConfigMap, _, _>(move |map: Arc<ConfigMap>, _| {
+            let maps = kube::Api::<ConfigMap>::namespaced(client.clone(), "shop");
+            async move {
+                let by = json!({"data": {"by": name}});
+                maps.patch(&map.name_any(), &Default::default(), &kube::api::Patch::Merge(by)).await?;
+                Ok(Action::requeue_after(Duration::from_secs(1)))
+            }
+        });
+        let running = manager.controller(set(Controller::new(writes).namespace("shop"))).spawn();
+        Self { running, leadership, cable, record, off }
+    }
+
+    async fn leads(&mut self) {
+        self.comes_to(|state| *state == LeaderState::Leads).await;
+    }
+
+    async fn comes_to(&mut self, wanted: impl Fn(&LeaderState) -> bool) {
+        let waited = tokio::time::timeout(Duration::from_secs(300), async {
+            let mut state = self.leadership.state();
+            while !wanted(&state) {
+                state = self.leadership.changed().await;
+            }
+        });
+        waited.await.expect("it never comes to that");
+    }
+
+    fn stands_by(&self) -> bool {
+        matches!(self.leadership.state(), LeaderState::StandsBy { .. })
+    }
+}
+
+// C20 L1 L10
+#[tokio::test(start_paused = true)]
+async fn a_stand_by_keeps_its_caches_and_takes_over_from_a_leader_that_stops() {
+    let server = shop().await;
+    released(&server).await;
+    server.create(&config_map("a")).await;
+    let mut one = Replica::start(&server, "one");
+    one.leads().await;
+    one.record.reaches(3).await;
+    let mut two = Replica::start(&server, "two");
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(two.leadership.state(), LeaderState::StandsBy { holder: Some("one".into()) });
+    assert!(two.record.is_empty(), "a stand-by works");
+    assert_eq!(holder(&server).await.as_deref(), Some("one"));
+    server.requests().clear();
+    let stopping = Instant::now();
+    one.running.stop().await.unwrap();
+    assert_eq!(holder(&server).await, None, "it gives the Lease up");
+    two.leads().await;
+    assert!(stopping.elapsed() < Duration::from_secs(2), "{:?}", stopping.elapsed());
+    two.record.reaches(3).await;
+    assert_eq!(server.requests().count(Verb::List, "secrets"), 0);
+    let map = server.get::<ConfigMap>("shop/a").await.unwrap();
+    assert_eq!(map.data.unwrap()["by"], "two");
+    let transitions = server.get::<Lease>("shop/maps").await.unwrap().spec.unwrap().lease_transitions;
+    assert_eq!(transitions, Some(2), "one, then two");
+}
+
+// L1 L2
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_never_there_is_waited_for_once_and_a_dead_leader_as_long() {
+    let server = shop().await;
+    server.create(&config_map("a")).await;
+    let began = Instant::now();
+    let mut one = Replica::start(&server, "one");
+    one.leads().await;
+    assert_eq!(began.elapsed().as_secs(), 15);
+    let mut two = Replica::start(&server, "two");
+    two.comes_to(|state| *state == LeaderState::StandsBy { holder: Some("one".into()) }).await;
+    one.cable.set(Passes::Nothing);
+    let died = Instant::now();
+    two.leads().await;
+    let took = died.elapsed();
+    assert!((Duration::from_secs(13)..Duration::from_secs(17)).contains(&took), "{took:?}");
+}
+
+// L5 L6
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_cut_off_stops_before_another_begins_and_leads_again_later() {
+    for passes in [Passes::Nothing, Passes::RequestsAlone, Passes::RepliesAlone] {
+        let server = shop().await;
+        released(&server).await;
+        server.create(&config_map("a")).await;
+        let mut one = Replica::start(&server, "one");
+        one.record.reaches(3).await;
+        let mut two = Replica::start(&server, "two");
+        sleep(Duration::from_secs(5)).await;
+        one.cable.set(passes);
+        two.leads().await;
+        let runs = one.record.len();
+        assert!(one.stands_by(), "{passes:?}");
+        two.record.reaches(5).await;
+        assert_eq!(one.record.len(), runs, "{passes:?}: both work");
+        one.cable.set(Passes::Both);
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(one.record.len(), runs, "{passes:?}: both work");
+        two.running.stop().await.unwrap();
+        one.leads().await;
+        one.record.reaches(runs + 3).await;
+    }
+}
+
+// L5
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_jumps_ends_the_term_and_another_one_begins() {
+    for by in [600, -600] {
+        let server = shop().await;
+        released(&server).await;
+        server.create(&config_map("a")).await;
+        let mut one = Replica::start(&server, "one");
+        one.record.reaches(3).await;
+        let two = Replica::start(&server, "two");
+        sleep(Duration::from_secs(5)).await;
+        *one.off.lock().unwrap() = by;
+        sleep(Duration::from_secs(5)).await;
+        one.leads().await;
+        let runs = one.record.len();
+        one.record.reaches(runs + 3).await;
+        assert!(two.record.is_empty(), "the Lease was one's all the time");
+    }
+}
+
+// L11
+#[tokio::test(start_paused = true)]
+async fn flapping_leadership_stays_within_the_rate() {
+    let server = shop().await;
+    released(&server).await;
+    for at in 0..40 {
+        server.create(&config_map(&format!("map-{at}"))).await;
+    }
+    let limit = RateLimit::per_second(5).burst(10);
+    let mut one = Replica::start_with(&server, "one", |controller| controller.workers(4).rate_limit(limit));
+    for jump in 1..12 {
+        one.leads().await;
+        sleep(Duration::from_secs(4)).await;
+        let since = one.leadership.since();
+        *one.off.lock().unwrap() = jump * 3_600;
+        sleep(Duration::from_secs(4)).await;
+        assert!(one.leadership.since() > since, "the same term goes on");
+    }
+    let starts = one.record.starts();
+    assert!(starts.len() > 60, "{} runs", starts.len());
+    assert_rate_holds(&starts, 5.0, 10.0);
+}
+
+// L9
+#[tokio::test(start_paused = true)]
+async fn a_term_starts_on_caches_that_show_what_was_there_when_it_was_won() {
+    let server = shop().await;
+    released(&server).await;
+    server.create(&config_map("a")).await;
+    let one = Replica::start(&server, "one");
+    one.record.reaches(1).await;
+    let mut two = Replica::start(&server, "two");
+    sleep(Duration::from_secs(5)).await;
+    // Its watch goes on in silence: it hears of nothing that comes.
+    server.faults().on(Verb::Watch, "configmaps").always().then(Fault::Status(500));
+    let held = server.faults().watches("configmaps");
+    held.hold();
+    server.create(&config_map("b")).await;
+    one.running.stop().await.unwrap();
+    two.leads().await;
+    two.record.reaches(2).await;
+    let first: Vec<_> = two.record.names().into_iter().take(2).collect();
+    assert_eq!(first.len(), 2);
+    assert!(first.contains(&"b".to_owned()), "{first:?}");
+}
+
+// L10
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_could_start_nothing_does_not_campaign() {
+    let server = shop().await;
+    released(&server).await;
+    server.create(&config_map("a")).await;
+    let forbidden = server.faults().on_any("configmaps").always().then(Fault::Status(403));
+    let mut one = Replica::start(&server, "one");
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!(one.leadership.state(), LeaderState::Idle);
+    assert_eq!(holder(&server).await, None);
+    forbidden.disarm();
+    one.leads().await;
+    one.record.reaches(1).await;
+}
+
+// L10 L4
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_given_up_only_after_the_last_run() {
+    let server = shop().await;
+    released(&server).await;
+    server.create(&config_map("a")).await;
+    let manager =
+        Manager::new(server.client()).leader_election(election("one")).grace_period(Duration::from_secs(60));
+    let (slow, record) = does::<ConfigMap, _, _>(|_, cx: Context<ConfigMap>| async move {
+        sleep(Duration::from_secs(40)).await;
+        // Still gated by a term that is renewed while the manager stops.
+        cx.client().apiserver_version().await?;
+        Ok(Action::await_change())
+    });
+    let running = manager.controller(Controller::new(slow).namespace("shop")).spawn();
+    record.reaches(1).await;
+    let began = Instant::now();
+    let stopping = tokio::spawn(running.stop());
+    sleep(Duration::from_secs(39)).await;
+    assert_eq!(holder(&server).await.as_deref(), Some("one"));
+    // The first release is refused: somebody has edited the Lease.
+    server.faults().on(Verb::Update, "leases").once().then(Fault::Status(409));
+    stopping.await.unwrap().unwrap();
+    assert_eq!(holder(&server).await, None);
+    assert_eq!(began.elapsed().as_secs(), 40);
+}
+
+// L7
+#[tokio::test(start_paused = true)]
+async fn settings_that_can_not_work_end_the_start_with_the_rule() {
+    let server = shop().await;
+    let refused = |manager: Manager| async move { manager.spawn().stop().await.unwrap_err().to_string() };
+    let short = election("one").lease_duration(Duration::from_secs(5));
+    let error = refused(Manager::new(server.client()).leader_election(short)).await;
+    assert!(error.contains("must be shorter than the lease of 5s"), "{error}");
+    let manager = Manager::new(server.client());
+    let _taken = manager.client().clone();
+    let error = refused(manager.leader_election("maps")).await;
+    assert!(error.contains("call `leader_election` first"), "{error}");
+}
