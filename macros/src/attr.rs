@@ -45,7 +45,7 @@ pub(crate) struct Kube {
     pub(crate) has_status: bool,
 }
 
-/// Says whether objects live in namespaces, as far as attributes tell.
+/// Whether objects live in namespaces, as far as attributes tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// `#[kube(namespaced)]`.
@@ -109,7 +109,7 @@ fn skip(meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
     Ok(())
 }
 
-/// Says how objects are cached.
+/// How objects are cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Decoded.

@@ -21,7 +21,7 @@ struct Names<'a> {
     namespace_lister: Ident,
 }
 
-/// Says where a look-up looks.
+/// Where a look-up looks.
 #[derive(Clone, Copy)]
 enum Find {
     Everywhere,

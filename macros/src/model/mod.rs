@@ -83,7 +83,7 @@ pub(crate) struct Part {
     pub(crate) missing: Missing,
 }
 
-/// Says where missing fields of the struct come from.
+/// Where missing fields of the struct come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// Each field says for itself.
@@ -92,7 +92,7 @@ pub(crate) enum Missing {
     Struct,
 }
 
-/// Says where the struct's fields are, seen from the root.
+/// Where the struct's fields are, seen from the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Under `.spec`: the struct is the spec.

@@ -158,7 +158,7 @@ impl<K: Marker, R> Controller<K, R> {
         self
     }
 
-    /// Watches a kind whose objects the reconciled ones control, and wakes the owner of each that changes.
+    /// Watches a kind whose objects the reconciled ones control, and enqueues the owner of each that changes.
     ///
     /// The owner is the one whose reference says `controller: true`, compared by group, kind and name; when an
     /// object changes owners, both wake. Deletions that were missed while a watch was down are found by the next

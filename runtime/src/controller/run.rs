@@ -8,10 +8,10 @@ use crate::{
     informer::Watched,
     object::ObjectKey,
     workqueue::Item,
-    writes::{RetryAfter, Stale, WriteError, Writer, find, own_writes::RunEnd},
+    writes::{RetryAfter, Stale, WriteError, Writer, find, record::RunEnd},
 };
 
-/// Says what a panic in a reconciler does.
+/// What a panic in a reconciler does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Panics {
     /// It counts as an error of that run: reported, and retried with growing delay.

@@ -226,7 +226,7 @@ fn served(client: Client, path: String) -> impl Fn() -> RequestFuture<Look> + Sy
     }
 }
 
-/// Tells whether a refusal may be another answer in a while.
+/// Returns whether a refusal may be another answer in a while.
 fn passes(code: u16) -> bool {
     matches!(code, 404 | 408 | 409 | 425 | 429) || code >= 500
 }

@@ -9,7 +9,7 @@ use super::{
     child::decode,
     contradictions::Answered,
     follow_up::InFlightWrite,
-    own_writes::RunActivity,
+    record::RunActivity,
     request::{Answer, Content, Path, Request, Target},
     writer::{Writer, version_of},
 };
@@ -34,7 +34,7 @@ impl Writer {
             _ => pending.settled(),
         }
         match &answer {
-            Ok(_) => self.memory().own.note(key, RunActivity::Wrote),
+            Ok(_) => self.memory().records.note(key, RunActivity::Wrote),
             // Of a status, or of a collection, it says less.
             Err(error) if error.is_not_found() && path == Path::Object => {
                 self.compare(target, before, &Answered::Absent);

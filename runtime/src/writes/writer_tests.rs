@@ -9,7 +9,7 @@ use crate::{
     informer::Comparison,
     object::Scope,
     reflector::Server,
-    writes::{Counters, Gate, Selects, pending_writes::WatchState},
+    writes::{Counters, Gate, Selects, record::WatchState},
 };
 
 struct Nobody;
