@@ -202,7 +202,8 @@ impl Manager {
     /// ```
     pub fn dry_run(mut self) -> Self {
         if self.writes == Writes::Sent {
-            self.client = dry_run::client(self.direct.clone());
+            self.direct = dry_run::client(self.direct);
+            self.client = self.direct.clone();
             self.writes = Writes::Simulated;
         }
         self
