@@ -16,7 +16,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// - [`Use::Apply`] of what it [`owns`](Self::owns);
     /// - lists and watches of what it owns, [`watches`](Self::watches) and [`reads`](Self::reads).
     ///
-    /// What a run does beyond that is said once in the log. For kinds without namespaces, and for what is written in
+    /// What a run does beyond that is said once in the log, at debug. For kinds without namespaces, and for what is written in
     /// other namespaces than the controller's own, see [`Rules`](crate::manager::Rules).
     ///
     /// ```

@@ -332,9 +332,8 @@ impl Writer {
         let Some(use_) = self.author.declared.lacks(request) else { return };
         let kind = &request.target.kind;
         if self.memory().undeclared.insert((kind.clone(), use_)) {
-            let (controller, kind) = (&self.author.controller, &kind.kind);
-            tracing::info!(
-                %controller,
+            let kind = &kind.kind;
+            tracing::debug!(
                 "what the controller does with {kind} is not declared, and missing in the manager's rules: add \
                  `.uses::<{kind}>(Use::{use_:?})`"
             );
