@@ -294,7 +294,7 @@ fn clean_up(state: &mut State, stored: &Arc<Stored>) -> usize {
     touched
 }
 
-/// Tells whether a custom resource's definition is going away.
+/// Returns whether a custom resource's definition is going away.
 pub(crate) fn is_terminating(state: &State, resource: &Resource) -> bool {
     let name = format!("{}.{}", resource.plural(), resource.group());
     state.store.get(&id(), &name).is_some_and(|crd| object::is_deleting(&crd.value))

@@ -116,7 +116,7 @@ fn waiting_owners(state: &State, owners: &[object::Owner<'_>]) -> Vec<String> {
     owners.iter().filter(|o| waits(o.uid) == Some(true)).map(|o| o.uid.to_owned()).collect()
 }
 
-/// Tells whether an owner may own a dependent: cluster-scoped, or of the same namespace.
+/// Returns whether an owner may own a dependent: cluster-scoped, or of the same namespace.
 fn same_realm(state: &State, owner: &Place, dependent: &Place) -> bool {
     let Some(resource) = state.registry.find(&owner.0.group, &owner.0.plural) else { return false };
     if resource.reach == Reach::Cluster {

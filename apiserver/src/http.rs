@@ -227,7 +227,7 @@ async fn accept(socket: TcpListener, acceptor: TlsAcceptor, front: Arc<Front>) {
     }
 }
 
-/// Tells whether a rule asked for a reset.
+/// Returns whether a rule asked for a reset.
 fn is_reset(error: &hyper::Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Interrupted>());
     cause == Some(&Interrupted::Reset)

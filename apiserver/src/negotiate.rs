@@ -166,7 +166,7 @@ pub(crate) fn error_media(headers: &HeaderMap) -> Media {
     clauses(headers).iter().find_map(|clause| media(clause.media)).unwrap_or(Media::Json)
 }
 
-/// Tells whether a clause asks for the aggregated form of discovery, or refuses all forms.
+/// Returns whether a clause asks for the aggregated form of discovery, or refuses all forms.
 ///
 /// # Errors
 /// 406: nothing asked for is offered.

@@ -86,7 +86,7 @@ pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[String]) {
     }
 }
 
-/// Tells whether deletion has begun.
+/// Returns whether deletion has begun.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     meta(object, "deletionTimestamp").is_some_and(|v| !v.is_null())
 }

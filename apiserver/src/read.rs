@@ -194,7 +194,7 @@ pub(crate) fn parse_version(text: &str) -> Result<Option<u64>, String> {
     text.parse().map(Some).map_err(|_| refused())
 }
 
-/// Tells whether a stored object is selected, as a version shows it.
+/// Returns whether a stored object is selected, as a version shows it.
 pub(crate) fn selects(selector: &Selector, served: &Served, value: &Value) -> bool {
     if selector.is_empty() {
         return true;

@@ -40,7 +40,7 @@ impl Verb {
         }
     }
 
-    /// Tells whether the verb writes.
+    /// Returns whether the verb writes.
     #[must_use]
     pub fn writes(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
@@ -226,7 +226,7 @@ impl Query {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// Tells whether a key is given and not `false` or `0`.
+    /// Returns whether a key is given and not `false` or `0`.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.get(key).is_some_and(|v| !matches!(v.to_ascii_lowercase().as_str(), "false" | "0"))
     }

@@ -198,7 +198,7 @@ impl ApiServer<InMemory> {
 }
 
 impl<T> ApiServer<T> {
-    /// Gives the desk of fault rules.
+    /// Returns the registry of fault rules.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         self.running.0.faults()

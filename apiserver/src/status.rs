@@ -53,7 +53,7 @@ impl Cause {
     }
 }
 
-/// Tells how a failure's body is written.
+/// How a failure's body is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     /// A `Status` object.

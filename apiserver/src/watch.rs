@@ -46,7 +46,7 @@ pub(crate) enum Phase {
 }
 
 impl EventType {
-    /// Tells whether it carries an object.
+    /// Returns whether it carries an object.
     pub(crate) fn is_change(self) -> bool {
         matches!(self, Self::Added | Self::Modified | Self::Deleted)
     }

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
-/// Says how long to wait before each attempt that follows a failure.
+/// How long to wait before each attempt that follows a failure.
 ///
 /// The default is exponential: 800 ms, doubling to 30 s, each delay jittered.
 #[derive(Clone)]

@@ -28,7 +28,7 @@ impl WallClock {
         Self { reading: Some(Arc::new(reading)) }
     }
 
-    /// Tells the time of day.
+    /// Returns the time of day.
     pub fn now(&self) -> SystemTime {
         match &self.reading {
             Some(reading) => reading(),
@@ -135,12 +135,12 @@ impl Moment {
         shown.unwrap_or(wall)
     }
 
-    /// Tells how long ago it was; zero if it is still to come.
+    /// Returns how long ago it was; zero if it is still to come.
     pub fn elapsed(self) -> Duration {
         self.0.elapsed()
     }
 
-    /// Tells how long it is until then; zero if it has passed.
+    /// Returns how long it is until then; zero if it has passed.
     pub fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }

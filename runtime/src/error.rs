@@ -116,7 +116,7 @@ impl From<&str> for Error {
     }
 }
 
-/// Says why a manager stopped before all was done.
+/// Why a manager stopped before all was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stopped {
@@ -131,7 +131,7 @@ pub enum Stopped {
     SecondSignal,
 }
 
-/// Says what ran on past the grace period.
+/// What ran on past the grace period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RanOn {

@@ -1,13 +1,58 @@
-//! A Kubernetes controller runtime: shared informers, a rate-limited work queue, controllers.
+//! Kubernetes controllers in Rust: shared informers with typed indexes, a rate-limited work queue, a reconcile loop.
 //!
-//! Modules stand in the order in which data flows, and import only what stands above them:
+//! An operator is a type that implements [`Reconciler`], a [`Controller`] that says what it watches, and a [`Manager`]
+//! that runs it:
 //!
-//! ```text
-//! bytes ─▶ list_watch ─▶ reflector ─▶ delta_fifo ─▶ store ─▶ informer ─▶ workqueue ─▶ controller
-//!          WatchEvent    ReflectorStore  Delta      Indexer  EventHandler  ObjectKey    Reconciler
-//!                                                   Lister                    ▲            │ Action
-//!                                                                             └────────────┘
+//! ```no_run
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use watchkeeper::prelude::*;
+//!
+//! /// A greeting: one ConfigMap per object.
+//! #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+//! #[kube(group = "example.dev", version = "v1", kind = "Greeting", namespaced)]
+//! struct GreetingSpec {
+//!     #[informer(index)] // GreetingLister::by_language("en")
+//!     language: String,
+//! }
+//!
+//! struct Greetings;
+//!
+//! impl Reconciler<Greeting> for Greetings {
+//!     type Error = watchkeeper::Error;
+//!
+//!     async fn reconcile(&self, greeting: Arc<Greeting>, cx: &Context<Greeting>) -> Result<Action, Self::Error> {
+//!         let mut child = ConfigMap::default();
+//!         child.metadata.name = Some(greeting.name_any());
+//!         child.data = Some([("language".to_owned(), greeting.spec.language.clone())].into());
+//!         cx.apply(child).await?; // server-side apply, owned by `greeting`; no request if nothing would change
+//!         Ok(Action::await_change())
+//!     }
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), watchkeeper::Error> {
+//!     let controller = Controller::new(Greetings).owns::<ConfigMap>().workers(8);
+//!     Manager::infer().await?.controller(controller).run().await
+//! }
 //! ```
+//!
+//! # Where to look
+//!
+//! | You want to | Use |
+//! |---|---|
+//! | write an operator | [`Reconciler`], [`Context`], [`Action`], [`Controller`], [`Manager`]; all are in the [`prelude`] |
+//! | find cached objects by a field | `#[derive(Informer)]` with `#[informer(index)]`, then [`Lister`] |
+//! | watch objects without a controller | [`SharedInformerFactory`], [`SharedInformer`], [`EventHandler`](informer::EventHandler) |
+//! | watch a kind that is known only at run time, or its metadata alone | [`Dynamic`](informer::Dynamic), [`Metadata`](informer::Metadata), [`Compact`](informer::Compact) |
+//! | use the queue for work of your own | [`WorkQueue`], [`RateLimit`], the rate limiters in [`workqueue`] |
+//! | list and watch something that is not Kubernetes | [`ListerWatcher`](list_watch::ListerWatcher), [`Assembly`](informer::Assembly) |
+//! | know why an object is not reconciled | [`Running::why`], [`Inspector`](manager::Inspector) |
+//! | scrape metrics | [`Metrics`](metrics::Metrics) |
+//!
+//! The book in the repository's `book/` folder explains the rest: a first operator in ten minutes, what controllers
+//! promise, caches of large clusters, and what was measured.
+
+// Declared in the order in which data flows: a module imports only what stands above it.
 
 // vocabulary
 pub mod object;

@@ -137,7 +137,7 @@ impl fmt::Debug for ObjectKey {
     }
 }
 
-/// Says why a text names no object.
+/// Why a text names no object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} names no object: write `namespace/name`, or `name` for a cluster-scoped kind")]
 pub struct InvalidObjectKey(String);
@@ -157,7 +157,7 @@ impl FromStr for ObjectKey {
     }
 }
 
-/// Tells whether a text is a label, a name or the last part of a qualified one: 63 characters at most.
+/// Returns whether a text is a label, a name or the last part of a qualified one: 63 characters at most.
 pub(crate) fn is_name(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
@@ -165,12 +165,12 @@ pub(crate) fn is_name(text: &str) -> bool {
     bytes.len() <= 63 && edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(inner)
 }
 
-/// Tells whether a text is a DNS subdomain.
+/// Returns whether a text is a DNS subdomain.
 pub(crate) fn is_domain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 
-/// Tells whether a text is a DNS label, as the names of namespaces are.
+/// Returns whether a text is a DNS label, as the names of namespaces are.
 pub(crate) fn is_dns_label(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     is_name(text) && text.bytes().all(plain)
@@ -187,7 +187,7 @@ pub(crate) fn cut_to(mut text: String, most: usize) -> String {
     text
 }
 
-/// Says whether the objects of a kind live in namespaces.
+/// Whether the objects of a kind live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Objects have a namespace.
@@ -250,7 +250,7 @@ impl Kind {
         }
     }
 
-    /// Tells whether an owner reference or an object reference names this kind, in any version.
+    /// Returns whether an owner reference or an object reference names this kind, in any version.
     pub fn is_named_by(&self, api_version: &str, kind: &str) -> bool {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         group == self.group && kind == self.kind

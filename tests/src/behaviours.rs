@@ -212,13 +212,13 @@ mod tests {
     #[test]
     fn the_list_is_whole_and_in_order() {
         let whole = [
-            ('R', 51),
+            ('R', 52),
             ('D', 14),
             ('S', 11),
             ('I', 22),
             ('Q', 21),
             ('C', 38),
-            ('W', 13),
+            ('W', 20),
             ('P', 6),
             ('L', 11),
             ('M', 6),

@@ -41,7 +41,7 @@ impl Difference {
         self.added.union(&self.modified)
     }
 
-    /// Tells whether the states are the same.
+    /// Returns whether the states are the same.
     pub(super) fn is_empty(&self) -> bool {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
@@ -141,7 +141,7 @@ pub(super) fn find<'a>(items: &[(PathElement, &'a Value)], element: &PathElement
     items.iter().find(|(known, _)| known == element).map(|(_, item)| *item)
 }
 
-/// Tells whether a map or list has nothing in it.
+/// Returns whether a map or list has nothing in it.
 pub(super) fn is_bare(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,

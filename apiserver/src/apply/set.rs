@@ -115,7 +115,7 @@ impl FieldSet {
         }
     }
 
-    /// Tells whether the path of one step is in the set.
+    /// Returns whether the path of one step is in the set.
     pub(super) fn has(&self, element: &PathElement) -> bool {
         self.members.contains(element)
     }
@@ -125,7 +125,7 @@ impl FieldSet {
         self.children.get(element)
     }
 
-    /// Tells whether the set holds no path.
+    /// Returns whether the set holds no path.
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty() && self.children.values().all(FieldSet::is_empty)
     }
@@ -297,7 +297,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// Tells the form of one or two values of the same node.
+    /// Returns the form of one or two values of the same node.
     pub(super) fn of(node: NodeRef<'_>, one: Option<&Value>, other: Option<&Value>) -> Shape {
         let fits = |test: fn(&Value) -> bool| {
             let good = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || test(value));

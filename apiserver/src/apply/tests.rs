@@ -5,6 +5,7 @@ mod laws;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::schema::Schema;
 
 const FIRST: &str = "2024-01-01T00:00:00Z";
 const LATER: &str = "2024-01-02T00:00:00Z";

@@ -41,7 +41,7 @@ fn collect(node: NodeRef<'_>, value: &Value, path: &mut Vec<PathElement>, set: &
     }
 }
 
-/// Tells what of a value does not fit the schema, as far as ownership needs it.
+/// Returns what of a value does not fit the schema, as far as ownership needs it.
 ///
 /// # Errors
 ///

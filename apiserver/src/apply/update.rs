@@ -8,13 +8,13 @@ use crate::schema::NodeRef;
 
 use super::compare::Difference;
 use super::conflict;
+use super::input::{ApplyError, ApplyInput, Force, UpdateInput};
 use super::kubectl;
 use super::managers::{Identity, Managers, Operation, Owned};
 use super::merge::merge;
 use super::remove::remove;
 use super::set::FieldSet;
 use super::typed;
-use super::{ApplyError, ApplyInput, Force, UpdateInput};
 
 /// Who owns what was there before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -266,7 +266,7 @@ fn sent_or_stored(sent: Option<Value>, stored: Option<Value>) -> Managers {
     }
 }
 
-/// Tells whether a list means that nobody owns anything.
+/// Returns whether a list means that nobody owns anything.
 fn clears(list: &Value) -> bool {
     match list.as_array().map(Vec::as_slice) {
         Some([]) => true,

@@ -56,7 +56,7 @@ pub(super) fn name(user: &User) -> &str {
     }
 }
 
-/// Tells whether a user may do a verb on a resource (`plural/status` for a subresource) in a namespace, or in all.
+/// Returns whether a user may do a verb on a resource (`plural/status` for a subresource) in a namespace, or in all.
 pub(super) fn grants(
     state: &State,
     user: &User,
@@ -73,7 +73,7 @@ pub(super) fn grants(
         })
 }
 
-/// Tells whether a right holds in a namespace; one of a single namespace doesn't in all of them.
+/// Returns whether a right holds in a namespace; one of a single namespace doesn't in all of them.
 fn reaches(grant: &Grant, namespace: Option<&str>) -> bool {
     grant.namespace.is_none() || grant.namespace.as_deref() == namespace
 }
@@ -87,7 +87,7 @@ pub(super) fn granted(state: &State, user: &User, namespace: &str) -> Vec<(Strin
     own.map(|grant| (grant.verb.clone(), grant.resource.clone())).collect()
 }
 
-/// Tells whether a user may read a path that is no resource.
+/// Returns whether a user may read a path that is no resource.
 pub(super) fn reads(user: &User, path: &str) -> bool {
     let under =
         |root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));

@@ -48,7 +48,7 @@ pub(super) fn json_of<'a>(
     Ok(Cow::Owned(json))
 }
 
-/// Tells whether a request has a body in protobuf; patches never have.
+/// Returns whether a request has a body in protobuf; patches never have.
 fn is_binary(request: &ApiRequest) -> bool {
     media_type(&request.headers) == proto::MEDIA
         && request.method != Method::PATCH

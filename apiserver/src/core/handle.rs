@@ -265,7 +265,7 @@ fn read(
     }
 }
 
-/// Tells whether a subresource only takes objects that are made below another.
+/// Returns whether a subresource only takes objects that are made below another.
 fn makes(target: &Target) -> bool {
     let kind = target.resource.built_in().map(|row| row.kind);
     matches!(

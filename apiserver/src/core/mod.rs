@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, Uri};
+use http::Response;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -19,11 +19,14 @@ use crate::store::{Forgotten, Store, View};
 use crate::watch::WatchStream;
 use crate::{crd, gc, namespaces};
 
+pub(crate) use self::request::{ApiRequest, User};
+
 mod access;
 mod answer;
 mod binary;
 mod handle;
 mod openapi;
+mod request;
 mod reviews;
 mod service_tokens;
 
@@ -35,44 +38,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The time between two looks at a replica that lags.
 const REPLICA_PAUSE: Duration = Duration::from_millis(50);
-
-/// Who sends a request, as far as authentication has found out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum User {
-    /// May do everything.
-    Admin,
-    /// A user whose rights are looked up.
-    Named {
-        /// The user's name, e.g. `viewer`.
-        name: String,
-        /// The groups of the user.
-        groups: Vec<String>,
-    },
-    /// Sent no token.
-    Anonymous,
-}
-
-/// One request, whole.
-#[derive(Clone, Debug)]
-pub(crate) struct ApiRequest {
-    /// The HTTP method.
-    pub(crate) method: Method,
-    /// The path and query; an authority is ignored.
-    pub(crate) uri: Uri,
-    /// The headers.
-    pub(crate) headers: HeaderMap,
-    /// The body, complete.
-    pub(crate) body: Bytes,
-    /// The sender.
-    pub(crate) user: User,
-}
-
-impl ApiRequest {
-    /// Reads what the request is about.
-    pub(crate) fn info(&self) -> RequestInfo {
-        RequestInfo::of(&self.method, &self.uri)
-    }
-}
 
 /// The answer to one request.
 #[derive(Debug)]
@@ -191,7 +156,7 @@ impl Core {
         self.inner.lock().store.compact(version);
     }
 
-    /// Tells whether a restart can leave what it is to leave.
+    /// Returns whether a restart can leave what it is to leave.
     ///
     /// # Errors
     /// The version to go back to is forgotten.

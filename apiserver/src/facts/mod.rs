@@ -123,7 +123,7 @@ impl Message {
         self.fields.binary_search_by_key(&number, |field| field.number).ok().map(|at| &self.fields[at])
     }
 
-    /// Tells whether it is a bare list in JSON.
+    /// Returns whether it is a bare list in JSON.
     pub(crate) fn is_list(&self) -> bool {
         matches!(self.fields.as_slice(), [only] if only.name.is_empty() && only.count == Count::List)
     }

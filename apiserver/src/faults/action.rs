@@ -6,6 +6,7 @@ use super::distort::{Distort, Distortion, Events, Garble, Mark};
 use super::interrupt::{Interrupt, Interruption};
 use super::reply::{Saying, StatusReply, TooLarge};
 use super::stale::Staleness;
+use super::text::duration;
 use crate::route::{RequestInfo, Verb};
 use crate::store::Lag;
 
@@ -212,7 +213,7 @@ impl HeldReply {
 }
 
 impl Action {
-    /// Tells whether it has a meaning for a request at all.
+    /// Returns whether it has a meaning for a request at all.
     pub(super) fn concerns(&self, info: &RequestInfo) -> bool {
         let verb = info.verb;
         let watch = verb == Some(Verb::Watch);
@@ -268,11 +269,6 @@ impl Action {
             }
         }
     }
-}
-
-/// Writes a time as it stands in a test.
-pub(super) fn duration(time: Duration) -> String {
-    format!("Duration::from_millis({})", time.as_millis())
 }
 
 impl From<HeldReply> for Action {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::action::duration;
+use super::text::duration;
 use crate::watch::{EventType, Frame, Phase};
 
 /// Events, or items of a list, that come otherwise than they should.
@@ -154,7 +154,7 @@ impl Distortion {
 }
 
 impl Events {
-    /// Tells whether an event is one of these.
+    /// Returns whether an event is one of these.
     pub(super) fn hold(self, frame: &Frame) -> bool {
         match self {
             Self::Any => frame.event != EventType::Error,

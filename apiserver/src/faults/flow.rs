@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::action::Drip;
-use super::desk::Firing;
 use super::edit::Edit;
 use super::interrupt::{Edge, From, Interrupt, Interruption, Place};
+use super::registry::Firing;
 use super::reply::{Saying, Then};
 use super::stream::{Interrupted, Piece};
 use crate::route::{RequestInfo, Verb};
@@ -284,7 +284,7 @@ impl Tap {
         flow.edits.iter_mut().for_each(|edit| edit.flush(out));
     }
 
-    /// Tells whether more may pass now, and what has just fired.
+    /// Returns whether more may pass now, and what has just fired.
     pub(super) fn gate(&self, cx: &Context<'_>) -> (Gate, Option<Firing>) {
         let mut flow = self.lock();
         flow.waker = Some(cx.waker().clone());

@@ -38,7 +38,7 @@
 //! equal rules and equal requests give equal faults.
 
 mod action;
-mod desk;
+mod registry;
 mod distort;
 mod edit;
 mod flow;
@@ -50,13 +50,14 @@ mod rule;
 mod script;
 mod stale;
 mod stream;
+mod text;
 mod watches;
 
 pub use crate::store::Lag;
 pub use action::{Action, Fault, HeldReply};
-pub use desk::{Armed, Faults, Firing};
 pub use distort::{Distortion, Events, Garble, Mark};
 pub use interrupt::Interruption;
+pub use registry::{Armed, Faults, Firing};
 pub use reply::{Saying, StatusReply, TooLarge};
 pub use requests::{RequestRecord, Requests};
 pub use rule::Rule;
@@ -64,9 +65,9 @@ pub use script::RuleScript;
 pub use stale::Staleness;
 pub use watches::Watches;
 
-pub(crate) use desk::Verdict;
 pub(crate) use flow::{Graft, Tap};
 pub(crate) use lists::distort_list;
+pub(crate) use registry::Verdict;
 pub(crate) use requests::{Recorded, text};
 pub(crate) use stream::{FaultyBody, Interrupted};
 

@@ -4,7 +4,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::action::Action;
-use super::desk::{Armed, Faults};
+use super::registry::{Armed, Faults};
 use crate::route::{RequestInfo, Verb};
 
 /// A rule being written; [`then`](Rule::then) arms it.
@@ -18,7 +18,7 @@ pub struct Rule {
     when: When,
 }
 
-/// Says which requests a rule is about; what is not set matches all.
+/// Which requests a rule is about; what is not set matches all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Matcher {
     pub(super) verbs: Verbs,
@@ -40,7 +40,7 @@ pub(super) enum Verbs {
     One(Verb),
 }
 
-/// Says how often a rule fires.
+/// How often a rule fires.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct When {
     /// Matches let pass first.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::action::{Action, Fault};
-use super::desk::{Armed, Faults};
 use super::distort::{Distortion, Events, Garble, Mark};
 use super::interrupt::Interruption;
+use super::registry::{Armed, Faults};
 use super::reply::{StatusReply, TooLarge};
 use super::rule::{Matcher, Rule, Verbs, When};
 use crate::route::Verb;

@@ -1,6 +1,6 @@
 //! Stale reads: which replica answers, and how far it lags.
 
-use super::action::duration;
+use super::text::duration;
 use crate::store::{Consistency, Lag, View};
 
 /// Reads served from replicas that lag behind.

@@ -12,8 +12,8 @@ use http_body::{Body, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::desk::Faults;
 use super::flow::{Admitted, Gate, Tap};
+use super::registry::Faults;
 use super::reply::Then;
 use crate::watch::{Frame, Phase, WatchStream};
 
@@ -46,7 +46,7 @@ impl From<Frame> for Piece {
     }
 }
 
-/// A registered tap; leaves the desk when the answer is over.
+/// A registered tap; leaves the registry when the answer is over.
 struct Registered {
     faults: Faults,
     id: u64,

@@ -1,6 +1,6 @@
 //! Watches of one resource, stopped and stepped by hand.
 
-use super::desk::Faults;
+use super::registry::Faults;
 
 /// The watches of one resource, `"*"` all: those open and those to come.
 ///

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Resource, Served};
 use crate::object;
 
-/// Tells whether a field selector may name a path.
+/// Returns whether a field selector may name a path.
 ///
 /// # Errors
 /// The server's words for a path that is not known.

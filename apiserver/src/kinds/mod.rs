@@ -19,6 +19,7 @@ mod events;
 mod fields;
 mod fill;
 mod fixed;
+mod maps;
 mod more;
 pub(crate) mod prepare;
 
@@ -102,7 +103,7 @@ impl Served {
         object::api_version(&self.group, &self.version)
     }
 
-    /// Tells whether a subresource is offered.
+    /// Returns whether a subresource is offered.
     pub(crate) fn offers(&self, subresource: &str) -> bool {
         self.subresources.iter().any(|s| s == subresource)
     }
@@ -186,7 +187,7 @@ impl Resource {
         &self.versions[self.stored_as]
     }
 
-    /// Tells whether a CRD defines it.
+    /// Returns whether a CRD defines it.
     pub(crate) fn is_custom(&self) -> bool {
         matches!(self.origin, Origin::Custom)
     }
@@ -259,7 +260,7 @@ impl Registry {
         self.all().filter(|r| r.id == r.storage)
     }
 
-    /// Tells whether the server itself brings a group.
+    /// Returns whether the server itself brings a group.
     pub(crate) fn is_built_in_group(&self, group: &str) -> bool {
         built_in().any(|row| row.group == group) || builtin::MORE_GROUPS.contains(&group)
     }

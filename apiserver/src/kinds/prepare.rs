@@ -322,7 +322,7 @@ pub(crate) fn update_faults(
     causes
 }
 
-/// Tells whether an object's own fields hold its deletion.
+/// Returns whether an object's own fields hold its deletion.
 pub(crate) fn holds_itself(resource: &Resource, object: &Value) -> Hold {
     if kind(resource) != "Namespace" {
         return Hold::None;

@@ -1,10 +1,15 @@
 //! Documents: the paths of a group version and the schemas they name.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
-use super::Kind;
 use super::operations::Paths;
 use super::schemas::Schemas;
+use crate::kinds::{Resource, Served};
+
+/// A kind in one of its versions.
+pub(super) type Kind = (Arc<Resource>, Arc<Served>);
 
 /// Writes the document of a group version.
 pub(super) fn group_version(group: &str, version: &str, kinds: &[Kind]) -> Value {

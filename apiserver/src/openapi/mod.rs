@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use crate::kinds::{Registry, Resource, Served};
+use self::document::Kind;
+use crate::kinds::Registry;
 
 mod document;
 mod operations;
@@ -30,9 +31,6 @@ impl Document {
         Self { hash: hash(text.as_bytes()), body: Bytes::from(text) }
     }
 }
-
-/// A kind in one of its versions.
-type Kind = (Arc<Resource>, Arc<Served>);
 
 /// Keeps written documents for as long as the kinds in them are the same.
 #[derive(Debug, Default)]
@@ -112,7 +110,7 @@ fn kinds(registry: &Registry, name: &str) -> Vec<Kind> {
     resources.filter_map(|resource| Some((resource.clone(), resource.served(version)?.clone()))).collect()
 }
 
-/// Tells whether two lists hold the very same kinds, not only equal ones.
+/// Returns whether two lists hold the very same kinds, not only equal ones.
 fn same(known: &[Kind], now: &[Kind]) -> bool {
     known.len() == now.len()
         && known.iter().zip(now).all(|(a, b)| Arc::ptr_eq(&a.0, &b.0) && Arc::ptr_eq(&a.1, &b.1))

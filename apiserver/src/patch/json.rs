@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 /// The most operations of one patch.
 const MOST_OPERATIONS: usize = 10_000;
 
-/// Says why a JSON patch was not applied.
+/// Why a JSON patch was not applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum JsonPatchError {
     /// The patch is no list of objects: 400.
@@ -85,7 +85,7 @@ fn rooted(path: &str) -> String {
     }
 }
 
-/// Tells whether a path names a key that its map does not have.
+/// Returns whether a path names a key that its map does not have.
 fn is_absent_key(document: &Value, path: &str) -> bool {
     let Some((parent, key)) = path.rsplit_once('/') else { return false };
     let key = key.replace("~1", "/").replace("~0", "~");

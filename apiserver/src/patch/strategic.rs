@@ -12,7 +12,7 @@ const RETAIN: &str = "$retainKeys";
 const ORDER: &str = "$setElementOrder/";
 const DELETE: &str = "$deleteFromPrimitiveList/";
 
-/// Says why a strategic merge patch cannot be applied: 500.
+/// Why a strategic merge patch cannot be applied: 500.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StrategicError {
     /// An item lacks the key by which its list is merged.

@@ -283,7 +283,7 @@ fn int_or_string(field: &Field, bytes: &[u8]) -> Result<Value, ProtoError> {
     }
 }
 
-/// Tells whether a value is the zero of its type.
+/// Returns whether a value is the zero of its type.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

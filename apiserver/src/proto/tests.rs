@@ -12,7 +12,7 @@ fn back(object: &Value) -> Value {
     decode(&encode(object).expect("a known kind"), NONE).expect("what was written is read")
 }
 
-/// Tells whether all of one value is in another.
+/// Returns whether all of one value is in another.
 fn holds(more: &Value, less: &Value) -> bool {
     match (more, less) {
         (Value::Object(more), Value::Object(less)) => {

@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         Err(ProtoError::Overflow)
     }
 
-    /// Tells whether nothing is left.
+    /// Returns whether nothing is left.
     pub(super) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

@@ -160,7 +160,7 @@ fn field(owner: &str, property: &str) -> Option<&'static Field> {
     facts().field(facts().defined(owner)?, property)
 }
 
-/// Tells how the items of a built-in list are owned.
+/// Returns how the items of a built-in list are owned.
 pub(super) fn list_kind(owner: &str, property: &str) -> ListKind {
     match field(owner, property).map(|field| &field.ownership) {
         Some(Ownership::Set) => ListKind::Set,
@@ -169,22 +169,22 @@ pub(super) fn list_kind(owner: &str, property: &str) -> ListKind {
     }
 }
 
-/// Tells how strategic merge patches merge a built-in list: by a key, empty for scalars, or not at all.
+/// Returns how strategic merge patches merge a built-in list: by a key, empty for scalars, or not at all.
 pub(super) fn merge_key(owner: &str, property: &str) -> Option<&'static str> {
     field(owner, property)?.merge
 }
 
-/// Tells whether a built-in map is one value.
+/// Returns whether a built-in map is one value.
 pub(super) fn is_atomic_map(owner: &str, property: &str) -> bool {
     field(owner, property).is_some_and(|field| field.atomic)
 }
 
-/// Tells whether a built-in struct is one value.
+/// Returns whether a built-in struct is one value.
 pub(super) fn is_atomic_struct(definition: &str) -> bool {
     facts().defined(definition).is_some_and(|message| message.atomic)
 }
 
-/// Tells whether a definition stands for any JSON, whatever its own schema says.
+/// Returns whether a definition stands for any JSON, whatever its own schema says.
 pub(super) fn is_any_json(definition: &str) -> bool {
     matches!(
         short(definition),

@@ -138,7 +138,7 @@ fn content(node: NodeRef<'_>, text: &str) -> Result<(), String> {
     }
 }
 
-/// Tells how a time's seconds are divided.
+/// How a time's seconds are divided.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fraction {
     /// Not at all, or by any number of digits.

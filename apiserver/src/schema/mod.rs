@@ -77,7 +77,7 @@ impl Schema {
         Schema { arena: Arc::new(arena), root, origin: Origin::Custom, has_rules: false }
     }
 
-    /// Tells whether this is a built-in kind, whose server has types for everything.
+    /// Returns whether this is a built-in kind, whose server has types for everything.
     pub(crate) fn is_builtin(&self) -> bool {
         self.origin == Origin::BuiltIn
     }
@@ -135,7 +135,7 @@ impl Schema {
         cel::run(self.root(), new, old)
     }
 
-    /// Tells whether a custom kind has rules.
+    /// Returns whether a custom kind has rules.
     pub(crate) fn has_rules(&self) -> bool {
         self.has_rules
     }

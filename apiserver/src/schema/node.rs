@@ -17,7 +17,7 @@ pub(crate) struct Arena {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeId(usize);
 
-/// Tells what JSON a node accepts.
+/// What JSON a node accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Any JSON: the schema says nothing.
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     IntOrString,
 }
 
-/// Tells how the items of a list are owned and merged.
+/// How the items of a list are owned and merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ListKind {
     /// The list is one value.
@@ -51,7 +51,7 @@ pub(crate) enum ListKind {
     Map(Vec<String>),
 }
 
-/// Tells how the fields of an object are owned and merged.
+/// How the fields of an object are owned and merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum MapKind {
     /// Every field has owners of its own.
@@ -130,12 +130,12 @@ impl<'a> NodeRef<'a> {
         &self.arena.nodes[self.id.0]
     }
 
-    /// Tells what JSON is accepted here.
+    /// Returns what JSON is accepted here.
     pub(crate) fn kind(self) -> Kind {
         self.node().kind
     }
 
-    /// Tells how a list's items are owned here.
+    /// Returns how a list's items are owned here.
     pub(crate) fn list(self) -> &'a ListKind {
         &self.node().list
     }
@@ -145,7 +145,7 @@ impl<'a> NodeRef<'a> {
         self.node().merge.as_deref()
     }
 
-    /// Tells how an object's fields are owned here.
+    /// Returns how an object's fields are owned here.
     pub(crate) fn map(self) -> MapKind {
         self.node().map
     }
@@ -185,7 +185,7 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    /// Tells whether undeclared fields are kept as they are.
+    /// Returns whether undeclared fields are kept as they are.
     pub(crate) fn is_free(self) -> bool {
         let node = self.node();
         node.preserve || node.kind == Kind::Any

@@ -55,7 +55,7 @@ pub(super) fn definitions(names: &[&str]) -> (Arena, Vec<NodeId>) {
     (reader.arena, roots)
 }
 
-/// Tells where a schema comes from, which decides how it is completed.
+/// Where a schema comes from, which decides how it is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Custom,

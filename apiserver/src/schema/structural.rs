@@ -34,7 +34,7 @@ pub(super) fn check(schema: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Tells what is asked of a node by where it stands.
+/// What is asked of a node by where it stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,

@@ -94,7 +94,7 @@ fn walk(node: NodeRef<'_>, place: Place<'_>, new: &Value, old: Option<&Value>, e
     }
 }
 
-/// Tells whether a field belongs to every object, and is checked elsewhere.
+/// Returns whether a field belongs to every object, and is checked elsewhere.
 fn is_meta(node: NodeRef<'_>, name: &str) -> bool {
     (node.node().resource || node.node().embedded) && name == "metadata"
 }

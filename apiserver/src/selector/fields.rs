@@ -23,7 +23,7 @@ pub(crate) enum Relation {
 }
 
 impl FieldTerm {
-    /// Tells whether a field's text fits.
+    /// Returns whether a field's text fits.
     pub(crate) fn matches(&self, text: &str) -> bool {
         (text == self.value) == (self.relation == Relation::Is)
     }
@@ -61,7 +61,7 @@ impl FieldSelector {
         &self.0
     }
 
-    /// Tells whether there are none.
+    /// Returns whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -36,12 +36,12 @@ impl LabelSelector {
             .map_err(|why| SelectorError(format!("unable to parse requirement: {why}")))
     }
 
-    /// Tells whether everything is selected.
+    /// Returns whether everything is selected.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Tells whether labels fit; `get` reads one.
+    /// Returns whether labels fit; `get` reads one.
     pub(crate) fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|requirement| {
             let value = get(&requirement.key);

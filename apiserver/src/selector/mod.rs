@@ -25,12 +25,12 @@ pub(crate) struct Selector {
 }
 
 impl Selector {
-    /// Tells whether everything is selected.
+    /// Returns whether everything is selected.
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Tells whether an object is selected; `field` reads a field's text.
+    /// Returns whether an object is selected; `field` reads a field's text.
     pub(crate) fn matches(&self, object: &Value, field: impl Fn(&Value, &str) -> String) -> bool {
         self.labels.matches(|key| object::label(object, key))
             && self.fields.terms().iter().all(|term| term.matches(&field(object, &term.path)))

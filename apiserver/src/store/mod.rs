@@ -12,27 +12,13 @@ use tokio::time::Instant;
 use crate::object;
 
 mod owners;
+mod resource_id;
 mod view;
 
 pub(crate) use owners::{Owners, Place};
+pub(crate) use resource_id::ResourceId;
 pub use view::Lag;
 pub(crate) use view::{Consistency, View};
-
-/// Names a resource across its versions.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct ResourceId {
-    /// The group, empty for core.
-    pub(crate) group: Arc<str>,
-    /// The plural.
-    pub(crate) plural: Arc<str>,
-}
-
-impl ResourceId {
-    /// Names a resource.
-    pub(crate) fn new(group: &str, plural: &str) -> Self {
-        Self { group: group.into(), plural: plural.into() }
-    }
-}
 
 /// Names one way an object is written: a served version and a shape of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,7 +105,7 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// Tells whether a storage key lies inside.
+    /// Returns whether a storage key lies inside.
     pub(crate) fn holds(&self, key: &str) -> bool {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         self.namespace.as_deref().is_none_or(|n| n == namespace)
@@ -345,7 +331,7 @@ impl Store {
         }
     }
 
-    /// Tells whether the state as of a version could still be read, for every resource.
+    /// Returns whether the state as of a version could still be read, for every resource.
     ///
     /// # Errors
     /// It is forgotten.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::ResourceId;
+use super::resource_id::ResourceId;
 use crate::object;
 
 /// Where an object lies.
@@ -82,7 +82,7 @@ impl Owners {
         self.suspects.pop_front()
     }
 
-    /// Tells whether there is something to look at.
+    /// Returns whether there is something to look at.
     pub(crate) fn has_suspects(&self) -> bool {
         !self.suspects.is_empty()
     }

@@ -36,7 +36,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Tells whether a read that asks for a version, or for none, gets this view.
+    /// Returns whether a read that asks for a version, or for none, gets this view.
     pub(crate) fn covers(&self, version: &str) -> bool {
         self.consistency == Consistency::Broken || !version.is_empty()
     }

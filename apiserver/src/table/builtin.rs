@@ -23,7 +23,7 @@ struct Column {
     description: Described,
 }
 
-/// Tells where a column's description is.
+/// Where a column's description is.
 #[derive(Debug)]
 enum Described {
     /// In the definition of a field.

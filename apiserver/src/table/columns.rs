@@ -8,14 +8,14 @@ use super::builtin::{self, Printer};
 use super::cells::{age, since, text};
 use super::path::Path;
 
-/// Says what a Table shows of a kind's objects.
+/// What a Table shows of a kind's objects.
 #[derive(Clone, Debug)]
 pub(crate) struct Columns {
     definitions: Vec<Value>,
     source: Source,
 }
 
-/// Tells where the cells come from.
+/// Where the cells come from.
 #[derive(Clone, Debug)]
 enum Source {
     /// From code for a built-in kind.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 pub(crate) use self::columns::Columns;
 
-/// Tells what of an object goes into its row.
+/// What of an object goes into its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum IncludeObject {
     /// Its metadata.
@@ -21,7 +21,7 @@ pub(crate) enum IncludeObject {
     None,
 }
 
-/// Tells whether a Table says what its columns are.
+/// Whether a Table says what its columns are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {
     /// It does: lists, and the first event of a watch.

@@ -22,7 +22,7 @@
 //!
 //! - It comes to rest: nothing changes any more, and no request fails.
 //! - The end is that of the run without trouble. What servers choose (UIDs, versions, times, generated names) and
-//!   what a stranger added makes no difference. Where somebody changed what the operator does not own, an operator
+//!   what someone else added makes no difference. Where somebody changed what the operator does not own, an operator
 //!   that starts anew must find nothing left to do.
 //! - Deleted objects are gone.
 //! - What somebody else made is neither changed nor deleted, but as in the run without trouble.
@@ -33,12 +33,12 @@
 //! Trials are deterministic where the operator is: let it draw what is random from a seed. Where two runs without
 //! trouble differ, `check` says at which request.
 
-mod deeds;
+mod foreign;
 mod play;
 mod report;
 mod search;
-mod stage;
-mod story;
+mod harness;
+mod timeline;
 mod trouble;
 mod visit;
 mod world;

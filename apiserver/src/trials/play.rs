@@ -10,9 +10,9 @@ use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
 use super::Plan;
-use super::deeds::{CONDITION, MARK};
-use super::stage::{Meddling, Owed, Sent, Stage, panic_text};
-use super::story::{Line, Who};
+use super::foreign::{CONDITION, MARK};
+use super::harness::{Harness, Meddling, Owed, Sent, panic_text};
+use super::timeline::{Line, Who};
 use super::trouble::Case;
 use super::visit::Visit;
 use super::world::{Difference, World, everything};
@@ -137,30 +137,31 @@ pub(super) fn play(plan: &Plan, case: &Case, calm: Option<&Calm>, tell: bool) ->
 async fn on_stage(plan: &Plan, case: &Case, calm: Option<&Calm>, tell: bool) -> Played {
     let server = Arc::new(plan.server().start().await);
     let bound = calm.map_or(20_000, |calm| calm.requests * BOUND.0 + BOUND.1);
-    let stage = Stage::new(server, case, bound, tell);
-    let life = tokio::task::spawn_local(stage.clone().supervise(plan.operator.clone()));
+    let harness = Harness::new(server, case, bound, tell);
+    let life = tokio::task::spawn_local(harness.clone().supervise(plan.operator.clone()));
     let mut faults = Vec::new();
-    stage.rest(Duration::from_secs(1), Instant::now() + Duration::from_secs(60)).await;
+    harness.rest(Duration::from_secs(1), Instant::now() + Duration::from_secs(60)).await;
     let done = Arc::new(AtomicUsize::new(0));
-    let visit = Visit { stage: stage.clone(), without: Arc::new(case.without.clone()), done: done.clone() };
+    let visit =
+        Visit { harness: harness.clone(), without: Arc::new(case.without.clone()), done: done.clone() };
     if let Err(error) = tokio::task::spawn_local((plan.visitor)(visit)).await {
         faults.push(Fault::Claim(format!("the script panicked: {}", panic_text(&*error.into_panic()))));
     }
-    stage.tell(Who::User, || "is done".to_owned());
-    let judge = Judge { plan, stage: &stage, calm };
+    harness.tell(Who::User, || "is done".to_owned());
+    let judge = Judge { plan, harness: &harness, calm };
     let world = judge.end(case, &mut faults).await;
     life.abort();
-    let book = stage.book();
+    let book = harness.book();
     let calm = Calm { world, meddled: book.meddled.clone(), requests: book.sent.len() };
     let (sent, lines) = (book.sent.clone(), book.lines.clone());
     drop(book);
     let steps = done.load(std::sync::atomic::Ordering::Relaxed);
-    Played { sent, steps, calm, faults, inert: stage.is_inert(), lines }
+    Played { sent, steps, calm, faults, inert: harness.is_inert(), lines }
 }
 
 struct Judge<'a> {
     plan: &'a Plan,
-    stage: &'a Stage,
+    harness: &'a Harness,
     calm: Option<&'a Calm>,
 }
 
@@ -192,8 +193,8 @@ impl Judge<'_> {
         faults: &mut Vec<Fault>,
     ) -> (World, Option<Fault>) {
         loop {
-            if !self.stage.rest(QUIET, deadline).await {
-                let book = self.stage.book();
+            if !self.harness.rest(QUIET, deadline).await {
+                let book = self.harness.book();
                 let last = book.disturbance.clone();
                 let fault = match (self.calm, book.ended.is_empty()) {
                     (_, false) => Fault::Ended(book.ended.clone()),
@@ -204,9 +205,9 @@ impl Judge<'_> {
                 };
                 drop(book);
                 faults.push(fault);
-                return (World::of(self.stage.server.core()), None);
+                return (World::of(self.harness.server.core()), None);
             }
-            let world = World::of(self.stage.server.core());
+            let world = World::of(self.harness.server.core());
             let left = self.judge(&world, case).await;
             if left.is_none() || Instant::now() >= deadline {
                 return (world, left);
@@ -226,7 +227,7 @@ impl Judge<'_> {
             return Some(Fault::NeverGone(terminating));
         }
         let calm = self.calm?;
-        let touched = self.stage.book().touched_foreign;
+        let touched = self.harness.book().touched_foreign;
         if touched || !case.without.is_empty() || case.planned.iter().any(|one| one.trouble.changes_the_end())
         {
             return self.fresh(world).await;
@@ -237,17 +238,17 @@ impl Judge<'_> {
 
     /// Starts the operator anew: where it finds work, the earlier one had missed something.
     async fn fresh(&self, world: &World) -> Option<Fault> {
-        self.stage.tell(Who::User, || "starts the operator anew, to see whether it finds work".to_owned());
-        self.stage.kill(None);
-        self.stage.rest(QUIET, Instant::now() + self.plan.patience).await;
-        let again = World::of(self.stage.server.core());
+        self.harness.tell(Who::User, || "starts the operator anew, to see whether it finds work".to_owned());
+        self.harness.kill(None);
+        self.harness.rest(QUIET, Instant::now() + self.plan.patience).await;
+        let again = World::of(self.harness.server.core());
         let differences = world.differences(&again);
         (!differences.is_empty()).then_some(Fault::LeftWork(differences))
     }
 
     /// What a run must not have done on its way, however it ended.
     fn on_the_way(&self, faults: &mut Vec<Fault>) {
-        let book = self.stage.book();
+        let book = self.harness.book();
         if let Some(calm) = self.calm {
             let more: Vec<&Meddling> = book.meddled.difference(&calm.meddled).collect();
             if !more.is_empty() {
@@ -264,7 +265,7 @@ impl Judge<'_> {
         if owed.is_empty() {
             return;
         }
-        for found in everything(self.stage.server.core()) {
+        for found in everything(self.harness.server.core()) {
             for (_, what) in owed.iter().filter(|(uid, _)| uid == found.uid()) {
                 let (name, value) = (found.name(), &found.value);
                 match what {
@@ -289,7 +290,7 @@ impl Judge<'_> {
 
     async fn claims(&self, faults: &mut Vec<Fault>) {
         for claim in &self.plan.claims {
-            let asked = tokio::task::spawn_local(claim(self.stage.server.kit().clone()));
+            let asked = tokio::task::spawn_local(claim(self.harness.server.kit().clone()));
             if let Err(error) = asked.await {
                 faults.push(Fault::Claim(panic_text(&*error.into_panic())));
             }
@@ -298,9 +299,9 @@ impl Judge<'_> {
 
     /// Looks at a calm run when it is at rest: it changes nothing any more.
     async fn stays_calm(&self, faults: &mut Vec<Fault>) {
-        let before = self.stage.book().changes;
+        let before = self.harness.book().changes;
         sleep(CALM).await;
-        let book = self.stage.book();
+        let book = self.harness.book();
         let times = book.changes - before;
         if times > 0 {
             faults.push(Fault::ChangesAtRest { times, last: book.disturbance.clone() });

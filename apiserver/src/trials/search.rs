@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::play::{Calm, Fault, Played, play};
 use super::report::{Failure, Report};
-use super::story;
+use super::timeline;
 use super::trouble::{Case, Planned, Trouble};
 use super::{REPLAY, Trials};
 
@@ -41,7 +41,7 @@ pub(super) fn run(trials: &Trials) -> Report {
             report.failures.push(search.told(&case, &played, 1));
         } else if !std::io::stderr().is_terminal() || replay == trials.replay.clone().unwrap_or_default() {
             // A replay that holds shows what happened all the same.
-            eprintln!("{}", story::steps(&played.lines));
+            eprintln!("{}", timeline::steps(&played.lines));
         }
         report.elapsed = began.elapsed();
         return report;
@@ -70,7 +70,7 @@ fn calm_failure(trials: &Trials, first: &Played) -> Option<Failure> {
         trial: String::new(),
         faults,
         tried: 0,
-        story: story::steps(&played.lines),
+        story: timeline::steps(&played.lines),
         steps: played.lines.len(),
     };
     let again = play(&trials.plan, &Case::default(), None, true);
@@ -203,7 +203,7 @@ impl Search<'_> {
 
     fn told(&self, case: &Case, played: &Played, tried: usize) -> Failure {
         if let Some(file) = &self.trials.diagram
-            && let Err(error) = std::fs::write(file, story::mermaid(&played.lines))
+            && let Err(error) = std::fs::write(file, timeline::mermaid(&played.lines))
         {
             eprintln!("the diagram can't be written to {}: {error}", file.display());
         }
@@ -211,7 +211,7 @@ impl Search<'_> {
             trial: case.to_string(),
             faults: played.faults.clone(),
             tried,
-            story: story::steps(&played.lines),
+            story: timeline::steps(&played.lines),
             steps: played.lines.len(),
         }
     }

@@ -48,7 +48,7 @@ pub enum Moment {
     After,
 }
 
-/// Whose object a stranger touches.
+/// Whose object someone else touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Whose {
     /// The object that the request is about.
@@ -59,7 +59,7 @@ pub enum Whose {
     Childs,
 }
 
-/// What a stranger does to an object.
+/// What someone else does to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Deed {
     /// Adds a label and an annotation, which must stay.
@@ -281,7 +281,7 @@ impl Trouble {
         all
     }
 
-    /// Tells whether a calm run's end can't be asked for afterwards.
+    /// Returns whether a calm run's end can't be asked for afterwards.
     pub(super) fn changes_the_end(self) -> bool {
         matches!(self, Self::Server(Event::Restored))
     }

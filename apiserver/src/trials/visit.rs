@@ -7,8 +7,8 @@ use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::stage::Stage;
-use super::story::Who;
+use super::harness::Harness;
+use super::timeline::Who;
 use crate::kit::{Kind, Kit};
 
 /// How long after a step nothing must happen before the next.
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// to act on, is told and passed over. Keys are `"namespace/name"`, or `"name"`.
 #[derive(Clone, Debug)]
 pub struct Visit {
-    pub(super) stage: Stage,
+    pub(super) harness: Harness,
     pub(super) without: std::sync::Arc<Vec<usize>>,
     pub(super) done: std::sync::Arc<std::sync::atomic::AtomicUsize>,
 }
@@ -83,7 +83,7 @@ impl Visit {
     /// Gives the test kit of the server, which panics where something is refused.
     #[must_use]
     pub fn kit(&self) -> &Kit {
-        self.stage.server.kit()
+        self.harness.server.kit()
     }
 
     async fn step(&self, what: String, act: impl AsyncFnOnce(&Self) -> Result<Value, String>) {
@@ -91,13 +91,13 @@ impl Visit {
         if self.without.contains(&number) {
             return;
         }
-        self.stage.tell(Who::User, || what.clone());
-        self.stage.disturb(|| format!("the user {what}"));
+        self.harness.tell(Who::User, || what.clone());
+        self.harness.disturb(|| format!("the user {what}"));
         if let Err(refused) = act(self).await {
-            self.stage.tell(Who::User, || format!("is refused: {refused}"));
+            self.harness.tell(Who::User, || format!("is refused: {refused}"));
         }
-        self.stage.up();
-        self.stage.rest(QUIET, Instant::now() + PATIENCE).await;
+        self.harness.up();
+        self.harness.rest(QUIET, Instant::now() + PATIENCE).await;
     }
 
     async fn send<E: std::fmt::Display>(
@@ -105,7 +105,7 @@ impl Visit {
         request: Result<http::Request<Vec<u8>>, E>,
     ) -> Result<Value, String> {
         let request = request.map_err(|error| error.to_string())?;
-        self.stage.stranger.request(request).await.map_err(|error| error.to_string())
+        self.harness.stranger.request(request).await.map_err(|error| error.to_string())
     }
 
     fn api<K: Kind>(&self, namespace: Option<&str>) -> Request {

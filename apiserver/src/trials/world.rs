@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::deeds::{CONDITION, MARK};
+use super::foreign::{CONDITION, MARK};
 use crate::core::Core;
 use crate::object;
 

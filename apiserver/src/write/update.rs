@@ -269,7 +269,7 @@ fn spec_changed(rule: Option<Generation>, served: &Served, before: &Value, after
     }
 }
 
-/// Tells whether two states are equal but for the times of managed fields.
+/// Returns whether two states are equal but for the times of managed fields.
 fn same(before: &Value, after: &Value) -> bool {
     if before == after {
         return true;

@@ -22,7 +22,7 @@ const LONGEST_MESSAGE: usize = 32_768;
 /// The type of the condition that sums up the others.
 const READY: &str = "Ready";
 
-/// Says whether what a condition's type names is so.
+/// Whether what a condition's type names is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {
     /// It is.
@@ -176,12 +176,12 @@ impl Conditions {
         self.0.iter().find(|current| current.type_ == type_)
     }
 
-    /// Tells whether a condition is there and says `True`.
+    /// Returns whether a condition is there and says `True`.
     pub fn is_true(&self, type_: &str) -> bool {
         self.says(type_, ConditionStatus::True)
     }
 
-    /// Tells whether a condition is there and says `False`.
+    /// Returns whether a condition is there and says `False`.
     pub fn is_false(&self, type_: &str) -> bool {
         self.says(type_, ConditionStatus::False)
     }

@@ -4,7 +4,7 @@ use std::{error::Error, fmt, time::Duration};
 
 use crate::{chain::chain, workqueue::Priority};
 
-/// Says what happens to a key after a reconcile that did not fail.
+/// What happens to a key after a reconcile that did not fail.
 ///
 /// A contradiction can't be written: an action is one of waiting for a change, running again after a time, and
 /// backing off.
@@ -80,7 +80,7 @@ impl Action {
     }
 }
 
-/// Says whether a cleanup is over.
+/// Whether a cleanup is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the finalizer goes only when a cleanup says that it is done"]
 pub enum Cleanup {
@@ -106,7 +106,7 @@ impl Terminal {
         Self(Cause(error.into()))
     }
 
-    /// Tells whether an error, or one that caused it, is marked.
+    /// Returns whether an error, or one that caused it, is marked.
     pub fn is_in(error: &(dyn Error + 'static)) -> bool {
         chain(error).any(|cause| cause.is::<Cause>())
     }

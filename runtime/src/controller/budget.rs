@@ -98,7 +98,7 @@ impl<Key: Clone + Eq + Hash> Budgets<Key> {
         self.spent.is_empty()
     }
 
-    /// Tells how long the key's next run has to wait yet; zero: not at all.
+    /// Returns how long the key's next run has to wait yet; zero: not at all.
     pub(crate) fn wait(&self, key: &Key, now: Instant) -> Duration {
         let Some(spent) = self.spent.get(key) else { return Duration::ZERO };
         let debt = spent.full_at.saturating_duration_since(now);

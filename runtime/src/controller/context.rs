@@ -101,7 +101,7 @@ impl<K: Marker> Context<K> {
 
     /// Returns the client, for requests that the context has no verb for.
     ///
-    /// Writes sent through it are not known as the controller's own: they wake the key. A run that takes it while its
+    /// Writes sent through it are not known as the controller's own: they enqueue the key. A run that takes it while its
     /// object changes counts as one that wrote: see [`storm_limit`](super::Controller::storm_limit).
     pub fn client(&self) -> &kube::Client {
         self.run.run_info.took_client.store(true, Ordering::Relaxed);
@@ -111,7 +111,7 @@ impl<K: Marker> Context<K> {
     /// Applies a child of the reconciled object, server-side, when awaited.
     ///
     /// See [`Apply`] for what it sends and what it refuses. The write's version is known as the key's own, so
-    /// that it does not wake it.
+    /// that it does not enqueue it.
     pub fn apply<C: TypedObject>(&self, child: C) -> Apply<C> {
         Apply::new(self.run.writer.clone(), self.owner(), typed_kind::<C>(), child)
     }
@@ -182,7 +182,7 @@ impl<K: Marker> Context<K> {
     ///
     /// For labels, annotations and the like; a status takes [`patch_status`](Self::patch_status). What the patch does
     /// not name stays; null removes a field, a list is replaced whole. It carries the version of `object`, or of this
-    /// key's later answer for it, so that it is known as the key's own write and wakes nobody. A field that the
+    /// key's later answer for it, so that it is known as the key's own write and enqueues no key. A field that the
     /// object's type does not know is sent at every run. Returns the object as the server answered.
     ///
     /// ```

@@ -20,7 +20,7 @@ use crate::{
     key_list::KeyList,
     object::{Kind, Object, ObjectKey, Scope, Version},
     store::CachedObject,
-    writes::{Writer, own_writes::Verdict, source::SourceId},
+    writes::{Writer, record::Verdict, source::SourceId},
 };
 
 /// Where all feeds of a controller meet: own writes are told apart here, and keys enqueued.
@@ -35,7 +35,7 @@ pub(crate) struct Enqueuer {
 
 /// Who was told of the event at hand, by informer: one that feeds a controller twice tells each key once.
 ///
-/// Otherwise the second telling of a key's own write would be a stranger's.
+/// Otherwise the second telling of a key's own write would be someone else's.
 #[derive(Debug, Default)]
 pub(crate) struct EventDedup {
     by_source: HashMap<SourceId, Mutex<SeenEvent>>,

@@ -7,7 +7,7 @@ use crate::{
     workqueue::{ConfigError, InvalidRate},
 };
 
-/// Says why a controller can't be started, or has given up.
+/// Why a controller can't be started, or has given up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControllerError {

@@ -15,13 +15,13 @@ use crate::{
     object::ObjectKey,
 };
 
-/// Tells how the controllers of a kind stand to one key: one report each, in the order of their start.
+/// How the controllers of a kind stand to one key: one report each, in the order of their start.
 ///
 /// It is a list that shows itself to people: a sentence for each controller. Where it is empty, none reconciles the kind.
 #[derive(Clone, Debug)]
 pub struct KeyReports(Vec<KeyReport>);
 
-/// Tells how one controller stands to one key, at one moment.
+/// How one controller stands to one key, at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KeyReport {
@@ -37,7 +37,7 @@ pub struct KeyReport {
     pub last_error: Option<LastError>,
 }
 
-/// Says why an object is not being reconciled, or that it is.
+/// Why an object is not being reconciled, or that it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
@@ -100,7 +100,7 @@ pub enum Why {
     },
 }
 
-/// Tells how a run failed.
+/// How a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LastError {
@@ -193,7 +193,7 @@ impl fmt::Display for LastError {
 pub(crate) trait Inspected: Send + Sync {
     /// The marker type that it reconciles.
     fn reconciles(&self) -> TypeId;
-    /// Tells how it stands to a key.
+    /// Returns how it stands to a key.
     fn report(&self, key: &ObjectKey) -> KeyReport;
     /// Names what runs, in one line; `None` if nothing does.
     fn in_flight(&self) -> Option<String>;

@@ -2,7 +2,7 @@
 //!
 //! A [`Controller`] names what feeds it: the reconciled kind, the kinds it [`owns`](Controller::owns) and
 //! [`watches`](Controller::watches), other [sources](Controller::source). Every change of these, as the informers
-//! apply it, is mapped to keys; a key's own writes wake nobody, strangers' always do. N workers take keys from the
+//! apply it, is mapped to keys; a key's own writes wake nobody, other people's always do. N workers take keys from the
 //! queue, whose gate is the controller's rate limit: **over any window of length w, the reconciles started are at
 //! most burst + rate × w, whatever caused them**. No two runs of one key overlap. A panic is an error of its run.
 //!
@@ -46,10 +46,12 @@ mod env;
 mod definition;
 mod plan;
 mod builder;
+mod declare;
 
 pub use action::{Action, Cleanup, Terminal};
 pub use builder::Controller;
 pub use context::Context;
+pub(crate) use env::Writes;
 pub(crate) use env::{ControllerEnv, Election};
 pub use error::ControllerError;
 pub use from_fn::FromFn;

@@ -92,7 +92,7 @@ impl<K: Object> Sight<K> for Change<K> {
 
 type Judge<K> = dyn Fn(&dyn Sight<K>) -> bool + Send + Sync;
 
-/// Says which changes wake somebody.
+/// Which changes wake somebody.
 ///
 /// Runs as each change is applied, so it must return at once; one that panics lets that change pass nowhere, and
 /// is counted by the informer. Of a compact cache, those made here decode the metadata alone, the others the object;
@@ -123,12 +123,12 @@ impl<K: Object> Predicate<K> {
         Self(Arc::new(move |sight| (self.0)(sight) || (other.0)(sight)))
     }
 
-    /// Tells whether a change passes.
+    /// Returns whether a change passes.
     pub fn passes(&self, seen: &Seen<'_, K>) -> bool {
         (self.0)(seen)
     }
 
-    /// Tells whether a change of a cache passes; one to a state that can't be read always does.
+    /// Returns whether a change of a cache passes; one to a state that can't be read always does.
     pub(crate) fn lets_pass(&self, change: &Change<K>) -> bool {
         matches!(change, Change::Unreadable { .. }) || (self.0)(change)
     }

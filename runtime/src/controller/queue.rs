@@ -1,4 +1,4 @@
-//! The door to a controller's queue: why keys were queued, and which must wait for their caches.
+//! A controller's work queue: why keys were enqueued, and which wait for their caches.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::Reason;
 use crate::{
-    key_list::KeyList,
+    key_list::{KeyList, ListedKeys},
     object::ObjectKey,
     workqueue::{Item, KeyState, Priority, WorkQueue},
     writes::KeyControl,
@@ -20,7 +20,7 @@ use crate::{
 /// Once empty, a map that grew past this gives its memory back.
 const KEPT_WHEN_EMPTY: usize = 1024;
 
-/// Most keys that are kept by name behind a shut door; past that, all that is cached runs when it opens.
+/// Most keys that are kept by name before their caches have synced; past that, all that is cached runs then.
 const MOST_UNSYNCED: usize = 100_000;
 
 /// Takes in every key of one controller.
@@ -57,18 +57,18 @@ struct PendingRun {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Keys whose caches have not synced: first those of lists, then those that were named, in order.
+/// Keys whose caches have not synced: first those of shared lists, then those that were named, in order.
 struct Unsynced {
-    /// Whose keys; `None`: those of nobody else.
+    /// Whose keys; `None`: those of all other namespaces.
     namespace: Option<Arc<str>>,
-    lists: Vec<Arc<KeyList<ObjectKey>>>,
+    listed: ListedKeys<ObjectKey, ()>,
     waiting: HashMap<ObjectKey, WaitingKey>,
     /// How many were named so far.
     named: u64,
     excess: Excess,
 }
 
-/// A key that was named while its door was shut: which one it was, and why.
+/// A key that was named before its caches had synced: which one it was, and why.
 struct WaitingKey {
     at: u64,
     reason: Reason,
@@ -84,13 +84,20 @@ enum Excess {
 
 impl Unsynced {
     fn of(namespace: Option<Arc<str>>) -> Self {
-        Self { namespace, lists: Vec::new(), waiting: HashMap::default(), named: 0, excess: Excess::No }
+        Self {
+            namespace,
+            listed: ListedKeys::new(),
+            waiting: HashMap::default(),
+            named: 0,
+            excess: Excess::No,
+        }
     }
 
-    /// Keeps a key until the door opens.
+    /// Keeps a key until its caches have synced.
     fn keep(&mut self, key: ObjectKey, reason: Reason) {
-        let listed = |list: &Arc<KeyList<ObjectKey>>| list.place(&key).is_some();
-        if self.excess == Excess::Yes || reason.priority() == Priority::Low && self.lists.iter().any(listed) {
+        if self.excess == Excess::Yes
+            || reason.priority() == Priority::Low && self.listed.mark(&key).is_some()
+        {
             return;
         }
         if let Some(named) = self.waiting.get_mut(&key) {
@@ -106,7 +113,7 @@ impl Unsynced {
 }
 
 impl ControllerQueue {
-    /// Takes keys for a queue; they wait until the door of their namespace [opens](Self::open), or that of all others.
+    /// Takes keys for a queue; they wait until the caches of their namespace have [synced](Self::open), or those of all others.
     pub(crate) fn new(queue: WorkQueue<ObjectKey>, namespaces: impl IntoIterator<Item = Arc<str>>) -> Self {
         let namespaces: Vec<_> = namespaces.into_iter().collect();
         Self { inner: queue, state: Mutex::new(State::unsynced(&namespaces)), namespaces }
@@ -120,41 +127,41 @@ impl ControllerQueue {
 
     /// Queues a key of which something changed.
     pub(crate) fn add(&self, key: ObjectKey, reason: Reason) {
-        self.take(key, PendingRun { reason, _permit: None });
+        self.enqueue(key, PendingRun { reason, _permit: None });
     }
 
-    /// Queues all keys that a first list holds.
+    /// Enqueues all keys that a first list holds.
     pub(crate) fn add_list(&self, list: &Arc<KeyList<ObjectKey>>) {
         let mut state = self.state();
         if state.unsynced.is_empty() {
             return self.inner.add_list(list);
         }
-        let Some(first) = list.keys().first() else { return };
-        let of_one = list.keys().iter().all(|key| key.namespace() == first.namespace());
-        let only_door = state.unsynced.len() == 1 && state.unsynced[0].namespace.is_none();
-        match state.unsynced_for(first).filter(|_| of_one || only_door) {
-            Some(unsynced) => unsynced.lists.push(list.clone()),
+        let Some(first) = list.keys().next() else { return };
+        let of_one = list.keys().all(|key| key.namespace() == first.namespace());
+        let only_one = state.unsynced.len() == 1 && state.unsynced[0].namespace.is_none();
+        match state.unsynced_for(first).filter(|_| of_one || only_one) {
+            Some(unsynced) => drop(unsynced.listed.push(list.clone(), (), |_| true)),
             None => {
                 drop(state);
-                list.keys().iter().for_each(|key| self.add(key.clone(), Reason::InitialList));
+                list.keys().for_each(|key| self.add(key.clone(), Reason::InitialList));
             }
         }
     }
 
     /// Queues a key that a source named; the permit is given back when its run starts, or is not needed.
     ///
-    /// Behind a shut door it is not: a namespace that does not sync holds up no other.
+    /// Before the caches of its namespace have synced it is not: that holds up no other namespace.
     pub(crate) fn add_from_source(&self, key: ObjectKey, permit: OwnedSemaphorePermit) {
-        self.take(key, PendingRun { reason: Reason::Source, _permit: Some(permit) });
+        self.enqueue(key, PendingRun { reason: Reason::Source, _permit: Some(permit) });
     }
 
-    fn take(&self, key: ObjectKey, asked: PendingRun) {
+    fn enqueue(&self, key: ObjectKey, asked: PendingRun) {
         let mut state = self.state();
         if let Some(unsynced) = state.unsynced_for(&key) {
             return unsynced.keep(key, asked.reason);
         }
         let priority = asked.reason.priority();
-        // What a list lists already needs no other reason of that kind.
+        // A key of a shared list needs no other reason of that kind.
         if priority == Priority::Low && self.inner.is_only_listed(&key) {
             return;
         }
@@ -165,7 +172,7 @@ impl ControllerQueue {
         self.inner.add_at(key, priority);
     }
 
-    /// Forgets a key whose object is gone before its door opened; `false` where that is open.
+    /// Forgets a key whose object is gone before its caches have synced; `false` where they have.
     pub(crate) fn forget_unsynced(&self, key: &ObjectKey) -> bool {
         let mut state = self.state();
         let Some(unsynced) = state.unsynced_for(key) else { return false };
@@ -181,7 +188,7 @@ impl ControllerQueue {
     /// Queues an idle key of which nothing changed.
     pub(crate) fn touch(&self, key: ObjectKey) {
         let mut state = self.state();
-        // Behind a shut door every key waits for its first run anyway.
+        // Until its caches have synced, every key waits for its first run anyway.
         if state.unsynced_for(&key).is_some() {
             return;
         }
@@ -213,17 +220,17 @@ impl ControllerQueue {
         pending.or_else(|| self.inner.is_only_listed(key).then_some(Reason::InitialList))
     }
 
-    /// Opens the door of a namespace, or of all keys that have none of their own; to be asked for what is cached there.
+    /// Lets in the keys of a namespace, or of all that have no caches of their own; `cached` lists what is there.
     pub(crate) fn open(&self, namespace: Option<&Arc<str>>, cached: impl FnOnce() -> Vec<ObjectKey>) {
         let mut state = self.state();
         let Some(at) = state.unsynced.iter().position(|unsynced| unsynced.namespace.as_ref() == namespace)
         else {
             return;
         };
-        let Unsynced { lists, waiting, excess, .. } = state.unsynced.remove(at);
+        let Unsynced { listed, waiting, excess, .. } = state.unsynced.remove(at);
         match excess {
-            Excess::No => lists.iter().for_each(|list| self.inner.add_list(list)),
-            // Under the lock: what is applied after this finds the door open.
+            Excess::No => listed.into_lists().for_each(|list| self.inner.add_list(&list)),
+            // Under the lock: what is applied after this is let in by itself.
             Excess::Yes => self.inner.add_list(&Arc::new(KeyList::new(cached()))),
         }
         drop(state);
@@ -267,7 +274,7 @@ impl ControllerQueue {
         self.state().held.get(key).is_some_and(|held| held.awaits_own_writes)
     }
 
-    /// Forgets the keys that are held back no more, and those behind doors whose objects are gone.
+    /// Forgets the keys that are held back no more, and those that wait for caches and whose objects are gone.
     pub(crate) fn sweep(&self, now: Instant, is_gone: impl Fn(&ObjectKey) -> bool) {
         let mut state = self.state();
         for unsynced in &mut state.unsynced {
@@ -285,9 +292,9 @@ impl ControllerQueue {
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
         let state = self.state();
-        let behind_doors: usize =
-            state.unsynced.iter().map(|unsynced| unsynced.waiting.len() + unsynced.lists.len()).sum();
-        state.pending.len() + state.held.len() + behind_doors
+        let before_sync: usize =
+            state.unsynced.iter().map(|unsynced| unsynced.waiting.len() + unsynced.listed.lists()).sum();
+        state.pending.len() + state.held.len() + before_sync
     }
 
     /// Refuses keys from now on and drops those that wait.
@@ -354,7 +361,7 @@ impl State {
         pending
     }
 
-    /// Finds the door that a key waits behind: its namespace's own, or that of all others, which opens before.
+    /// Finds where a key waits for its caches: those of its namespace, or those of all others, which sync before.
     fn unsynced_for(&mut self, key: &ObjectKey) -> Option<&mut Unsynced> {
         let namespace = key.namespace();
         let own = self
@@ -403,7 +410,7 @@ mod tests {
 
     // C33 C38
     #[tokio::test(start_paused = true)]
-    async fn keys_wait_for_their_own_door_in_order_and_those_that_are_gone_are_forgotten() {
+    async fn keys_wait_for_their_own_caches_in_order_and_those_that_are_gone_are_forgotten() {
         let queue = queue(&["a", "b"]);
         for (namespace, at) in [("b", 1), ("a", 1), ("", 1), ("a", 2), ("a", 3)] {
             queue.add(key(namespace, at), Reason::Changed);
@@ -416,7 +423,7 @@ mod tests {
         assert_eq!(next(&queue).await.0, "o-1");
         assert!(queue.inner.is_empty());
         queue.open(Some(&"a".into()), Vec::new);
-        assert!(!queue.forget_unsynced(&key("a", 1)), "that door is open");
+        assert!(!queue.forget_unsynced(&key("a", 1)), "its caches have synced");
         let mut ran = Vec::new();
         for _ in 0..3 {
             ran.push(next(&queue).await);
@@ -430,7 +437,7 @@ mod tests {
 
     // C38
     #[tokio::test(start_paused = true)]
-    async fn a_door_keeps_so_many_keys_by_name_and_past_that_lets_in_what_is_cached() {
+    async fn so_many_keys_wait_by_name_and_past_that_all_that_is_cached_runs() {
         let queue = queue(&[]);
         (0..=MOST_UNSYNCED + 1).for_each(|at| queue.add(key("a", at), Reason::Source));
         assert_eq!(queue.remembered(), 0);

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use crate::workqueue::Priority;
 
-/// Says why a run was asked for: for spans, logs and debug pages, never for decisions.
+/// Why a run was asked for: for spans, logs and debug pages, never for decisions.
 ///
 /// Where several things asked for one run, the one that counts most is named: of changes the first, of a change and
 /// a first list or a resync the change.
@@ -36,7 +36,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Tells what a reason counts beside another one.
+    /// Returns what a reason counts beside another one.
     fn weight(&self) -> u8 {
         match self {
             Self::Resync => 0,

@@ -8,10 +8,10 @@ use crate::{
     informer::Watched,
     object::ObjectKey,
     workqueue::Item,
-    writes::{RetryAfter, Stale, WriteError, Writer, find, own_writes::RunEnd},
+    writes::{RetryAfter, Stale, WriteError, Writer, find, record::RunEnd},
 };
 
-/// Says what a panic in a reconciler does.
+/// What a panic in a reconciler does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Panics {
     /// It counts as an error of that run: reported, and retried with growing delay.
@@ -126,7 +126,7 @@ mod tests {
     use crate::{
         reflector::Server,
         workqueue::{ItemExponentialFailure, WorkQueue},
-        writes::{Author, Counters, Gate, Sender, WaitForOwn},
+        writes::{Author, Counters, Gate, Rights, Sender, WaitForOwn},
     };
 
     fn writer(queue: &Arc<ControllerQueue>) -> Arc<Writer> {
@@ -134,7 +134,8 @@ mod tests {
             std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
         });
         let sender = Sender::new(kube::Client::new(nobody, "default"));
-        let author = Author { controller: "test".into(), field_manager: "test".into() };
+        let author =
+            Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
         let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
         let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
         Writer::new(sender, author, Vec::new(), gate, queue.clone(), WaitForOwn::UntilCached, counters)

@@ -17,7 +17,7 @@ use crate::{
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
     store::{CachedObject, Lister, Lookup},
-    writes::{CacheView, Cached, CachedMeta, Selects, Shown, pending_writes::WatchState, source::SourceId},
+    writes::{CacheView, Cached, CachedMeta, Selects, Shown, record::WatchState, source::SourceId},
 };
 
 /// An informer that somebody waits for.

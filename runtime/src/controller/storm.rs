@@ -12,7 +12,7 @@ use super::{
     run::{Failure, FailureAction},
     worker::ControllerCore,
 };
-use crate::{informer::Watched, object::ObjectKey, writes::own_writes::RunActivity};
+use crate::{informer::Watched, object::ObjectKey, writes::record::RunActivity};
 
 impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Charges a run to its key's budget, and reports a storm that begins.
@@ -38,7 +38,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    /// Tells what a run is charged: every conflict, and of runs that were no retry those that wrote, or may have.
+    /// Returns what a run is charged: every conflict, and of runs that were no retry those that wrote, or may have.
     fn cost(
         &self,
         run_info: &RunInfo,

@@ -10,7 +10,7 @@ use futures::{
 use tokio::sync::{Mutex, Semaphore};
 
 use super::enqueue::Enqueuer;
-use crate::{object::ObjectKey, writes::own_writes::Verdict};
+use crate::{object::ObjectKey, writes::record::Verdict};
 
 /// How many keys of one source may wait for a run: the source is not asked for more.
 const WAITING_PER_SOURCE: usize = 256;

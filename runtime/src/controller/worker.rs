@@ -230,7 +230,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    /// Tells the reconciler of a deletion; one that keeps failing is given up, so that it holds up nothing.
+    /// Returns the reconciler of a deletion; one that keeps failing is given up, so that it holds up nothing.
     async fn deliver_deletion(
         &self,
         run_info: &RunInfo,

@@ -27,7 +27,7 @@ use crate::{
     reflector::List,
 };
 
-/// Says which part of a cache a reflector fills.
+/// Which part of a cache a reflector fills.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Extent {
     /// All of it.
@@ -37,7 +37,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Tells whether a key lies within.
+    /// Returns whether a key lies within.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         match self {
             Self::All => true,
@@ -83,7 +83,7 @@ pub struct Sync {
 }
 
 impl Sync {
-    /// Tells whether a key had nothing pending, and so is shown.
+    /// Returns whether a key had nothing pending, and so is shown.
     pub fn shows(&self, key: &ObjectKey) -> bool {
         !self.pending.contains(key)
     }

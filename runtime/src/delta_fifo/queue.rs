@@ -119,13 +119,13 @@ impl<K: Object> DeltaFifo<K> {
         self.shared.ready.notify_one();
     }
 
-    /// Tells whether the first replace of every extent has been handled.
+    /// Returns whether the first replace of every extent has been handled.
     pub fn has_synced(&self) -> bool {
         let state = self.shared.lock();
         !state.extents.is_empty() && state.extents.iter().all(|(_, replace)| *replace == Replace::Handled)
     }
 
-    /// Tells whether nothing waits and all that was popped has been handled.
+    /// Returns whether nothing waits and all that was popped has been handled.
     pub fn is_settled(&self) -> bool {
         let state = self.shared.lock();
         state.entries.is_empty() && state.under_way == 0
@@ -142,7 +142,7 @@ impl<K: Object> DeltaFifo<K> {
         self.shared.lock().handled
     }
 
-    /// Tells whether a resync waits.
+    /// Returns whether a resync waits.
     pub fn awaits_resync(&self) -> bool {
         self.shared.lock().entries.iter().any(|entry| matches!(entry.delta, Delta::Sync(_)))
     }
@@ -152,7 +152,7 @@ impl<K: Object> DeltaFifo<K> {
         self.shared.lock().entries.len()
     }
 
-    /// Tells whether nothing waits.
+    /// Returns whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -211,7 +211,7 @@ impl<K: Object> State<K> {
         self.entries.push_back(entry);
     }
 
-    /// Tells whether an entry adds nothing to what waits; a repeated delete leaves its version behind.
+    /// Returns whether an entry adds nothing to what waits; a repeated delete leaves its version behind.
     fn folds(&mut self, entry: &Entry<K>) -> bool {
         match &entry.delta {
             Delta::Reached(version) => self.reach(&entry.extent, version.clone()),
@@ -238,7 +238,7 @@ impl<K: Object> State<K> {
         }
     }
 
-    /// Tells whether the last that waits for the key is the deletion of the same object, readable.
+    /// Returns whether the last that waits for the key is the deletion of the same object, readable.
     fn deletes_already(&self, item: &Item<K>) -> bool {
         if self.deletions.is_empty() {
             return false;

@@ -54,7 +54,7 @@ impl<K: Object> FifoSink<K> {
         self.fifo.handled()
     }
 
-    /// Tells whether all that was written here, or into other extents, has been handled.
+    /// Returns whether all that was written here, or into other extents, has been handled.
     pub fn is_settled(&self) -> bool {
         self.fifo.is_settled()
     }

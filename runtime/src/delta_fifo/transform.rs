@@ -23,7 +23,7 @@ pub struct Transform<K> {
     outcome: Outcome,
 }
 
-/// Says whether a transform can fail otherwise than by a panic.
+/// Whether a transform can fail otherwise than by a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It always succeeds: nothing is kept to try it again.

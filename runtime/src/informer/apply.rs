@@ -276,7 +276,7 @@ impl<K: Object> Applier<'_, K> {
         self.tell(Change::Deleted { gone, version: None, via });
     }
 
-    /// Tells whether a watch event is behind what is known of the same object or of its successor.
+    /// Returns whether a watch event is behind what is known of the same object or of its successor.
     fn is_stale(&self, key: &ObjectKey, version: Option<Version>) -> bool {
         if self.via != Via::Watch || version.is_none() {
             return false;
@@ -311,7 +311,7 @@ fn version_of<K: Object>(item: &Item<K>) -> Option<Version> {
     item.resource_version().and_then(|version| version.parse().ok())
 }
 
-/// Tells whether two UIDs may be one object's; one that is not known contradicts nothing.
+/// Returns whether two UIDs may be one object's; one that is not known contradicts nothing.
 fn same_uid(one: Option<&str>, other: Option<&str>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one == other,
@@ -319,13 +319,13 @@ fn same_uid(one: Option<&str>, other: Option<&str>) -> bool {
     }
 }
 
-/// Tells whether two states have one version; an empty version is like no other.
+/// Returns whether two states have one version; an empty version is like no other.
 fn same_version<K: Object>(old: &CachedObject<K>, new: &CachedObject<K>) -> bool {
     let version = old.resource_version().filter(|version| !version.is_empty());
     version.is_some() && version == new.resource_version()
 }
 
-/// Tells whether a state that did not decode is followed by other content, which may.
+/// Returns whether a state that did not decode is followed by other content, which may.
 fn is_mended<K: Object>(old: &CachedObject<K>, new: &CachedObject<K>) -> bool {
     old.unreadable().is_some() && !old.is_same(new)
 }

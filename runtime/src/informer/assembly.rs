@@ -42,7 +42,7 @@ pub struct Assembly<W: Watched> {
     on_error: Vec<WatchErrorHandler>,
 }
 
-/// Says why the parts make no informer.
+/// Why the parts make no informer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssemblyError {

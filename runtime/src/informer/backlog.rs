@@ -135,7 +135,7 @@ impl<K: Object> Backlog<K> {
         self.changes.len() + self.resyncs.iter().map(ResyncCursor::left).sum::<usize>()
     }
 
-    /// Tells since when the oldest has waited.
+    /// Returns since when the oldest has waited.
     pub(super) fn oldest(&self) -> Option<Instant> {
         let resync = self.resyncs.front().map(|reading| reading.since);
         self.changes.oldest().into_iter().chain(resync).min()

@@ -166,7 +166,7 @@ impl<K> Clone for Gone<K> {
     }
 }
 
-/// Says where an added object came from.
+/// Where an added object came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddOrigin {
     /// It was there when the cache, or the handler, started.
@@ -184,7 +184,7 @@ impl std::fmt::Display for AddOrigin {
     }
 }
 
-/// Says how a change became known.
+/// How a change became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// A watch event: the change and its version are exactly known.
@@ -257,7 +257,7 @@ impl<K> Change<K> {
     }
 }
 
-/// Says how far the cache has been brought.
+/// How far the cache has been brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The version that the cache shows at least; `None` while unknown or opaque.
@@ -266,7 +266,7 @@ pub struct Progress {
     pub via: ProgressVia,
 }
 
-/// Says what brought the cache to a version.
+/// What brought the cache to a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressVia {
     /// Watch events or a bookmark: every change up to there was told.

@@ -170,7 +170,7 @@ impl<K: Object> InformerCore<K> {
         });
     }
 
-    /// Tells whether the cache holds at least what the first list held, and is kept up to date.
+    /// Returns whether the cache holds at least what the first list held, and is kept up to date.
     pub(super) fn has_synced(&self) -> bool {
         self.synced.is_set() && !self.health.is_lost()
     }

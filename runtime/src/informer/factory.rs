@@ -60,7 +60,7 @@ struct SharedEntry {
 trait Informer: Any + Send + Sync {
     fn start(&self);
     fn stop(&self);
-    /// Tells whether it was stopped, and so answers no more.
+    /// Returns whether it was stopped, and so answers no more.
     fn is_over(&self) -> bool;
     fn state(&self) -> SyncState;
     fn settled(&self) -> futures::future::BoxFuture<'static, ()>;
@@ -150,7 +150,7 @@ impl SharedInformerFactory {
         }
     }
 
-    /// Tells how every informer that is in use is doing.
+    /// Returns how every informer that is in use is doing.
     pub fn sync_states(&self) -> Vec<SyncState> {
         self.informers().iter().map(|informer| informer.state()).collect()
     }

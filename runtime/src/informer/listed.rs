@@ -14,7 +14,7 @@ pub struct Listed<'a, K> {
     list: OnceCell<Arc<KeyList<ObjectKey>>>,
 }
 
-/// Says how far an observer has taken in a [`Listed`].
+/// How far an observer has taken in a [`Listed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
     /// To its end.

@@ -43,7 +43,7 @@ struct State<K> {
     idler: Option<Waker>,
 }
 
-/// Says what the task is doing; no call starts once it is removed.
+/// What the task is doing; no call starts once it is removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
     None,

@@ -27,7 +27,7 @@ impl<K> Notification<K> {
         matches!(self, Self::Delete(_))
     }
 
-    /// Tells whether it is a deletion that keeps the last state.
+    /// Returns whether it is a deletion that keeps the last state.
     pub(super) fn is_full_deletion(&self) -> bool {
         matches!(self, Self::Delete(gone) if gone.cached().is_some())
     }

@@ -262,7 +262,7 @@ impl<K: Object> NotificationQueue<K> {
         self.waiting
     }
 
-    /// Tells since when the first has waited.
+    /// Returns since when the first has waited.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.slots.iter().find_map(|(_, slot)| match slot {
             Slot::One(_, since) => Some(*since),

@@ -47,7 +47,7 @@ struct HandlerEntry<K> {
     resync: Resync,
 }
 
-/// Says whether a handler waits for a resync.
+/// Whether a handler waits for a resync.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Resync {
     NotDue,

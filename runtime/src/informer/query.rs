@@ -50,7 +50,7 @@ impl Query {
         }
     }
 
-    /// Tells whether one informer answers both.
+    /// Returns whether one informer answers both.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.transform.is(&other.transform) && self.hook.is(&other.hook) && self.plain() == other.plain()
     }
@@ -80,7 +80,7 @@ impl Function {
     }
 }
 
-/// Says why a name can't stand for a function.
+/// Why a name can't stand for a function.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameRefused {

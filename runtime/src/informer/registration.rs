@@ -53,7 +53,7 @@ impl Registration {
         Self { slot, keep }
     }
 
-    /// Tells whether the handler has heard all that was there when it came.
+    /// Returns whether the handler has heard all that was there when it came.
     ///
     /// A call that panicked counts.
     pub fn has_synced(&self) -> bool {
@@ -92,7 +92,7 @@ impl Registration {
         self.slot.panics()
     }
 
-    /// Tells how much the handler has yet to hear.
+    /// Returns how much the handler has yet to hear.
     pub fn backlog(&self) -> HandlerBacklog {
         self.slot.backlog()
     }
@@ -132,7 +132,7 @@ impl ObserverRegistration {
         Self { watcher, keep }
     }
 
-    /// Tells whether the observer has seen all that was there when it came.
+    /// Returns whether the observer has seen all that was there when it came.
     pub fn has_synced(&self) -> bool {
         self.watcher.synced.is_set()
     }

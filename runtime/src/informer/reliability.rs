@@ -48,7 +48,7 @@ struct Coming {
     handled: u64,
 }
 
-/// Says whether an informer lists to compare.
+/// Whether an informer lists to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
     /// It does.
@@ -114,6 +114,19 @@ impl Reliability {
         }
     }
 
+    /// Returns the reflectors of the server that it lost the history which the part that holds a key has followed.
+    pub(super) fn report_history_loss(&self, key: &ObjectKey) {
+        let part = self.parts.iter().find(|part| part.extent.holds(key));
+        if part.is_some_and(|part| is_due(&mut part.lock().told, Instant::now())) {
+            self.server.report_history_loss();
+        }
+    }
+
+    /// Returns what is notified when the reflector of an extent is to list.
+    pub(super) fn wants_list(&self, extent: &Extent) -> Arc<Notify> {
+        self.part(extent).map(|part| part.wants_list.clone()).unwrap_or_default()
+    }
+
     /// Returns what the cache reads from.
     pub(super) fn server(&self) -> &Server {
         &self.server
@@ -127,19 +140,6 @@ impl Reliability {
         }
     }
 
-    /// Tells the reflectors of the server that it lost the history which the part that holds a key has followed.
-    pub(super) fn report_history_loss(&self, key: &ObjectKey) {
-        let part = self.parts.iter().find(|part| part.extent.holds(key));
-        if part.is_some_and(|part| is_due(&mut part.lock().told, Instant::now())) {
-            self.server.report_history_loss();
-        }
-    }
-
-    /// Returns what is notified when the reflector of an extent is to list.
-    pub(super) fn wants_list(&self, extent: &Extent) -> Arc<Notify> {
-        self.part(extent).map(|part| part.wants_list.clone()).unwrap_or_default()
-    }
-
     fn part(&self, extent: &Extent) -> Option<&Part> {
         self.parts.iter().find(|part| part.extent == *extent)
     }
@@ -151,7 +151,7 @@ impl Part {
     }
 }
 
-/// Tells whether something may be done again, and takes note of it.
+/// Returns whether something may be done again, and takes note of it.
 fn is_due(last: &mut Option<Instant>, now: Instant) -> bool {
     let due = last.is_none_or(|last| now - last >= ONCE_IN);
     if due {

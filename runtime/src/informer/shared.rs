@@ -190,12 +190,12 @@ impl<W: Watched> SharedInformer<W> {
         self.handle.core.health.add_handler(WatchErrorHandler::new(handler));
     }
 
-    /// Tells whether the cache holds at least what the first list held.
+    /// Returns whether the cache holds at least what the first list held.
     pub fn has_synced(&self) -> bool {
         self.handle.core.has_synced()
     }
 
-    /// Tells whether something keeps the informer from listing or watching at present.
+    /// Returns whether something keeps the informer from listing or watching at present.
     pub(crate) fn is_failing(&self) -> bool {
         self.handle.core.health.failure().is_some()
     }
@@ -210,12 +210,12 @@ impl<W: Watched> SharedInformer<W> {
         self.handle.core.reliability.compare(key)
     }
 
-    /// Tells the informers of the server that it lost its history, found at a key.
+    /// Returns the informers of the server that it lost its history, found at a key.
     pub(crate) fn report_history_loss(&self, key: &ObjectKey) {
         self.handle.core.reliability.report_history_loss(key);
     }
 
-    /// Tells how the informer is doing.
+    /// Returns how the informer is doing.
     pub fn sync_state(&self) -> SyncState {
         self.handle.core.state()
     }

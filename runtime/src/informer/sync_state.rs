@@ -21,7 +21,7 @@ use crate::{
 /// Most items without a name that are remembered a cache.
 const NAMELESS: usize = 100;
 
-/// Tells how an informer is doing at one moment.
+/// How an informer is doing at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SyncState {
@@ -37,7 +37,7 @@ pub struct SyncState {
     pub resource_version: Option<Version>,
 }
 
-/// Says how far an informer has come.
+/// How far an informer has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPhase {
     /// Nobody started it yet.
@@ -50,7 +50,7 @@ pub enum SyncPhase {
     Stopped,
 }
 
-/// Says what keeps an informer from listing or watching.
+/// What keeps an informer from listing or watching.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FetchFailure {
@@ -70,7 +70,7 @@ pub struct FetchFailure {
     pub retry_at: Moment,
 }
 
-/// Says what sort of failure keeps an informer from its objects.
+/// What sort of failure keeps an informer from its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureCause {
@@ -107,12 +107,12 @@ impl FailureCause {
 }
 
 impl SyncState {
-    /// Tells whether the cache holds at least what the first list held.
+    /// Returns whether the cache holds at least what the first list held.
     pub fn is_synced(&self) -> bool {
         self.phase == SyncPhase::Synced
     }
 
-    /// Tells whether the kind may not be listed or watched: a right is missing.
+    /// Returns whether the kind may not be listed or watched: a right is missing.
     pub fn is_forbidden(&self) -> bool {
         self.failure.as_ref().is_some_and(|failure| failure.cause == FailureCause::Forbidden)
     }

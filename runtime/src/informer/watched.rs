@@ -11,7 +11,7 @@ use crate::{
     store::{IndexDefinition, Lister},
 };
 
-/// Says which objects a type stands for: itself, or those that it marks.
+/// Which objects a type stands for: itself, or those that it marks.
 ///
 /// Implemented for every typed `kube::Resource`, whether it can be [`Watched`] or not. Reconcilers and contexts ask for
 /// no more, so that a kind without its derive is one error, where its controller is made.
@@ -32,7 +32,7 @@ where
     type Seen = K;
 }
 
-/// Says what an informer watches, and what its users get.
+/// What an informer watches, and what its users get.
 ///
 /// Built-in kinds (`Pod`, `Deployment`, …) stand for themselves, and so do types with `#[derive(Informer)]`.
 /// [`Dynamic`], [`Metadata`] and [`External`] mark the rest: kinds known only at run time, metadata alone, and
@@ -60,6 +60,13 @@ pub trait Watched: Marker<Seen = <Self as Watched>::Object> + Send + Sync + 'sta
         Vec::new()
     }
 
+    /// Tells whether the kind has a status that its controller writes.
+    ///
+    /// True of types with `#[derive(Informer)]` whose `#[kube(..)]` names a status; not known of others.
+    fn has_status() -> bool {
+        false
+    }
+
     /// Says how much of each object is asked for.
     fn form() -> Form {
         Form::Whole
@@ -71,7 +78,7 @@ pub trait Watched: Marker<Seen = <Self as Watched>::Object> + Send + Sync + 'sta
     }
 }
 
-/// Says how much of each object is asked for.
+/// How much of each object is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// The whole object.
@@ -184,6 +191,10 @@ impl<W: Watched> Watched for Compact<W> {
 
     fn form() -> Form {
         W::form()
+    }
+
+    fn has_status() -> bool {
+        W::has_status()
     }
 
     fn item_form() -> ItemForm {

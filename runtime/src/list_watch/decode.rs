@@ -12,7 +12,7 @@ use super::{
 };
 use crate::object::{Kind, Object};
 
-/// Says how much of each object is asked for.
+/// How much of each object is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Representation {
     /// The whole object.
@@ -22,7 +22,7 @@ pub enum Representation {
     Metadata,
 }
 
-/// Says what becomes of `metadata.managedFields`.
+/// What becomes of `metadata.managedFields`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ManagedFields {
     /// Left out before decoding: they take up more room than most objects.
@@ -99,7 +99,7 @@ impl Decoder {
         stripped
     }
 
-    /// Tells whether an object is kept as it is: nothing is left out of it, and its type is said.
+    /// Returns whether an object is kept as it is: nothing is left out of it, and its type is said.
     pub(super) fn is_stripped(&self, places: &Places) -> bool {
         let complete = !places.api_version.is_empty() && !places.kind.is_empty();
         complete && (places.managed_fields.is_empty() || self.managed_fields == ManagedFields::Keep)
@@ -147,7 +147,7 @@ impl Decoder {
         }
     }
 
-    /// Tells whether a type, as far as it is said, is the one asked for.
+    /// Returns whether a type, as far as it is said, is the one asked for.
     ///
     /// Where metadata is asked for, a server that sends whole objects will do.
     fn accepts(&self, api_version: Option<&str>, kind: Option<&str>) -> bool {

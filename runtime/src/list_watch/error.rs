@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 
-/// Says what kept a list or a watch from being read.
+/// What kept a list or a watch from being read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListWatchError {
@@ -95,12 +95,12 @@ impl ListWatchError {
         }
     }
 
-    /// Tells whether the server refused for lack of permission (403).
+    /// Returns whether the server refused for lack of permission (403).
     pub fn is_forbidden(&self) -> bool {
         self.status().is_some_and(|status| status.code == 403 || status.reason == "Forbidden")
     }
 
-    /// Tells whether the server does not serve what was asked for (404).
+    /// Returns whether the server does not serve what was asked for (404).
     pub fn is_not_found(&self) -> bool {
         self.status().is_some_and(|status| status.code == 404 || status.reason == "NotFound")
     }

@@ -104,7 +104,7 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// Tells whether a key, as it stands between its quotes, spells a name.
+/// Returns whether a key, as it stands between its quotes, spells a name.
 pub(super) fn is_spelled(key: &str, name: &str) -> bool {
     key == name || (key.contains('\\') && unescaped(key).as_deref() == Some(name))
 }

@@ -81,7 +81,7 @@ fn unreadable(what: &str) -> ListWatchError {
     ListWatchError::Unreadable(what.to_owned())
 }
 
-/// Says whether another token can be read from what has come.
+/// Whether another token can be read from what has come.
 enum Progress {
     Made,
     NeedsMore,

@@ -1,8 +1,19 @@
 //! Where objects come from: lists and watches, and the items that travel.
 //!
-//! [`ListerWatcher`] is the seam: [`ClientListWatch`] asks a Kubernetes API server, users may implement it for
-//! any other source. What travels is an [`Item`], never a bare object, so that nobody takes what could not be
-//! read for absent.
+//! [`ListerWatcher`] is the interface: [`ClientListWatch`] asks a Kubernetes API server, and users may implement it for
+//! any other source. What travels is an [`Item`], never a bare object, so that nobody takes what could not be read for
+//! absent.
+//!
+//! # The way of a byte
+//!
+//! 1. `client/response` reads chunks of the body, each under a deadline.
+//! 2. A list: `list_body` cuts the chunks into items. A watch: `frames` cuts them into lines, each an event.
+//! 3. `scan` reads an item or event strictly, once; `places` notes on the way where type and metadata stand.
+//! 4. `decode` strips `managedFields` and adds the type that lists leave out: a copy of what is kept, made once.
+//! 5. Large lists and bursts of events go through `decode_pool`, in order, where the runtime has several threads.
+//! 6. `decode` makes an [`Item`]: a typed object (by serde), or a [`RawObject`], which keeps the bytes and the places.
+//! 7. What does not decode becomes [`Item::Unreadable`]: `read` says whose it is, `scrub` takes content out of the error.
+//! 8. An `ERROR` event or a refused request becomes a [`Status`](kube::core::Status), read by `status`.
 
 mod options;
 mod identity;
@@ -142,7 +153,7 @@ impl<K> WatchEvent<K> {
     }
 }
 
-/// Says whether a bookmark closes the initial events of a streaming list.
+/// Whether a bookmark closes the initial events of a streaming list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitialEventsMark {
     /// An ordinary bookmark.

@@ -27,7 +27,7 @@ pub struct ListOptions {
     pub initial_events: InitialEvents,
 }
 
-/// Says how the resource version of a list is meant.
+/// How the resource version of a list is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VersionMatch {
     /// Exactly that version.
@@ -36,7 +36,7 @@ pub enum VersionMatch {
     NotOlderThan,
 }
 
-/// Says whether a watch asks for bookmarks.
+/// Whether a watch asks for bookmarks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bookmarks {
     /// Not asked for.
@@ -46,7 +46,7 @@ pub enum Bookmarks {
     On,
 }
 
-/// Says whether a watch starts with the present objects.
+/// Whether a watch starts with the present objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InitialEvents {
     /// Not asked for.

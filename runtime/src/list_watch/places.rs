@@ -179,7 +179,7 @@ struct Found {
     leading: Leading,
 }
 
-/// Says whether managedFields stand first, with a comma behind them that goes with them.
+/// Whether managedFields stand first, with a comma behind them that goes with them.
 #[derive(Debug, Default, PartialEq)]
 enum Leading {
     #[default]

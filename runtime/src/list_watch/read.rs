@@ -54,7 +54,7 @@ pub(super) fn checked_key(json: &str, places: &Places) -> Result<ObjectKey, Stri
     key(json, places).ok_or_else(|| "metadata: name or namespace can't be read".to_owned())
 }
 
-/// Tells whether something may be made of an object.
+/// Returns whether something may be made of an object.
 pub(super) fn admitted(places: &Places) -> Result<(), String> {
     let refused = match places.refused {
         Some(Refused::Ambiguous) => "it says twice who or of what type it is",

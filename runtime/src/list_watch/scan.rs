@@ -25,7 +25,7 @@ pub(super) struct Scanner {
     outer: Vec<u64>,
 }
 
-/// Says what comes next, or what is being read.
+/// What comes next, or what is being read.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum State {
     #[default]
@@ -42,21 +42,21 @@ enum State {
     Number,
 }
 
-/// Says what a string is.
+/// What a string is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Key(Spelling),
     Value(Spelling),
 }
 
-/// Says whether a string names characters by their numbers.
+/// Whether a string names characters by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Spelling {
     Plain,
     Numbers,
 }
 
-/// Says how far a scan has come.
+/// How far a scan has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scan {
     /// The value ends before this offset.
@@ -361,7 +361,7 @@ fn plain(text: &[u8]) -> usize {
     words.len() * 8 + rest.iter().position(matters).unwrap_or(rest.len())
 }
 
-/// Tells whether a text is a number: a short whole one, or what `serde_json` takes for one.
+/// Returns whether a text is a number: a short whole one, or what `serde_json` takes for one.
 #[inline(always)]
 fn is_number(text: &[u8]) -> bool {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
@@ -372,7 +372,7 @@ fn is_number(text: &[u8]) -> bool {
     }
 }
 
-/// Tells whether a byte is blank between JSON tokens.
+/// Returns whether a byte is blank between JSON tokens.
 pub(super) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }

@@ -4,7 +4,7 @@ use serde_json::error::Category;
 
 const REFUSED: &str = "the value is refused by its type";
 
-/// Tells what a decode error says, without values and without names that the object itself chose.
+/// Returns what a decode error says, without values and without names that the object itself chose.
 pub(super) fn without_content(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());

@@ -50,7 +50,7 @@ fn read_cause(cause: Json<'_>) -> StatusCause {
     StatusCause { reason: text("reason"), message: text("message"), field: text("field") }
 }
 
-/// Tells whether an object says that it is a Status.
+/// Returns whether an object says that it is a Status.
 pub(super) fn is_status(object: Json<'_>) -> bool {
     object.text_member("kind").as_deref() == Some("Status")
 }

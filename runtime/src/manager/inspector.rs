@@ -12,7 +12,7 @@ use crate::{
     object::ObjectKey,
 };
 
-/// Answers why an object is not being reconciled; clones look at the same manager.
+/// Why an object is not being reconciled; clones look at the same manager.
 ///
 /// Made before the start, it knows controllers once they run. It keeps none of them, nor their caches, alive: of one that
 /// has ended it says that.
@@ -44,7 +44,7 @@ impl Known {
 }
 
 impl Inspector {
-    /// Tells how each controller of a kind stands to a key; none, where the kind is not reconciled.
+    /// Returns how each controller of a kind stands to a key; none, where the kind is not reconciled.
     ///
     /// A snapshot: it may be outdated when it is read.
     pub fn why<K: Watched>(&self, key: &ObjectKey) -> KeyReports {

@@ -100,7 +100,7 @@ impl Running {
         }
     }
 
-    /// Tells how each controller of a kind stands to a key: why it is not being reconciled.
+    /// Returns how each controller of a kind stands to a key: why it is not being reconciled.
     pub fn why<K: Watched>(&self, key: &ObjectKey) -> KeyReports {
         self.inspector.why::<K>(key)
     }

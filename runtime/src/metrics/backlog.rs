@@ -16,7 +16,7 @@ use prometheus_client::{
 
 /// An informer, as a scrape sees it.
 pub(crate) trait BacklogSource: Send + Sync {
-    /// Tells how its handlers stand at this moment.
+    /// Returns how its handlers stand at this moment.
     fn report(&self) -> BacklogReport;
 }
 

@@ -35,7 +35,7 @@ impl Durations {
     }
 }
 
-/// Tells the first bucket whose bound is not below.
+/// Returns the first bucket whose bound is not below.
 #[inline]
 fn bucket_of(nanos: u128) -> usize {
     let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);

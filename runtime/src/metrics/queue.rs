@@ -20,7 +20,7 @@ use super::durations::Durations;
 
 /// A queue, as a scrape sees it.
 pub(crate) trait QueueSource: Send + Sync {
-    /// Tells how it stands at this moment.
+    /// Returns how it stands at this moment.
     fn report(&self) -> QueueReport;
 }
 

@@ -70,7 +70,7 @@ impl Default for ReflectorConfig {
     }
 }
 
-/// Says how the present state is read at the start.
+/// How the present state is read at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FirstList {
     /// As a streaming list, consistent; in pages where the server can't stream.

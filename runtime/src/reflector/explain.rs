@@ -5,7 +5,7 @@ use std::error::Error;
 use super::fault::Fault;
 use crate::{chain::one_line, list_watch::ListWatchError};
 
-/// Tells what a failure means for a kind, and what to do about it where that is known.
+/// Returns what a failure means for a kind, and what to do about it where that is known.
 ///
 /// One line, without any object's content.
 pub fn explain(name: &str, error: &ListWatchError) -> String {

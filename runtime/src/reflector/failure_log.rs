@@ -48,7 +48,7 @@ struct Ongoing {
     most: usize,
 }
 
-/// Says when something that lasts is told of again: after 30 s, then each time after twice as long, up to an hour.
+/// When something that lasts is told of again: after 30 s, then each time after twice as long, up to an hour.
 #[derive(Debug)]
 pub(crate) struct Reminder {
     next: Instant,
@@ -61,7 +61,7 @@ impl Reminder {
         Self { next: now + AGAIN, gap: AGAIN }
     }
 
-    /// Tells whether it is time to tell of it again; if so, the next time is later.
+    /// Returns whether it is time to tell of it again; if so, the next time is later.
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         if now < self.next {
             return false;
@@ -72,7 +72,7 @@ impl Reminder {
     }
 }
 
-/// Says whether a failure is news.
+/// Whether a failure is news.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogLevel {

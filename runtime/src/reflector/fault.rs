@@ -82,7 +82,7 @@ impl Fault {
 }
 
 impl Fault {
-    /// Tells whether it is the server's, whatever it is asked for.
+    /// Returns whether it is the server's, whatever it is asked for.
     pub(super) fn is_the_servers(self) -> bool {
         matches!(
             self,
@@ -95,32 +95,32 @@ impl Fault {
         )
     }
 
-    /// Tells whether it comes about where nothing is wrong: versions expire, streams are cut, machines sleep.
+    /// Returns whether it comes about where nothing is wrong: versions expire, streams are cut, machines sleep.
     pub(super) fn is_routine(self) -> bool {
         matches!(self, Self::Expired | Self::TooLarge | Self::CutShort | Self::Suspended)
     }
 
-    /// Tells whether the connection failed, and so takes the watch with it.
+    /// Returns whether the connection failed, and so takes the watch with it.
     pub(super) fn is_of_the_connection(self) -> bool {
         matches!(self, Self::Unreachable | Self::CutShort)
     }
 
-    /// Tells whether it is likely to end for all kinds of a server at once.
+    /// Returns whether it is likely to end for all kinds of a server at once.
     pub(super) fn is_of_an_outage(self) -> bool {
         self.is_of_the_connection() || self == Self::Internal
     }
 
-    /// Tells whether the server will go on to refuse, until somebody changes rights or definitions.
+    /// Returns whether the server will go on to refuse, until somebody changes rights or definitions.
     pub(super) fn is_refused_for_good(self) -> bool {
         matches!(self, Self::Forbidden | Self::NotFound | Self::NotAllowed)
     }
 
-    /// Tells whether a question has no answer for this kind, and will have none soon.
+    /// Returns whether a question has no answer for this kind, and will have none soon.
     pub(super) fn leaves_unknown(self) -> bool {
         matches!(self, Self::Forbidden | Self::NotFound | Self::NotAllowed | Self::Rejected | Self::Other)
     }
 
-    /// Tells whether the server, or who speaks for it, has looked at the request.
+    /// Returns whether the server, or who speaks for it, has looked at the request.
     pub(super) fn is_an_answer(self) -> bool {
         matches!(
             self,

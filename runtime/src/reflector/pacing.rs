@@ -12,7 +12,7 @@ const HEALTHY: Duration = Duration::from_secs(120);
 /// The cap of the delays before a kind that is not served is asked for again; jitter up to doubles it.
 const SOON: Duration = Duration::from_millis(2_400);
 
-/// Says how soon to list again.
+/// How soon to list again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Urgency {
     /// Without delay if it is the first time since all was well: a list of another sort is likely to succeed.

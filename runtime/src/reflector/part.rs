@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Says which half of fetching something is about: each fails, and is well again, by itself.
+/// Which half of fetching something is about: each fails, and is well again, by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FetchPart {
     /// Reading what there is: in pages, or as the start of a watch.

@@ -54,7 +54,7 @@ impl<S> Reporter<S> {
         }
     }
 
-    /// Tells whether a part has failed, and has not succeeded since.
+    /// Returns whether a part has failed, and has not succeeded since.
     pub(super) fn is_failing(&self, part: FetchPart) -> bool {
         *self.attempts.of(part) > 0
     }
@@ -100,7 +100,7 @@ impl<S> Reporter<S> {
         debug!(kind = %self.name, %error, "a streaming list is refused: asking for a plain one");
     }
 
-    /// Tells the store, which must not end the stage that it is fed by.
+    /// Returns the store, which must not end the stage that it is fed by.
     pub(super) fn report<K>(&self, report: FetchReport)
     where
         S: ReflectorStore<K>,

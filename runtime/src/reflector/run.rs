@@ -57,7 +57,7 @@ pub(super) struct ReflectorLoop<K, L, S> {
     pub(super) checks: Checks,
 }
 
-/// Says whether the store was told that there is no watch.
+/// Whether the store was told that there is no watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchNotice {
     Fine,

@@ -89,7 +89,7 @@ where
         follows
     }
 
-    /// Tells the others of lost history, unless it is what they told.
+    /// Returns the others of lost history, unless it is what they told.
     pub(super) fn found_loss(&mut self) {
         if self.asked_at == self.accounted {
             self.member.found_loss(self.asked_at);

@@ -30,7 +30,7 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
     /// Hears how fetching goes, failures of lists, openings and streams alike.
     fn report(&self, report: FetchReport);
 
-    /// Tells where it shows something else than a list at the version that it was given last; `None` while it does not
+    /// Returns where it shows something else than a list at the version that it was given last; `None` while it does not
     /// show all that it was given.
     ///
     /// Asked only where [`consistency_check`](super::ReflectorConfig::consistency_check) is set. The default finds
@@ -78,7 +78,7 @@ pub enum StoreChange<K> {
     Bookmark(String),
 }
 
-/// Says whether a list continues the history that the store has followed.
+/// Whether a list continues the history that the store has followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Epoch {
     /// Versions go on growing.
@@ -87,7 +87,7 @@ pub enum Epoch {
     New,
 }
 
-/// Tells how fetching goes.
+/// How fetching goes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FetchReport {

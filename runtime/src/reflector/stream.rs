@@ -14,7 +14,7 @@ const BATCH: usize = 256;
 /// How often an open stream is checked for what time alone tells.
 pub(super) const LOOK: Duration = Duration::from_secs(10);
 
-/// Says whether a stream may bring more.
+/// Whether a stream may bring more.
 pub(super) enum Flow {
     GoesOn,
     Ended,

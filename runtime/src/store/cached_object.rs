@@ -85,7 +85,7 @@ impl<K> CachedObject<K> {
         }
     }
 
-    /// Tells why it can't be read, if decoding it was tried and failed.
+    /// Returns why it can't be read, if decoding it was tried and failed.
     pub fn unreadable(&self) -> Option<&Arc<Unreadable>> {
         match &self.0.form {
             Form::Typed(_) => None,
@@ -93,17 +93,17 @@ impl<K> CachedObject<K> {
         }
     }
 
-    /// Tells whether another says the same, byte for byte; typed objects are not compared.
+    /// Returns whether another says the same, byte for byte; typed objects are not compared.
     pub(crate) fn same_bytes(&self, other: &Self) -> bool {
         self.text().zip(other.text()).is_some_and(|(text, other)| text.json() == other.json())
     }
 
-    /// Tells whether it is stored as the same bytes; a typed object is stored as none.
+    /// Returns whether it is stored as the same bytes; a typed object is stored as none.
     pub(super) fn is_text(&self, other: &ObjectText) -> bool {
         self.text().is_some_and(|text| text.json() == other.json())
     }
 
-    /// Tells whether it is the compact object of a serial number.
+    /// Returns whether it is the compact object of a serial number.
     pub(super) fn is(&self, serial: u64) -> bool {
         matches!(&self.0.form, Form::Compact(compact) if compact.serial == serial)
     }
@@ -116,7 +116,7 @@ impl<K> CachedObject<K> {
         }
     }
 
-    /// Tells whether two are one, not merely equal.
+    /// Returns whether two are one, not merely equal.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -181,7 +181,7 @@ impl<K: Object> CachedObject<K> {
         }
     }
 
-    /// Tells whether its labels meet a selector.
+    /// Returns whether its labels meet a selector.
     pub fn matches(&self, selector: &Selector) -> bool {
         selector.matches_by(|key| self.label(key))
     }

@@ -78,7 +78,7 @@ impl<T> CowMap<T> {
         self.len
     }
 
-    /// Tells whether there is no entry.
+    /// Returns whether there is no entry.
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }

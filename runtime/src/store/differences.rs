@@ -10,7 +10,7 @@ use crate::{
     reflector::Difference,
 };
 
-/// Says what it means that the cache does not show an object that was listed.
+/// What it means that the cache does not show an object that was listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// It should.

@@ -47,7 +47,7 @@ impl SelectorFilter {
         Self(asked.collect())
     }
 
-    /// Tells whether labels with this sum can match; `true` is no promise.
+    /// Returns whether labels with this sum can match; `true` is no promise.
     pub(super) fn passes(&self, labels: LabelFilter) -> bool {
         self.0.iter().all(|one_of| one_of.iter().any(|asked| labels.holds(*asked)))
     }

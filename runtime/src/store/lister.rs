@@ -29,7 +29,7 @@ pub struct Lister<K> {
     keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// Says what the cache knows of a key.
+/// What the cache knows of a key.
 #[derive(Debug)]
 pub enum Lookup<K> {
     /// The object, as last seen.
@@ -137,7 +137,7 @@ impl<K: Object> Lister<K> {
         bucket.map(|bucket| snapshot.list(bucket)).unwrap_or_default()
     }
 
-    /// Tells whether an index of that name is defined.
+    /// Returns whether an index of that name is defined.
     pub fn has_index(&self, index: &str) -> bool {
         self.snapshot().has_index(index)
     }
@@ -217,7 +217,7 @@ impl<K: Object> Lister<K> {
         self.shared.published.load().objects.len()
     }
 
-    /// Tells whether there is no object.
+    /// Returns whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -78,7 +78,7 @@ impl<K> Objects<K> {
         }
     }
 
-    /// Tells whether there is no object.
+    /// Returns whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -56,7 +56,7 @@ impl<K: Object> Reflected<K> {
         Self { indexer, extent, listed: AtomicBool::new(false), failures: Mutex::default() }
     }
 
-    /// Tells whether a first list is in the store.
+    /// Returns whether a first list is in the store.
     pub fn has_synced(&self) -> bool {
         self.listed.load(Ordering::Acquire)
     }

@@ -8,7 +8,7 @@ use std::{
 use super::cached_object::CachedObject;
 use crate::{delta_fifo::Transform, list_watch::Item, object::Object};
 
-/// Tells whether an item says, once it is transformed, what is cached already, word for word.
+/// Returns whether an item says, once it is transformed, what is cached already, word for word.
 ///
 /// Not by the version alone: after a conversion, or a restored backup, one version may show other content. Typed
 /// objects are compared as JSON.

@@ -40,17 +40,17 @@ impl Selector {
         Self::default()
     }
 
-    /// Tells whether everything is selected.
+    /// Returns whether everything is selected.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Tells whether labels meet every requirement.
+    /// Returns whether labels meet every requirement.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.matches_by(|key| labels.get(key).map(|value| Cow::Borrowed(value.as_str())))
     }
 
-    /// Tells whether labels that are found by their keys meet every requirement.
+    /// Returns whether labels that are found by their keys meet every requirement.
     pub fn matches_by<'l>(&self, label: impl Fn(&str) -> Option<Cow<'l, str>>) -> bool {
         let mut requirements = self.requirements.iter();
         requirements.all(|requirement| requirement.test.holds(label(&requirement.key).as_deref()))
@@ -121,7 +121,7 @@ fn write_set(
     }
 }
 
-/// Says where a selector can't be read, and why.
+/// Where a selector can't be read, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the selector {selector:?} does not parse: at character {at}, expected {rule}")]
 pub struct InvalidSelector {
@@ -289,7 +289,7 @@ pub struct FieldSelector {
 }
 
 impl FieldSelector {
-    /// Tells whether everything is selected.
+    /// Returns whether everything is selected.
     pub fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }

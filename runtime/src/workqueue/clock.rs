@@ -27,7 +27,7 @@ impl At {
         self.0
     }
 
-    /// Tells how long it is since an earlier moment; nothing if that is later.
+    /// Returns how long it is since an earlier moment; nothing if that is later.
     pub(super) const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -47,7 +47,7 @@ impl DelayHeap {
         self.nodes.capacity().max(self.places.capacity())
     }
 
-    /// Tells the earliest due time; never when empty.
+    /// Returns the earliest due time; never when empty.
     pub(super) fn earliest(&self) -> At {
         self.nodes.first().map_or(At::NEVER, |node| node.due)
     }

@@ -42,46 +42,31 @@
 //!
 //! # Inside
 //!
-//! `state` decides (pure: time is passed in), `handout` decides whom to wake (pure as well), `queue` and `get` are the
-//! short shell around them. One lock guards both; nobody waits while holding it.
+//! `state` decides which key runs when, and `dispatcher` which worker wakes. Both are pure: time is passed in. `shared`
+//! holds the lock around them and the futures that wait; `queue` is what callers see. Nobody waits while holding the lock.
 
 mod sync;
 mod clock;
 mod slab;
-mod list;
 mod delay;
-mod rate_limiter;
 mod rate_limit;
-mod config;
-mod outcome;
-mod priority;
-mod token_bucket;
-mod entry;
-mod ready;
+mod rate_limiter;
+mod types;
+mod entries;
 mod stats;
-mod shared_lists;
 mod state;
-mod waiters;
 mod dispatcher;
-mod key_state;
-mod snapshot;
+mod inspect;
 mod shared;
-mod item;
-mod get;
 mod queue;
 
 #[cfg(test)]
 mod tests;
 
-pub use config::{ConfigError, WorkQueueConfig};
-pub use entry::QueueKey;
-pub use get::Drained;
-pub use item::Item;
-pub use key_state::{Depth, KeyState};
-pub use outcome::Outcome;
-pub use priority::Priority;
-pub use queue::WorkQueue;
+pub use entries::QueueKey;
+pub use inspect::{Depth, KeyState, Snapshot};
+pub use queue::{Item, WorkQueue};
 pub use rate_limit::{InvalidRate, RateLimit};
-pub use rate_limiter::{ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, WithMaxWait};
-pub use snapshot::Snapshot;
-pub use token_bucket::TokenBucket;
+pub use rate_limiter::{ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, TokenBucket, WithMaxWait};
+pub use shared::Drained;
+pub use types::{ConfigError, Outcome, Priority, WorkQueueConfig};

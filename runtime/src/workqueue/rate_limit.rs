@@ -146,7 +146,7 @@ impl Bucket {
         }
     }
 
-    /// Tells before which time there is no token, as far as is known.
+    /// Returns before which time there is no token, as far as is known.
     pub(super) fn opens(&self) -> At {
         self.opens
     }

@@ -1,10 +1,14 @@
-//! The lock, the clock, and what is done with both.
+//! The lock around the dispatcher, and the futures that wait on it; these may be dropped at any time.
 
-use super::clock::{Clock, ClockOrigin, LazyNow};
-use super::dispatcher::{Dispatcher, Wakes};
-use super::entry::QueueKey;
-use super::state::State;
-use super::sync::{Mutex, lock};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use super::clock::{At, Clock, ClockOrigin, LazyNow};
+use super::dispatcher::{Dispatcher, DrainStep, Wakes, WorkerStep};
+use super::entries::QueueKey;
+use super::slab::Id;
+use super::state::{Grant, State};
+use super::sync::{Mutex, Sleep, lock, poll_proceed, sleep_until};
 use crate::metrics::{QueueReport, QueueSource};
 
 /// What all handles of one queue share.
@@ -45,4 +49,106 @@ impl<K: QueueKey> QueueSource for Shared<K> {
             (dispatcher.state.report(now), wakes)
         })
     }
+}
+
+/// A worker's wait for its next key. Dropped, it passes on what it was woken for.
+pub(super) struct Get<'a, K: QueueKey> {
+    shared: &'a Shared<K>,
+    ticket: Option<Id>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl<'a, K: QueueKey> Get<'a, K> {
+    pub(super) const fn new(shared: &'a Shared<K>) -> Self {
+        Self { shared, ticket: None, sleep: None }
+    }
+
+    fn poll_sleep(&mut self, until: At, cx: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.shared.origin.instant(until);
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if sleep.deadline() != deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        sleep.as_mut().poll(cx)
+    }
+}
+
+impl<K: QueueKey> Future for Get<'_, K> {
+    type Output = Option<Grant<K>>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // a queue that is never empty must leave other tasks their turn
+        let turns = ready!(poll_proceed(cx));
+        loop {
+            let this = &mut *self;
+            let turn =
+                this.shared.with(|dispatcher, clock| dispatcher.take(&mut this.ticket, cx.waker(), clock));
+            match turn {
+                WorkerStep::Run(grant) => {
+                    turns.made_progress();
+                    return Poll::Ready(Some(grant));
+                }
+                WorkerStep::Ended => return Poll::Ready(None),
+                WorkerStep::Keep(until) if this.poll_sleep(until, cx).is_ready() => this.sleep = None,
+                WorkerStep::Keep(_) => return Poll::Pending,
+                WorkerStep::Park => {
+                    this.sleep = None;
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+}
+
+impl<K: QueueKey> Drop for Get<'_, K> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.shared.with(|dispatcher, _| ((), dispatcher.cancel(ticket)));
+        }
+    }
+}
+
+/// A wait until all that was accepted is done.
+pub(super) struct Drain<'a, K: QueueKey> {
+    shared: &'a Shared<K>,
+    begun: u64,
+    ticket: Option<Id>,
+}
+
+impl<'a, K: QueueKey> Drain<'a, K> {
+    /// Shuts the queue down.
+    pub(super) fn begin(shared: &'a Shared<K>) -> Self {
+        let begun = shared.with(|dispatcher, clock| dispatcher.begin_drain(clock));
+        Self { shared, begun, ticket: None }
+    }
+}
+
+impl<K: QueueKey> Future for Drain<'_, K> {
+    type Output = Drained;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Drained> {
+        let Self { shared, begun, ticket } = &mut *self;
+        match shared.with(|dispatcher, _| dispatcher.poll_drain(*begun, ticket, cx.waker())) {
+            DrainStep::Drained => Poll::Ready(Drained::Clean),
+            DrainStep::Aborted => Poll::Ready(Drained::Aborted),
+            DrainStep::Wait => Poll::Pending,
+        }
+    }
+}
+
+impl<K: QueueKey> Drop for Drain<'_, K> {
+    fn drop(&mut self) {
+        let Self { shared, ticket, .. } = self;
+        shared.with(|dispatcher, _| ((), dispatcher.cancel_drain(ticket)));
+    }
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Nothing is queued and nothing in flight.
+    Clean,
+    /// A second shutdown came first.
+    Aborted,
 }

@@ -3,25 +3,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-mod ending;
-mod hold;
-mod listed;
 mod moves;
 mod reads;
 
 use super::clock::{At, Clock};
-use super::config::{ConfigError, DEFAULT_FLOOR, WorkQueueConfig};
 use super::delay::DelayHeap;
-use super::entry::{ByArrival, Cause, Entries, Entry, InLine, Meanwhile, Place, QueueKey};
-use super::list::List;
-use super::outcome::Outcome;
-use super::priority::Priority;
+use super::entries::{
+    Arrival, ByArrival, Cause, Entries, Entry, InLine, Meanwhile, Pick, Place, QueueKey, ReadyQueue,
+};
 use super::rate_limit::{Bucket, Taken};
 use super::rate_limiter::RateLimiter;
-use super::ready::{Pick, ReadyQueue};
-use super::shared_lists::SharedLists;
-use super::slab::Id;
+use super::slab::{Id, List};
 use super::stats::Stats;
+use super::types::{ConfigError, DEFAULT_FLOOR, Outcome, Priority, WorkQueueConfig};
+use crate::key_list::{KeyList, ListedKeys};
+
+/// Most shared lists at once: each has to be asked about every key that the queue does not know.
+pub(super) const MOST_LISTS: usize = 4;
+
+/// What the queue notes of a shared list whose keys are ready, at low priority.
+#[derive(Clone, Copy, Debug)]
+struct ListMark {
+    /// Since when its keys are ready.
+    since: At,
+    arrival: Arrival,
+}
 
 /// A key that was handed out.
 #[derive(Debug)]
@@ -37,7 +43,7 @@ pub(super) struct Grant<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stood {
     InLine,
-    /// Nothing was said of it but that a list lists it.
+    /// In a shared list, and nothing else was said of it.
     OnList,
 }
 
@@ -68,7 +74,9 @@ pub(super) struct State<K> {
     entries: Entries<K>,
     ready: ReadyQueue,
     /// What is ready without an entry.
-    lists: SharedLists<K>,
+    listed: ListedKeys<K, ListMark>,
+    /// When what lines up now does so, as it compares with lists.
+    arrival: Arrival,
     awaiting_token: List<InLine>,
     /// Those in flight, which stand in no line.
     flights: List<ByArrival>,
@@ -103,7 +111,8 @@ impl<K: QueueKey> State<K> {
         Self {
             entries: Entries::new(),
             ready: ReadyQueue::new(),
-            lists: SharedLists::new(),
+            listed: ListedKeys::new(),
+            arrival: Arrival::default(),
             awaiting_token: List::new(),
             flights: List::new(),
             terminal: List::new(),
@@ -233,7 +242,7 @@ impl<K: QueueKey> State<K> {
     pub(super) fn discard(&mut self) {
         self.mode = Mode::Discarding;
         self.drop_entries(|place| place != Place::InFlight);
-        self.lists.clear();
+        self.listed = ListedKeys::new();
     }
 
     /// Takes keys again, as if none had been known; buckets are as empty as they were left.
@@ -254,7 +263,8 @@ impl<K: QueueKey> State<K> {
         if self.rate.as_mut().is_some_and(|rate| rate.take(clock.now()) == Taken::No) {
             return Next::Wait;
         }
-        let turn = self.ready.pop(&mut self.entries.slab, self.lists.first_arrival());
+        let list = self.first_list();
+        let turn = self.ready.pop(&mut self.entries.slab, list);
         let (id, stood) = match turn {
             Some(Pick::Of(id)) => (Some(id), Stood::InLine),
             Some(Pick::OfList) => (self.pop_listed(), Stood::OnList),
@@ -275,5 +285,77 @@ impl<K: QueueKey> State<K> {
             priority,
             stood,
         })
+    }
+}
+
+impl<K: QueueKey> State<K> {
+    /// Something may have changed of all these: as if each was added in turn, at low priority.
+    pub(super) fn add_list(&mut self, list: &Arc<KeyList<K>>, clock: &impl Clock) {
+        if self.mode != Mode::Open {
+            return;
+        }
+        self.promote(clock);
+        if self.listed.lists() == MOST_LISTS {
+            return list.keys().for_each(|key| self.add(key.clone(), Priority::Low, clock));
+        }
+        // What is known already has a place of its own, which this may change.
+        let known: Vec<&K> = match self.entries.len() {
+            0 => Vec::new(),
+            _ => list.keys().filter(|key| self.entries.find(key).is_some()).collect(),
+        };
+        let Self { entries, listed, stats, arrival, .. } = self;
+        let unknown = |key: &K| known.is_empty() || entries.find(key).is_none();
+        let mark = ListMark { since: stats.now(clock), arrival: *arrival };
+        let added = listed.push(list.clone(), mark, unknown);
+        if added > 0 {
+            *arrival = arrival.next();
+        }
+        stats.adds += added as u64;
+        known.into_iter().for_each(|key| self.add(key.clone(), Priority::Low, clock));
+    }
+
+    /// Whether a key stands on a list, and what is asked at this priority is to leave it there.
+    #[inline]
+    pub(super) fn stays_listed(&mut self, key: &K, priority: Priority, clock: &impl Clock) -> bool {
+        let stays = priority == Priority::Low && !self.listed.is_empty() && self.listed.mark(key).is_some();
+        if stays && self.mode == Mode::Open {
+            self.promote(clock);
+        }
+        stays
+    }
+
+    /// Finds the entry of a key, making one where it stands on a list: it then stands at the back of its line.
+    #[inline]
+    pub(super) fn find(&mut self, key: &K) -> Option<Id> {
+        self.entries.find(key).or_else(|| (!self.listed.is_empty()).then(|| self.unlist(key)).flatten())
+    }
+
+    /// Gives a key of a list an entry and a place of its own. Kept out of line: lists are soon through.
+    #[inline(never)]
+    fn unlist(&mut self, key: &K) -> Option<Id> {
+        let ListMark { since, .. } = self.listed.remove(key)?;
+        let id = self.stand_ready(key.clone(), since);
+        self.ready.push(&mut self.entries.slab, id, self.arrival);
+        Some(id)
+    }
+
+    /// Gives the first key of the lists an entry: it is handed out now.
+    pub(super) fn pop_listed(&mut self) -> Option<Id> {
+        let (key, ListMark { since, .. }) = self.listed.pop()?;
+        Some(self.stand_ready(key, since))
+    }
+
+    /// Returns when the first list that waits was added.
+    #[inline]
+    fn first_list(&self) -> Option<Arrival> {
+        self.listed.first_mark().map(|mark| mark.arrival)
+    }
+
+    fn stand_ready(&mut self, key: K, since: At) -> Id {
+        let id = self.entries.find_or_insert(key);
+        let entry = &mut self.entries.slab[id];
+        entry.place = Place::Ready;
+        (entry.waits, entry.since) = (true, since);
+        id
     }
 }

@@ -29,12 +29,12 @@ impl Stats {
         self.times.get_or_insert_default();
     }
 
-    /// Tells the times so far.
+    /// Returns the times so far.
     pub(super) fn times(&self) -> Times {
         self.times.as_deref().cloned().unwrap_or_default()
     }
 
-    /// Tells the time, if times are kept; never otherwise.
+    /// Returns the time, if times are kept; never otherwise.
     #[inline]
     pub(super) fn now(&self, clock: &impl Clock) -> At {
         if self.times.is_some() { clock.now() } else { At::NEVER }

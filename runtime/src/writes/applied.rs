@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::answers::{Place, place};
+use super::record::{ObjectId, object_id};
 use crate::object::{Kind, ObjectKey, Version};
 
 /// A value's digest: 128 bits under keys that are drawn anew for each controller.
@@ -44,30 +44,30 @@ impl Digests {
 /// The last applies of one controller, by what they were applied to.
 #[derive(Debug, Default)]
 pub(crate) struct AppliedMemory {
-    by_place: HashMap<Place, Applied>,
+    by_object: HashMap<ObjectId, Applied>,
 }
 
 impl AppliedMemory {
     pub(crate) fn get(&self, kind: &Kind, object: &ObjectKey) -> Option<&Applied> {
-        self.by_place.get(&place(kind, object))
+        self.by_object.get(&object_id(kind, object))
     }
 
     pub(crate) fn keep(&mut self, kind: &Kind, object: &ObjectKey, applied: Applied) {
-        self.by_place.insert(place(kind, object), applied);
+        self.by_object.insert(object_id(kind, object), applied);
     }
 
     pub(crate) fn forget(&mut self, kind: &Kind, object: &ObjectKey) {
-        self.by_place.remove(&place(kind, object));
+        self.by_object.remove(&object_id(kind, object));
     }
 
     pub(crate) fn forget_kind(&mut self, kind: &Kind) {
-        self.by_place.retain(|(group, plural, _), _| *group != kind.group || *plural != kind.plural);
+        self.by_object.retain(|(group, plural, _), _| *group != kind.group || *plural != kind.plural);
     }
 }
 
 /// Cuts an object down to the paths of an intent: the fields it names, and lists whole.
 ///
-/// Lists are not taken apart: which element is whose depends on the schema. A stranger's element therefore counts
+/// Lists are not taken apart: which element is whose depends on the schema. Somebody else's element therefore counts
 /// as an edit, once, and costs one request.
 pub(crate) fn at_paths_of(intent: &Value, object: &Value) -> Value {
     match (intent, object) {
@@ -136,9 +136,9 @@ mod tests {
         keep("pods", "b");
         keep("secrets", "a");
         memory.forget(&kind("pods"), &ObjectKey::new("shop", "a"));
-        assert_eq!(memory.by_place.len(), 2);
+        assert_eq!(memory.by_object.len(), 2);
         memory.forget_kind(&kind("pods"));
         assert!(memory.get(&kind("secrets"), &ObjectKey::new("shop", "a")).is_some());
-        assert_eq!(memory.by_place.len(), 1);
+        assert_eq!(memory.by_object.len(), 1);
     }
 }

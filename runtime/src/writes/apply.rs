@@ -33,7 +33,7 @@ const ONLY_IF_ABSENT: &str = "1";
 /// holds children of this very type (one of metadata, or of another type of the kind), the child is asked for by a GET
 /// instead: it is never returned in part.
 ///
-/// A kind that the controller does not watch is applied as well, but nothing wakes the owner when it is edited or
+/// A kind that the controller does not watch is applied as well, but nothing enqueues the owner when it is edited or
 /// deleted, and it is sent at every run; the log says so once.
 ///
 /// Nothing is taken over by accident: an existing object that the reconciled one does not control is an error,
@@ -74,7 +74,7 @@ impl<C: Object> Apply<C> {
     /// Applies it with the reconciled object as one of several owners, none of which controls it.
     ///
     /// Garbage collection removes it with the last of them. Otherwise as [`unowned`](Self::unowned). Of several owners
-    /// of one kind each keeps the others; they should say the same of it. A change of it wakes nobody by
+    /// of one kind each keeps the others; they should say the same of it. A change of it enqueues no key by
     /// [`Controller::owns`](crate::Controller::owns), which looks for the one that controls: say
     /// [`watches`](crate::Controller::watches) with [`owners_of`](crate::controller::owners_of).
     pub fn uncontrolled(mut self) -> Self {
@@ -265,7 +265,7 @@ enum Carry {
     Uid,
 }
 
-/// Tells whether the server refused because the object is another one, or another version, than we knew.
+/// Returns whether the server refused because the object is another one, or another version, than we knew.
 fn is_stale(error: &WriteError) -> bool {
     match error {
         error if error.is_conflict() => true,

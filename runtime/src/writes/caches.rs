@@ -7,9 +7,7 @@ use kube::core::ObjectMeta;
 use serde_json::Value;
 
 use super::{
-    pending_writes::{CachedState, Caches, WatchState},
-    request::Target,
-    source::SourceId,
+    expectation::CachedState, record::WatchState, records::Caches, request::Target, source::SourceId,
 };
 use crate::{
     informer::Comparison,
@@ -129,7 +127,7 @@ impl CacheView {
             && (self.namespace.is_none() || self.namespace.as_deref() == target.key.namespace())
     }
 
-    /// Tells whether the cache shows an object, or will show it with these labels.
+    /// Returns whether the cache shows an object, or will show it with these labels.
     pub(super) fn will_show(&self, target: &Target, labels: &BTreeMap<String, String>) -> bool {
         !matches!((self.look_up)(&target.key), Cached::Unselected) || self.selects.shows(labels)
     }

@@ -8,8 +8,8 @@ use super::{
     WriteError,
     caches::Cached,
     contradictions::{Answered, Before, Contradicted, Open, contradiction},
-    own_writes::Verdict,
     owner::Owner,
+    record::Verdict,
     request::Target,
     source::SourceId,
     writer::{Memory, Writer},
@@ -37,15 +37,15 @@ impl Writer {
             };
             return Err(WriteError::doubted(target, why));
         }
-        match self.memory().own.spans_epochs(key) {
+        match self.memory().records.spans_epochs(key) {
             true => Err(WriteError::doubted(target, "the server lost its history since the run began")),
             false => Ok(()),
         }
     }
 
-    /// Tells what the caches that would show a target show before it is asked for.
+    /// Returns what the caches that would show a target show before it is asked for.
     pub(super) fn before(&self, target: &Target) -> Vec<(SourceId, Before)> {
-        let delivered = |source| self.memory().pending.delivered(source);
+        let delivered = |source| self.memory().records.delivered(source);
         let shown = self.caches_of(target).filter_map(|cache| {
             let before = match (cache.look_up)(&target.key) {
                 Cached::Absent => Before::Absent { delivered: delivered(cache.source) },
@@ -93,7 +93,7 @@ impl Writer {
     /// What the key wrote is lost, and its versions may be given to others.
     pub(super) fn found_older_state(&self, key: &ObjectKey, target: &Target) {
         self.forget_answer(key, target);
-        let verdict = self.memory().own.forget_own(key);
+        let verdict = self.memory().records.forget_own(key);
         self.sources_of(target).into_iter().for_each(|source| self.report_history_loss(source, &target.key));
         if verdict == Verdict::Enqueue {
             self.keys.wake(key.clone());
@@ -120,9 +120,9 @@ impl Writer {
 }
 
 impl Memory {
-    /// Tells when the follow-up task must look next; `None` while nothing waits.
+    /// Returns when the follow-up task must look next; `None` while nothing waits.
     pub(super) fn next_tick(&self, now: Instant) -> Option<Instant> {
-        let (pending, contradicted) = (self.pending.next_tick(now), self.contradictions.next_tick(now));
+        let (pending, contradicted) = (self.records.next_tick(now), self.contradictions.next_tick(now));
         pending.into_iter().chain(contradicted).min()
     }
 }

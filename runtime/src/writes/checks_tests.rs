@@ -19,11 +19,11 @@ use crate::{
     object::{Kind, Scope, Version},
     reflector::Server,
     writes::{
-        Author, CacheView, CachedMeta, Counters, Delete, Gate, KeyControl, Patched, Selects, Sender,
+        Author, CacheView, CachedMeta, Counters, Delete, Gate, KeyControl, Patched, Rights, Selects, Sender,
         WaitForOwn, add_finalizer,
         applied::{Applied, Digests},
         patch_status,
-        pending_writes::WatchState,
+        record::WatchState,
     },
 };
 
@@ -105,7 +105,8 @@ fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<
     let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
     let sender = Sender::new(kube::Client::new(service, "shop"));
-    let author = Author { controller: "test".into(), field_manager: "test".into() };
+    let author =
+        Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
     (Writer::new(sender, author, vec![cache], gate, Nobody, WaitForOwn::UntilCached, counters), asked)
 }
 
@@ -130,7 +131,7 @@ async fn a_status_whose_base_is_newer_than_what_the_server_has_is_not_sent_again
     let patched = patch_status(patching(&writer, &key(), &pod("61")), status()).await;
     assert!(patched.unwrap_err().is_conflict());
     assert_eq!(asked.all(), ["loss"], "the cache itself is not behind");
-    assert_eq!(writer.end(&key()), crate::writes::own_writes::RunEnd::Changed, "the key runs again");
+    assert_eq!(writer.end(&key()), crate::writes::record::RunEnd::Changed, "the key runs again");
 }
 
 // R50 R43

@@ -13,14 +13,14 @@ use super::{
 };
 use crate::object::{Kind, Object, ObjectKey, Scope};
 
-/// Says what to do with an object that exists and that is not the owner's.
+/// What to do with an object that exists and that is not the owner's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Adoption {
     Refuse,
     TakeOver,
 }
 
-/// Says who chooses the child's name.
+/// Who chooses the child's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Naming {
     /// The caller.

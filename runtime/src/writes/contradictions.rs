@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{
-    pending_writes::{CachedState, Caches, WatchState},
-    source::SourceId,
-};
+use super::{expectation::CachedState, record::WatchState, records::Caches, source::SourceId};
 use crate::object::{ObjectKey, Version};
 
 /// How long a cache that was contradicted has, with its watch open.
@@ -76,7 +73,7 @@ pub(super) fn contradiction(before: &Before, answered: &Answered) -> Option<Cont
 }
 
 impl Contradicted {
-    /// Tells whether a cache shows it still.
+    /// Returns whether a cache shows it still.
     fn is_shown(&self, cached: &CachedState, delivered: Option<Version>) -> bool {
         match (self, cached) {
             (_, CachedState::Unknown) => false,
@@ -143,7 +140,7 @@ impl Contradictions {
         self.open.retain(|open| open.source != source);
     }
 
-    /// Tells when to [`tick`](Self::tick) next; `None` while nothing is open.
+    /// Returns when to [`tick`](Self::tick) next; `None` while nothing is open.
     pub(super) fn next_tick(&self, now: Instant) -> Option<Instant> {
         let due = self.open.iter().map(|open| open.due).min()?;
         Some(due.max(now + AGAIN))

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    pending_writes::Expectation,
+    expectation::Expectation,
     request::{Content, Path, Request, Target},
     writer::Writer,
 };
 use crate::object::{Kind, Object, ObjectKey, Version};
 
-/// Says what becomes of what a deleted object owns.
+/// What becomes of what a deleted object owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     /// It goes afterwards.
@@ -39,7 +39,7 @@ impl Propagation {
 ///
 /// Of the object that was read: its UID must match. One that is gone, or whose name another object bears by now, is no
 /// error. What it owns goes as the server does it unless told: in the background, for all but a few old kinds. The key
-/// runs again only once its cache shows the deletion, which wakes the owner.
+/// runs again only once its cache shows the deletion, which enqueues the owner.
 ///
 /// # Errors
 /// [`WriteError::Unidentified`] for an object that was never read, and what the server refuses.
@@ -169,7 +169,7 @@ impl IntoFuture for Delete {
     }
 }
 
-/// Tells whether the object is there still, marked as deleted: the server shows it then.
+/// Returns whether the object is there still, marked as deleted: the server shows it then.
 fn left(answer: &Value, uid: &str) -> Expectation {
     let (meta, uid) = (&answer["metadata"], uid.to_owned());
     let version = meta["resourceVersion"].as_str().and_then(|version| version.parse::<Version>().ok());

@@ -8,7 +8,7 @@ use kube::core::Status;
 use super::refusal::{ForbiddenBy, RetryAfter, Stale};
 use crate::object::ObjectRef;
 
-/// Says why a write did not happen, or may not have.
+/// Why a write did not happen, or may not have.
 ///
 /// Every variant names the object. None of them holds its content, but for what the server says of a refused value.
 ///
@@ -283,14 +283,14 @@ impl WriteError {
         Self::Doubted { object: Box::new(object.clone()), cause: Stale::new(message) }
     }
 
-    /// Tells whether the write was computed from an old view: retry on the present one.
+    /// Returns whether the write was computed from an old view: retry on the present one.
     ///
     /// True of [`Conflict`](Self::Conflict) and [`AlreadyExists`](Self::AlreadyExists).
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. } | Self::AlreadyExists { .. })
     }
 
-    /// Tells whether the server says that there is no such object.
+    /// Returns whether the server says that there is no such object.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
@@ -339,7 +339,7 @@ impl WriteError {
         }
     }
 
-    /// Tells whether the write may have happened all the same.
+    /// Returns whether the write may have happened all the same.
     pub(crate) fn leaves_in_doubt(&self) -> bool {
         match self {
             Self::Connection { .. } | Self::Deadline { .. } | Self::Codec { .. } => true,

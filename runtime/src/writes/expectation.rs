@@ -15,7 +15,7 @@ pub(crate) enum Expectation {
     Released { uid: String, finalizer: String },
     /// That there is no such object.
     Absent,
-    /// A later version than this, which a stranger made; or that the object is gone.
+    /// A later version than this, which someone else made; or that the object is gone.
     NewerThan(Version),
     /// Whatever the server will say: the reply to the write was lost.
     ReplyLost,
@@ -30,7 +30,7 @@ impl Expectation {
         }
     }
 
-    /// Tells whether a cache that was brought to a version, and shows this, shows what is waited for.
+    /// Returns whether a cache that was brought to a version, and shows this, shows what is waited for.
     pub(super) fn is_met(&self, delivered: Option<Version>, cached: impl FnOnce() -> CachedState) -> bool {
         let brought_to = |version: &Version| delivered.is_some_and(|delivered| delivered >= *version);
         match self {

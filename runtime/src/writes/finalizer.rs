@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    pending_writes::Expectation,
+    expectation::Expectation,
     request::{Content, Path, Request, Target},
     writer::Writer,
 };

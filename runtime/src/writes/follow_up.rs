@@ -1,4 +1,4 @@
-//! Who attends to parked keys: gives up what is overdue, and asks after writes whose reply was lost.
+//! Follows up what keys wait for: gives up what is overdue, and asks after writes whose reply was lost.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -7,8 +7,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument;
 
 use super::{
+    expectation::Expectation,
     lost::Lost,
-    pending_writes::{AT_MOST, Expectation, Overdue, Transition},
+    pending_writes::{AT_MOST, Overdue, Transition},
     request::{Path, Target},
     writer::{Memory, Writer},
 };
@@ -47,7 +48,7 @@ impl Drop for InFlightWrite<'_> {
 }
 
 impl Writer {
-    /// Attends to parked keys, for as long as the controller runs.
+    /// Attends to waiting keys, for as long as the controller runs.
     pub(crate) async fn follow_up(&self) -> Infallible {
         // What runs say stands in their spans, which name the controller.
         let span = tracing::info_span!("follow_up", controller = %self.author.controller);
@@ -70,7 +71,7 @@ impl Writer {
         }
     }
 
-    /// Holds a key in the queue exactly while it is parked; called under the lock.
+    /// Holds a key in the queue exactly while it waits; called under the lock.
     pub(super) fn apply_transition(&self, key: &ObjectKey, transition: Transition) {
         match transition {
             Transition::Waits => self.keys.hold(key, AT_MOST),
@@ -100,9 +101,9 @@ impl Writer {
     fn tick(&self) {
         let now = Instant::now();
         let mut memory = self.memory();
-        let (overdue, released) = memory.pending.tick(now, &self.caches);
-        let Memory { contradictions, pending, .. } = &mut *memory;
-        let contradicted = contradictions.tick(now, &self.caches, |source| pending.delivered(source));
+        let (overdue, released) = memory.records.tick(now, &self.caches);
+        let Memory { contradictions, records, .. } = &mut *memory;
+        let contradicted = contradictions.tick(now, &self.caches, |source| records.delivered(source));
         memory.alarm = memory.next_tick(now);
         released.iter().for_each(|key| self.keys.release(key));
         drop(memory);
@@ -121,13 +122,13 @@ impl Writer {
 
     /// Asks the server what became of a write, until it says or nobody waits any more.
     async fn ask_after(&self, Lost { key, target }: Lost) {
-        while self.memory().pending.awaits_reply(&key, &target.key) {
+        while self.memory().records.awaits_reply(&key, &target.key) {
             if let Some(expectation) = self.what_became_of(&target).await {
                 let (mut memory, now) = (self.memory(), Instant::now());
                 for source in self.sources_of(&target) {
                     let place = (source, &target.key);
                     let transition =
-                        memory.pending.answered(&key, place, expectation.clone(), now, &self.caches);
+                        memory.records.reply_found(&key, place, expectation.clone(), now, &self.caches);
                     self.apply_transition(&key, transition);
                 }
                 return;

@@ -30,7 +30,7 @@ pub(crate) struct ReadCache {
     pub(crate) doubt: Box<dyn Fn() -> Option<Doubt> + Send + Sync>,
 }
 
-/// Tells which keys of a controller may run and write.
+/// Which keys of a controller may run and write.
 pub(crate) struct Gate {
     server: Server,
     caches: Vec<ReadCache>,

@@ -52,7 +52,7 @@ pub(super) fn merged(target: Value, patch: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// Tells whether two values agree in everything that a merge patch replaces whole.
+/// Returns whether two values agree in everything that a merge patch replaces whole.
 pub(super) fn replaces_the_same(patch: &Value, base: &Value, found: &Value) -> bool {
     match patch {
         Value::Object(fields) => fields
@@ -62,7 +62,7 @@ pub(super) fn replaces_the_same(patch: &Value, base: &Value, found: &Value) -> b
     }
 }
 
-/// Tells whether a patch replaces a list whose elements may hold what the caller's type does not know.
+/// Returns whether a patch replaces a list whose elements may hold what the caller's type does not know.
 pub(super) fn replaces_elements(patch: &Value, base: &Value) -> bool {
     match (patch, base) {
         (Value::Object(fields), Value::Object(_)) => {
@@ -177,7 +177,7 @@ fn raw_forms<'a>(typed: &[Value], raw: &'a [Value]) -> Vec<Option<&'a Value>> {
     typed.iter().enumerate().map(find).collect()
 }
 
-/// Tells whether an element can be what a raw one reads as.
+/// Returns whether an element can be what a raw one reads as.
 fn may_be(typed: &Value, raw: &Value) -> bool {
     match (typed, raw) {
         (Value::Object(fields), Value::Object(_)) => match (identity(typed), identity(raw)) {

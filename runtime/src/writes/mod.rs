@@ -1,27 +1,30 @@
 //! What a reconciler writes, and how the controller knows its own writes again.
 //!
-//! Every write carries the version it was computed from, so that a stranger's change in between is refused
+//! Every write carries the version it was computed from, so that someone else's change in between is refused
 //! rather than overwritten, and so that the version it makes is known to be the key's own (see
 //! `own_writes`). Requests end at a deadline of 30 s.
 //!
-//! A key that wrote runs again only once the caches show what it wrote, or after a deadline (see `pending`); an
+//! A key that wrote runs again only once the caches show what it wrote, or after a deadline (see `pending_writes`); an
 //! apply that would change nothing is not sent (see `applied`).
 //!
 //! While the server says that it is overloaded, no controller of a manager writes to it (see `overload`).
 
 pub(crate) mod source;
 mod awaited;
-pub(crate) mod own_writes;
 mod expectation;
-pub(crate) mod pending_writes;
+pub(crate) mod record;
+mod records;
+mod own_writes;
+mod answers;
+mod pending_writes;
 mod refusal;
 mod error;
 mod gate;
 mod contradictions;
 pub(crate) mod request;
+mod rights;
 mod overload;
 mod caches;
-mod answers;
 mod applied;
 mod lost;
 mod owner;
@@ -56,6 +59,8 @@ pub(crate) use patch::patch;
 pub(crate) use recorder::Recorder;
 pub(crate) use refusal::find;
 pub use refusal::{ForbiddenBy, RetryAfter, Stale};
+pub use rights::Use;
+pub(crate) use rights::{ApiVerb, RightScope, Rights};
 pub(crate) use status::{Patched, patch_status};
 pub(crate) use writer::{Author, Counters, KeyControl, WaitForOwn, Writer};
 

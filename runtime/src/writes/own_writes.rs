@@ -1,149 +1,70 @@
-//! Tells a controller's own writes from everybody else's: a pure state machine.
+//! Tells a controller's own writes from everybody else's.
 //!
 //! An event is a key's own if its version is one that a write of that key made. The event may arrive before the
-//! write's reply, so events for a key in flight are held with their versions, and what is still held when the
-//! run ends was a stranger's. What a list brought is never own, and a list that passes a version which a key
-//! wrote and has not seen wakes that key: what it wrote may have come and gone in the gap.
+//! write's reply. So the events of a key in flight are deferred with their versions, and what is still deferred when
+//! the run ends was somebody else's. What a list brought is never own, and a list that passes a version which a key
+//! wrote and has not seen enqueues that key: what it wrote may have come and gone in the gap.
 //!
 //! Versions belong to a source (one informer: a kind and a scope) and are never compared across sources.
 
-use std::{collections::VecDeque, hash::Hash};
+use std::hash::Hash;
 
-use foldhash::HashMap;
-
-use super::{awaited::Awaited, source::SourceId};
-use crate::{
-    informer::{Progress, ProgressVia},
-    object::Version,
+use super::{
+    record::{OwnVersion, RunActivity, RunEnd, RunRecord, Seen, Verdict},
+    records::WriteRecords,
+    source::SourceId,
 };
+use crate::object::Version;
 
-/// How many events a key in flight holds; one more counts as changed.
+/// How many events are deferred for a key in flight; one more counts as changed.
 const DEFERRED_PER_RUN: usize = 16;
-/// How many unseen own versions a key has; the oldest then count as a stranger's.
+/// How many unseen own versions a key has; the oldest then count as somebody else's.
 const OWN_PER_KEY: usize = 64;
 
-/// What an event means for a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Somebody else's change: the key must run.
-    Enqueue,
-    /// The key's own write, seen.
-    Own,
-    /// The key is in flight: judged when its run ends.
-    Deferred,
-}
-
-/// What a run leaves behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RunEnd {
-    /// Nobody else changed anything.
-    Quiet,
-    /// Somebody did: the key must run again.
-    Changed,
-}
-
-/// What is known of a run that may have written, while it lasts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum RunActivity {
-    /// It sent nothing, and no event of its key came.
-    #[default]
-    Nothing,
-    /// Something of its key changed meanwhile.
-    Changed,
-    /// It sent a write.
-    Wrote,
-}
-
-#[derive(Debug, Default)]
-struct RunRecord {
-    deferred: Vec<(SourceId, Version)>,
-    changed: bool,
-    activity: RunActivity,
-    /// Sources whose versions started anew meanwhile: an answer may be of either side.
-    new_epochs: Vec<SourceId>,
-}
-
-#[derive(Debug, Default)]
-struct Source {
-    /// The cache shows at least this.
-    delivered: Option<Version>,
-    /// The version of the last list that replaced the cache.
-    replaced: Option<Version>,
-}
-
-/// A version that a key made, until its source has delivered past it.
-#[derive(Debug)]
-struct OwnVersion {
-    source: SourceId,
-    version: Version,
-    seen: Seen,
-}
-
-/// Says whether an event has shown a version; more may come, where a source feeds a controller several times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
-    NotYet,
-    Once,
-}
-
-/// Own versions that were not delivered past yet, and events that were not judged yet.
-#[derive(Debug)]
-pub(crate) struct OwnWrites<Key> {
-    runs: HashMap<Key, RunRecord>,
-    sources: HashMap<SourceId, Source>,
-    own: HashMap<Key, VecDeque<OwnVersion>>,
-    /// Whose versions are not delivered past yet.
-    awaited: Awaited<Key>,
-}
-
-impl<Key> Default for OwnWrites<Key> {
-    fn default() -> Self {
-        Self {
-            runs: HashMap::default(),
-            sources: HashMap::default(),
-            own: HashMap::default(),
-            awaited: Awaited::default(),
-        }
-    }
-}
-
-impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
-    /// Starts a run of a key: from here on its events are held.
+impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
+    /// Starts a run of a key: from here on its events are deferred.
     pub(crate) fn begin(&mut self, key: &Key) {
-        self.runs.insert(key.clone(), RunRecord::default());
+        self.by_key.entry(key.clone()).or_default().run = Some(RunRecord::default());
     }
 
     /// Whether a run of the key is under way.
     pub(crate) fn is_running(&self, key: &Key) -> bool {
-        self.runs.contains_key(key)
+        self.run(key).is_some()
     }
 
     /// Takes note of what the run of a key did, or what happened meanwhile; the most counts.
     pub(crate) fn note(&mut self, key: &Key, activity: RunActivity) {
-        if let Some(run) = self.runs.get_mut(key) {
+        if let Some(run) = self.run_mut(key) {
             run.activity = run.activity.max(activity);
         }
     }
 
-    /// Tells what the run of a key did so far.
+    /// Returns what the run of a key did so far.
     pub(crate) fn activity(&self, key: &Key) -> RunActivity {
-        self.runs.get(key).map_or(RunActivity::Nothing, |run| run.activity)
+        self.run(key).map_or(RunActivity::Nothing, |run| run.activity)
     }
 
-    /// Tells whether versions started anew while the key runs: what it began with may be gone.
+    /// Whether versions started anew while the key runs: what it began with may be gone.
     pub(crate) fn spans_epochs(&self, key: &Key) -> bool {
-        self.runs.get(key).is_some_and(|run| !run.new_epochs.is_empty())
+        self.run(key).is_some_and(|run| !run.new_epochs.is_empty())
     }
 
     /// Forgets what a key wrote: the server lost it, and may give its versions to others. The key must run again.
     pub(crate) fn forget_own(&mut self, key: &Key) -> Verdict {
-        self.own.remove(key);
-        self.foreign_change(key)
+        let own = self.by_key.get_mut(key).map(|record| std::mem::take(&mut record.own));
+        own.into_iter().flatten().for_each(|own| self.await_no_more(key, own.source, own.version));
+        let verdict = self.foreign_change(key);
+        self.prune(key);
+        verdict
     }
 
-    /// Ends the run, and judges what is still held.
+    /// Ends the run, judges what is still deferred, and forgets what only the run needed.
     pub(crate) fn end(&mut self, key: &Key) -> RunEnd {
-        match self.runs.remove(key) {
+        let Some(record) = self.by_key.get_mut(key) else { return RunEnd::Quiet };
+        let run = record.run.take();
+        record.answers.retain(|_, answer| answer.awaits().is_some() && answer.seen == Seen::NotYet);
+        self.prune(key);
+        match run {
             Some(run) if run.changed || !run.deferred.is_empty() => RunEnd::Changed,
             _ => RunEnd::Quiet,
         }
@@ -156,7 +77,7 @@ impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
             self.note(key, RunActivity::Changed);
             return Verdict::Own;
         }
-        match self.runs.get_mut(key) {
+        match self.run_mut(key) {
             Some(run) if run.deferred.len() < DEFERRED_PER_RUN => {
                 run.deferred.push((source, version));
                 run.activity = run.activity.max(RunActivity::Changed);
@@ -168,7 +89,7 @@ impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
 
     /// Takes a change that is nobody's own: a deletion, or what a list brought.
     pub(crate) fn foreign_change(&mut self, key: &Key) -> Verdict {
-        match self.runs.get_mut(key) {
+        match self.run_mut(key) {
             Some(run) => {
                 run.changed = true;
                 run.activity = run.activity.max(RunActivity::Changed);
@@ -180,15 +101,15 @@ impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
 
     /// Learns that a write of the key made a version; says whether the key must run for it.
     ///
-    /// It must when a list has passed that version already and no event of it is held: whatever the write made
+    /// It must when a list has passed that version already and no event of it is deferred: whatever the write made
     /// may be gone again.
     pub(crate) fn wrote(&mut self, key: &Key, source: SourceId, version: Version) -> Verdict {
         let mut seen = Seen::NotYet;
-        if let Some(run) = self.runs.get_mut(key) {
+        if let Some(run) = self.run_mut(key) {
             let before = run.deferred.len();
             run.deferred.retain(|deferred| *deferred != (source, version));
             if run.deferred.len() < before {
-                seen = Seen::Once;
+                seen = Seen::Yes;
             } else if run.new_epochs.contains(&source) {
                 return self.foreign_change(key);
             }
@@ -198,89 +119,48 @@ impl<Key: Clone + Eq + Hash + Ord> OwnWrites<Key> {
             return self.foreign_change(key);
         }
         if state.delivered.is_none_or(|delivered| delivered < version) {
-            let own = self.own.entry(key.clone()).or_default();
-            if own.len() == OWN_PER_KEY
-                && let Some(oldest) = own.pop_front()
-            {
-                self.awaited.remove(oldest.source, oldest.version, key);
-            }
+            let own = &mut self.by_key.entry(key.clone()).or_default().own;
+            let oldest = if own.len() == OWN_PER_KEY { own.pop_front() } else { None };
             own.push_back(OwnVersion { source, version, seen });
-            self.awaited.insert(source, version, key.clone());
+            self.by_version.insert(source, version, key.clone());
+            if let Some(oldest) = oldest {
+                self.await_no_more(key, oldest.source, oldest.version);
+            }
         }
         Verdict::Own
     }
 
-    /// Learns how far a source has delivered; returns the keys that must run for it.
-    pub(crate) fn progressed(&mut self, source: SourceId, progress: Progress) -> Vec<Key> {
-        let state = self.sources.entry(source).or_default();
-        match progress.via {
-            ProgressVia::Watch => {
-                state.delivered = state.delivered.max(progress.version);
-                self.forget_up_to(source, progress.version);
-                Vec::new()
-            }
-            ProgressVia::Replace => {
-                state.delivered = state.delivered.max(progress.version);
-                state.replaced = state.replaced.max(progress.version);
-                let passed = self.forget_up_to(source, progress.version);
-                self.wake_all(passed)
-            }
-            ProgressVia::NewEpoch => {
-                *state = Source { delivered: progress.version, replaced: progress.version };
-                for run in self.runs.values_mut() {
-                    run.changed = true;
-                    run.new_epochs.push(source);
-                }
-                let lost = self.awaited.take(source);
-                let lost = self.forget(lost, |own| own.source == source);
-                self.wake_all(lost)
-            }
-        }
-    }
-
-    fn wake_all(&mut self, keys: Vec<Key>) -> Vec<Key> {
-        keys.into_iter().filter(|key| self.foreign_change(key) == Verdict::Enqueue).collect()
-    }
-
     fn is_own(&mut self, key: &Key, source: SourceId, version: Version) -> bool {
-        if self.own.is_empty() {
-            return false;
-        }
-        let Some(own) = self.own.get_mut(key) else { return false };
-        let Some(found) = own.iter_mut().find(|own| own.source == source && own.version == version) else {
+        let Some(record) = self.by_key.get_mut(key) else { return false };
+        let mut own = record.own.iter_mut();
+        let Some(found) = own.find(|own| own.source == source && own.version == version) else {
             return false;
         };
-        found.seen = Seen::Once;
+        found.seen = Seen::Yes;
         true
     }
 
-    /// Forgets own versions that a source has delivered past; returns the keys that never saw theirs.
-    fn forget_up_to(&mut self, source: SourceId, version: Option<Version>) -> Vec<Key> {
-        let Some(version) = version else { return Vec::new() };
-        let passed = self.awaited.take_up_to(source, version);
-        self.forget(passed, |own| own.source == source && own.version <= version)
+    fn run(&self, key: &Key) -> Option<&RunRecord> {
+        self.by_key.get(key)?.run.as_ref()
     }
 
-    fn forget(&mut self, keys: Vec<Key>, gone: impl Fn(&OwnVersion) -> bool) -> Vec<Key> {
-        let mut missed = Vec::new();
-        for key in keys {
-            let Some(versions) = self.own.get_mut(&key) else { continue };
-            let unseen = versions.iter().any(|own| gone(own) && own.seen == Seen::NotYet);
-            versions.retain(|own| !gone(own));
-            if versions.is_empty() {
-                self.own.remove(&key);
-            }
-            if unseen {
-                missed.push(key);
-            }
-        }
-        missed
+    fn run_mut(&mut self, key: &Key) -> Option<&mut RunRecord> {
+        self.by_key.get_mut(key)?.run.as_mut()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        informer::{Progress, ProgressVia},
+        object::ObjectKey,
+        writes::{
+            expectation::CachedState,
+            record::WatchState,
+            records::{Caches, Settled},
+        },
+    };
 
     const SITES: SourceId = SourceId(0);
     const DEPLOYMENTS: SourceId = SourceId(1);
@@ -289,8 +169,29 @@ mod tests {
         Progress { version: Some(Version(version)), via }
     }
 
-    fn started() -> OwnWrites<&'static str> {
-        let mut own = OwnWrites::default();
+    /// No key waits for what a cache shows.
+    struct Unasked;
+
+    impl Caches for Unasked {
+        fn cached(&self, _: SourceId, _: &ObjectKey) -> CachedState {
+            unreachable!("nothing is waited for")
+        }
+
+        fn watch_state(&self, _: SourceId) -> WatchState {
+            WatchState::Open
+        }
+    }
+
+    type Own = WriteRecords<&'static str>;
+
+    fn progressed(own: &mut Own, source: SourceId, version: u64, via: ProgressVia) -> Vec<&'static str> {
+        let Settled { released, missed } = own.progressed(source, progress(version, via), &Unasked);
+        assert!(released.is_empty());
+        missed
+    }
+
+    fn started() -> Own {
+        let mut own = Own::default();
         own.begin(&"a");
         own
     }
@@ -304,7 +205,7 @@ mod tests {
         assert_eq!(own.wrote(&"a", SITES, Version(6)), Verdict::Own);
         assert_eq!(own.end(&"a"), RunEnd::Quiet);
         assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Own);
-        own.progressed(SITES, progress(6, ProgressVia::Watch));
+        progressed(&mut own, SITES, 6, ProgressVia::Watch);
         assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Enqueue, "versions go up");
     }
 
@@ -322,12 +223,9 @@ mod tests {
         assert_eq!(own.event(SITES, Some(Version(7)), &"a"), Verdict::Own);
         assert_eq!(own.event(SITES, Some(Version(7)), &"a"), Verdict::Own);
         assert_eq!(own.end(&"a"), RunEnd::Quiet);
-        assert_eq!(
-            own.progressed(SITES, progress(9, ProgressVia::Replace)),
-            Vec::<&str>::new(),
-            "all was seen"
-        );
-        assert!(own.own.is_empty());
+        assert_eq!(progressed(&mut own, SITES, 9, ProgressVia::Replace), Vec::<&str>::new(), "all was seen");
+        own.end(&"a");
+        assert!(own.is_empty());
     }
 
     // C27
@@ -356,8 +254,8 @@ mod tests {
         let mut own = started();
         own.wrote(&"a", DEPLOYMENTS, Version(5));
         own.end(&"a");
-        assert_eq!(own.progressed(DEPLOYMENTS, progress(4, ProgressVia::Replace)), Vec::<&str>::new());
-        assert_eq!(own.progressed(DEPLOYMENTS, progress(7, ProgressVia::Replace)), vec!["a"]);
+        assert_eq!(progressed(&mut own, DEPLOYMENTS, 4, ProgressVia::Replace), Vec::<&str>::new());
+        assert_eq!(progressed(&mut own, DEPLOYMENTS, 7, ProgressVia::Replace), vec!["a"]);
         own.begin(&"b");
         own.wrote(&"b", DEPLOYMENTS, Version(6));
         assert_eq!(own.end(&"b"), RunEnd::Changed, "the list passed the write before its reply");
@@ -370,7 +268,7 @@ mod tests {
         own.wrote(&"a", DEPLOYMENTS, Version(5));
         own.end(&"a");
         assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Enqueue);
-        own.progressed(SITES, progress(9, ProgressVia::Watch));
+        progressed(&mut own, SITES, 9, ProgressVia::Watch);
         assert_eq!(own.event(DEPLOYMENTS, Some(Version(5)), &"a"), Verdict::Own);
     }
 
@@ -380,10 +278,10 @@ mod tests {
         for version in 1..=200 {
             own.wrote(&"a", SITES, Version(version));
         }
-        assert_eq!(own.own["a"].len(), OWN_PER_KEY);
+        assert_eq!(own.by_key["a"].own.len(), OWN_PER_KEY);
         own.end(&"a");
-        own.progressed(SITES, progress(200, ProgressVia::Watch));
-        assert!(own.own.is_empty() && own.runs.is_empty() && own.awaited.is_empty());
+        progressed(&mut own, SITES, 200, ProgressVia::Watch);
+        assert!(own.is_empty());
     }
 
     #[test]
@@ -404,7 +302,7 @@ mod tests {
         let mut own = started();
         own.wrote(&"a", SITES, Version(50));
         own.begin(&"b");
-        own.progressed(SITES, progress(3, ProgressVia::NewEpoch));
+        progressed(&mut own, SITES, 3, ProgressVia::NewEpoch);
         assert_eq!(own.end(&"b"), RunEnd::Changed);
         assert_eq!(own.end(&"a"), RunEnd::Changed);
         assert_eq!(own.event(SITES, Some(Version(50)), &"a"), Verdict::Enqueue);
@@ -416,14 +314,14 @@ mod tests {
         let mut own = started();
         own.wrote(&"a", DEPLOYMENTS, Version(50));
         own.end(&"a");
-        assert_eq!(own.progressed(DEPLOYMENTS, progress(3, ProgressVia::NewEpoch)), vec!["a"]);
+        assert_eq!(progressed(&mut own, DEPLOYMENTS, 3, ProgressVia::NewEpoch), vec!["a"]);
     }
 
     // C27
     #[test]
     fn an_answer_that_comes_after_a_new_epoch_makes_no_version_own() {
         let mut own = started();
-        own.progressed(SITES, progress(3, ProgressVia::NewEpoch));
+        progressed(&mut own, SITES, 3, ProgressVia::NewEpoch);
         own.wrote(&"a", SITES, Version(50));
         assert_eq!(own.end(&"a"), RunEnd::Changed);
         assert_eq!(own.event(SITES, Some(Version(50)), &"a"), Verdict::Enqueue, "of the epoch that began");

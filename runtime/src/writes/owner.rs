@@ -23,7 +23,7 @@ impl Owner {
     }
 }
 
-/// Says how the reconciled object is to own what is written.
+/// How the reconciled object is to own what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ownership {
     /// It alone controls it.

@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 use super::{
     WriteError,
     child::{decode, encode},
+    expectation::Expectation,
     merge::{merged, replaces_the_same},
-    pending_writes::Expectation,
     request::{Content, Path, Request, Target},
     writer::{Proof, Writer, version_of},
 };
 use crate::object::{Kind, Object, ObjectKey, Version};
 
 const VERB: &str = "patch";
-/// How often a patch that met a stranger's change elsewhere in the object is sent again.
+/// How often a patch that met someone else's change elsewhere in the object is sent again.
 const RESENDS: usize = 3;
 
 /// Sends a merge patch of an object; nothing if the object reads as patched already.

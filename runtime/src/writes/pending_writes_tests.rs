@@ -8,6 +8,14 @@ use std::{
 use proptest::prelude::*;
 
 use super::*;
+use crate::{
+    informer::{Progress, ProgressVia},
+    object::Version,
+    writes::{
+        expectation::CachedState,
+        record::{FOR_FOREIGN_CHANGE, IN_OUTAGE, WHILE_OPEN, WatchState},
+    },
+};
 
 const SITES: SourceId = SourceId(0);
 const PODS: SourceId = SourceId(1);
@@ -48,14 +56,14 @@ fn pod() -> ObjectKey {
 }
 
 struct Lot<Key = &'static str> {
-    pending: PendingWrites<Key>,
+    pending: WriteRecords<Key>,
     caches: Fake,
     now: Instant,
 }
 
 impl Lot {
     fn new() -> Self {
-        Self { pending: PendingWrites::default(), caches: Fake::default(), now: Instant::now() }
+        Self { pending: WriteRecords::default(), caches: Fake::default(), now: Instant::now() }
     }
 
     fn show(&mut self, source: SourceId, object: &ObjectKey, cached: CachedState) {
@@ -64,19 +72,28 @@ impl Lot {
     }
 
     fn wrote(&mut self, source: SourceId, object: &ObjectKey, expectation: Expectation) -> Transition {
-        self.pending.wrote(&"a", (source, object), expectation, self.now, &self.caches)
+        self.pending.expect(&"a", (source, object), expectation, self.now, &self.caches)
     }
 
     fn progressed(&mut self, source: SourceId, version: u64) -> Vec<&'static str> {
-        self.pending.progressed(source, Some(Version(version)), &self.caches)
+        self.brought(source, version, ProgressVia::Watch)
     }
+}
 
+impl<Key: Clone + Eq + Hash + Ord> Lot<Key> {
+    fn brought(&mut self, source: SourceId, version: u64, via: ProgressVia) -> Vec<Key> {
+        let progress = Progress { version: Some(Version(version)), via };
+        self.pending.progressed(source, progress, &self.caches).released
+    }
+}
+
+impl Lot {
     /// Whether somebody waits for what a source shows already.
     fn keeps_in_vain(&self, source: SourceId) -> bool {
-        let delivered = self.pending.delivered.get(&source).copied();
+        let delivered = self.pending.delivered(source);
         let met =
             |wait: &&Wait| wait.expectation.is_met(delivered, || self.caches.cached(source, &wait.object));
-        self.pending.waiting.values().flatten().filter(|wait| wait.source == source).any(|wait| met(&wait))
+        self.pending.waits().map(|(_, wait)| wait).filter(|wait| wait.source == source).any(|wait| met(&wait))
     }
 
     /// Lets time pass as the follow-up task does; returns after how long the key was given up.
@@ -164,12 +181,12 @@ fn a_finalizers_removal_is_seen_by_its_going_since_its_answer_has_the_old_versio
 
 // W9
 #[test]
-fn whom_a_stranger_refused_waits_a_second_for_the_strangers_change() {
+fn after_a_conflict_a_key_waits_a_second_for_somebody_elses_change() {
     let mut lot = Lot::new();
     lot.show(SITES, &pod(), cached("u", 5));
     assert_eq!(lot.wrote(SITES, &pod(), Expectation::NewerThan(Version(5))), Transition::Waits);
     assert!(lot.progressed(SITES, 9).is_empty(), "the object is what it was");
-    assert_eq!(lot.given_up_after(10 * SECOND), Some(FOR_STRANGER));
+    assert_eq!(lot.given_up_after(10 * SECOND), Some(FOR_FOREIGN_CHANGE));
     lot.wrote(SITES, &pod(), Expectation::NewerThan(Version(5)));
     lot.show(SITES, &pod(), cached("u", 6));
     assert_eq!(lot.progressed(SITES, 10), ["a"]);
@@ -204,7 +221,7 @@ fn time_in_an_outage_does_not_count_towards_the_time_of_an_open_watch() {
 #[test]
 fn a_batch_costs_in_proportion_to_what_it_changed() {
     let mut lot =
-        Lot { pending: PendingWrites::<u32>::default(), caches: Fake::default(), now: Instant::now() };
+        Lot { pending: WriteRecords::<u32>::default(), caches: Fake::default(), now: Instant::now() };
     let object = |n: u32| ObjectKey::new("shop", n.to_string());
     for n in 0..10_000 {
         let expectation = if n % 2 == 0 {
@@ -214,7 +231,7 @@ fn a_batch_costs_in_proportion_to_what_it_changed() {
         };
         lot.caches.show(PODS, &object(n), cached("u", 7));
         assert_eq!(
-            lot.pending.wrote(&n, (PODS, &object(n)), expectation, lot.now, &lot.caches),
+            lot.pending.expect(&n, (PODS, &object(n)), expectation, lot.now, &lot.caches),
             Transition::Waits
         );
     }
@@ -222,10 +239,10 @@ fn a_batch_costs_in_proportion_to_what_it_changed() {
     lot.caches.show(PODS, &object(4), CachedState::Absent);
     lot.pending.changed(PODS, &object(4));
     lot.pending.changed(PODS, &ObjectKey::new("shop", "somebody"));
-    assert_eq!(lot.pending.progressed(PODS, Some(Version(50)), &lot.caches), [4]);
-    assert_eq!(lot.pending.progressed(PODS, Some(Version(103)), &lot.caches), [1, 3]);
+    assert_eq!(lot.brought(PODS, 50, ProgressVia::Watch), [4]);
+    assert_eq!(lot.brought(PODS, 103, ProgressVia::Watch), [1, 3]);
     assert_eq!(lot.caches.looks.get(), 1, "nobody looked at what did not change");
-    let all = lot.pending.replaced(PODS, Some(Version(20_000)), &lot.caches);
+    let all = lot.brought(PODS, 20_000, ProgressVia::Replace);
     assert_eq!(all.len(), 4_998, "a list is looked through whole");
 }
 
@@ -237,7 +254,7 @@ fn a_list_shows_what_no_change_told_of() {
     lot.wrote(PODS, &pod(), Expectation::Gone { uid: "u".into() });
     lot.caches.show(PODS, &pod(), CachedState::Absent);
     assert!(lot.progressed(PODS, 7).is_empty());
-    assert_eq!(lot.pending.replaced(PODS, Some(Version(8)), &lot.caches), ["a"]);
+    assert_eq!(lot.brought(PODS, 8, ProgressVia::Replace), ["a"]);
 }
 
 // W3
@@ -245,7 +262,7 @@ fn a_list_shows_what_no_change_told_of() {
 fn a_new_epoch_releases() {
     let mut lot = Lot::new();
     lot.wrote(SITES, &pod(), Expectation::Reached(Version(500)));
-    assert_eq!(lot.pending.new_epoch(SITES, Some(Version(3))), ["a"]);
+    assert_eq!(lot.brought(SITES, 3, ProgressVia::NewEpoch), ["a"]);
     assert_eq!(
         lot.wrote(SITES, &pod(), Expectation::Reached(Version(4))),
         Transition::Waits,
@@ -263,7 +280,7 @@ fn whose_reply_was_lost_waits_for_what_the_server_says() {
     assert!(lot.progressed(PODS, 9).is_empty());
     let (now, place) = (lot.now, pod());
     let answer = |lot: &mut Lot, expectation| {
-        lot.pending.answered(&"a", (PODS, &place), expectation, now, &lot.caches)
+        lot.pending.reply_found(&"a", (PODS, &place), expectation, now, &lot.caches)
     };
     assert_eq!(answer(&mut lot, Expectation::Reached(Version(12))), Transition::Unchanged);
     assert_eq!(lot.progressed(PODS, 12), ["a"]);
@@ -314,7 +331,7 @@ fn expectation(choice: usize, version: u64) -> Expectation {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The turns that are told add up to who is parked, whatever happens; and nobody waits past all deadlines.
+    /// The transitions add up to which keys wait, whatever happens; and nobody waits past all deadlines.
     // W3
     #[test]
     fn nobody_is_forgotten_and_nobody_waits_for_ever(inputs in prop::collection::vec(input(), 1..80)) {
@@ -330,7 +347,7 @@ proptest! {
             match input {
                 Input::Wrote { key, source, object, expectation: choice, ahead } => {
                     let (place, expectation) = ((SourceId(source), &objects[object]), expectation(choice, at[source] + ahead));
-                    match lot.pending.wrote(&KEYS[key], place, expectation, lot.now, &lot.caches) {
+                    match lot.pending.expect(&KEYS[key], place, expectation, lot.now, &lot.caches) {
                         Transition::Waits => prop_assert!(held.insert(KEYS[key], lot.now).is_none()),
                         Transition::Released => prop_assert!(held.remove(KEYS[key]).is_some()),
                         // A key that writes on waits for the last of its writes.
@@ -346,8 +363,7 @@ proptest! {
                 }
                 Input::Replaced { source, ahead } => {
                     at[source] += ahead;
-                    let version = Some(Version(at[source]));
-                    for key in lot.pending.replaced(SourceId(source), version, &lot.caches) {
+                    for key in lot.brought(SourceId(source), at[source], ProgressVia::Replace) {
                         prop_assert!(held.remove(key).is_some());
                     }
                     prop_assert!(!lot.keeps_in_vain(SourceId(source)));
@@ -363,7 +379,7 @@ proptest! {
                 }
                 Input::Epoch { source } => {
                     at[source] = 0;
-                    for key in lot.pending.new_epoch(SourceId(source), Some(Version(0))) {
+                    for key in lot.brought(SourceId(source), 0, ProgressVia::NewEpoch) {
                         prop_assert!(held.remove(key).is_some());
                     }
                 }
@@ -397,7 +413,6 @@ proptest! {
             lot.now = next;
             lot.pending.tick(next, &lot.caches);
         }
-        prop_assert!(lot.pending.waiting.is_empty() && lot.pending.clocks.is_empty());
-        prop_assert!(lot.pending.by_object.is_empty() && lot.pending.by_version.is_empty());
+        prop_assert!(lot.pending.is_empty());
     }
 }

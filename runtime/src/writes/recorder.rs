@@ -284,7 +284,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// Tells whether the same may get through later.
+/// Returns whether the same may get through later.
 fn may_pass(error: &WriteError) -> bool {
     match error {
         WriteError::Connection { .. } | WriteError::Deadline { .. } => true,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// The longest time that a server may ask for; more is cut down to this.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Says who refused a write with HTTP 403, as far as the server's words tell.
+/// Who refused a write with HTTP 403, as far as the server's words tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForbiddenBy {

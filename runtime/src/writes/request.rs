@@ -146,7 +146,7 @@ impl Request<'_> {
     }
 }
 
-/// Tells whether a name is one segment of a path, by the rule that Kubernetes has for names.
+/// Returns whether a name is one segment of a path, by the rule that Kubernetes has for names.
 fn is_segment(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }

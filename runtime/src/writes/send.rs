@@ -9,7 +9,7 @@ use super::{
     child::decode,
     contradictions::Answered,
     follow_up::InFlightWrite,
-    own_writes::RunActivity,
+    record::RunActivity,
     request::{Answer, Content, Path, Request, Target},
     writer::{Writer, version_of},
 };
@@ -22,6 +22,7 @@ impl Writer {
         key: &ObjectKey,
         request: Request<'_>,
     ) -> Result<Answer<T>, WriteError> {
+        self.tell_of_undeclared(&request);
         self.check_caches(key, request.target).await?;
         self.sender.check(&request)?;
         let pending = InFlightWrite::new(self, key, request.target, request.path);
@@ -33,7 +34,7 @@ impl Writer {
             _ => pending.settled(),
         }
         match &answer {
-            Ok(_) => self.memory().own.note(key, RunActivity::Wrote),
+            Ok(_) => self.memory().records.note(key, RunActivity::Wrote),
             // Of a status, or of a collection, it says less.
             Err(error) if error.is_not_found() && path == Path::Object => {
                 self.compare(target, before, &Answered::Absent);
@@ -86,6 +87,7 @@ impl Writer {
             query: query.to_owned(),
             content: Content::None,
         };
+        self.tell_of_undeclared(&request);
         self.sender.check(&request)?;
         self.sender.send::<Value>(request).await.map(|answer| answer.object)
     }

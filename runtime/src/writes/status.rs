@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use super::{
     WriteError,
-    answers::StatusSeen,
+    expectation::Expectation,
     merge::{difference, dropped, replaces_elements, replaces_the_same},
-    pending_writes::Expectation,
+    record::StatusSeen,
     request::{Answer, Content, Path, Request, Target},
     writer::{Proof, Writer, version_of},
 };
 use crate::object::{Kind, Object, ObjectKey, Version};
 
 const VERB: &str = "patch the status of";
-/// How often a patch that met a stranger's change elsewhere in the object is sent again.
+/// How often a patch that met someone else's change elsewhere in the object is sent again.
 const RESENDS: usize = 3;
 
 /// The state that a patch is computed from.
@@ -186,7 +186,7 @@ impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
     }
 }
 
-/// Tells whether two objects are one, at one version.
+/// Returns whether two objects are one, at one version.
 fn is_same<K: Object>(one: &K, other: &K) -> bool {
     let (one, other) = (one.meta(), other.meta());
     one.uid.is_some() && one.uid == other.uid && one.resource_version == other.resource_version

@@ -13,17 +13,19 @@ use serde_json::Value;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    answers::{Answers, LastAnswer, Seen, StatusSeen},
     applied::{Applied, AppliedMemory, Digest, Digests},
     caches::{CacheView, Cached, CachedMeta, Shown},
     contradictions::Contradictions,
+    expectation::Expectation,
     gate::Gate,
     lost::Lost,
     overload::Sender,
-    own_writes::{OwnWrites, RunActivity, RunEnd, Verdict},
     owner::Ownership,
-    pending_writes::{AT_MOST, Expectation, PendingWrites},
-    request::{Answer, Target},
+    pending_writes::AT_MOST,
+    record::{LastAnswer, RunActivity, RunEnd, Seen, StatusSeen, Verdict},
+    records::{Settled, WriteRecords},
+    request::{Answer, Request, Target},
+    rights::{Rights, Use},
     source::SourceId,
 };
 use crate::{
@@ -57,10 +59,10 @@ pub(crate) trait KeyControl: Send + Sync + 'static {
     fn release(&self, key: &ObjectKey);
 }
 
-/// Says whether keys wait for their own writes.
+/// Whether keys wait for their own writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WaitForOwn {
-    /// A key that wrote is parked until its caches show it.
+    /// A key that wrote waits until its caches show it.
     #[default]
     UntilCached,
     /// It runs again whatever its caches show: what tests compare with.
@@ -69,15 +71,15 @@ pub(crate) enum WaitForOwn {
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    pub(super) own: OwnWrites<ObjectKey>,
-    answers: Answers,
+    pub(super) records: WriteRecords<ObjectKey>,
     pub(super) applied: AppliedMemory,
-    pub(super) pending: PendingWrites<ObjectKey>,
     pub(super) contradictions: Contradictions,
-    /// When the follow-up task looks next; `None` while nobody is parked and no cache contradicted.
+    /// When the follow-up task looks next; `None` while no key waits and no cache contradicted.
     pub(super) alarm: Option<Instant>,
     /// Kinds that are applied although no cache shows them, of which the log has told.
     warned_kinds: HashSet<Kind>,
+    /// What is done and was not declared, as far as the log has told.
+    undeclared: HashSet<(Kind, Use)>,
     /// Writes whose reply was lost, until the follow-up task asks after them.
     pub(super) lost: Vec<Lost>,
     /// How often the server had lost its history when the last term began.
@@ -89,6 +91,8 @@ pub(super) struct Memory {
 pub(crate) struct Author {
     pub(crate) controller: Arc<str>,
     pub(crate) field_manager: Arc<str>,
+    /// What it is said to do.
+    pub(crate) declared: Rights,
 }
 
 /// Shared by all runs of one controller.
@@ -158,7 +162,7 @@ impl Writer {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whether any cache shows a target, or will.
+    /// Returns whether any cache shows a target, or will.
     pub(super) fn is_cached(&self, target: &Target) -> bool {
         self.caches_of(target).next().is_some()
     }
@@ -192,40 +196,38 @@ impl Writer {
         if memory.losses != losses {
             *memory = Memory { losses, ..Memory::default() };
         }
-        memory.pending.keys().for_each(|key| self.keys.hold(key, AT_MOST));
+        memory.records.waiting().for_each(|key| self.keys.hold(key, AT_MOST));
     }
 
     pub(crate) fn begin(&self, key: &ObjectKey) {
-        self.memory().own.begin(key);
+        self.memory().records.begin(key);
     }
 
     pub(crate) fn end(&self, key: &ObjectKey) -> RunEnd {
-        let mut memory = self.memory();
-        memory.answers.run_ended(key);
-        memory.own.end(key)
+        self.memory().records.end(key)
     }
 
-    /// Tells whether the run of the key that is in flight wrote, or may have.
+    /// Returns whether the run of the key that is in flight wrote, or may have.
     pub(crate) fn activity(&self, key: &ObjectKey) -> RunActivity {
-        self.memory().own.activity(key)
+        self.memory().records.activity(key)
     }
 
-    /// Takes note of a change that wakes nobody, for a run that may have made it.
+    /// Takes note of a change that enqueues no key, for a run that may have made it.
     pub(crate) fn passed_over(&self, key: &ObjectKey) {
-        self.memory().own.note(key, RunActivity::Changed);
+        self.memory().records.note(key, RunActivity::Changed);
     }
 
     pub(crate) fn event(&self, source: SourceId, version: Option<Version>, key: &ObjectKey) -> Verdict {
-        self.memory().own.event(source, version, key)
+        self.memory().records.event(source, version, key)
     }
 
     pub(crate) fn foreign_change(&self, key: &ObjectKey) -> Verdict {
-        self.memory().own.foreign_change(key)
+        self.memory().records.foreign_change(key)
     }
 
     /// Learns that a cache shows another state of an object.
     pub(crate) fn changed(&self, source: SourceId, object: &ObjectKey) {
-        self.memory().pending.changed(source, object);
+        self.memory().records.changed(source, object);
     }
 
     /// Learns that an object is gone from a cache: what was applied to it is over.
@@ -238,30 +240,16 @@ impl Writer {
     /// Takes note of a cache's progress, and wakes or releases whom it concerns.
     pub(crate) fn progressed(&self, source: SourceId, progress: Progress) {
         let mut memory = self.memory();
-        let released = match progress.via {
-            ProgressVia::NewEpoch => {
-                memory.answers.new_epoch(source);
-                if let Some(cache) = self.caches.iter().find(|cache| cache.source == source) {
-                    memory.applied.forget_kind(&cache.kind);
-                }
-                memory.pending.new_epoch(source, progress.version)
-            }
-            via => {
-                let Memory { answers, own, pending, .. } = &mut *memory;
-                answers.delivered(source, progress.version, |key| own.is_running(key));
-                match via {
-                    ProgressVia::Watch => pending.progressed(source, progress.version, &self.caches),
-                    _ => pending.replaced(source, progress.version, &self.caches),
-                }
-            }
-        };
-        let mut woken = memory.own.progressed(source, progress);
-        // The order in which keys wake is nobody's accident.
-        woken.sort();
-        // Under the lock, as holding is: a key is held exactly while it is parked.
+        if progress.via == ProgressVia::NewEpoch
+            && let Some(cache) = self.caches.iter().find(|cache| cache.source == source)
+        {
+            memory.applied.forget_kind(&cache.kind);
+        }
+        let Settled { released, missed } = memory.records.progressed(source, progress, &self.caches);
+        // Under the lock, as holding is: a key is held exactly while it waits for its own writes.
         released.iter().for_each(|key| self.keys.release(key));
         drop(memory);
-        woken.into_iter().for_each(|key| self.keys.wake(key));
+        missed.into_iter().for_each(|key| self.keys.wake(key));
     }
 
     /// Lets a key wait until every cache that shows the target shows this of it.
@@ -288,7 +276,7 @@ impl Writer {
         let (mut memory, now) = (self.memory(), Instant::now());
         for source in sources {
             let transition =
-                memory.pending.wrote(key, (source, &target.key), expectation.clone(), now, &self.caches);
+                memory.records.expect(key, (source, &target.key), expectation.clone(), now, &self.caches);
             self.apply_transition(key, transition);
         }
         self.set_alarm(&mut memory, now);
@@ -296,11 +284,11 @@ impl Writer {
 
     /// Returns the key's last answer about a target, unless a cache has caught up with it.
     pub(crate) fn last_answer(&self, key: &ObjectKey, target: &Target) -> Option<LastAnswer> {
-        self.memory().answers.get(key, &target.kind, &target.key).cloned()
+        self.memory().records.answer(key, &target.kind, &target.key).cloned()
     }
 
     pub(crate) fn forget_answer(&self, key: &ObjectKey, target: &Target) {
-        self.memory().answers.forget(key, &target.kind, &target.key);
+        self.memory().records.forget_answer(key, &target.kind, &target.key);
     }
 
     pub(super) fn digest(&self, value: &Value) -> Digest {
@@ -339,6 +327,19 @@ impl Writer {
         );
     }
 
+    /// Says once what is done and was not declared: a role made of what is declared does not allow it.
+    pub(super) fn tell_of_undeclared(&self, request: &Request<'_>) {
+        let Some(use_) = self.author.declared.lacks(request) else { return };
+        let kind = &request.target.kind;
+        if self.memory().undeclared.insert((kind.clone(), use_)) {
+            let kind = &kind.kind;
+            tracing::debug!(
+                "what the controller does with {kind} is not declared, and missing in the manager's rules: add \
+                 `.uses::<{kind}>(Use::{use_:?})`"
+            );
+        }
+    }
+
     pub(super) fn forget_applied(&self, target: &Target) {
         self.memory().applied.forget(&target.kind, &target.key);
     }
@@ -367,7 +368,7 @@ impl Writer {
         match (cached, answer) {
             (Cached::Present(cached), Some(answer)) => Some(Known::Present(cached.or_newer(answer))),
             (Cached::Present(cached), None) => Some(Known::Present(cached)),
-            (Cached::Absent, Some(_)) if seen == Seen::InCache => Some(Known::Absent),
+            (Cached::Absent, Some(_)) if seen == Seen::Yes => Some(Known::Absent),
             (_, Some(answer)) => Some(Known::Present(answer)),
             (Cached::Absent, None) => Some(Known::Absent),
             (Cached::Unknown | Cached::Unselected, None) => None,
@@ -398,14 +399,14 @@ impl Writer {
         let version = resource_version.parse::<Version>().ok();
         let mut memory = self.memory();
         // After its run, only what a cache will show is needed: nothing else ends the memory of it.
-        if memory.own.is_running(key) || (source.is_some() && version.is_some()) {
+        if memory.records.is_running(key) || (source.is_some() && version.is_some()) {
             let answer = LastAnswer { uid, resource_version, owners, status, source, seen: Seen::NotYet };
-            memory.answers.keep(key, &target.kind, &target.key, answer);
+            memory.records.keep_answer(key, &target.kind, &target.key, answer);
         }
         let mut wakes = false;
         if let Some(version) = version.filter(|_| own) {
             for source in sources {
-                wakes |= memory.own.wrote(key, source, version) == Verdict::Enqueue;
+                wakes |= memory.records.wrote(key, source, version) == Verdict::Enqueue;
             }
         }
         drop(memory);

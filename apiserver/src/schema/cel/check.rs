@@ -93,7 +93,7 @@ fn wording(node: NodeRef<'_>, rule: &Rule, at: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Tells whether a path such as `.a.b['c']` leads to a field.
+/// Returns whether a path such as `.a.b['c']` leads to a field.
 fn leads(node: NodeRef<'_>, path: &str) -> bool {
     if !path.starts_with(['.', '[']) {
         return false;

@@ -140,7 +140,7 @@ impl<'a, 'e> Counter<'a, 'e> {
     }
 }
 
-/// Tells whether a function reads or copies all of a text or list.
+/// Returns whether a function reads or copies all of a text or list.
 fn reads_whole(name: &str) -> bool {
     matches!(
         name,

@@ -92,7 +92,7 @@ impl Rule {
         }
     }
 
-    /// Tells whether the old value may be absent for it.
+    /// Returns whether the old value may be absent for it.
     fn takes_optional_old_self(&self) -> bool {
         self.optional_old_self == Some(true)
     }

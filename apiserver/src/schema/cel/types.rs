@@ -108,7 +108,7 @@ impl<'a> Type<'a> {
         matches!(self, Type::Int | Type::Uint | Type::Double)
     }
 
-    /// Tells whether values of two types may be equal.
+    /// Returns whether values of two types may be equal.
     pub(super) fn meets(&self, other: &Type<'_>) -> bool {
         match (self, other) {
             (Type::Dyn, _) | (_, Type::Dyn) | (Type::Null, _) | (_, Type::Null) => true,

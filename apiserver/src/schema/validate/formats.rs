@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use jiff::civil::Date;
 
-/// Tells whether a string has the format; what is not known passes.
+/// Returns whether a string has the format; what is not known passes.
 pub(super) fn accepts(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => text.parse::<Timestamp>().is_ok(),
@@ -23,7 +23,7 @@ pub(super) fn accepts(format: &str, text: &str) -> bool {
     }
 }
 
-/// Tells whether a number is in the range of its format.
+/// Returns whether a number is in the range of its format.
 pub(super) fn holds(format: &str, number: f64) -> bool {
     match format {
         "int32" => number >= f64::from(i32::MIN) && number <= f64::from(i32::MAX),

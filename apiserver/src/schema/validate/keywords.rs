@@ -28,7 +28,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Tells whether a number has no fraction: `2.0` has none.
+/// Returns whether a number has no fraction: `2.0` has none.
 fn is_integer(value: &Value) -> bool {
     value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
 }

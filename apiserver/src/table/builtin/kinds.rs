@@ -61,7 +61,7 @@ pub(super) fn pod(object: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-/// Tells what a pod does: why its last container waits or ended, else its phase.
+/// Returns what a pod does: why its last container waits or ended, else its phase.
 fn pod_status(object: &Value) -> &str {
     if !text(object, "/metadata/deletionTimestamp").is_empty() {
         return match text(object, "/status/reason") {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Says how long to wait for a server before what it owes counts as lost.
+/// How long to wait for a server before what it owes counts as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     /// From a request to the headers of its answer; 30 s.

@@ -6,7 +6,7 @@ use serde_json::{Deserializer, Value};
 use super::*;
 use crate::list_watch::json::{Flaw, Json};
 
-/// Tells whether `serde_json` reads a text; of how deep it is nested the scanner only keeps count.
+/// Returns whether `serde_json` reads a text; of how deep it is nested the scanner only keeps count.
 fn oracle(text: &[u8]) -> bool {
     let mut oracle = Deserializer::from_slice(text);
     let read: serde_json::Result<Value> = serde::Deserialize::deserialize(&mut oracle);

@@ -49,7 +49,7 @@ fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Op
     (named.as_ref() != Some(&proxy) || !exempted()).then_some(proxy)
 }
 
-/// Tells whether a `NO_PROXY` exempts a server, as kubectl reads it: this machine is always exempt.
+/// Returns whether a `NO_PROXY` exempts a server, as kubectl reads it: this machine is always exempt.
 fn exempts(list: &str, server: &Uri) -> bool {
     let Some(host) = server.host() else { return false };
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();

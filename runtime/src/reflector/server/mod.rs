@@ -109,7 +109,7 @@ enum Watch {
     Shut,
 }
 
-/// Says whether a reflector gets through.
+/// Whether a reflector gets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     Fine,

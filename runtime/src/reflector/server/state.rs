@@ -33,7 +33,7 @@ pub(super) struct ServerState {
     reached: Option<Instant>,
 }
 
-/// Says whether anybody reaches the server.
+/// Whether anybody reaches the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Outage {
     #[default]
@@ -51,14 +51,14 @@ pub(crate) struct CacheStatus {
     pub(crate) cut: Option<Instant>,
 }
 
-/// Says why a cache can't be relied on for now, and until when at most that counts.
+/// Why a cache can't be relied on for now, and until when at most that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Doubt {
     pub(crate) cause: DoubtCause,
     pub(crate) until: Instant,
 }
 
-/// Says why a cache can't be relied on.
+/// Why a cache can't be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DoubtCause {
     /// The server lost its history, and the cache has not been compared with what is left.
@@ -104,7 +104,7 @@ impl ServerState {
         }
     }
 
-    /// Tells whether nobody reaches the server.
+    /// Returns whether nobody reaches the server.
     pub(super) fn is_out(&self) -> bool {
         self.outage == Outage::Total
     }
@@ -134,7 +134,7 @@ impl ServerState {
         lost.into_iter().chain(cut).find(|doubt| now < doubt.until)
     }
 
-    /// Tells when the first loss was told that a cache has not answered, if that is remembered.
+    /// Returns when the first loss was told that a cache has not answered, if that is remembered.
     fn told_after(&self, answered: u64) -> Option<Instant> {
         let forgotten = self.losses - self.told.len() as u64;
         self.told.get(usize::try_from(answered.checked_sub(forgotten)?).ok()?).copied()

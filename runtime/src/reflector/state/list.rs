@@ -37,7 +37,7 @@ pub(in crate::reflector) enum Listed {
     Endless(u32),
 }
 
-/// Says where a streaming list failed.
+/// Where a streaming list failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::reflector) enum StreamPhase {
     /// When it was opened.
@@ -231,7 +231,7 @@ impl State {
         self.relist_after(Duration::ZERO);
     }
 
-    /// Tells whether streaming lists were given up for good.
+    /// Returns whether streaming lists were given up for good.
     pub(in crate::reflector) fn never_streams(&self) -> bool {
         self.streaming == Streaming::Never
     }

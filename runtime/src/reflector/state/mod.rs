@@ -120,7 +120,7 @@ enum Streaming {
     Never,
 }
 
-/// Says whether other reflectors reach the server that this one does not.
+/// Whether other reflectors reach the server that this one does not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Others {
     Unheard,
@@ -190,7 +190,7 @@ impl State {
         self.version.as_deref()
     }
 
-    /// Tells whether the next list starts a new history.
+    /// Returns whether the next list starts a new history.
     pub(super) fn next_epoch(&self) -> Epoch {
         self.epoch
     }
@@ -222,7 +222,7 @@ impl State {
         Duration::from_secs(self.rng.random_range(shortest.as_secs()..=longest.as_secs()))
     }
 
-    /// Tells whether a version is lower than the last one seen; `None` where they can't be compared.
+    /// Returns whether a version is lower than the last one seen; `None` where they can't be compared.
     fn is_before_last(&self, version: &str) -> Option<bool> {
         let last: Version = self.version.as_deref()?.parse().ok()?;
         Some(version.parse::<Version>().ok()? < last)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Freshness, Goal, Others, ProbeNeed, State};
 use crate::reflector::fault::Fault;
 
-/// Says what becomes of the news that the server lost its history.
+/// What becomes of the news that the server lost its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::reflector) enum OnLoss {
     /// The next step asks what is left; nothing is waited for.

@@ -47,7 +47,7 @@ pub(in crate::reflector) enum Brought {
     Progress,
 }
 
-/// Says what to do with a watch that was opened.
+/// What to do with a watch that was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::reflector) enum Opened {
     /// Read it.
@@ -143,7 +143,7 @@ impl State {
         self.relist_after(wait);
     }
 
-    /// Tells whether the version of a consistent read shows that the server lost what was seen before.
+    /// Returns whether the version of a consistent read shows that the server lost what was seen before.
     pub(in crate::reflector) fn is_past(&self, latest: &str) -> bool {
         self.is_before_last(latest) == Some(true)
     }
@@ -251,7 +251,7 @@ impl State {
     }
 }
 
-/// Says what becomes of a question that was not answered.
+/// What becomes of a question that was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::reflector) enum ProbeFailure {
     /// The watch is opened without an answer.

@@ -314,7 +314,7 @@ impl Rig {
         self.store.standing.lock().unwrap().clone()
     }
 
-    /// Tells whether nothing has failed since all was well.
+    /// Returns whether nothing has failed since all was well.
     fn is_healthy(&self) -> bool {
         *self.store.healthy_after.lock().unwrap() == self.told().len()
     }

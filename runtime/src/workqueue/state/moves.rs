@@ -1,4 +1,4 @@
-//! How keys move from place to place.
+//! How keys move from place to place: lined up, held, handed back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +8,7 @@ use super::*;
 const FEW: usize = 64;
 
 impl<K: QueueKey> State<K> {
-    /// ReadyQueue up what has fallen due, in the order in which it did.
+    /// Lines up what has fallen due, in the order in which it did.
     #[inline]
     pub(in crate::workqueue) fn promote(&mut self, clock: &impl Clock) {
         if !self.delayed.is_empty() || !self.awaiting_token.is_empty() {
@@ -31,7 +31,7 @@ impl<K: QueueKey> State<K> {
         self.serve_retries(now);
     }
 
-    /// ReadyQueue up a key that left the heap, or ends its hold.
+    /// Lines up a key that left the heap, or ends its hold.
     fn fall_due(&mut self, id: Id, now: At) {
         match std::mem::replace(&mut self.entries.slab[id].place, Place::Idle) {
             Place::Held => {
@@ -47,7 +47,7 @@ impl<K: QueueKey> State<K> {
     pub(super) fn admit(&mut self, key: K, clock: &impl Clock) -> Option<Id> {
         (self.mode == Mode::Open).then(|| {
             self.promote(clock);
-            match self.lists.is_empty() {
+            match self.listed.is_empty() {
                 true => self.entries.find_or_insert(key),
                 false => self.find(&key).unwrap_or_else(|| self.entries.find_or_insert(key)),
             }
@@ -142,7 +142,7 @@ impl<K: QueueKey> State<K> {
     }
 
     pub(super) fn line_up(&mut self, id: Id, clock: &impl Clock) {
-        let Self { entries, ready, lists, stats, .. } = self;
+        let Self { entries, ready, arrival, stats, .. } = self;
         let entry = &mut entries.slab[id];
         entry.place = Place::Ready;
         // a wait that a hold interrupted goes on, and is counted once
@@ -150,7 +150,7 @@ impl<K: QueueKey> State<K> {
             entry.waits = true;
             entry.since = stats.lined_up(clock);
         }
-        ready.push(&mut entries.slab, id, lists.now());
+        ready.push(&mut entries.slab, id, *arrival);
     }
 
     /// Notes the priority that is asked for the next run.
@@ -164,7 +164,7 @@ impl<K: QueueKey> State<K> {
         }
     }
 
-    /// ReadyQueue up the retries that there are tokens for, longest due first.
+    /// Lines up the retries that there are tokens for, longest due first.
     pub(super) fn serve_retries(&mut self, now: At) {
         while !self.awaiting_token.is_empty()
             && self.retry_rate.as_mut().is_some_and(|rate| rate.take(now) == Taken::Yes)
@@ -180,6 +180,197 @@ impl<K: QueueKey> State<K> {
         for id in ids {
             self.leave(id);
             self.entries.remove(id);
+        }
+    }
+}
+
+impl<K: QueueKey> State<K> {
+    /// Keeps a key from workers until it is released, or for so long. Once shut down, what waits is dropped.
+    pub(in crate::workqueue) fn hold(&mut self, key: &K, at_most: Duration, clock: &impl Clock) {
+        self.promote(clock);
+        let found = match self.mode {
+            Mode::Open => self.admit(key.clone(), clock),
+            Mode::Draining | Mode::Discarding => self.find(key),
+        };
+        let Some(id) = found else { return };
+        let entry = &mut self.entries.slab[id];
+        entry.held = clock.now().after(at_most);
+        match entry.place {
+            Place::InFlight => return,
+            // a retry that has its token pays no second one
+            Place::Ready => entry.skip_backoff(),
+            _ => {}
+        }
+        self.leave(id);
+        match self.mode {
+            Mode::Open => self.park(id),
+            Mode::Draining | Mode::Discarding => self.entries.remove(id),
+        }
+    }
+
+    /// Lets a held key go on as was said of it meanwhile, at the back of whatever line that is.
+    pub(in crate::workqueue) fn release(&mut self, key: &K, clock: &impl Clock) {
+        self.promote(clock);
+        let Some(id) = self.entries.find(key) else { return };
+        let entry = &mut self.entries.slab[id];
+        entry.held = At::START;
+        if entry.place == Place::Held {
+            let now = clock.now();
+            self.leave(id);
+            self.resume(id, now);
+            self.serve_retries(now);
+        }
+    }
+
+    /// Returns where a key would stand were it not held.
+    pub(super) fn standing(&self, id: Id, clock: &impl Clock) -> Place {
+        let entry = &self.entries.slab[id];
+        match entry.place {
+            Place::Held if entry.delay != At::NEVER => match entry.cause {
+                _ if entry.due() > clock.now() => Place::Delayed,
+                Cause::Failure if self.retry_rate.is_some() => Place::AwaitsToken,
+                _ => Place::Ready,
+            },
+            Place::Held if entry.cause == Cause::Terminal => Place::Terminal,
+            Place::Held => Place::Idle,
+            place => place,
+        }
+    }
+
+    /// Puts a key that stands nowhere among those that are held.
+    pub(super) fn park(&mut self, id: Id) {
+        let entry = &mut self.entries.slab[id];
+        entry.place = Place::Held;
+        self.held += 1;
+        self.delayed.schedule(id, entry.held);
+    }
+
+    /// Ends the hold of a key that left the others that are held.
+    pub(super) fn resume(&mut self, id: Id, now: At) {
+        let entry = &mut self.entries.slab[id];
+        entry.held = At::START;
+        match entry.due() {
+            _ if entry.delay == At::NEVER => self.rest(id),
+            due if due > now => self.put_off(id, due),
+            _ => self.line_up_due(id, &now),
+        }
+    }
+
+    /// Whether a key is held beyond now; a hold that is over is forgotten.
+    pub(super) fn stays_held(&mut self, id: Id, clock: &impl Clock) -> bool {
+        let entry = &mut self.entries.slab[id];
+        if entry.held != At::START && entry.held <= clock.now() {
+            entry.held = At::START;
+        }
+        entry.held != At::START
+    }
+}
+
+impl<K: QueueKey> State<K> {
+    /// Ends a run.
+    #[inline]
+    ///
+    /// A run that is to follow for its outcome has `priority` at least.
+    pub(in crate::workqueue) fn finish(
+        &mut self,
+        id: Id,
+        outcome: Outcome,
+        priority: Priority,
+        clock: &impl Clock,
+    ) {
+        self.promote(clock);
+        self.flights.remove(&mut self.entries.slab, id);
+        let entry = &mut self.entries.slab[id];
+        entry.since = self.stats.ended(entry.since, clock);
+        let meanwhile = std::mem::replace(&mut entry.meanwhile, Meanwhile::Nothing);
+        entry.place = Place::Idle;
+        self.again -= usize::from(meanwhile != Meanwhile::Nothing);
+        self.conclude(id, outcome, clock);
+        if outcome.asks_again() {
+            self.raise(id, priority);
+        }
+        let entry = &mut self.entries.slab[id];
+        match meanwhile {
+            Meanwhile::Added => entry.expedite(),
+            Meanwhile::Touched if matches!(outcome, Outcome::Done | Outcome::Forget) => {
+                entry.delay = At::START
+            }
+            _ => {}
+        }
+        let owed = meanwhile != Meanwhile::Nothing;
+        match self.stays_held(id, clock) {
+            true if self.mode == Mode::Open => self.park(id),
+            false if self.may_schedule(id, owed, clock) => self.settle(id, clock),
+            _ => self.rest(id),
+        }
+    }
+
+    fn conclude(&mut self, id: Id, outcome: Outcome, clock: &impl Clock) {
+        if matches!(outcome, Outcome::Retry { .. } | Outcome::RetryUncounted) {
+            self.stats.retries += 1;
+        }
+        if let Outcome::Retry { at_least } = outcome {
+            self.fail(id, at_least, clock);
+        } else if outcome == Outcome::Terminal {
+            self.fail(id, Duration::ZERO, clock);
+        }
+        let entry = &mut self.entries.slab[id];
+        entry.uncounted = match outcome {
+            Outcome::RetryUncounted => entry.uncounted.saturating_add(1),
+            _ => 0,
+        };
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Forget => entry.succeed(),
+            Outcome::RequeueAfter(delay) => {
+                entry.succeed();
+                entry.delay = entry.delay.min(clock.now().after(delay));
+            }
+            Outcome::Retry { .. } => entry.delay = At::START,
+            Outcome::RetryUncounted => {
+                let uncounted = entry.uncounted.into();
+                let first = self.first_step.unwrap_or_else(|| self.ask(1));
+                self.first_step = Some(first);
+                let step = if uncounted == 1 { first } else { self.ask(uncounted) };
+                let step = step.min(self.floor.max(first));
+                let entry = &mut self.entries.slab[id];
+                let now = clock.now();
+                entry.gate = now.after(step);
+                entry.floor = now.after(first.min(step));
+                entry.delay = At::START;
+                entry.cause = Cause::Plain;
+            }
+            // a timer that somebody asked for meanwhile still counts
+            Outcome::Terminal => {
+                entry.gate = entry.floor;
+                entry.cause = Cause::Terminal;
+            }
+            Outcome::PutBack => entry.skip_backoff(),
+        }
+    }
+
+    /// Whether the key is to run again: something asks for it, and no shutdown forbids it.
+    fn may_schedule(&self, id: Id, owed: bool, clock: &impl Clock) -> bool {
+        let due = self.entries.slab[id].due();
+        match self.mode {
+            Mode::Open => due != At::NEVER,
+            Mode::Draining => owed && due <= clock.now(),
+            Mode::Discarding => false,
+        }
+    }
+
+    /// Leaves the key alone, remembered only for what must be remembered.
+    pub(super) fn rest(&mut self, id: Id) {
+        let entry = &mut self.entries.slab[id];
+        entry.delay = At::NEVER;
+        entry.priority = Priority::Low;
+        match entry.cause {
+            _ if entry.failures == 0 => self.entries.remove(id),
+            Cause::Terminal => {
+                entry.place = Place::Terminal;
+                self.terminal.push_back(&mut self.entries.slab, id);
+            }
+            _ => entry.clear_schedule(),
         }
     }
 }

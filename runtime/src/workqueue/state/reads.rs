@@ -5,10 +5,10 @@ use tokio::time::Instant;
 use super::*;
 use crate::metrics::QueueReport;
 use crate::workqueue::clock::ClockOrigin;
-use crate::workqueue::key_state::KeyState;
+use crate::workqueue::inspect::KeyState;
 
 impl<K: QueueKey> State<K> {
-    /// Tells before when nothing can be handed out: start is now, never is not without a change.
+    /// Returns before when nothing can be handed out: start is now, never is not without a change.
     pub(in crate::workqueue) fn due(&self) -> At {
         let first = match &self.retry_rate {
             _ if self.ready() > 0 => At::START,
@@ -47,11 +47,11 @@ impl<K: QueueKey> State<K> {
     }
 
     pub(in crate::workqueue) fn ready(&self) -> usize {
-        self.ready.len() + self.lists.len()
+        self.ready.len() + self.listed.len()
     }
 
     pub(in crate::workqueue) fn ready_at(&self, priority: Priority) -> usize {
-        let listed = if priority == Priority::Low { self.lists.len() } else { 0 };
+        let listed = if priority == Priority::Low { self.listed.len() } else { 0 };
         self.ready.len_of(priority) + listed
     }
 
@@ -101,11 +101,11 @@ impl<K: QueueKey> State<K> {
         let slab = &self.entries.slab;
         let told = move |entry: &Entry<K>| (entry.key.clone(), KeyState::of(entry, origin));
         let line = move |priority| self.ready.line(priority, slab);
-        let list = self.lists.first_arrival();
+        let list = self.first_list();
         let is_behind = move |entry: &&Entry<K>| list.is_some_and(|list| entry.arrival.is_behind(list));
         let low = line(Priority::Low).take_while(move |entry| !is_behind(entry));
         let listed =
-            self.lists.iter().map(move |(key, since)| (key.clone(), KeyState::listed(since, origin)));
+            self.listed.iter().map(move |(key, mark)| (key.clone(), KeyState::listed(mark.since, origin)));
         let low_behind = line(Priority::Low).skip_while(move |entry| !is_behind(entry));
         let waiting = self.delayed.ids().map(|id| &slab[id]);
         let first = self.flying().chain(line(Priority::High)).chain(line(Priority::Normal)).chain(low);
@@ -116,16 +116,16 @@ impl<K: QueueKey> State<K> {
 
     #[cfg(test)]
     pub(in crate::workqueue) fn lists(&self) -> usize {
-        self.lists.lines()
+        self.listed.lists()
     }
 
-    /// Tells since when a key stands on a list, if it does.
+    /// Returns since when a key waits in a shared list, if it does.
     pub(in crate::workqueue) fn listed_since(&self, key: &K) -> Option<At> {
-        self.lists.since(key)
+        self.listed.mark(key).map(|mark| mark.since)
     }
 
     pub(in crate::workqueue) fn known(&self) -> usize {
-        self.entries.len() + self.lists.len()
+        self.entries.len() + self.listed.len()
     }
 
     /// Counts from now on how long things take.
@@ -133,7 +133,7 @@ impl<K: QueueKey> State<K> {
         self.stats.keep_times();
     }
 
-    /// Tells how all stands, for whoever keeps statistics.
+    /// Returns how all stands, for whoever keeps statistics.
     pub(in crate::workqueue) fn report(&self, now: At) -> QueueReport {
         let runs = || self.flying().map(|entry| now.since(entry.since));
         let times = self.stats.times();

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::key_list::KeyList;
 use crate::workqueue::clock::At;
-use crate::workqueue::entry::Place;
-use crate::workqueue::shared_lists::MOST as ROLLS;
+use crate::workqueue::entries::Place;
+use crate::workqueue::state::MOST_LISTS;
 use crate::workqueue::state::{Next, State};
 use crate::workqueue::{Outcome, RateLimit};
 
@@ -136,7 +136,7 @@ impl Model {
     fn add_list(&mut self, keys: &[u8], lists: usize) {
         let rests = |key: &&u8| self.keys[**key as usize] == (Naive::Rest, 0);
         let (unknown, known): (Vec<&u8>, Vec<&u8>) = keys.iter().partition(rests);
-        if lists == ROLLS {
+        if lists == MOST_LISTS {
             return keys.iter().for_each(|key| self.add(*key, Priority::Low));
         }
         for key in unknown {

@@ -39,7 +39,7 @@ pub(in crate::workqueue) fn wake(waker: Waker) {
     }
 }
 
-/// Answers how a planted bug is noticed; if it is not, nothing can be said for the claims of this file.
+/// Returns how a planted bug is noticed; if it is not, nothing can be said for the claims of this file.
 fn is_found(scenario: fn(&tokio::runtime::Runtime)) -> String {
     let found = catch_unwind(AssertUnwindSafe(|| in_many_orders(scenario))).expect_err("nobody noticed");
     let text = found.downcast_ref::<String>().cloned();
@@ -313,7 +313,7 @@ fn a_timer_is_kept_whoever_gives_up_waiting() {
                 pass(runtime).await;
             }
             producer.await.unwrap();
-            // from here on, only time goes on; it wakes nobody but who keeps it
+            // from here on, only time goes on; it enqueues no key but who keeps it
             for _ in 0..200 {
                 pass(runtime).await;
                 if scene.books.borrow().is_settled() {

@@ -1,11 +1,11 @@
-//! What a debug page or a test may read of the queue.
+//! What debug pages, metrics and tests read of the queue.
 
 use tokio::time::Instant;
 
 use super::clock::{At, ClockOrigin};
-use super::entry::{Entry, Place, QueueKey};
-use super::priority::Priority;
+use super::entries::{Entry, Place, QueueKey};
 use super::state::State;
+use super::types::Priority;
 
 /// Where a key stands, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,5 +123,24 @@ impl Depth {
     /// Counts those of a priority that are in line for a worker.
     pub const fn ready_at(&self, priority: Priority) -> usize {
         self.ready_by_rank[priority.rank()]
+    }
+}
+
+/// A moment of a queue, as far as was asked for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Snapshot<K> {
+    /// How many keys stand where.
+    pub depth: Depth,
+    /// Where keys stand: first those in flight; then those that are ready, highest priority first,
+    /// each line in its order; retries that await a token; those that wait or are held, roughly the soonest first; those
+    /// that ended terminally.
+    pub keys: Vec<(K, KeyState)>,
+}
+
+impl<K> Snapshot<K> {
+    /// Counts the keys that were left out, as more are known than were asked for.
+    pub const fn left_out(&self) -> usize {
+        self.depth.known.saturating_sub(self.keys.len())
     }
 }

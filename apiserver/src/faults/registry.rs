@@ -1,4 +1,4 @@
-//! The desk: armed rules, open streams, and what has fired.
+//! The registry: armed rules, open streams, and what has fired.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -25,16 +25,16 @@ use crate::route::{RequestInfo, Verb};
 /// The number of firings remembered.
 const REMEMBERED: usize = 10_000;
 
-/// Writes and clears fault rules; a clone is the same desk.
+/// Writes and clears fault rules; a clone is the same registry.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    desk: Arc<Mutex<Desk>>,
+    registry: Arc<Mutex<Registry>>,
     /// Moves when a stream opens, closes or passes an event.
     news: Arc<watch::Sender<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Desk {
+struct Registry {
     rules: Vec<ArmedRule>,
     armed: u64,
     streams: BTreeMap<u64, Arc<Tap>>,
@@ -136,9 +136,9 @@ impl Faults {
     /// The log stays.
     pub fn clear(&self) {
         let (rules, streams) = {
-            let mut desk = self.lock();
-            desk.credits.clear();
-            (std::mem::take(&mut desk.rules), desk.streams.values().cloned().collect::<Vec<_>>())
+            let mut registry = self.lock();
+            registry.credits.clear();
+            (std::mem::take(&mut registry.rules), registry.streams.values().cloned().collect::<Vec<_>>())
         };
         drop(rules);
         for tap in streams {
@@ -171,11 +171,11 @@ impl Faults {
     }
 
     pub(super) fn arm(&self, matcher: Matcher, when: When, action: Action) -> Armed {
-        let mut desk = self.lock();
-        desk.armed += 1;
-        let id = desk.armed;
+        let mut registry = self.lock();
+        registry.armed += 1;
+        let id = registry.armed;
         let mut rule = ArmedRule { id, matcher, action, count: Count::new(when), healed: Healed::default() };
-        let Desk { streams, rules, log, .. } = &mut *desk;
+        let Registry { streams, rules, log, .. } = &mut *registry;
         for tap in streams.values().filter(|tap| tap.is_watch()) {
             rule.plant_in(tap, log);
         }
@@ -185,8 +185,8 @@ impl Faults {
 
     /// Decides about a request that has just come; `version` is the server's.
     pub(crate) fn judge(&self, info: &RequestInfo, user_agent: &str, version: u64) -> Verdict {
-        let mut desk = self.lock();
-        let Desk { rules, log, .. } = &mut *desk;
+        let mut registry = self.lock();
+        let Registry { rules, log, .. } = &mut *registry;
         let versions = Versions { asked: info.version_asked.parse().unwrap_or(0), current: version };
         let mut grafts = Vec::new();
         for rule in rules.iter_mut() {
@@ -212,10 +212,10 @@ impl Faults {
     /// Opens a stream to the rules; those armed after `judged` get their say now.
     pub(crate) fn open(&self, tap: Tap, judged: u64) -> (u64, Arc<Tap>) {
         let tap = Arc::new(tap);
-        let mut desk = self.lock();
-        desk.opened += 1;
-        let id = desk.opened;
-        let Desk { rules, log, streams, credits, .. } = &mut *desk;
+        let mut registry = self.lock();
+        registry.opened += 1;
+        let id = registry.opened;
+        let Registry { rules, log, streams, credits, .. } = &mut *registry;
         for rule in rules.iter_mut().filter(|rule| rule.id > judged) {
             rule.plant_in(&tap, log);
         }
@@ -225,7 +225,7 @@ impl Faults {
             tap.set_credit(|_| Some(*credit));
         }
         streams.insert(id, Arc::clone(&tap));
-        drop(desk);
+        drop(registry);
         self.told();
         (id, tap)
     }
@@ -255,12 +255,12 @@ impl Faults {
 
     /// Changes how many events the watches of a resource, open or to come, may pass.
     pub(super) fn set_credit(&self, resource: &str, set: impl Fn(Option<u32>) -> Option<u32>) {
-        let mut desk = self.lock();
-        match set(desk.credits.get(resource).copied()) {
-            Some(credit) => drop(desk.credits.insert(resource.to_owned(), credit)),
-            None => drop(desk.credits.remove(resource)),
+        let mut registry = self.lock();
+        match set(registry.credits.get(resource).copied()) {
+            Some(credit) => drop(registry.credits.insert(resource.to_owned(), credit)),
+            None => drop(registry.credits.remove(resource)),
         }
-        drop(desk);
+        drop(registry);
         for tap in self.taps(resource) {
             tap.set_credit(&set);
         }
@@ -275,8 +275,8 @@ impl Faults {
         note(&mut self.lock().log, firing);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -379,16 +379,16 @@ impl Armed {
     /// Gives the number of times the rule has fired; 0 once it is disarmed.
     #[must_use]
     pub fn fired(&self) -> u64 {
-        let desk = self.faults.lock();
-        desk.rules.iter().find(|rule| rule.id == self.id).map_or(0, |rule| rule.count.fired())
+        let registry = self.faults.lock();
+        registry.rules.iter().find(|rule| rule.id == self.id).map_or(0, |rule| rule.count.fired())
     }
 
     /// Disarms the rule and lets go on what it holds back.
     pub fn disarm(self) {
         let streams: Vec<_> = {
-            let mut desk = self.faults.lock();
-            desk.rules.retain(|rule| rule.id != self.id);
-            desk.streams.values().cloned().collect()
+            let mut registry = self.faults.lock();
+            registry.rules.retain(|rule| rule.id != self.id);
+            registry.streams.values().cloned().collect()
         };
         for tap in streams {
             tap.release(self.id);

@@ -1,4 +1,4 @@
-//! What the queue remembers of each key, and where to find it.
+//! What the queue remembers of each key, where to find it, and the lines of those that are ready.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -6,9 +6,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
 use super::clock::At;
-use super::list::{Linked, Links};
-use super::priority::Priority;
-use super::slab::{Id, Slab};
+use super::slab::{Id, Linked, Links, List, Slab};
+use super::types::Priority;
 
 /// What a key must be: cheap to clone, hashable, free to travel.
 pub trait QueueKey: Clone + Eq + Hash + Send + Sync + 'static {}
@@ -146,7 +145,7 @@ impl<K> Entry<K> {
         self.cause = Cause::Plain;
     }
 
-    /// Tells when the key is ready: the later of delay and back-off.
+    /// Returns when the key is ready: the later of delay and back-off.
     pub(super) fn due(&self) -> At {
         self.delay.max(self.gate)
     }
@@ -256,13 +255,111 @@ pub(super) enum ByArrival {}
 
 /// When something lined up, counted in lists: what lined up earlier has a lower or an equal number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Arrival(pub(super) u16);
+pub(super) struct Arrival(u16);
 
 impl Arrival {
+    /// Returns when what lines up after one more list does so.
+    pub(super) const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
     /// Whether what arrived then stands behind a list of that number.
     #[inline]
     pub(super) const fn is_behind(self, list: Self) -> bool {
         // numbers start over; nothing stays in line for 32,768 lists
         (self.0.wrapping_sub(list.0) as i16) > 0
+    }
+}
+
+/// One grant of so many goes to whoever has waited longest.
+const AGED: u8 = 8;
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pick {
+    Of(Id),
+    /// The first key of a shared list.
+    OfList,
+}
+
+/// The keys that are ready, each with an entry.
+#[derive(Debug)]
+pub(super) struct ReadyQueue {
+    bands: [List<InLine>; Priority::ALL.len()],
+    all: List<ByArrival>,
+    /// Grants since the last that went by arrival.
+    grants: u8,
+}
+
+impl ReadyQueue {
+    pub(super) const fn new() -> Self {
+        Self { bands: [const { List::new() }; 3], all: List::new(), grants: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn len_of(&self, priority: Priority) -> usize {
+        self.bands[priority.rank()].len()
+    }
+
+    /// Walks the line of a priority.
+    pub(super) fn line<'a, K>(
+        &self,
+        priority: Priority,
+        slab: &'a Slab<Entry<K>>,
+    ) -> impl Iterator<Item = &'a Entry<K>> {
+        self.bands[priority.rank()].iter(slab)
+    }
+
+    /// ReadyQueue an entry up at the back of its priority's line.
+    #[inline]
+    pub(super) fn push<K>(&mut self, slab: &mut Slab<Entry<K>>, id: Id, now: Arrival) {
+        slab[id].arrival = now;
+        self.bands[slab[id].priority.rank()].push_back(slab, id);
+        self.all.push_back(slab, id);
+    }
+
+    /// Takes the one whose turn it is, unless that is one of a list that came then.
+    #[inline]
+    pub(super) fn pop<K>(&mut self, slab: &mut Slab<Entry<K>>, list: Option<Arrival>) -> Option<Pick> {
+        if self.is_empty() {
+            return list.map(|_| self.grant(Pick::OfList));
+        }
+        let by_arrival = self.grants + 1 == AGED;
+        let id = match by_arrival {
+            true => self.all.first()?,
+            false => self.bands.iter().find_map(List::first)?,
+        };
+        let entry = &slab[id];
+        let yields = by_arrival || entry.priority == Priority::Low;
+        if list.is_some_and(|list| yields && entry.arrival.is_behind(list)) {
+            return Some(self.grant(Pick::OfList));
+        }
+        self.remove(slab, id);
+        Some(self.grant(Pick::Of(id)))
+    }
+
+    fn grant(&mut self, turn: Pick) -> Pick {
+        self.grants = (self.grants + 1) % AGED;
+        turn
+    }
+
+    #[inline]
+    pub(super) fn remove<K>(&mut self, slab: &mut Slab<Entry<K>>, id: Id) {
+        self.bands[slab[id].priority.rank()].remove(slab, id);
+        self.all.remove(slab, id);
+    }
+
+    /// Moves an entry to the back of a higher line; how long it has waited still counts.
+    pub(super) fn raise<K>(&mut self, slab: &mut Slab<Entry<K>>, id: Id, priority: Priority) {
+        self.bands[slab[id].priority.rank()].remove(slab, id);
+        slab[id].priority = priority;
+        self.bands[priority.rank()].push_back(slab, id);
     }
 }

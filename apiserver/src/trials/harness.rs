@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::Service;
 
-use super::deeds;
-use super::story::{Line, Who};
+use super::foreign;
+use super::timeline::{Line, Who};
 use super::trouble::{AWAY, Case, Event, Moment, Place, Planned, SLOW, Trouble, describe};
 use crate::core::Restart;
 use crate::faults::{Fault, FaultyBody, Interrupted};
@@ -46,7 +46,7 @@ pub(super) struct Sent {
 /// A write to an object that is not the operator's: the resource, and the field.
 pub(super) type Meddling = (String, String);
 
-/// What a stranger did that must stay.
+/// What someone else did that must stay.
 #[derive(Clone, Debug)]
 pub(super) enum Owed {
     /// The label and the annotation.
@@ -109,7 +109,7 @@ struct Denied {
 
 /// Where the operator plays; clones are one.
 #[derive(Clone)]
-pub(super) struct Stage {
+pub(super) struct Harness {
     pub(super) server: Arc<ApiServer>,
     pub(super) stranger: kube::Client,
     book: Arc<Mutex<Book>>,
@@ -117,14 +117,14 @@ pub(super) struct Stage {
     began: Instant,
 }
 
-impl fmt::Debug for Stage {
+impl fmt::Debug for Harness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stage").finish_non_exhaustive()
+        f.debug_struct("Harness").finish_non_exhaustive()
     }
 }
 
 /// Counts a request as under way.
-struct InFlight(Stage);
+struct InFlight(Harness);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
@@ -141,7 +141,7 @@ struct Arrival {
     in_flight: Option<InFlight>,
 }
 
-impl Stage {
+impl Harness {
     pub(super) fn new(server: Arc<ApiServer>, case: &Case, bound: usize, tell: bool) -> Self {
         let now = Instant::now();
         let book = Book {
@@ -193,12 +193,12 @@ impl Stage {
         self.moved.notify_waiters();
     }
 
-    /// Tells whether something planned had nothing to do, or never came.
+    /// Returns whether something planned had nothing to do, or never came.
     pub(super) fn is_inert(&self) -> bool {
         self.book().planned.iter().any(|(_, fate)| *fate != Fate::Struck)
     }
 
-    /// Tells whether the operator sends more than it ever may.
+    /// Returns whether the operator sends more than it ever may.
     pub(super) fn is_flooded(&self) -> bool {
         let book = self.book();
         book.sent.len() > book.bound
@@ -313,7 +313,7 @@ impl Stage {
     }
 
     fn client(&self, generation: u64) -> kube::Client {
-        let service = StageService { stage: self.clone(), generation };
+        let service = HarnessService { harness: self.clone(), generation };
         client_over(service, Some("admin-token"), self.server.kit().namespace())
     }
 
@@ -365,15 +365,15 @@ impl Stage {
         self,
         generation: u64,
         request: Request<kube::client::Body>,
-    ) -> Result<Response<StageBody>, Interrupted> {
+    ) -> Result<Response<HarnessBody>, Interrupted> {
         let info = RequestInfo::of(request.method(), request.uri());
         let Some(arrival) = self.arrive(generation, request.method(), &info) else { return pending().await };
         let (parts, body) = request.into_parts();
         let body = body.collect().await.map_err(|_| Interrupted::Cut)?.to_bytes();
-        let call = Call { stage: self, generation, info, name: arrival.name, parts, body };
+        let call = Call { harness: self, generation, info, name: arrival.name, parts, body };
         let answer = call.under(arrival.trouble, arrival.denied).await;
         drop(arrival.in_flight);
-        if call.stage.is_dead(generation) {
+        if call.harness.is_dead(generation) {
             return pending().await;
         }
         answer
@@ -382,7 +382,7 @@ impl Stage {
 
 /// One request under way.
 struct Call {
-    stage: Stage,
+    harness: Harness,
     generation: u64,
     info: RequestInfo,
     name: String,
@@ -395,7 +395,7 @@ impl Call {
         &self,
         trouble: Option<(usize, Trouble)>,
         denied: Option<Denied>,
-    ) -> Result<Response<StageBody>, Interrupted> {
+    ) -> Result<Response<HarnessBody>, Interrupted> {
         if let Some(Denied { resource, .. }) = denied {
             return match resource {
                 Some(_) => Ok(self.refuse(403)),
@@ -403,7 +403,7 @@ impl Call {
             };
         }
         let Some((at, trouble)) = trouble else { return self.serve().await };
-        self.stage.tell(Who::Trouble, || format!("{}: {}", self.name, trouble.tell()));
+        self.harness.tell(Who::Trouble, || format!("{}: {}", self.name, trouble.tell()));
         match trouble {
             Trouble::Lost => Err(self.broken("lost")),
             Trouble::ReplyLost => {
@@ -416,7 +416,7 @@ impl Call {
             }
             Trouble::Frozen => {
                 self.arrives_after(AWAY);
-                self.stage.kill(None);
+                self.harness.kill(None);
                 pending().await
             }
             Trouble::Slow => {
@@ -429,25 +429,27 @@ impl Call {
                 if moment == Moment::After {
                     drop(self.serve().await);
                 }
-                self.stage.kill(matches!(trouble, Trouble::Down(_)).then_some(AWAY));
+                self.harness.kill(matches!(trouble, Trouble::Down(_)).then_some(AWAY));
                 pending().await
             }
             Trouble::Stranger(deed, whose, moment) => {
-                if moment == Moment::Before && !deeds::act(&self.stage, deed, whose, &self.hand(None)).await {
-                    self.stage.inert(at);
+                if moment == Moment::Before
+                    && !foreign::act(&self.harness, deed, whose, &self.hand(None)).await
+                {
+                    self.harness.inert(at);
                 }
                 let answer = self.serve_read().await?;
                 if moment == Moment::After {
                     let hand = self.hand(answer.1.as_ref());
-                    if !deeds::act(&self.stage, deed, whose, &hand).await {
-                        self.stage.inert(at);
+                    if !foreign::act(&self.harness, deed, whose, &hand).await {
+                        self.harness.inert(at);
                     }
                 }
                 Ok(answer.0)
             }
             Trouble::Server(event) => {
                 if !self.event(event) {
-                    self.stage.inert(at);
+                    self.harness.inert(at);
                 }
                 match event {
                     Event::Partitioned => Err(self.broken("the server is out of reach")),
@@ -460,7 +462,7 @@ impl Call {
 
     /// Lets the request be carried out later, on its own.
     fn arrives_after(&self, time: Duration) {
-        let (late, in_flight) = (self.again(), self.stage.clone().fly());
+        let (late, in_flight) = (self.again(), self.harness.clone().fly());
         tokio::spawn(async move {
             sleep(time).await;
             drop(late.serve().await);
@@ -475,7 +477,7 @@ impl Call {
         parts.uri = self.parts.uri.clone();
         parts.headers = self.parts.headers.clone();
         Self {
-            stage: self.stage.clone(),
+            harness: self.harness.clone(),
             generation: self.generation,
             info: self.info.clone(),
             name: self.name.clone(),
@@ -485,62 +487,62 @@ impl Call {
     }
 
     /// What the request is about, as far as it says so itself or its answer does.
-    fn hand(&self, answer: Option<&Value>) -> deeds::Hand {
+    fn hand(&self, answer: Option<&Value>) -> foreign::Hand {
         let body: Value = serde_yaml_ng::from_slice(&self.body).unwrap_or_default();
         let named = |value: &Value| {
             let name = object::name(value);
             (!name.is_empty()).then(|| name.to_owned())
         };
         let name = self.info.name.clone().or_else(|| answer.and_then(named)).or_else(|| named(&body));
-        deeds::Hand { info: self.info.clone(), name, body }
+        foreign::Hand { info: self.info.clone(), name, body }
     }
 
     fn broken(&self, how: &str) -> Interrupted {
-        self.stage.disturb(|| format!("{}: {how}", self.name));
-        self.stage.tell(Who::Operator, || format!("{} → {how}", self.name));
+        self.harness.disturb(|| format!("{}: {how}", self.name));
+        self.harness.tell(Who::Operator, || format!("{} → {how}", self.name));
         Interrupted::Cut
     }
 
-    fn refuse(&self, code: u16) -> Response<StageBody> {
-        self.stage.disturb(|| format!("{}: {code}", self.name));
-        self.stage.tell(Who::Operator, || format!("{} → {code}", self.name));
-        refusal(code, &self.info).to_response().map(|bytes| StageBody::whole(FaultyBody::whole(bytes)))
+    fn refuse(&self, code: u16) -> Response<HarnessBody> {
+        self.harness.disturb(|| format!("{}: {code}", self.name));
+        self.harness.tell(Who::Operator, || format!("{} → {code}", self.name));
+        refusal(code, &self.info).to_response().map(|bytes| HarnessBody::whole(FaultyBody::whole(bytes)))
     }
 
-    async fn serve(&self) -> Result<Response<StageBody>, Interrupted> {
+    async fn serve(&self) -> Result<Response<HarnessBody>, Interrupted> {
         Ok(self.serve_read().await?.0)
     }
 
     /// Carries it out; gives the answer's object as well.
-    async fn serve_read(&self) -> Result<(Response<StageBody>, Option<Value>), Interrupted> {
+    async fn serve_read(&self) -> Result<(Response<HarnessBody>, Option<Value>), Interrupted> {
         let writes = self.info.verb.is_some_and(Verb::writes);
-        let core = self.stage.server.core();
+        let core = self.harness.server.core();
         let before = writes.then(|| core.peek(&self.info)).flatten();
         let version = core.resource_version();
         let mut request = Request::new(http_body_util::Full::new(self.body.clone()));
         *request.method_mut() = self.parts.method.clone();
         *request.uri_mut() = self.parts.uri.clone();
         *request.headers_mut() = self.parts.headers.clone();
-        let handled = self.stage.server.front().handle(request, Passage::Ruled).await;
+        let handled = self.harness.server.front().handle(request, Passage::Ruled).await;
         let response = handled.inspect_err(|_| {
             self.broken("the connection broke");
         })?;
         if self.info.verb == Some(Verb::Watch) && response.status().is_success() {
-            self.stage
+            self.harness
                 .tell(Who::Operator, || format!("{} from version {:?}", self.name, self.info.version_asked));
             let heard = Heard {
-                stage: self.stage.clone(),
+                harness: self.harness.clone(),
                 generation: self.generation,
                 of: self.info.resource.clone(),
             };
-            return Ok((response.map(|body| StageBody { body, heard: Some(heard) }), None));
+            return Ok((response.map(|body| HarnessBody { body, heard: Some(heard) }), None));
         }
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.map_err(|_| Interrupted::Cut)?.to_bytes();
-        let reads = writes || self.stage.book().tell;
+        let reads = writes || self.harness.book().tell;
         let value = reads.then(|| serde_json::from_slice::<Value>(&bytes).ok()).flatten();
         self.note(parts.status.as_u16(), version, before.as_ref(), value.as_ref());
-        let response = Response::from_parts(parts, StageBody::whole(FaultyBody::whole(bytes)));
+        let response = Response::from_parts(parts, HarnessBody::whole(FaultyBody::whole(bytes)));
         Ok((response, value))
     }
 
@@ -555,22 +557,22 @@ impl Call {
         let deletes = matches!(self.info.verb, Some(Verb::Delete | Verb::DeleteCollection));
         let changed = after.is_some_and(|after| risen(after) || deletes);
         if failed {
-            self.stage.disturb(|| format!("{} → {code}", self.name));
+            self.harness.disturb(|| format!("{} → {code}", self.name));
         }
         if changed {
-            self.stage.disturb(|| format!("{} changed something", self.name));
-            self.stage.book().changes += 1;
+            self.harness.disturb(|| format!("{} changed something", self.name));
+            self.harness.book().changes += 1;
         }
         if let Some(after) = after {
             self.wrote(before, after, changed, deletes);
         }
-        self.stage.tell(Who::Operator, || self.line(code, before, answer, changed));
+        self.harness.tell(Who::Operator, || self.line(code, before, answer, changed));
         self.saw(answer);
     }
 
     /// Keeps what was made, what was sent, and whose it was.
     fn wrote(&self, before: Option<&Value>, after: &Value, changed: bool, deletes: bool) {
-        let mut book = self.stage.book();
+        let mut book = self.harness.book();
         let uid = object::uid(after).to_owned();
         if before.is_none() && !deletes && !uid.is_empty() && self.info.subresource.is_empty() {
             book.made.insert(uid);
@@ -599,7 +601,7 @@ impl Call {
     /// Takes note of what an answer has shown to the operator.
     fn saw(&self, answer: Option<&Value>) {
         let Some(answer) = answer else { return };
-        let mut book = self.stage.book();
+        let mut book = self.harness.book();
         if !book.tell {
             return;
         }
@@ -644,7 +646,7 @@ impl Call {
     fn staleness(&self, before: &Value) -> String {
         let version = object::text(before, "resourceVersion").parse::<u64>().unwrap_or_default();
         let Some((key, _)) = seen_as(&self.info.resource, before) else { return String::new() };
-        match self.stage.book().seen.get(&key) {
+        match self.harness.book().seen.get(&key) {
             Some((known, at)) if *known < version => {
                 format!(
                     "  [stale: it has seen version {known}, {:.1?} ago; {version} is there]",
@@ -658,7 +660,7 @@ impl Call {
 
     /// Lets something happen to the server; false where there is nothing to happen.
     fn event(&self, event: Event) -> bool {
-        let (server, faults) = (&self.stage.server, self.stage.server.faults());
+        let (server, faults) = (&self.harness.server, self.harness.server.faults());
         let open = faults.open_streams() as u64;
         match event {
             Event::WatchesCut | Event::WatchesSilent if open == 0 => return false,
@@ -672,7 +674,7 @@ impl Call {
             }
             Event::WatchesLate => {
                 let armed = faults.on(Verb::Watch, &self.info.resource).then(Fault::Silence);
-                let in_flight = self.stage.clone().fly();
+                let in_flight = self.harness.clone().fly();
                 tokio::spawn(async move {
                     sleep(LAG).await;
                     armed.disarm();
@@ -688,7 +690,7 @@ impl Call {
             Event::RightsTaken | Event::Partitioned => {
                 let resource = (event == Event::RightsTaken).then(|| self.info.resource.clone());
                 let until = Instant::now() + AWAY;
-                self.stage.book().denied = Some(Denied { resource, until });
+                self.harness.book().denied = Some(Denied { resource, until });
                 if event == Event::Partitioned && open > 0 {
                     drop(faults.on(Verb::Watch, "*").times(open).then(Fault::Cut));
                 }
@@ -699,7 +701,7 @@ impl Call {
     }
 }
 
-impl Stage {
+impl Harness {
     /// Counts something as under way until the guard goes.
     pub(super) fn fly(self) -> impl Drop + Send + 'static {
         self.book().in_flight += 1;
@@ -761,38 +763,38 @@ pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_else(|| "?".into())
 }
 
-/// The stage as a tower service, for one life of the operator.
+/// The harness as a tower service, for one life of the operator.
 #[derive(Clone, Debug)]
-struct StageService {
-    stage: Stage,
+struct HarnessService {
+    harness: Harness,
     generation: u64,
 }
 
-impl Service<Request<kube::client::Body>> for StageService {
-    type Response = Response<StageBody>;
+impl Service<Request<kube::client::Body>> for HarnessService {
+    type Response = Response<HarnessBody>;
     type Error = Interrupted;
-    type Future = BoxFuture<'static, Result<Response<StageBody>, Interrupted>>;
+    type Future = BoxFuture<'static, Result<Response<HarnessBody>, Interrupted>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        Box::pin(self.stage.clone().carry(self.generation, request))
+        Box::pin(self.harness.clone().carry(self.generation, request))
     }
 }
 
 /// Who hears a watch.
 #[derive(Debug)]
 struct Heard {
-    stage: Stage,
+    harness: Harness,
     generation: u64,
     of: String,
 }
 
 impl Heard {
     fn note(&self, bytes: &Bytes) {
-        if !self.stage.book().tell {
+        if !self.harness.book().tell {
             return;
         }
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
@@ -803,33 +805,33 @@ impl Heard {
             }
             let key = object::key(object::namespace(item), object::name(item));
             let version = object::text(item, "resourceVersion");
-            self.stage.tell(Who::Watch, || format!("{kind} {} {key}, version {version}", self.of));
+            self.harness.tell(Who::Watch, || format!("{kind} {} {key}, version {version}", self.of));
             if let Some((key, version)) = seen_as(&self.of, item) {
-                self.stage.book().seen.insert(key, (version, Instant::now()));
+                self.harness.book().seen.insert(key, (version, Instant::now()));
             }
         }
     }
 }
 
 /// An answer's body; one that a dead operator reads never goes on.
-pub(super) struct StageBody {
+pub(super) struct HarnessBody {
     body: FaultyBody,
     heard: Option<Heard>,
 }
 
-impl fmt::Debug for StageBody {
+impl fmt::Debug for HarnessBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StageBody").finish_non_exhaustive()
+        f.debug_struct("HarnessBody").finish_non_exhaustive()
     }
 }
 
-impl StageBody {
+impl HarnessBody {
     fn whole(body: FaultyBody) -> Self {
         Self { body, heard: None }
     }
 }
 
-impl Body for StageBody {
+impl Body for HarnessBody {
     type Data = Bytes;
     type Error = Interrupted;
 
@@ -837,7 +839,7 @@ impl Body for StageBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
-        if self.heard.as_ref().is_some_and(|heard| heard.stage.is_dead(heard.generation)) {
+        if self.heard.as_ref().is_some_and(|heard| heard.harness.is_dead(heard.generation)) {
             return Poll::Pending;
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));

@@ -1,11 +1,11 @@
-//! What a stranger does to an object: requests of somebody else, past all troubles.
+//! What someone else does to an object: requests of somebody else, past all troubles.
 
 use http::{Method, Request};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::stage::{Owed, Stage};
-use super::story::Who;
+use super::harness::{Harness, Owed};
+use super::timeline::Who;
 use super::trouble::{AWAY, Deed, Whose};
 use super::world::{Found, everything};
 use crate::object;
@@ -13,7 +13,7 @@ use crate::route::RequestInfo;
 
 /// The prefix of all that strangers leave behind.
 pub(super) const MARK: &str = "trials.watchkeeper.dev/stranger";
-/// The type of a stranger's condition.
+/// The type of someone else's condition.
 pub(super) const CONDITION: &str = "StrangerWasHere";
 
 /// What a request is about.
@@ -45,11 +45,11 @@ impl Hand {
 }
 
 /// Does a deed; false where there is no object to do it to.
-pub(super) async fn act(stage: &Stage, deed: Deed, whose: Whose, hand: &Hand) -> bool {
-    let all = everything(stage.server.core());
+pub(super) async fn act(harness: &Harness, deed: Deed, whose: Whose, hand: &Hand) -> bool {
+    let all = everything(harness.server.core());
     let its = hand.find(&all);
     if deed == Deed::TakesTheName {
-        return its.is_none() && take_the_name(stage, hand).await;
+        return its.is_none() && take_the_name(harness, hand).await;
     }
     let target = match whose {
         Whose::Its => its,
@@ -63,33 +63,33 @@ pub(super) async fn act(stage: &Stage, deed: Deed, whose: Whose, hand: &Hand) ->
         }),
     };
     match target {
-        Some(target) => Deeds { stage, target }.act(deed).await,
+        Some(target) => ForeignEdits { harness, target }.act(deed).await,
         None => false,
     }
 }
 
-struct Deeds<'a> {
-    stage: &'a Stage,
+struct ForeignEdits<'a> {
+    harness: &'a Harness,
     target: &'a Found,
 }
 
-impl Deeds<'_> {
+impl ForeignEdits<'_> {
     async fn act(&self, deed: Deed) -> bool {
-        let made = self.stage.made_by_operator(self.target.uid());
+        let made = self.harness.made_by_operator(self.target.uid());
         let uid = self.target.uid().to_owned();
         let done = match deed {
             Deed::Labels => {
                 let mark = json!({ MARK: "was-here" });
                 let done = self.merge(json!({ "metadata": { "labels": mark, "annotations": mark } })).await;
                 if done {
-                    self.stage.book().owed.push((uid, Owed::Labels));
+                    self.harness.book().owed.push((uid, Owed::Labels));
                 }
                 return done;
             }
             Deed::AddsCondition => {
                 let done = self.add_condition().await;
                 if done {
-                    self.stage.book().owed.push((uid, Owed::Condition));
+                    self.harness.book().owed.push((uid, Owed::Condition));
                 }
                 return done;
             }
@@ -105,13 +105,13 @@ impl Deeds<'_> {
             Deed::TakesTheName => false,
         };
         if done && !made {
-            self.stage.book().touched_foreign = true;
+            self.harness.book().touched_foreign = true;
         }
         done
     }
 
     async fn send(&self, method: Method, path: &str, kind: &str, body: &Value) -> Option<Value> {
-        send(self.stage, method, path, kind, body).await
+        send(self.harness, method, path, kind, body).await
     }
 
     async fn merge(&self, patch: Value) -> bool {
@@ -124,7 +124,7 @@ impl Deeds<'_> {
 
     async fn add_condition(&self) -> bool {
         let Some(conditions) = self.target.value["status"]["conditions"].as_array() else { return false };
-        let time = crate::clock::seconds_text(self.stage.server.clock().now());
+        let time = crate::clock::seconds_text(self.harness.server.clock().now());
         let mut conditions = conditions.clone();
         conditions.push(json!({ "type": CONDITION, "status": "True", "reason": "Trial", "message": "",
             "lastTransitionTime": time }));
@@ -142,11 +142,11 @@ impl Deeds<'_> {
         finalizers.push(MARK.to_owned());
         let done = self.merge(json!({ "metadata": { "finalizers": finalizers } })).await;
         if done {
-            let (stage, path) = (self.stage.clone(), self.target.path.clone());
-            let in_flight = stage.clone().fly();
+            let (harness, path) = (self.harness.clone(), self.target.path.clone());
+            let in_flight = harness.clone().fly();
             tokio::spawn(async move {
                 sleep(AWAY).await;
-                take_off(&stage, &path).await;
+                take_off(&harness, &path).await;
                 drop(in_flight);
             });
         }
@@ -157,7 +157,7 @@ impl Deeds<'_> {
     async fn edit(&self, made: bool) -> bool {
         let key = object::key(object::namespace(&self.target.value), object::name(&self.target.value));
         let plural = self.target.resource.split('.').next().unwrap_or_default();
-        let written = self.stage.book().bodies.get(&format!("{plural} {key}")).cloned();
+        let written = self.harness.book().bodies.get(&format!("{plural} {key}")).cloned();
         let from = if made { written.unwrap_or_default() } else { self.target.value.clone() };
         for field in ["spec", "data"] {
             for number in [true, false] {
@@ -192,27 +192,27 @@ impl Deeds<'_> {
             return false;
         };
         if made {
-            self.stage.count_as_made(object::uid(&again));
+            self.harness.count_as_made(object::uid(&again));
         }
         true
     }
 }
 
-async fn take_off(stage: &Stage, path: &str) {
+async fn take_off(harness: &Harness, path: &str) {
     for _ in 0..5 {
-        let Some(found) = send(stage, Method::GET, path, "application/json", &Value::Null).await else {
+        let Some(found) = send(harness, Method::GET, path, "application/json", &Value::Null).await else {
             return;
         };
         let left: Vec<&str> = object::finalizers(&found).into_iter().filter(|one| *one != MARK).collect();
         let version = object::text(&found, "resourceVersion");
         let patch = json!({ "metadata": { "finalizers": left, "resourceVersion": version } });
-        if send(stage, Method::PATCH, path, "application/merge-patch+json", &patch).await.is_some() {
+        if send(harness, Method::PATCH, path, "application/merge-patch+json", &patch).await.is_some() {
             return;
         }
     }
 }
 
-async fn take_the_name(stage: &Stage, hand: &Hand) -> bool {
+async fn take_the_name(harness: &Harness, hand: &Hand) -> bool {
     let Some(name) = &hand.name else { return false };
     let mut other = hand.body.clone();
     let metadata = json!({ "name": name, "namespace": hand.info.namespace, "labels": { MARK: "was-here" } });
@@ -225,29 +225,30 @@ async fn take_the_name(stage: &Stage, hand: &Hand) -> bool {
         Some(_) => hand.info.path.rsplit_once('/').map_or("", |(collection, _)| collection),
         None => hand.info.path.as_str(),
     };
-    let Some(made) = send(stage, Method::POST, collection, "application/json", &other).await else {
+    let Some(made) = send(harness, Method::POST, collection, "application/json", &other).await else {
         return false;
     };
-    let (stage, path, uid) = (stage.clone(), format!("{collection}/{name}"), object::uid(&made).to_owned());
-    let in_flight = stage.clone().fly();
+    let (harness, path, uid) =
+        (harness.clone(), format!("{collection}/{name}"), object::uid(&made).to_owned());
+    let in_flight = harness.clone().fly();
     tokio::spawn(async move {
         sleep(AWAY).await;
         let options = json!({ "preconditions": { "uid": uid } });
-        send(&stage, Method::DELETE, &path, "application/json", &options).await;
+        send(&harness, Method::DELETE, &path, "application/json", &options).await;
         drop(in_flight);
     });
     true
 }
 
-async fn send(stage: &Stage, method: Method, path: &str, kind: &str, body: &Value) -> Option<Value> {
+async fn send(harness: &Harness, method: Method, path: &str, kind: &str, body: &Value) -> Option<Value> {
     let reads = method == Method::GET;
     let verb = method.as_str().to_lowercase();
     let bytes = if reads { Vec::new() } else { body.to_string().into_bytes() };
     let request =
         Request::builder().method(method).uri(path).header("content-type", kind).body(bytes).ok()?;
-    let answer = stage.stranger.request::<Value>(request).await;
+    let answer = harness.stranger.request::<Value>(request).await;
     if !reads {
-        stage.tell(Who::Stranger, || match &answer {
+        harness.tell(Who::Stranger, || match &answer {
             Ok(_) => {
                 format!("{verb} {path} {}", if body.is_null() { String::new() } else { body.to_string() })
             }
@@ -255,7 +256,7 @@ async fn send(stage: &Stage, method: Method, path: &str, kind: &str, body: &Valu
         });
     }
     if answer.is_ok() && !reads {
-        stage.disturb(|| format!("a stranger's {verb} of {path}"));
+        harness.disturb(|| format!("a stranger's {verb} of {path}"));
     }
     answer.ok()
 }

@@ -1,0 +1,44 @@
+//! A request as the core takes it.
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Uri};
+
+use crate::route::RequestInfo;
+
+/// Who sends a request, as far as authentication has found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum User {
+    /// May do everything.
+    Admin,
+    /// A user whose rights are looked up.
+    Named {
+        /// The user's name, e.g. `viewer`.
+        name: String,
+        /// The groups of the user.
+        groups: Vec<String>,
+    },
+    /// Sent no token.
+    Anonymous,
+}
+
+/// One request, whole.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiRequest {
+    /// The HTTP method.
+    pub(crate) method: Method,
+    /// The path and query; an authority is ignored.
+    pub(crate) uri: Uri,
+    /// The headers.
+    pub(crate) headers: HeaderMap,
+    /// The body, complete.
+    pub(crate) body: Bytes,
+    /// The sender.
+    pub(crate) user: User,
+}
+
+impl ApiRequest {
+    /// Reads what the request is about.
+    pub(crate) fn info(&self) -> RequestInfo {
+        RequestInfo::of(&self.method, &self.uri)
+    }
+}
