@@ -17,9 +17,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 use watchkeeper::prelude::*;
 use watchkeeper_examples::{Cuts, Place};
 
-use crate::{
-    FINALIZER, LOOK_AGAIN, Website, WebsiteSpec,
+use super::{
     journal::Journal,
+    operator::{FINALIZER, LOOK_AGAIN, Website, WebsiteSpec},
     summary::{self, Seen},
 };
 

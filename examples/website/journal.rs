@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use tokio::time::Instant;
 use watchkeeper::prelude::*;
 
-use crate::{BURST, RATE, Website};
+use super::operator::{BURST, RATE, Website, WebsiteStatus};
 
 /// The window in which starts are counted.
 const SECOND: Duration = Duration::from_secs(1);
@@ -98,7 +98,7 @@ impl Journal {
 
     /// Notes what a site's Deployment has, and says so when it is news.
     pub(crate) fn kept(&self, site: &Website, deployment: &Deployment) {
-        let status = crate::WebsiteStatus::from(deployment);
+        let status = WebsiteStatus::from(deployment);
         let (key, now) = (ObjectKey::of(site), (site.spec.replicas, status.ready_replicas));
         if self.record().shown.insert(key.clone(), now) != Some(now) {
             let (wanted, ready) = now;

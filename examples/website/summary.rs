@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use crate::{BURST, RATE, journal::Figures};
+use super::{
+    journal::Figures,
+    operator::{BURST, RATE},
+};
 
 /// What the visitor saw.
 #[derive(Debug, Default)]

@@ -41,6 +41,8 @@ pub(crate) struct Kube {
     pub(crate) root: Option<Ident>,
     /// Whether `namespaced` is set.
     pub(crate) scope: Scope,
+    /// Whether it names a status.
+    pub(crate) has_status: bool,
 }
 
 /// Whether objects live in namespaces, as far as attributes tell.
@@ -59,7 +61,7 @@ pub(crate) enum Scope {
 /// Other keys are skipped, and so is what can't be read: `CustomResource` reports it at the same token.
 pub(crate) fn kube(attributes: &[Attribute]) -> Option<Kube> {
     let (mut root, mut kind, mut scope) = (None, None, Scope::Cluster);
-    let mut found = false;
+    let (mut found, mut has_status) = (false, false);
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("kube")) {
         found = true;
         let outcome = attribute.parse_nested_meta(|meta| {
@@ -70,15 +72,16 @@ pub(crate) fn kube(attributes: &[Attribute]) -> Option<Kube> {
             } else if meta.path.is_ident("namespaced") {
                 scope = flag(&meta)?;
             } else {
+                has_status |= meta.path.is_ident("status");
                 skip(&meta)?;
             }
             Ok(())
         });
         if outcome.is_err() {
-            return Some(Kube { root: None, scope });
+            return Some(Kube { root: None, scope, has_status });
         }
     }
-    found.then(|| Kube { root: root.or(kind), scope })
+    found.then(|| Kube { root: root.or(kind), scope, has_status })
 }
 
 /// Takes the name of a type from `key = "Name"`, with the literal's span; `None` if it is no identifier.

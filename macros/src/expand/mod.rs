@@ -97,6 +97,13 @@ fn watched(names: &Names<'_>) -> TokenStream {
             }
         }
     });
+    let status = model.has_status.then(|| {
+        quote! {
+            fn has_status() -> bool {
+                true
+            }
+        }
+    });
     quote! {
         #[automatically_derived]
         impl #private::Watched for #root {
@@ -115,6 +122,8 @@ fn watched(names: &Names<'_>) -> TokenStream {
             }
 
             #form
+
+            #status
         }
 
         #spec

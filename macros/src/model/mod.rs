@@ -60,6 +60,8 @@ pub(crate) struct Model {
     pub(crate) place: Place,
     /// Whether objects live in namespaces.
     pub(crate) scope: Scope,
+    /// Whether `#[kube(...)]` names a status.
+    pub(crate) has_status: bool,
     /// Where `watchkeeper` is found.
     pub(crate) runtime: Path,
     /// The indexes, in the order of the fields.
@@ -132,6 +134,7 @@ pub(crate) fn read(input: &DeriveInput) -> (Option<Model>, Mistakes) {
         docs: docs(&input.attrs),
         place,
         scope,
+        has_status: attr::kube(&input.attrs).is_some_and(|kube| kube.has_status),
         runtime: on_struct.runtime.unwrap_or_else(|| parse_quote!(::watchkeeper)),
         indexes,
         form: on_struct.form,
@@ -181,7 +184,7 @@ fn root(
     fields: Option<&FieldsNamed>,
     mistakes: &mut Mistakes,
 ) -> Option<(Ident, Place, Scope)> {
-    if let Some(Kube { root, scope }) = attr::kube(&input.attrs) {
+    if let Some(Kube { root, scope, .. }) = attr::kube(&input.attrs) {
         return root.map(|root| (root, Place::Spec, scope));
     }
     let fields = fields?;

@@ -21,7 +21,7 @@ use crate::{
     object::{Kind, Object, ObjectKey},
     store::{FieldSelector, InvalidSelector, Objects, Selector},
     workqueue::{RateLimit, RateLimiter},
-    writes::WaitForOwn,
+    writes::{Rights, Use, WaitForOwn},
 };
 
 /// Runs a [`Reconciler`] for every object of a kind, whenever something may have changed.
@@ -29,7 +29,7 @@ use crate::{
 /// Built here, run by a [`Manager`](crate::manager::Manager).
 #[must_use = "a controller runs once a manager has it"]
 pub struct Controller<K: Marker, R> {
-    definition: Definition<K, R>,
+    pub(super) definition: Definition<K, R>,
     kind: Kind,
     /// Made where the kind is known to be watched.
     plan: Box<dyn FnOnce(Definition<K, R>) -> Plan + Send + Sync>,
@@ -75,9 +75,14 @@ impl<K: Watched, R: Reconciler<K>> Controller<K, R> {
     }
 
     fn of(dynamic_type: K::DynamicType, reconciler: R) -> Self {
+        let (kind, mut rights) = (K::kind_of(&dynamic_type), Rights::default());
+        rights.watch(&kind);
+        if K::has_status() {
+            rights.allow(&kind, Use::PatchStatus);
+        }
         Self {
-            kind: K::kind_of(&dynamic_type),
-            definition: Definition::new(reconciler),
+            kind,
+            definition: Definition { rights, ..Definition::new(reconciler) },
             plan: Box::new(move |definition| plan(definition, dynamic_type)),
         }
     }
@@ -159,17 +164,28 @@ impl<K: Marker, R> Controller<K, R> {
     /// object changes owners, both wake. Deletions that were missed while a watch was down are found by the next
     /// list and wake the owner too.
     pub fn owns<C: Watched<DynamicType = ()>>(self) -> Self {
-        self.related::<C, _>((), None, Ownership)
+        self.owned::<C>((), None)
     }
 
     /// Watches owned objects, and wakes owners only for changes that pass.
     pub fn owns_if<C: Watched<DynamicType = ()>>(self, predicate: Predicate<C::Object>) -> Self {
-        self.related::<C, _>((), Some(predicate), Ownership)
+        self.owned::<C>((), Some(predicate))
     }
 
     /// Watches owned objects of what a marker asks for, as [`owns`](Self::owns) does.
     pub fn owns_for<C: Watched>(self, marker: C) -> Self {
-        self.related::<C, _>(marker.dynamic_type(), None, Ownership)
+        self.owned::<C>(marker.dynamic_type(), None)
+    }
+
+    fn owned<C: Watched>(
+        mut self,
+        dynamic_type: C::DynamicType,
+        predicate: Option<Predicate<C::Object>>,
+    ) -> Self {
+        self.definition.rights.allow(&C::kind_of(&dynamic_type), Use::Apply);
+        // An owner whose child belongs to an earlier one of its name is asked for.
+        self.definition.rights.allow(&self.kind, Use::Get);
+        self.related::<C, _>(dynamic_type, predicate, Ownership)
     }
 
     /// Watches another kind, and wakes the keys that a function finds for each object that changes.
@@ -235,6 +251,7 @@ impl<K: Marker, R> Controller<K, R> {
         predicate: Option<Predicate<C::Object>>,
         relation: L,
     ) -> Self {
+        self.definition.rights.watch(&C::kind_of(&dynamic_type));
         let relation = Arc::new(relation);
         self.definition.kind_sources.push(KindSource::of::<C, _>(
             dynamic_type,
@@ -268,6 +285,7 @@ impl<K: Marker, R> Controller<K, R> {
     /// Without any `reads`, it waits for everything that the program asked the manager for before the start.
     /// Never does it wait for a kind that only another controller named.
     pub fn reads<W: Watched<DynamicType = ()>>(mut self) -> Self {
+        self.definition.rights.watch(&W::kind_of(&()));
         self.definition.reads.push(read::<W>());
         self
     }

@@ -7,7 +7,7 @@ use super::{
     sources::{KindSource, Selection},
     stream_source::StreamSource,
 };
-use crate::informer::Marker;
+use crate::{informer::Marker, writes::Rights};
 
 /// The parts of a controller that its plan is made of.
 pub(crate) struct Definition<K: Marker, R> {
@@ -18,6 +18,7 @@ pub(crate) struct Definition<K: Marker, R> {
     pub(crate) kind_sources: Vec<KindSource>,
     pub(crate) sources: Vec<StreamSource>,
     pub(crate) reads: Vec<Read>,
+    pub(crate) rights: Rights,
 }
 
 impl<K: Marker, R> Definition<K, R> {
@@ -30,6 +31,7 @@ impl<K: Marker, R> Definition<K, R> {
             kind_sources: Vec::new(),
             sources: Vec::new(),
             reads: Vec::new(),
+            rights: Rights::default(),
         }
     }
 }

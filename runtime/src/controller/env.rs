@@ -20,6 +20,16 @@ pub(crate) struct ControllerEnv<'a> {
     /// Decides what is random; `None`: nobody knows.
     pub(crate) seed: Option<u64>,
     pub(crate) election: Election,
+    pub(crate) writes: Writes,
+}
+
+/// What becomes of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    /// They are sent.
+    Sent,
+    /// They are answered here: no cache ever shows them.
+    Simulated,
 }
 
 /// Says whether there is one term of work, or one for each time that this replica leads.

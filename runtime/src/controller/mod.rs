@@ -46,10 +46,12 @@ mod env;
 mod definition;
 mod plan;
 mod builder;
+mod declare;
 
 pub use action::{Action, Cleanup, Terminal};
 pub use builder::Controller;
 pub use context::Context;
+pub(crate) use env::Writes;
 pub(crate) use env::{ControllerEnv, Election};
 pub use error::ControllerError;
 pub use from_fn::FromFn;

@@ -18,7 +18,7 @@ use super::{
     definition::Definition,
     doubts,
     enqueue::{self, Enqueuer, EventDedup},
-    env::{Awaited, ControllerEnv, Election, Place, places_of},
+    env::{Awaited, ControllerEnv, Election, Place, Writes, places_of},
     error::ControllerError,
     last_read::LastRead,
     queue::ControllerQueue,
@@ -33,12 +33,15 @@ use super::{
 use crate::{
     informer::Watched,
     object::{Kind, Scope},
-    writes::{Author, Counters, Recorder, Writer, source::SourceId},
+    writes::{Author, Counters, Recorder, Rights, Use, WaitForOwn, Writer, source::SourceId},
 };
 
 /// A controller whose types are forgotten: what a manager holds.
 pub(crate) struct Plan {
     pub(crate) name: Arc<str>,
+    /// What it needs, in which namespaces; none: in all.
+    pub(crate) rights: Rights,
+    pub(crate) namespaces: Vec<Arc<str>>,
     prepare: Prepare,
 }
 
@@ -58,13 +61,22 @@ impl fmt::Debug for Plan {
 }
 
 pub(super) fn plan<K: Watched, R: Reconciler<K>>(
-    definition: Definition<K, R>,
+    mut definition: Definition<K, R>,
     dynamic_type: K::DynamicType,
 ) -> Plan {
     let kind = K::kind_of(&dynamic_type);
     let name: Arc<str> = definition.settings.name.clone().unwrap_or_else(|| kind.to_string()).into();
+    if definition.settings.finalizer.is_some() {
+        definition.rights.allow(&kind, Use::Patch);
+    }
+    if !definition.selection.is_everything() {
+        // What left the selection is told from what is gone by a GET.
+        definition.rights.allow(&kind, Use::Get);
+    }
     Plan {
         name: name.clone(),
+        rights: definition.rights.clone(),
+        namespaces: definition.settings.namespaces.clone(),
         prepare: Box::new(move |env| prepare(definition, dynamic_type, kind, name, env)),
     }
 }
@@ -85,7 +97,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let metrics = env.metrics.reconcile().of(&name);
     let tombstones = Arc::new(Tombstones::new(metrics.deletions_dropped.clone()));
     let opened = open_all(&definition, &dynamic_type, &tombstones, &places, env);
-    let Definition { reconciler, settings, selection, sources, reads, .. } = definition;
+    let Definition { reconciler, settings, selection, sources, reads, rights, .. } = definition;
     let mut awaited = opened.awaited;
     match reads.is_empty() {
         true => awaited.extend(env.asked.iter().map(|informer| (None, informer.clone()))),
@@ -98,7 +110,11 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         opened.kind_sources.into_iter().map(|kind_source| (kind_source.view, kind_source.connect)).unzip();
     let gate = Arc::new(gate(&waits, env.factory.server()));
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
-    let author = Author { controller: name.clone(), field_manager };
+    let wait_for_own = match env.writes {
+        Writes::Sent => settings.wait_for_own,
+        Writes::Simulated => WaitForOwn::Never,
+    };
+    let author = Author { controller: name.clone(), field_manager, declared: rights };
     let seed = env.seed.unwrap_or_else(rand::random);
     let (sender, dropped) = (env.sender.clone(), metrics.events_dropped.clone());
     let recorder = Recorder::new(sender, &author, env.factory.clock(), seed, dropped);
@@ -108,7 +124,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         views,
         gate.clone(),
         queue.clone(),
-        settings.wait_for_own,
+        wait_for_own,
         Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() },
     );
     let dedup = Arc::new(EventDedup::of(opened.shared));

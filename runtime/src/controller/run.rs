@@ -126,7 +126,7 @@ mod tests {
     use crate::{
         reflector::Server,
         workqueue::{ItemExponentialFailure, WorkQueue},
-        writes::{Author, Counters, Gate, Sender, WaitForOwn},
+        writes::{Author, Counters, Gate, Rights, Sender, WaitForOwn},
     };
 
     fn writer(queue: &Arc<ControllerQueue>) -> Arc<Writer> {
@@ -134,7 +134,8 @@ mod tests {
             std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
         });
         let sender = Sender::new(kube::Client::new(nobody, "default"));
-        let author = Author { controller: "test".into(), field_manager: "test".into() };
+        let author =
+            Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
         let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
         let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
         Writer::new(sender, author, Vec::new(), gate, queue.clone(), WaitForOwn::UntilCached, counters)

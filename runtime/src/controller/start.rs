@@ -274,7 +274,7 @@ mod tests {
         reflector::Doubt,
         reflector::Server,
         workqueue::{ItemExponentialFailure, RateLimit, WorkQueue},
-        writes::{Author, Counters, Gate, Recorder, Sender, WaitForOwn, Writer},
+        writes::{Author, Counters, Gate, Recorder, Rights, Sender, WaitForOwn, Writer},
     };
 
     struct Idle;
@@ -328,7 +328,8 @@ mod tests {
         let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
         let counters =
             Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
-        let author = Author { controller: "test".into(), field_manager: "test".into() };
+        let author =
+            Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
         Arc::new(ControllerCore {
             name: "test".into(),
             kind: "configmaps".to_owned(),

@@ -60,6 +60,13 @@ pub trait Watched: Marker<Seen = <Self as Watched>::Object> + Send + Sync + 'sta
         Vec::new()
     }
 
+    /// Tells whether the kind has a status that its controller writes.
+    ///
+    /// True of types with `#[derive(Informer)]` whose `#[kube(..)]` names a status; not known of others.
+    fn has_status() -> bool {
+        false
+    }
+
     /// Says how much of each object is asked for.
     fn form() -> Form {
         Form::Whole
@@ -184,6 +191,10 @@ impl<W: Watched> Watched for Compact<W> {
 
     fn form() -> Form {
         W::form()
+    }
+
+    fn has_status() -> bool {
+        W::has_status()
     }
 
     fn item_form() -> ItemForm {

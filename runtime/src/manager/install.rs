@@ -16,6 +16,7 @@ use super::Manager;
 use crate::{
     backoff::{Backoff, BackoffSchedule},
     clock::readable,
+    controller::Writes,
     error::Error,
     reflector::{Reminder, rounded, unreachable},
 };
@@ -46,7 +47,7 @@ impl Manager {
     ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
         // Not the manager but its client goes along: the future may be sent to another thread.
         let seed = self.seed.unwrap_or_else(rand::random);
-        Installer::new(self.direct.clone(), K::crd(), seed).install()
+        Installer::new(self.direct.clone(), K::crd(), seed, self.writes).install()
     }
 }
 
@@ -57,6 +58,7 @@ struct Installer {
     name: String,
     backoff: Backoff,
     failing: Option<Failing>,
+    writes: Writes,
 }
 
 /// Since when the server fails, and when the log says so again, once it has.
@@ -76,10 +78,10 @@ enum Look {
 type RequestFuture<T> = BoxFuture<'static, Result<T, kube::Error>>;
 
 impl Installer {
-    fn new(client: Client, definition: CustomResourceDefinition, seed: u64) -> Self {
+    fn new(client: Client, definition: CustomResourceDefinition, seed: u64, writes: Writes) -> Self {
         let [first, longest] = WAITS;
         let backoff = Backoff::new(BackoffSchedule::doubling(first, longest), seed);
-        Self { name: definition.name_any(), client, definition, backoff, failing: None }
+        Self { name: definition.name_any(), client, definition, backoff, failing: None, writes }
     }
 
     async fn install(mut self) -> Result<(), Error> {
@@ -94,6 +96,9 @@ impl Installer {
             }
         };
         self.insist(applied).await?;
+        if self.writes == Writes::Simulated {
+            return Ok(());
+        }
         self.look_until_done(&established(api, name)).await?;
         let spec = definition.spec;
         for version in spec.versions.iter().filter(|version| version.served) {

@@ -6,14 +6,17 @@
 
 mod campaign;
 mod client;
+mod dry_run;
 mod inspector;
 mod install;
+mod rules;
 mod running;
 mod signals;
 mod tasks;
 
 pub use client::client;
 pub use inspector::Inspector;
+pub use rules::Rules;
 pub use running::Running;
 pub use tasks::Stopping;
 
@@ -34,13 +37,13 @@ use tasks::{Runs, Task};
 use crate::{
     chain::one_line,
     clock::WallClock,
-    controller::{Controller, ControllerEnv, Election, Plan, Synced},
+    controller::{Controller, ControllerEnv, Election, Plan, Synced, Writes},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
     metrics::Metrics,
     reflector::ReflectorConfig,
-    writes::Sender,
+    writes::{Rights, Sender},
 };
 
 /// How long running reconciles may take to end after a stop.
@@ -89,12 +92,15 @@ pub struct Manager {
     clock: WallClock,
     factory: SharedInformerFactory,
     asked: Mutex<Vec<Arc<dyn Synced>>>,
+    /// What the informers need that were asked for, in their namespaces.
+    read_rights: Mutex<Vec<(Rights, Vec<Arc<str>>)>>,
     plans: Vec<Plan>,
     tasks: Vec<Task>,
     grace_period: Duration,
     metrics: Metrics,
     inspector: Inspector,
     seed: Option<u64>,
+    writes: Writes,
 }
 
 impl Manager {
@@ -123,11 +129,13 @@ impl Manager {
             client_taken: AtomicBool::new(false),
             election: None,
             asked: Mutex::default(),
+            read_rights: Mutex::default(),
             plans: Vec::new(),
             tasks: Vec::new(),
             grace_period: GRACE_PERIOD,
             metrics,
             inspector: Inspector::default(),
+            writes: Writes::Sent,
         }
     }
 
@@ -165,7 +173,10 @@ impl Manager {
             Candidate::new(election.into(), &self.direct, self.clock.clone(), seed);
         let taken = *self.client_taken.get_mut();
         let candidate = if taken { Err(ElectionError::ClientTaken) } else { candidate };
-        self.client = gated(&self.direct, &gate);
+        // A dry run works beside whoever leads, and writes nothing.
+        if self.writes == Writes::Sent {
+            self.client = gated(&self.direct, &gate);
+        }
         self.election = Some(Held { candidate, leadership });
         self
     }
@@ -173,6 +184,29 @@ impl Manager {
     /// Returns what tells how this replica stands in its election, if there is one.
     pub fn leadership(&self) -> Option<Leadership> {
         self.election.as_ref().map(|held| held.leadership.clone())
+    }
+
+    /// Sends no write: what would be written is logged, with what it would change.
+    ///
+    /// Of its controllers, their events, and whatever goes through its [`client`](Self::client) or a
+    /// context's. Reconcilers go on as if each write had been done, as far as that can be told without the server:
+    /// defaults, validation and admission are not known. An object keeps its version, one that would be made has none;
+    /// the log says the same of an object once. Values of Secrets are not shown. What is not known here, such as an
+    /// eviction, is refused with 501. There is no election: it holds no Lease, and works beside whoever leads.
+    ///
+    /// ```no_run
+    /// # use watchkeeper::prelude::*;
+    /// # async fn run<R: Reconciler<k8s_openapi::api::core::v1::ConfigMap>>(reconciler: R) -> Result<(), watchkeeper::Error> {
+    /// Manager::infer().await?.dry_run().controller(Controller::new(reconciler)).run().await
+    /// # }
+    /// ```
+    pub fn dry_run(mut self) -> Self {
+        if self.writes == Writes::Sent {
+            self.direct = dry_run::client(self.direct);
+            self.client = self.direct.clone();
+            self.writes = Writes::Simulated;
+        }
+        self
     }
 
     /// Returns the metrics of everything that this manager runs.
@@ -183,6 +217,20 @@ impl Manager {
     /// Returns what answers why an object is not being reconciled, once the manager runs.
     pub fn inspector(&self) -> Inspector {
         self.inspector.clone()
+    }
+
+    /// Returns the least that this program must be allowed to do, as roles; shown as YAML.
+    ///
+    /// For what its controllers watch, own and are [said to use](Controller::uses), for the informers that were asked
+    /// for so far, and for its Lease: ask last, before it runs.
+    pub fn rules(&self) -> Rules {
+        let first = self.plans.first().map_or("watchkeeper", |plan| &plan.name);
+        let mut rules = Rules::named(first.replace('/', "."));
+        self.plans.iter().for_each(|plan| rules.add(&plan.rights, &plan.namespaces));
+        let read = self.read_rights.lock().unwrap_or_else(PoisonError::into_inner);
+        read.iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces));
+        self.election.iter().for_each(|held| rules.lead(held.leadership.lease()));
+        rules
     }
 
     /// Adds a controller.
@@ -259,12 +307,20 @@ impl Manager {
 
     /// Asks for a kind's shared informer, to be narrowed by namespace or selectors.
     pub fn informer<W: Watched<DynamicType = ()>>(&self) -> ManagedInformerBuilder<'_, W> {
-        ManagedInformerBuilder { manager: self, builder: self.factory.informer_of(()) }
+        ManagedInformerBuilder {
+            manager: self,
+            builder: self.factory.informer_of(()),
+            namespaces: Vec::new(),
+        }
     }
 
     /// Asks for the shared informer of what a marker asks for.
     pub fn informer_for<W: Watched>(&self, marker: W) -> ManagedInformerBuilder<'_, W> {
-        ManagedInformerBuilder { manager: self, builder: self.factory.informer_of(marker.dynamic_type()) }
+        ManagedInformerBuilder {
+            manager: self,
+            builder: self.factory.informer_of(marker.dynamic_type()),
+            namespaces: Vec::new(),
+        }
     }
 
     /// Runs until SIGTERM or SIGINT, then stops within the grace period.
@@ -320,6 +376,7 @@ impl Manager {
     fn start(self) -> Result<Running, Error> {
         let asked = self.asked.into_inner().unwrap_or_else(PoisonError::into_inner);
         let candidate = self.election.map(|held| held.candidate).transpose()?;
+        let candidate = candidate.filter(|_| self.writes == Writes::Sent);
         let env = ControllerEnv {
             sender: &Sender::new(self.client.clone()),
             factory: &self.factory,
@@ -327,6 +384,7 @@ impl Manager {
             metrics: &self.metrics,
             seed: self.seed,
             election: if candidate.is_some() { Election::Held } else { Election::None },
+            writes: self.writes,
         };
         let mut planned = Vec::new();
         for plan in self.plans {
@@ -354,11 +412,15 @@ impl fmt::Debug for Manager {
 pub struct ManagedInformerBuilder<'a, W: Watched> {
     manager: &'a Manager,
     builder: InformerBuilder<W>,
+    namespaces: Vec<Arc<str>>,
 }
 
 impl<W: Watched> ManagedInformerBuilder<'_, W> {
     /// Narrows it to one namespace.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
+        let namespace = namespace.into();
+        self.namespaces =
+            Some(namespace.clone()).filter(|namespace| !namespace.is_empty()).into_iter().collect();
         self.builder = self.builder.namespace(namespace);
         self
     }
@@ -386,6 +448,10 @@ impl<W: Watched> ManagedInformerBuilder<'_, W> {
         let informer = self.builder.build();
         let asked = &self.manager.asked;
         asked.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(informer.clone()));
+        let mut rights = Rights::default();
+        rights.watch(SharedInformer::kind(&informer));
+        let read = &self.manager.read_rights;
+        read.lock().unwrap_or_else(PoisonError::into_inner).push((rights, self.namespaces));
         informer
     }
 

@@ -19,7 +19,7 @@ use crate::{
     object::{Kind, Scope, Version},
     reflector::Server,
     writes::{
-        Author, CacheView, CachedMeta, Counters, Delete, Gate, KeyControl, Patched, Selects, Sender,
+        Author, CacheView, CachedMeta, Counters, Delete, Gate, KeyControl, Patched, Rights, Selects, Sender,
         WaitForOwn, add_finalizer,
         applied::{Applied, Digests},
         patch_status,
@@ -105,7 +105,8 @@ fn writer(shown: &str, answers: impl IntoIterator<Item = (u16, Value)>) -> (Arc<
     let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
     let sender = Sender::new(kube::Client::new(service, "shop"));
-    let author = Author { controller: "test".into(), field_manager: "test".into() };
+    let author =
+        Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
     (Writer::new(sender, author, vec![cache], gate, Nobody, WaitForOwn::UntilCached, counters), asked)
 }
 

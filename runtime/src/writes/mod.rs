@@ -22,6 +22,7 @@ mod error;
 mod gate;
 mod contradictions;
 pub(crate) mod request;
+mod rights;
 mod overload;
 mod caches;
 mod applied;
@@ -58,6 +59,8 @@ pub(crate) use patch::patch;
 pub(crate) use recorder::Recorder;
 pub(crate) use refusal::find;
 pub use refusal::{ForbiddenBy, RetryAfter, Stale};
+pub use rights::Use;
+pub(crate) use rights::{ApiVerb, RightScope, Rights};
 pub(crate) use status::{Patched, patch_status};
 pub(crate) use writer::{Author, Counters, KeyControl, WaitForOwn, Writer};
 

@@ -22,6 +22,7 @@ impl Writer {
         key: &ObjectKey,
         request: Request<'_>,
     ) -> Result<Answer<T>, WriteError> {
+        self.tell_of_undeclared(&request);
         self.check_caches(key, request.target).await?;
         self.sender.check(&request)?;
         let pending = InFlightWrite::new(self, key, request.target, request.path);
@@ -86,6 +87,7 @@ impl Writer {
             query: query.to_owned(),
             content: Content::None,
         };
+        self.tell_of_undeclared(&request);
         self.sender.check(&request)?;
         self.sender.send::<Value>(request).await.map(|answer| answer.object)
     }

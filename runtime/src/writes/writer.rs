@@ -24,7 +24,8 @@ use super::{
     pending_writes::AT_MOST,
     record::{LastAnswer, RunActivity, RunEnd, Seen, StatusSeen, Verdict},
     records::{Settled, WriteRecords},
-    request::{Answer, Target},
+    request::{Answer, Request, Target},
+    rights::{Rights, Use},
     source::SourceId,
 };
 use crate::{
@@ -77,6 +78,8 @@ pub(super) struct Memory {
     pub(super) alarm: Option<Instant>,
     /// Kinds that are applied although no cache shows them, of which the log has told.
     warned_kinds: HashSet<Kind>,
+    /// What is done and was not declared, as far as the log has told.
+    undeclared: HashSet<(Kind, Use)>,
     /// Writes whose reply was lost, until the follow-up task asks after them.
     pub(super) lost: Vec<Lost>,
     /// How often the server had lost its history when the last term began.
@@ -88,6 +91,8 @@ pub(super) struct Memory {
 pub(crate) struct Author {
     pub(crate) controller: Arc<str>,
     pub(crate) field_manager: Arc<str>,
+    /// What it is said to do.
+    pub(crate) declared: Rights,
 }
 
 /// Shared by all runs of one controller.
@@ -320,6 +325,19 @@ impl Writer {
             "the controller applies a {kind} that it does not watch: edits and deletions by others stay unnoticed, and \
              every reconcile sends the {kind} again; add `.owns::<{kind}>()`",
         );
+    }
+
+    /// Says once what is done and was not declared: a role made of what is declared does not allow it.
+    pub(super) fn tell_of_undeclared(&self, request: &Request<'_>) {
+        let Some(use_) = self.author.declared.lacks(request) else { return };
+        let kind = &request.target.kind;
+        if self.memory().undeclared.insert((kind.clone(), use_)) {
+            let kind = &kind.kind;
+            tracing::debug!(
+                "what the controller does with {kind} is not declared, and missing in the manager's rules: add \
+                 `.uses::<{kind}>(Use::{use_:?})`"
+            );
+        }
     }
 
     pub(super) fn forget_applied(&self, target: &Target) {

@@ -25,7 +25,8 @@ fn writer(caches: Vec<CacheView>) -> Arc<Writer> {
         std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
     });
     let sender = Sender::new(kube::Client::new(nobody, "default"));
-    let author = Author { controller: "test".into(), field_manager: "test".into() };
+    let author =
+        Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
     let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
     Writer::new(sender, author, caches, gate, Nobody, WaitForOwn::UntilCached, counters)

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 use tokio::{runtime, sync::OnceCell, time::Instant};
 use watchkeeper::Manager;
 use watchkeeper_tests::{
@@ -36,7 +36,7 @@ pub(crate) struct Test {
     pub(crate) module: &'static str,
     pub(crate) name: &'static str,
     pub(crate) needs: Needs,
-    pub(crate) run: fn(Stage) -> BoxFuture<'static, ()>,
+    pub(crate) run: fn(Stage) -> LocalBoxFuture<'static, ()>,
 }
 
 /// Which server a test can run on.

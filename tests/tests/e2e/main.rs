@@ -20,6 +20,7 @@ mod outages;
 mod own_writes;
 mod restored;
 mod rights;
+mod roles;
 mod selections;
 
 fn main() -> std::process::ExitCode {
@@ -34,6 +35,7 @@ fn main() -> std::process::ExitCode {
         own_writes::TESTS,
         restored::TESTS,
         rights::TESTS,
+        roles::TESTS,
         selections::TESTS,
     ];
     harness::run(&modules.concat())

@@ -1,0 +1,183 @@
+//! What a controller must be allowed to do, as it is declared, and what it does beside that.
+
+use std::{borrow::Cow, collections::BTreeSet};
+
+use http::Method;
+
+use super::request::{Content, Path, Request};
+use crate::object::Kind;
+
+/// What a reconciler does with objects of a kind, for [`Controller::uses`](crate::Controller::uses).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Use {
+    /// `cx.get`.
+    Get,
+    /// `cx.apply`.
+    Apply,
+    /// `cx.create`.
+    Create,
+    /// `cx.delete`.
+    Delete,
+    /// `cx.patch`, of the reconciled object itself.
+    Patch,
+    /// `cx.patch_status`.
+    PatchStatus,
+}
+
+/// A verb, as roles name it; in the order in which people list them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum ApiVerb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+}
+
+impl ApiVerb {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+impl Use {
+    fn verbs(self) -> &'static [ApiVerb] {
+        match self {
+            Self::Get | Self::PatchStatus => &[ApiVerb::Get],
+            // What is there already is asked for, where no cache shows it or the server refuses a write as stale.
+            Self::Apply => &[ApiVerb::Get, ApiVerb::Create, ApiVerb::Patch],
+            Self::Create => &[ApiVerb::Get, ApiVerb::Create],
+            Self::Patch => &[ApiVerb::Get, ApiVerb::Patch],
+            Self::Delete => &[ApiVerb::Get, ApiVerb::Delete],
+        }
+    }
+
+    /// Tells what a request is.
+    fn of(request: &Request<'_>) -> Self {
+        match (&request.method, request.path, &request.content) {
+            (&Method::GET, ..) => Self::Get,
+            (&Method::POST, ..) => Self::Create,
+            (&Method::DELETE, ..) => Self::Delete,
+            (_, Path::Status, _) => Self::PatchStatus,
+            (_, _, Content::Apply(_)) => Self::Apply,
+            _ => Self::Patch,
+        }
+    }
+}
+
+/// One thing that a role allows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Right {
+    pub(crate) group: Cow<'static, str>,
+    /// The plural, with a slash and the subresource where it is one.
+    pub(crate) resource: String,
+    /// Whether its objects live in namespaces.
+    pub(crate) scope: RightScope,
+    pub(crate) verb: ApiVerb,
+}
+
+/// Where a right is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum RightScope {
+    /// Of the cluster as a whole, whatever namespaces a controller keeps to.
+    Cluster,
+    /// In the controller's namespaces, or in all.
+    Namespaces,
+}
+
+/// What a controller declares that it does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rights(BTreeSet<Right>);
+
+impl Rights {
+    /// It lists and watches a kind.
+    pub(crate) fn watch(&mut self, kind: &Kind) {
+        [ApiVerb::List, ApiVerb::Watch].into_iter().for_each(|verb| self.add(kind, "", verb));
+    }
+
+    /// It does something with a kind.
+    pub(crate) fn allow(&mut self, kind: &Kind, use_: Use) {
+        use_.verbs().iter().for_each(|verb| self.add(kind, "", *verb));
+        if use_ == Use::PatchStatus {
+            self.add(kind, "/status", ApiVerb::Patch);
+        }
+    }
+
+    /// It records events.
+    pub(crate) fn record_events(&mut self, events: &Kind) {
+        [ApiVerb::Create, ApiVerb::Patch].into_iter().for_each(|verb| self.add(events, "", verb));
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Right> {
+        self.0.iter()
+    }
+
+    fn add(&mut self, kind: &Kind, subresource: &str, verb: ApiVerb) {
+        let scope = match kind.scope {
+            crate::object::Scope::Cluster => RightScope::Cluster,
+            crate::object::Scope::Namespaced => RightScope::Namespaces,
+        };
+        let resource = format!("{}{subresource}", kind.plural);
+        self.0.insert(Right { group: kind.group.clone(), resource, scope, verb });
+    }
+
+    /// Says what a request does that was not declared, if so.
+    pub(crate) fn lacks(&self, request: &Request<'_>) -> Option<Use> {
+        let (use_, kind) = (Use::of(request), &request.target.kind);
+        let mut needed = Self::default();
+        needed.allow(kind, use_);
+        let verb_of_list = request.method == Method::GET && request.path == Path::Collection;
+        (!verb_of_list && !needed.0.is_subset(&self.0)).then_some(use_)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Scope;
+
+    fn pods() -> Kind {
+        Kind {
+            group: "".into(),
+            version: "v1".into(),
+            kind: "Pod".into(),
+            plural: "pods".into(),
+            scope: Scope::Namespaced,
+        }
+    }
+
+    fn shown(rights: &Rights) -> Vec<String> {
+        rights.iter().map(|right| format!("{} {}", right.verb.as_str(), right.resource)).collect()
+    }
+
+    // W20
+    #[test]
+    fn each_use_takes_exactly_the_verbs_that_it_sends() {
+        for (use_, verbs) in [
+            (Use::Get, &["get pods"][..]),
+            (Use::Apply, &["get pods", "create pods", "patch pods"]),
+            (Use::Create, &["get pods", "create pods"]),
+            (Use::Delete, &["get pods", "delete pods"]),
+            (Use::Patch, &["get pods", "patch pods"]),
+            (Use::PatchStatus, &["get pods", "patch pods/status"]),
+        ] {
+            let mut rights = Rights::default();
+            rights.allow(&pods(), use_);
+            assert_eq!(shown(&rights), verbs, "{use_:?}");
+        }
+        let mut watched = Rights::default();
+        watched.watch(&pods());
+        assert_eq!(shown(&watched), ["list pods", "watch pods"]);
+    }
+}
