@@ -21,8 +21,9 @@
 //!
 //! # What it does not promise
 //!
-//! - A request that was sent within the term may still take effect after it: Kubernetes knows no fencing. Writes that
-//!   carry a version, as those of a [`Context`](crate::Context) do, are refused if somebody wrote since.
+//! - A request that was sent within the term may still take effect after it, and one that a process was about to send
+//!   when it was frozen may leave it when it wakes: Kubernetes knows no fencing. Writes that carry a version, as those of
+//!   a [`Context`](crate::Context) do, are refused if somebody wrote since.
 //! - Requests through another client than the manager's are not gated, and neither is what a program does elsewhere.
 //! - A virtual machine whose clocks all stood still knows of nothing until they are set.
 

@@ -9,7 +9,7 @@
 
 #![expect(clippy::print_stdout, reason = "the test reads it")]
 
-use std::fs;
+use std::{fs, time::UNIX_EPOCH};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -57,9 +57,9 @@ async fn main() -> Result<(), watchkeeper::Error> {
     }
     let maps = Api::<ConfigMap>::namespaced(manager.client().clone(), &namespace);
     let written = Controller::from_fn(async move |map: Arc<ConfigMap>, _: Context<ConfigMap>| {
-        let by = Patch::Merge(
-            json!({"data": {"by": name}, "metadata": {"annotations": {"at": format!("{:?}", tokio::time::Instant::now())}}}),
-        );
+        // By the system's clock, whatever the test does to the one of the election.
+        let begun = WallClock::system().now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let by = Patch::Merge(json!({"data": {"by": name, "begun": begun.to_string()}}));
         maps.patch(&map.name_any(), &PatchParams::default(), &by).await?;
         Ok::<_, watchkeeper::Error>(Action::requeue_after(PAUSE))
     });
