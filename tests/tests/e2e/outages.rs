@@ -28,7 +28,7 @@ async fn a_short_cut_loses_nothing_and_lists_nothing(stage: Stage) {
     stage.cuts.cut("websites");
     kit.delete::<Website>("a").await;
     kit.create(&website("b")).await;
-    stage.log.says(&["websites.web.example.dev", "out of reach"]).await;
+    stage.log.says(&["websites.web.example.dev", "unreachable"]).await;
     stage.cuts.heal("websites");
     heard.comes_to(&["+ a (initial list)", "- a (told)", "+ b (watch)"]).await;
     assert_eq!(stage.log.lines_with(&["websites.web.example.dev", "listed"]).len(), 1);
