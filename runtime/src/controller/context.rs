@@ -28,25 +28,24 @@ pub struct Context<K: Marker> {
 }
 
 struct RunContext<K: Marker> {
-    kind: Kind,
-    run_info: RunInfo,
+    kind: Arc<Kind>,
+    run_info: Arc<RunInfo>,
     /// What the run began with; `None` once it is gone.
     object: Option<Arc<K::Seen>>,
-    /// Of the object; empty where there is none.
-    uid: String,
+    uid: fn(&K::Seen) -> Option<String>,
     writer: Arc<Writer>,
     recorder: Arc<Recorder>,
 }
 
 /// What is known of a run before it starts.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct RunInfo {
     pub(crate) key: ObjectKey,
     pub(crate) attempt: u32,
     pub(crate) reason: Reason,
     pub(crate) id: u64,
     /// Whether the run took the client, and may write through it unknown.
-    pub(crate) took_client: Arc<AtomicBool>,
+    pub(crate) took_client: AtomicBool,
 }
 
 impl RunInfo {
@@ -58,23 +57,14 @@ impl RunInfo {
 
 impl<K: Watched> Context<K> {
     pub(crate) fn new(
-        dynamic_type: K::DynamicType,
-        run_info: RunInfo,
+        kind: Arc<Kind>,
+        run_info: Arc<RunInfo>,
         object: Option<Arc<K::Seen>>,
         writer: Arc<Writer>,
         recorder: Arc<Recorder>,
     ) -> Self {
-        let uid = object.as_ref().and_then(|object| object.meta().uid.clone()).unwrap_or_default();
-        Self {
-            run: Arc::new(RunContext {
-                kind: K::kind_of(&dynamic_type),
-                run_info,
-                object,
-                uid,
-                writer,
-                recorder,
-            }),
-        }
+        let uid = |object: &K::Seen| object.meta().uid.clone();
+        Self { run: Arc::new(RunContext { kind, run_info, object, uid, writer, recorder }) }
     }
 }
 
@@ -205,7 +195,7 @@ impl<K: Marker> Context<K> {
         K::Seen: Object,
     {
         let run = &self.run;
-        patch(&run.writer, &run.run_info.key, run.kind.clone(), object, change).await
+        patch(&run.writer, &run.run_info.key, Kind::clone(&run.kind), object, change).await
     }
 
     /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
@@ -246,7 +236,7 @@ impl<K: Marker> Context<K> {
         S: Serialize + DeserializeOwned,
     {
         let run = &self.run;
-        let (kind, own) = (run.kind.clone(), run.object.as_deref());
+        let (kind, own) = (Kind::clone(&run.kind), run.object.as_deref());
         patch_status(Patched { writer: &run.writer, key: &run.run_info.key, kind, object, own }, status).await
     }
 
@@ -259,8 +249,8 @@ impl<K: Marker> Context<K> {
     ///
     /// It is an object of `events.k8s.io/v1` in the object's namespace, or in `default` for one that is in none.
     pub fn event(&self, event: Event) {
-        let RunContext { kind, run_info, uid, recorder, .. } = &*self.run;
-        recorder.record(Referred::new(kind, &run_info.key, uid.clone()), event);
+        let RunContext { kind, run_info, recorder, .. } = &*self.run;
+        recorder.record(Referred::new(kind, &run_info.key, self.uid()), event);
     }
 
     /// Names an object; a key without a namespace means the reconciled object's.
@@ -273,9 +263,14 @@ impl<K: Marker> Context<K> {
         ObjectRef { kind, key }
     }
 
+    /// Returns the reconciled object's UID; empty where there is no object.
+    fn uid(&self) -> String {
+        self.run.object.as_deref().and_then(self.run.uid).unwrap_or_default()
+    }
+
     fn owner(&self) -> Owner {
-        let RunContext { kind, run_info, uid, .. } = &*self.run;
-        Owner { kind: kind.clone(), key: run_info.key.clone(), uid: uid.clone() }
+        let RunContext { kind, run_info, .. } = &*self.run;
+        Owner { kind: Kind::clone(kind), key: run_info.key.clone(), uid: self.uid() }
     }
 }
 

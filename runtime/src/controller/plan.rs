@@ -138,8 +138,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let core = Arc::new(ControllerCore {
         metrics,
         name: name.clone(),
-        kind: kind.to_string(),
-        dynamic_type,
+        kind_name: kind.to_string(),
+        kind: Arc::new(kind),
         reconciler: Arc::new(reconciler),
         objects: opened.objects,
         selection,

@@ -8,7 +8,10 @@ use crate::{
     informer::Watched,
     object::ObjectKey,
     workqueue::Item,
-    writes::{RetryAfter, Stale, WriteError, Writer, find, record::RunEnd},
+    writes::{
+        RetryAfter, Stale, WriteError, Writer, find,
+        record::{RunActivity, RunEnd},
+    },
 };
 
 /// What a panic in a reconciler does.
@@ -97,12 +100,13 @@ impl<'a> RunGuard<'a> {
     }
 
     /// Judges the events that were held, then lets the queue know how it went.
-    pub(crate) fn finish(mut self, verdict: impl FnOnce(Item<ObjectKey>)) {
+    pub(crate) fn finish(mut self, verdict: impl FnOnce(Item<ObjectKey>, RunActivity)) {
         if let Some(item) = self.item.take() {
-            if self.writer.end(item.key()) == RunEnd::Changed {
+            let (end, activity) = self.writer.end(item.key());
+            if end == RunEnd::Changed {
                 self.queue.add(item.key().clone(), Reason::Changed);
             }
-            verdict(item);
+            verdict(item, activity);
         }
     }
 }

@@ -268,7 +268,7 @@ mod tests {
             sources::{Objects, Selection},
             tombstones::Tombstones,
         },
-        informer::SyncState,
+        informer::{SyncState, typed_kind},
         metrics::Metrics,
         object::{Kind, Scope},
         reflector::Doubt,
@@ -292,7 +292,7 @@ mod tests {
 
     impl Synced for Never {
         fn kind(&self) -> Kind {
-            crate::informer::typed_kind::<ConfigMap>()
+            typed_kind::<ConfigMap>()
         }
 
         fn has_synced(&self) -> bool {
@@ -332,8 +332,8 @@ mod tests {
             Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
         Arc::new(ControllerCore {
             name: "test".into(),
-            kind: "configmaps".to_owned(),
-            dynamic_type: (),
+            kind_name: "configmaps".to_owned(),
+            kind: Arc::new(typed_kind::<ConfigMap>()),
             reconciler: Arc::new(Idle),
             objects: Objects { caches: Vec::new() },
             last_read: LastRead::Off,
@@ -376,7 +376,7 @@ mod tests {
         let all = Waits { common: never(), ..nowhere() };
         for waits in [nowhere(), one_namespace, all] {
             let core = core(waits);
-            let kind = crate::informer::typed_kind::<ConfigMap>();
+            let kind = typed_kind::<ConfigMap>();
             assert_eq!(kind.scope, Scope::Namespaced);
             let (queue, writer) = (core.queue.clone(), core.writer.clone());
             let enqueuer = Enqueuer { queue, writer, kind, dedup: Arc::default() };

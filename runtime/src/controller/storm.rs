@@ -19,10 +19,11 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     pub(super) fn charge(
         &self,
         run_info: &RunInfo,
+        activity: RunActivity,
         began_with: Option<&K::Object>,
         outcome: &Result<Action, Failure>,
     ) {
-        let Some(cost) = self.cost(run_info, began_with, outcome) else { return };
+        let Some(cost) = self.cost(run_info, activity, began_with, outcome) else { return };
         let charged = self.budgets().charge(&run_info.key, cost, Instant::now());
         if let Charged::Paced { phase: StormPhase::Begins, .. } = charged {
             match cost {
@@ -42,6 +43,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     fn cost(
         &self,
         run_info: &RunInfo,
+        activity: RunActivity,
         began_with: Option<&K::Object>,
         outcome: &Result<Action, Failure>,
     ) -> Option<Cost> {
@@ -49,7 +51,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         let moved = |began_with: &K::Object| {
             self.objects.version(key).as_deref() != began_with.meta().resource_version.as_deref()
         };
-        match self.writer.activity(key) {
+        match activity {
             _ if matches!(outcome, Err(failure) if failure.action == FailureAction::RetryUncounted) => {
                 Some(Cost::Whole)
             }

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     future::Future,
     panic::{AssertUnwindSafe, resume_unwind},
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -36,7 +37,7 @@ use crate::{
     informer::Watched,
     list_watch::Unreadable,
     metrics::{ControllerMetrics, Ended},
-    object::ObjectKey,
+    object::{Kind, ObjectKey},
     reflector::Doubt,
     store::Lookup,
     workqueue::Item,
@@ -51,8 +52,8 @@ const UNTIL_SHOWN: Duration = Duration::from_secs(6);
 pub(crate) struct ControllerCore<K: Watched, R> {
     pub(crate) name: Arc<str>,
     /// The reconciled kind, as spans show it.
-    pub(crate) kind: String,
-    pub(crate) dynamic_type: K::DynamicType,
+    pub(crate) kind_name: String,
+    pub(crate) kind: Arc<Kind>,
     pub(crate) reconciler: Arc<R>,
     pub(crate) objects: Objects<K::Object>,
     pub(crate) last_read: LastRead<K::Object>,
@@ -106,21 +107,24 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             let span = tracing::info_span!(
                 "reconcile",
                 controller = %self.name,
-                kind = %self.kind,
+                kind = %self.kind_name,
                 key = %run_info.key,
                 attempt = run_info.attempt,
-                reason = run_info.reason.to_string(),
+                reason = %run_info.reason,
                 id = run_info.id,
             );
-            self.perform(&run_info, run).instrument(span).await;
+            // Pinned, so that what is large is not moved.
+            pin!(self.perform(&run_info, run)).instrument(span).await;
             drop(active);
         }
     }
 
     /// Waits for the next key, and before that until caches are in no doubt that all keys read.
     async fn next_item(&self, stop: &CancellationToken) -> Option<Item<ObjectKey>> {
-        // Whether it was stopped, the queue says.
-        let _ = stop.run_until_cancelled(self.gate.opened()).await;
+        if !self.gate.is_open() {
+            // Whether it was stopped, the queue says.
+            let _ = stop.run_until_cancelled(self.gate.opened()).await;
+        }
         self.queue.inner.get().await
     }
 
@@ -130,29 +134,34 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         self.queue.release_doubted(|key| self.gate.doubt(key).is_none());
     }
 
-    fn run_info(&self, item: &Item<ObjectKey>) -> RunInfo {
+    fn run_info(&self, item: &Item<ObjectKey>) -> Arc<RunInfo> {
         let (key, attempt) = (item.key().clone(), item.attempt());
         let reason = self.queue.begin(item);
         let id = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
-        RunInfo { key, attempt, reason, id, took_client: Arc::default() }
+        Arc::new(RunInfo { key, attempt, reason, id, took_client: AtomicBool::default() })
     }
 
-    async fn perform(&self, run_info: &RunInfo, run: RunGuard<'_>) {
+    async fn perform(&self, run_info: &Arc<RunInfo>, run: RunGuard<'_>) {
         let started = Instant::now();
         tracing::debug!("reconcile started");
         let mut began_with = None;
-        let outcome = self.caught(run_info, self.run(run_info, &mut began_with)).await;
+        let outcome = {
+            let run = pin!(self.run(run_info, &mut began_with));
+            self.caught(run_info, run).await
+        };
         if let Some(ended) = ended(&outcome) {
             self.metrics.ended(ended, started.elapsed());
         }
-        self.charge(run_info, began_with.as_deref(), &outcome);
-        run.finish(|item| self.settle(item, outcome));
+        run.finish(|item, activity| {
+            self.charge(run_info, activity, began_with.as_deref(), &outcome);
+            self.settle(item, outcome);
+        });
     }
 
     /// Runs the reconciler, or what is to be done instead; tells with which object it began.
     async fn run(
         &self,
-        run_info: &RunInfo,
+        run_info: &Arc<RunInfo>,
         began_with: &mut Option<Arc<K::Object>>,
     ) -> Result<Action, Failure> {
         let key = &run_info.key;
@@ -185,7 +194,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Reports an object whose latest state can't be read; if it is to go, cleanup gets the last one that could be.
     async fn not_reconciled(
         &self,
-        run_info: &RunInfo,
+        run_info: &Arc<RunInfo>,
         kept: Option<Arc<K::Object>>,
         unreadable: &Unreadable,
     ) -> Result<Action, Failure> {
@@ -196,7 +205,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    async fn reconcile(&self, run_info: &RunInfo, object: Arc<K::Object>) -> Result<Action, Failure> {
+    async fn reconcile(&self, run_info: &Arc<RunInfo>, object: Arc<K::Object>) -> Result<Action, Failure> {
         let object = match &self.finalizer {
             Some(finalizer) if !has_finalizer(&*object, finalizer) => {
                 let target = self.target(&run_info.key);
@@ -212,7 +221,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         self.call(|| self.reconciler.reconcile(object, &cx)).await
     }
 
-    async fn clean_up(&self, run_info: &RunInfo, object: Arc<K::Object>) -> Result<Action, Failure> {
+    async fn clean_up(&self, run_info: &Arc<RunInfo>, object: Arc<K::Object>) -> Result<Action, Failure> {
         let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| has_finalizer(&*object, finalizer))
         else {
             return Ok(Action::await_change());
@@ -233,7 +242,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Returns the reconciler of a deletion; one that keeps failing is given up, so that it holds up nothing.
     async fn deliver_deletion(
         &self,
-        run_info: &RunInfo,
+        run_info: &Arc<RunInfo>,
         tombstone: Tombstone<K::Object>,
     ) -> Result<(), Failure> {
         let key = &run_info.key;
@@ -285,13 +294,13 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         })
     }
 
-    fn context(&self, run_info: &RunInfo, object: Option<Arc<K::Object>>) -> Context<K> {
+    fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> Context<K> {
         let (writer, recorder) = (self.writer.clone(), self.recorder.clone());
-        Context::new(self.dynamic_type.clone(), run_info.clone(), object, writer, recorder)
+        Context::new(self.kind.clone(), run_info.clone(), object, writer, recorder)
     }
 
     fn target(&self, key: &ObjectKey) -> Target {
-        Target { kind: K::kind_of(&self.dynamic_type), key: key.clone() }
+        Target { kind: Kind::clone(&self.kind), key: key.clone() }
     }
 
     /// Runs the user's code within its deadline; its errors are classified and worded.
@@ -314,7 +323,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Contains the panics of a run, wherever in it they arise; one that is to propagate is told before.
     async fn caught<T>(
         &self,
-        run_info: &RunInfo,
+        run_info: &Arc<RunInfo>,
         run: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let caught = AssertUnwindSafe(run).catch_unwind().await;

@@ -49,6 +49,11 @@ impl Gate {
         self.longest(|cache, cause| concerns(cache, cause, Some(key)))
     }
 
+    /// Tells whether nothing keeps all keys from running.
+    pub(crate) fn is_open(&self) -> bool {
+        self.longest(|cache, cause| concerns(cache, cause, None)).is_none()
+    }
+
     /// Waits until nothing keeps all keys from running.
     pub(crate) async fn opened(&self) {
         self.wait(|cache, cause| concerns(cache, cause, None)).await;

@@ -39,11 +39,6 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
         }
     }
 
-    /// Returns what the run of a key did so far.
-    pub(crate) fn activity(&self, key: &Key) -> RunActivity {
-        self.run(key).map_or(RunActivity::Nothing, |run| run.activity)
-    }
-
     /// Whether versions started anew while the key runs: what it began with may be gone.
     pub(crate) fn spans_epochs(&self, key: &Key) -> bool {
         self.run(key).is_some_and(|run| !run.new_epochs.is_empty())
@@ -58,16 +53,19 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
         verdict
     }
 
-    /// Ends the run, judges what is still deferred, and forgets what only the run needed.
-    pub(crate) fn end(&mut self, key: &Key) -> RunEnd {
-        let Some(record) = self.by_key.get_mut(key) else { return RunEnd::Quiet };
+    /// Ends the run, judges what is still deferred, and forgets what only the run needed; tells what the run did.
+    pub(crate) fn end(&mut self, key: &Key) -> (RunEnd, RunActivity) {
+        let nothing = (RunEnd::Quiet, RunActivity::Nothing);
+        let Some(record) = self.by_key.get_mut(key) else { return nothing };
         let run = record.run.take();
         record.answers.retain(|_, answer| answer.awaits().is_some() && answer.seen == Seen::NotYet);
-        self.prune(key);
-        match run {
-            Some(run) if run.changed || !run.deferred.is_empty() => RunEnd::Changed,
-            _ => RunEnd::Quiet,
+        if record.is_empty() {
+            self.by_key.remove(key);
         }
+        run.map_or(nothing, |run| match run.changed || !run.deferred.is_empty() {
+            true => (RunEnd::Changed, run.activity),
+            false => (RunEnd::Quiet, run.activity),
+        })
     }
 
     /// Judges a watch event that concerns a key; an event without a comparable version is nobody's own.
@@ -203,7 +201,7 @@ mod tests {
         assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Deferred);
         assert_eq!(own.wrote(&"a", SITES, Version(5)), Verdict::Own);
         assert_eq!(own.wrote(&"a", SITES, Version(6)), Verdict::Own);
-        assert_eq!(own.end(&"a"), RunEnd::Quiet);
+        assert_eq!(own.end(&"a").0, RunEnd::Quiet);
         assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Own);
         progressed(&mut own, SITES, 6, ProgressVia::Watch);
         assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Enqueue, "versions go up");
@@ -222,7 +220,7 @@ mod tests {
         own.wrote(&"a", SITES, Version(7));
         assert_eq!(own.event(SITES, Some(Version(7)), &"a"), Verdict::Own);
         assert_eq!(own.event(SITES, Some(Version(7)), &"a"), Verdict::Own);
-        assert_eq!(own.end(&"a"), RunEnd::Quiet);
+        assert_eq!(own.end(&"a").0, RunEnd::Quiet);
         assert_eq!(progressed(&mut own, SITES, 9, ProgressVia::Replace), Vec::<&str>::new(), "all was seen");
         own.end(&"a");
         assert!(own.is_empty());
@@ -234,7 +232,7 @@ mod tests {
         let mut own = started();
         own.event(SITES, Some(Version(4)), &"a");
         own.wrote(&"a", SITES, Version(5));
-        assert_eq!(own.end(&"a"), RunEnd::Changed);
+        assert_eq!(own.end(&"a").0, RunEnd::Changed);
         assert_eq!(own.event(SITES, Some(Version(5)), &"a"), Verdict::Own);
         assert_eq!(own.event(SITES, Some(Version(6)), &"a"), Verdict::Enqueue);
     }
@@ -258,7 +256,7 @@ mod tests {
         assert_eq!(progressed(&mut own, DEPLOYMENTS, 7, ProgressVia::Replace), vec!["a"]);
         own.begin(&"b");
         own.wrote(&"b", DEPLOYMENTS, Version(6));
-        assert_eq!(own.end(&"b"), RunEnd::Changed, "the list passed the write before its reply");
+        assert_eq!(own.end(&"b").0, RunEnd::Changed, "the list passed the write before its reply");
     }
 
     // C27
@@ -293,7 +291,7 @@ mod tests {
         for version in 1..=17 {
             own.wrote(&"a", SITES, Version(version));
         }
-        assert_eq!(own.end(&"a"), RunEnd::Changed);
+        assert_eq!(own.end(&"a").0, RunEnd::Changed);
     }
 
     // C27
@@ -303,8 +301,8 @@ mod tests {
         own.wrote(&"a", SITES, Version(50));
         own.begin(&"b");
         progressed(&mut own, SITES, 3, ProgressVia::NewEpoch);
-        assert_eq!(own.end(&"b"), RunEnd::Changed);
-        assert_eq!(own.end(&"a"), RunEnd::Changed);
+        assert_eq!(own.end(&"b").0, RunEnd::Changed);
+        assert_eq!(own.end(&"a").0, RunEnd::Changed);
         assert_eq!(own.event(SITES, Some(Version(50)), &"a"), Verdict::Enqueue);
     }
 
@@ -323,7 +321,7 @@ mod tests {
         let mut own = started();
         progressed(&mut own, SITES, 3, ProgressVia::NewEpoch);
         own.wrote(&"a", SITES, Version(50));
-        assert_eq!(own.end(&"a"), RunEnd::Changed);
+        assert_eq!(own.end(&"a").0, RunEnd::Changed);
         assert_eq!(own.event(SITES, Some(Version(50)), &"a"), Verdict::Enqueue, "of the epoch that began");
     }
 }

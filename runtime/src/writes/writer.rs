@@ -203,13 +203,8 @@ impl Writer {
         self.memory().records.begin(key);
     }
 
-    pub(crate) fn end(&self, key: &ObjectKey) -> RunEnd {
+    pub(crate) fn end(&self, key: &ObjectKey) -> (RunEnd, RunActivity) {
         self.memory().records.end(key)
-    }
-
-    /// Returns whether the run of the key that is in flight wrote, or may have.
-    pub(crate) fn activity(&self, key: &ObjectKey) -> RunActivity {
-        self.memory().records.activity(key)
     }
 
     /// Takes note of a change that enqueues no key, for a run that may have made it.

@@ -170,9 +170,17 @@ async fn a_schedule_that_says_never_is_taken_at_its_word() {
 async fn what_is_skipped_hides_no_failure() {
     let skipped = || Ok(WatchEvent::Unexpected("an event of an unknown type".to_owned()));
     let informer = informer([Ok("a@1")], [Err(answer(429)), Ok(vec![skipped()])], ReflectorConfig::default());
+    let (looks, shown) = (informer.clone(), Arc::new(Mutex::new(Vec::new())));
+    let told = shown.clone();
+    informer.on_watch_error(move |error| {
+        if error.error.to_string().contains("unknown type") {
+            told.lock().unwrap().extend(looks.sync_state().failure.map(|failure| failure.message));
+        }
+    });
     informer.start();
-    sleep(Duration::from_millis(2_000)).await;
-    assert!(informer.sync_state().failure.is_some());
+    sleep(Duration::from_secs(20)).await;
+    let shown = shown.lock().unwrap();
+    assert!(shown.iter().any(|failure| failure.contains("429")), "{shown:?}");
 }
 
 // R31

@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::testing::{Fed, Log, by_content, item, item_with, key, settle, show};
 use crate::{
-    informer::{AddOrigin, Deleted, EventHandler, HandlerRemoved, Registration},
-    store::DuplicateIndex,
+    informer::{AddOrigin, Change, Deleted, EventHandler, HandlerRemoved, Observer, Registration},
+    store::{DuplicateIndex, Lister},
 };
 
 // I1, I4
@@ -68,9 +68,28 @@ async fn cache_and_indexes_are_ahead_of_what_is_told() {
             told.push(format!("{} {cached:?} {indexed}", show(&*object)));
         })
         .register();
+    // Told within the same step, so that nothing comes between.
+    let observed = Log::default();
+    let _observer =
+        fed.informer.observe(Arc::new(Reads { lister: fed.informer.lister(), log: observed.clone() }));
     fed.upsert_with(item_with("a@2", "x"));
     settle().await;
     assert_eq!(log.take(), [r#"a@2 Some("a@2") 1"#]);
+    assert_eq!(observed.take(), [r#"Some("a@2") 1"#]);
+}
+
+/// Reads the cache whenever a change is shown.
+struct Reads {
+    lister: Lister<ConfigMap>,
+    log: Log,
+}
+
+impl Observer<ConfigMap> for Reads {
+    fn changed(&self, _: &Change<ConfigMap>) {
+        let cached = self.lister.get(&key("a")).map(|cached| show(&*cached));
+        let indexed = self.lister.by_index("content", &"x".into()).len();
+        self.log.push(format!("{cached:?} {indexed}"));
+    }
 }
 
 // I4
@@ -120,6 +139,24 @@ async fn a_removed_handler_hears_nothing_of_what_waited() {
     settle().await;
     assert!(log.take().is_empty());
     drop(other);
+}
+
+// I6
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_removes_itself_hears_nothing_of_what_waited() {
+    let fed = Fed::listed(&["a@1", "b@1"], "1").await;
+    let (log, own) = (Log::default(), Arc::new(Mutex::new(None::<Registration>)));
+    let (told, removed) = (log.clone(), own.clone());
+    let registration = fed.informer.handler().on_update(move |_, new| {
+        told.push(show(&*new));
+        drop(removed.lock().unwrap().take());
+    });
+    *own.lock().unwrap() = Some(registration.register());
+    settle().await;
+    fed.upsert("a@2");
+    fed.upsert("b@3");
+    settle().await;
+    assert_eq!(log.take(), ["a@2"]);
 }
 
 // I6
