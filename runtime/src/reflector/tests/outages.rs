@@ -53,6 +53,20 @@ async fn a_server_that_only_lags_is_not_mistaken() {
 
 // R43
 #[tokio::test(start_paused = true)]
+async fn a_server_behind_the_version_asked_for_has_not_lost_its_history() {
+    let too_large = || {
+        let status = Status::failure("Timeout: Too large resource version: 9, current: 5", "Timeout");
+        ListWatchError::from_status(status.with_code(504))
+    };
+    for answered in [Answer::Refuses(too_large()), opens([Act::Fail(too_large())])] {
+        let rig = watching().lists([page("a@1", "9")]).watches([answered]).run_for(5).await;
+        let told = rig.told();
+        assert!(told.iter().any(|told| told == "replace@9 [n/a@1]"), "{told:?}");
+    }
+}
+
+// R43
+#[tokio::test(start_paused = true)]
 async fn a_question_that_is_not_answered_is_left_out() {
     for code in [403, 404, 405] {
         let rig = watching()
