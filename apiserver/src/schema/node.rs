@@ -135,6 +135,19 @@ impl<'a> NodeRef<'a> {
         self.node().kind
     }
 
+    /// Names what JSON is accepted here, as a schema does.
+    pub(crate) fn type_name(self) -> &'static str {
+        match self.kind() {
+            Kind::Object => "object",
+            Kind::Array => "array",
+            Kind::String => "string",
+            Kind::Integer => "integer",
+            Kind::Number => "number",
+            Kind::Boolean => "boolean",
+            Kind::Any | Kind::IntOrString => "",
+        }
+    }
+
     /// Returns how a list's items are owned here.
     pub(crate) fn list(self) -> &'a ListKind {
         &self.node().list
