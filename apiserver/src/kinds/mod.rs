@@ -24,7 +24,6 @@ pub(crate) mod prepare;
 mod registry;
 mod row;
 
-pub(crate) use builtin::built_in;
 pub(crate) use fields::{field_text, known_field};
 pub(crate) use registry::{Registry, version_rank};
 pub(crate) use row::{BuiltIn, Generation, OnPut, Reach};
