@@ -47,7 +47,7 @@ pub(crate) enum ListKind {
     Atomic,
     /// Every scalar is an item of its own.
     Set,
-    /// Items are objects, told apart by the named fields.
+    /// Items are objects, identified by the named fields.
     Map(Vec<String>),
 }
 

@@ -2,6 +2,8 @@
 
 mod check;
 mod cost;
+mod functions;
+mod infer;
 mod library;
 mod run;
 mod types;
@@ -23,7 +25,7 @@ pub(super) use self::run::{deepest, run};
 /// The most letters of an expression.
 const LONGEST: usize = 100_000;
 
-/// What a violated rule is told as.
+/// The reason of the error that a violated rule gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     Invalid,
