@@ -22,10 +22,11 @@ impl<K: QueueKey> Shared<K> {
         Self { origin: ClockOrigin::starting_now(), dispatcher: Mutex::new(Dispatcher::new(state)) }
     }
 
-    /// Changes the state, and wakes whom that concerns.
+    /// Changes the state, and wakes the workers that can go on.
     #[inline]
     pub(super) fn change(&self, change: impl FnOnce(&mut State<K>, &LazyNow)) {
-        self.with(|dispatcher, moment| ((), dispatcher.change(|state| change(state, moment))));
+        let wakes = lock(&self.dispatcher).change(|state| change(state, &LazyNow::of(self.origin)));
+        wakes.wake();
     }
 
     /// Does something under the lock, at one moment, and wakes once it is released.
