@@ -252,11 +252,11 @@ impl Kit {
         }
     }
 
-    /// Watches an object for some time, through which it must never be as told.
+    /// Watches an object for some time, in which it must never match.
     ///
     /// # Panics
     ///
-    /// As soon as it is, showing it; also when it can't be watched for all that time.
+    /// As soon as it matches, with the object; also when it can't be watched for all that time.
     #[track_caller]
     pub fn never<K: Kind>(
         &self,

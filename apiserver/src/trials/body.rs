@@ -14,7 +14,7 @@ use super::timeline::Who;
 use crate::faults::{FaultyBody, Interrupted};
 use crate::object;
 
-/// Who hears a watch.
+/// The reader of a watch.
 #[derive(Debug)]
 pub(super) struct Heard {
     pub(super) harness: Harness,

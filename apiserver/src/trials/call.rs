@@ -1,4 +1,4 @@
-//! One request on its way from the operator to the server, and the trouble that befalls it.
+//! One request on its way from the operator to the server, and the trouble that is planned for it.
 
 use std::future::pending;
 use std::task::{Context, Poll};

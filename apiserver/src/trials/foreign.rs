@@ -1,4 +1,4 @@
-//! What someone else does to an object: requests of somebody else, past all troubles.
+//! Changes by somebody else: requests that pass by all troubles.
 
 use http::{Method, Request};
 use serde_json::{Value, json};

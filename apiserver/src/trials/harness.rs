@@ -59,7 +59,7 @@ pub(super) struct Book {
     pub(super) denied: Option<Denied>,
     /// How often the operator ended by itself, and how at last.
     pub(super) ended: Vec<String>,
-    /// A stranger touched what is not the operator's.
+    /// Somebody else touched what is not the operator's.
     pub(super) touched_foreign: bool,
     /// Changes of objects that the operator made.
     pub(super) changes: usize,
@@ -215,7 +215,7 @@ impl Harness {
         }
     }
 
-    /// Kills the operator: nothing of it acts or hears any more.
+    /// Kills the operator: from now on it sends and receives nothing.
     pub(super) fn kill(&self, down_for: Option<Duration>) {
         {
             let mut book = self.book();

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A run without trouble comes first. It counts what the operator asks of the server, and how it ends. Then, for
-//! each of these requests and each [`Trouble`] that can befall it, one trial: a server in memory, the operator, the
+//! each of these requests and each [`Trouble`] that is possible there, one trial: a server in memory, the operator, the
 //! script, that trouble. Then pairs of troubles, by seed. All of it runs under paused time, so that hours of
 //! back-off pass in milliseconds, on all cores.
 //!
@@ -26,7 +26,7 @@
 //!   that starts anew must find nothing left to do.
 //! - Deleted objects are gone.
 //! - What somebody else made is neither changed nor deleted, but as in the run without trouble.
-//! - A stranger's labels, annotations and conditions stay.
+//! - Labels, annotations and conditions of others stay.
 //! - The number of requests stays within bounds, and the operator does not end by itself.
 //! - Whatever a test [claims](Trials::claim).
 //!

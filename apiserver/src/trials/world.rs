@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::core::Core;
 use crate::object;
 
-/// The prefix of all that strangers leave behind.
+/// The key of the labels and annotations that somebody else adds.
 pub(super) const MARK: &str = "trials.watchkeeper.dev/stranger";
 /// The type of someone else's condition.
 pub(super) const CONDITION: &str = "StrangerWasHere";

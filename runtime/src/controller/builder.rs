@@ -1,4 +1,4 @@
-//! What users say of a controller: what it reconciles, what feeds it, and its settings.
+//! The builder of a controller: what it reconciles, what feeds it, and its settings.
 
 use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
 
@@ -161,13 +161,13 @@ impl<K: Marker, R> Controller<K, R> {
     /// Watches a kind whose objects the reconciled ones control, and enqueues the owner of each that changes.
     ///
     /// The owner is the one whose reference says `controller: true`, compared by group, kind and name; when an
-    /// object changes owners, both wake. Deletions that were missed while a watch was down are found by the next
-    /// list and wake the owner too.
+    /// object changes owners, both run. Deletions that were missed while a watch was down are found by the next
+    /// list and enqueue the owner too.
     pub fn owns<C: Watched<DynamicType = ()>>(self) -> Self {
         self.owned::<C>((), None)
     }
 
-    /// Watches owned objects, and wakes owners only for changes that pass.
+    /// Watches owned objects, and enqueues their owners only for changes that pass.
     pub fn owns_if<C: Watched<DynamicType = ()>>(self, predicate: Predicate<C::Object>) -> Self {
         self.owned::<C>((), Some(predicate))
     }
@@ -188,9 +188,9 @@ impl<K: Marker, R> Controller<K, R> {
         self.related::<C, _>(dynamic_type, predicate, Ownership)
     }
 
-    /// Watches another kind, and wakes the keys that a function finds for each object that changes.
+    /// Watches another kind, and enqueues the keys that a function returns for each object that changes.
     ///
-    /// A change wakes what its old and its new state map to, a deletion what the last state maps to. The function
+    /// A change enqueues what its old and its new state map to, a deletion what the last state maps to. The function
     /// runs as each change is applied, so it must return at once, and only reads (listers are fine). An object
     /// that never decoded maps to nothing.
     pub fn watches<W: Watched<DynamicType = ()>>(
@@ -218,7 +218,7 @@ impl<K: Marker, R> Controller<K, R> {
         self.related::<W, _>(marker.dynamic_type(), None, Mapping(mapping))
     }
 
-    /// Watches another kind, and wakes the objects that a function finds for each one that changes.
+    /// Watches another kind, and enqueues the objects that a function returns for each one that changes.
     ///
     /// As [`watches`](Self::watches), for what a lister returns: who refers to it, by an index.
     ///
@@ -371,7 +371,7 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Ends the manager with an error if caches have not synced within this time; waits for ever unless set.
     ///
-    /// While it waits, the log names for whom, and why, every 30 s.
+    /// While it waits, it logs for which caches, and why: after 30 s, then less and less often.
     pub fn sync_timeout(mut self, within: Duration) -> Self {
         self.definition.settings.sync_timeout = Some(within);
         self

@@ -135,7 +135,7 @@ impl<K: Marker> Context<K> {
 
     /// Reads an object from the server, whatever is cached.
     ///
-    /// For what is read seldom, and needs not be watched; a kind that is read often, or whose changes are to wake, is
+    /// For what is read seldom, and needs not be watched; a kind that is read often, or whose changes are to enqueue keys, is
     /// better [watched](super::Controller::watches). A key without a namespace names an object in the reconciled one's.
     ///
     /// # Errors
@@ -250,12 +250,12 @@ impl<K: Marker> Context<K> {
         patch_status(Patched { writer: &run.writer, key: &run.run_info.key, kind, object, own }, status).await
     }
 
-    /// Tells people of something that happened to the reconciled object: `kubectl describe` shows it.
+    /// Records an event about the reconciled object: `kubectl describe` shows it.
     ///
-    /// Never waits and never fails: it is sent beside the runs, and whatever becomes of it, no run hears of it.
+    /// Never waits and never fails: it is sent beside the runs, and its result affects no run.
     /// Identical ones fold into a series, which the server learns of at once and then ever more seldom (after 10 s at
-    /// first, every half hour at last); of one object 25 different ones are told at once, and then one every five
-    /// minutes. What can't be told is dropped, and counted as `watchkeeper_events_dropped_total`.
+    /// first, every half hour at last); of one object 25 different ones are sent at once, and then one every five
+    /// minutes. An event that can't be sent is dropped, and counted as `watchkeeper_events_dropped_total`.
     ///
     /// It is an object of `events.k8s.io/v1` in the object's namespace, or in `default` for one that is in none.
     pub fn event(&self, event: Event) {

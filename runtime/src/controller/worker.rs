@@ -43,7 +43,7 @@ use crate::{
     writes::{Gate, Recorder, Removed, Writer, add_finalizer, remove_finalizer, request::Target},
 };
 
-/// When a key looks again whose object the server does not know, although a cache shows it: by then the cache has heard
+/// When a key looks again whose object the server does not know, although a cache shows it: by then the cache has seen
 /// of the deletion, or has been compared. The answer may have been another server's.
 const UNTIL_SHOWN: Duration = Duration::from_secs(6);
 
@@ -230,7 +230,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    /// Returns the reconciler of a deletion; one that keeps failing is given up, so that it holds up nothing.
+    /// Calls the reconciler for a deletion; one that keeps failing is given up, so that it holds up nothing.
     async fn deliver_deletion(
         &self,
         run_info: &RunInfo,
@@ -271,7 +271,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    /// Tells a deletion from an object that only left the selection: the server knows.
+    /// Distinguishes a deletion from an object that only left the selection: asks the server.
     async fn is_gone(&self, key: &ObjectKey, tombstone: &Tombstone<K::Object>) -> Result<bool, Failure> {
         if self.selection.is_everything() {
             return Ok(true);
@@ -311,7 +311,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         in_time.await
     }
 
-    /// Contains the panics of a run, wherever in it they arise; one that is to propagate is told before.
+    /// Contains the panics of a run, wherever in it they arise; one that is to propagate is recorded before.
     async fn caught<T>(
         &self,
         run_info: &RunInfo,
@@ -361,7 +361,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 item.retry_uncounted();
             }
             FailureAction::Overloaded(asked) => {
-                tracing::debug!(error, "cached back");
+                tracing::debug!(error, "held back: the server asks for quiet");
                 self.queue.expect(item.key(), super::Reason::Overload);
                 self.queue.inner.add_after(item.key().clone(), asked.left());
                 item.done();

@@ -137,7 +137,7 @@ impl<K: Object> Applier<'_, K> {
                 let same =
                     self.epoch == Epoch::Same && same_version(&old, &object) && !is_mended(&old, &object);
                 match (same && mark.is_none(), via) {
-                    // I8: what a list only confirms is no news, or each relist would run every key of a kind.
+                    // I8: what a list only confirms is no change, or each relist would run every key of a kind.
                     (true, Via::Replace) => {}
                     (true, _) => self.tell(Change::Unchanged { object }),
                     (false, _) => self.tell(Change::Updated { old, new: object, via }),
@@ -181,7 +181,7 @@ impl<K: Object> Applier<'_, K> {
         Some(key)
     }
 
-    /// Tells of the end of whoever bore the name before, if that was another object.
+    /// Adds the deletion of the object that had the name before, if that was another one.
     fn succeed(
         &mut self,
         key: &ObjectKey,
@@ -265,7 +265,7 @@ impl<K: Object> Applier<'_, K> {
         }
     }
 
-    /// Takes out what is cached under a key, and tells that it must be gone.
+    /// Takes out what is cached under a key, and infers its deletion.
     fn forget(&mut self, key: &ObjectKey, via: Via) {
         let (cached, mark) = (self.batch.delete(key), self.batch.clear_unreadable(key));
         let gone = match (cached, mark) {

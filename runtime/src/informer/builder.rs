@@ -205,7 +205,7 @@ impl<W: Watched> InformerBuilder<W> {
         Ok(self)
     }
 
-    /// Lets a function hear of every failure to list and watch, beside the factory's handler or the log.
+    /// Calls a function at every failure to list or watch, besides the factory's handler or the log.
     ///
     /// It says nothing about the question: a shared informer tells everybody who asked for it with a handler, for as
     /// long as something of theirs is held: the informer that [`build`](Self::build) returned, a lister, a registration.

@@ -180,7 +180,7 @@ impl SharedInformerFactory {
         self.shared.config.server.clone()
     }
 
-    /// Returns the clock that tells the time of day.
+    /// Returns the clock for the time of day.
     pub(crate) fn clock(&self) -> WallClock {
         self.shared.config.clock.clone()
     }
@@ -203,7 +203,7 @@ impl SharedInformerFactory {
         let same = |answer: &&SharedEntry| {
             answer.query.is(&query) && answer.dynamic_type.downcast_ref() == Some(&dynamic_type)
         };
-        // One that a sharer shut down makes room for another, which whoever asks anew may start.
+        // One that a sharer shut down makes room for another.
         known.informers.retain(|answer| {
             answer.informer.upgrade().is_some_and(|informer| !same(&answer) || !informer.is_over())
         });

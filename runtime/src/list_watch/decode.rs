@@ -105,7 +105,7 @@ impl Decoder {
         complete && (places.managed_fields.is_empty() || self.managed_fields == ManagedFields::Keep)
     }
 
-    /// Decodes an object whose kind is known from where it stood; what is wrong with it is told in the item.
+    /// Decodes an object of a list; an object of another kind becomes an unreadable item.
     pub(super) fn list_item<K: Object>(&self, stripped: &str, places: &Places) -> Item<K> {
         match self.decode(stripped, places) {
             Decoded::Item(item) => item,

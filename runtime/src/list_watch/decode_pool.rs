@@ -16,7 +16,7 @@ pub(super) const ROOM_FOR_A_TASK: usize = 80 << 10;
 /// Pieces of work that run side by side, and whose results come in the order in which they were begun.
 ///
 /// On a current-thread runtime there is none: work is done where it stands, so that paused time is not fooled by
-/// threads. What is under way is bounded, and dropped with the crew.
+/// threads. What is under way is bounded, and dropped with the pool.
 #[derive(Debug)]
 pub(super) struct DecodePool<R> {
     running: VecDeque<AbortOnDropHandle<R>>,
@@ -24,7 +24,7 @@ pub(super) struct DecodePool<R> {
 }
 
 impl<R: Send + 'static> DecodePool<R> {
-    /// Gathers a crew, where the runtime has threads for one.
+    /// Makes a pool, where the runtime has several threads.
     pub(super) fn new() -> Option<Self> {
         let runtime = Handle::try_current().ok()?;
         let workers = runtime.metrics().num_workers();

@@ -75,7 +75,7 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
 
     /// Asks for the collection's present version by a consistent read that ignores selectors.
     ///
-    /// It tells a server that lost its history from one that lags. The default is `None`: can't be asked.
+    /// It distinguishes a server that lost its history from one that lags. The default is `None`: can't be asked.
     ///
     /// # Errors
     /// Whatever kept the question from being answered.

@@ -69,7 +69,7 @@ pub(super) enum Scan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Hears of keys and values of the outer two levels; a level is how many brackets are open around.
+/// Visits the keys and values of the outer two levels; a level is the number of open brackets around.
 pub(super) trait Visitor {
     /// A key was read; it stands here between its quotes.
     fn key(&mut self, level: usize, text: &[u8], key: Range<usize>);

@@ -68,7 +68,7 @@ impl<K: Object> Lister<K> {
         self.shared.published.load().get(key.namespace(), key.name()).cloned()
     }
 
-    /// Tells found, outdated, unreadable and absent apart.
+    /// Looks an object up: found, outdated, unreadable or absent.
     pub fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
         let snapshot = self.snapshot();
         let object = snapshot.get(key.namespace(), key.name()).map(CachedObject::object);
