@@ -159,11 +159,9 @@ pub(crate) struct EnqueueObject<K> {
 impl<K: Object> EnqueueObject<K> {
     /// Whether a change is worth a run: cleanup can't be filtered away, nor what was owed while it could not be read.
     fn is_worth_a_run(&self, change: &Change<K>, previous: Previous) -> bool {
-        previous == Previous::Unreadable || self.lets_pass(change)
-    }
-
-    fn lets_pass(&self, change: &Change<K>) -> bool {
-        let Some(predicate) = &self.predicate else { return true };
+        let Some(predicate) = self.predicate.as_ref().filter(|_| previous == Previous::Readable) else {
+            return true;
+        };
         let terminating = match change {
             Change::Added { object, .. } => deletion_of(object).is_some(),
             Change::Updated { old, new, .. } => deletion_of(old) != deletion_of(new),

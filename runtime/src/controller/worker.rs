@@ -95,7 +95,10 @@ impl Drop for Active<'_> {
 impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Works until the queue is shut down, which comes after a stop.
     pub(crate) async fn work(self: Arc<Self>, stop: CancellationToken) {
-        while let Some(item) = self.next_item(&stop).await {
+        loop {
+            // Before the next key, until no cache is in doubt that all keys read. Whether it was stopped, the queue says.
+            let _ = stop.run_until_cancelled(self.gate.opened()).await;
+            let Some(item) = self.queue.inner.get().await else { return };
             if let Some(doubt) = self.gate.doubt(item.key()) {
                 self.put_off(item, doubt);
                 continue;
@@ -115,13 +118,6 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             self.perform(&run_info, run).instrument(span).await;
             drop(active);
         }
-    }
-
-    /// Waits for the next key, and before that until caches are in no doubt that all keys read.
-    async fn next_item(&self, stop: &CancellationToken) -> Option<Item<ObjectKey>> {
-        // Whether it was stopped, the queue says.
-        let _ = stop.run_until_cancelled(self.gate.opened()).await;
-        self.queue.inner.get().await
     }
 
     fn put_off(&self, item: Item<ObjectKey>, doubt: Doubt) {

@@ -140,8 +140,9 @@ impl<K: QueueKey> Dispatcher<K> {
         Wakes { gone: ticket.take().map(|id| self.drainers.remove(id)), ..Wakes::default() }
     }
 
+    /// Returns which wakers to call after a change.
     #[inline]
-    fn wakes(&mut self) -> Wakes {
+    pub(super) fn wakes(&mut self) -> Wakes {
         if self.waiters.is_empty() && self.drainers.len() == 0 {
             return Wakes::default();
         }

@@ -25,7 +25,11 @@ impl<K: QueueKey> Shared<K> {
     /// Changes the state, and wakes the workers that can go on.
     #[inline]
     pub(super) fn change(&self, change: impl FnOnce(&mut State<K>, &LazyNow)) {
-        let wakes = lock(&self.dispatcher).change(|state| change(state, &LazyNow::of(self.origin)));
+        let wakes = {
+            let mut dispatcher = lock(&self.dispatcher);
+            change(&mut dispatcher.state, &LazyNow::of(self.origin));
+            dispatcher.wakes()
+        };
         wakes.wake();
     }
 
