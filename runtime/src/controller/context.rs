@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Goes with every run of a reconciler; owned and cheap to clone.
+/// The context of one run of a reconciler; owned and cheap to clone.
 pub struct Context<K: Marker> {
     run: Arc<RunContext<K>>,
 }
@@ -135,7 +135,7 @@ impl<K: Marker> Context<K> {
 
     /// Reads an object from the server, whatever is cached.
     ///
-    /// For what is read seldom, and needs not be watched; a kind that is read often, or whose changes are to enqueue keys, is
+    /// For objects that are read rarely and need not be watched; a kind that is read often, or whose changes are to enqueue keys, is
     /// better [watched](super::Controller::watches). A key without a namespace names an object in the reconciled one's.
     ///
     /// # Errors
@@ -253,7 +253,7 @@ impl<K: Marker> Context<K> {
     /// Records an event about the reconciled object: `kubectl describe` shows it.
     ///
     /// Never waits and never fails: it is sent beside the runs, and its result affects no run.
-    /// Identical ones fold into a series, which the server learns of at once and then ever more seldom (after 10 s at
+    /// Identical ones fold into a series, which is sent at once and then less and less often (after 10 s at
     /// first, every half hour at last); of one object 25 different ones are sent at once, and then one every five
     /// minutes. An event that can't be sent is dropped, and counted as `watchkeeper_events_dropped_total`.
     ///

@@ -57,7 +57,7 @@ impl<K: Object> KeepAlive for Share<K> {
 }
 
 impl<W: Watched> SharedInformer<W> {
-    /// Builds an informer on any source; it is shared with nobody who does not get a clone.
+    /// Builds an informer on any source; it is shared only by clones.
     ///
     /// `question` is `()` for typed kinds. Nothing runs before [`start`](SharedInformer::start). For several
     /// sources, a transform or more indexes there is [`Assembly`](super::Assembly).
@@ -215,7 +215,7 @@ impl<W: Watched> SharedInformer<W> {
         self.handle.core.reliability.report_history_loss(key);
     }
 
-    /// Returns how the informer is doing.
+    /// Returns the state of the informer.
     pub fn sync_state(&self) -> SyncState {
         self.handle.core.state()
     }

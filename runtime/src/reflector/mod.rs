@@ -115,7 +115,7 @@ async fn resync<K, S: ReflectorStore<K>>(
     loop {
         ticks.tick().await;
         if catch_unwind(AssertUnwindSafe(|| store.resync())).is_err() {
-            tracing::error!(kind = %name, "a resync of {name} panicked; the next one comes in its time");
+            tracing::error!(kind = %name, "a resync of {name} panicked; the next one runs as scheduled");
         }
     }
 }

@@ -106,7 +106,7 @@ impl<S> Reporter<S> {
         S: ReflectorStore<K>,
     {
         if catch_unwind(AssertUnwindSafe(|| self.store.report(report))).is_err() {
-            tracing::error!(kind = %self.name, "a store panicked over a report; fetching goes on");
+            tracing::error!(kind = %self.name, "the store panicked in `report`; fetching goes on");
         }
     }
 
