@@ -71,7 +71,7 @@ impl Plant {
         self.place.from == interrupt::From::Start || piece.phase == Phase::Live
     }
 
-    /// Gives the byte of a piece that it stops before, if its place may be in there.
+    /// Returns the byte of a piece that it stops before, if its place may be in there.
     fn byte(&self, piece: &Piece) -> Option<usize> {
         let byte = self.place.byte.filter(|_| self.place.events == 0 && self.counts(piece))?;
         Some(if byte == 0 && piece.fresh && self.place.edge == Edge::MovedInside { 1 } else { byte })
@@ -93,7 +93,7 @@ impl Pace {
         Self { rule, drip, left: drip.bytes, ends: None, script: Some(script) }
     }
 
-    /// Gives the bytes that may pass now, or the moment when there are some again.
+    /// Returns the bytes that may pass now, or the moment when there are some again.
     fn allows(&mut self, now: Instant) -> Result<usize, Instant> {
         match self.ends {
             Some(ends) if now < ends && self.left == 0 => return Err(ends),

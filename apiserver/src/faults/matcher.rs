@@ -136,7 +136,7 @@ impl Count {
         lucky
     }
 
-    /// Gives the number of matches so far.
+    /// Returns the number of matches so far.
     pub(super) fn seen(&self) -> u64 {
         self.seen
     }

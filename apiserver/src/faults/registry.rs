@@ -107,7 +107,7 @@ impl Faults {
         self.lock().log.iter().map(|firing| format!("{firing}\n")).collect()
     }
 
-    /// Gives the number of streams that are open.
+    /// Returns the number of streams that are open.
     #[must_use]
     pub fn open_streams(&self) -> usize {
         self.lock().streams.values().filter(|tap| tap.is_watch()).count()
@@ -209,7 +209,7 @@ impl Faults {
         }
     }
 
-    /// Gives the number of rules ever armed, for [`open`](Faults::open).
+    /// Returns the number of rules ever armed, for [`open`](Faults::open).
     pub(crate) fn armed(&self) -> u64 {
         self.lock().armed
     }
@@ -319,7 +319,7 @@ pub struct Armed {
 }
 
 impl Armed {
-    /// Gives the number of times the rule has fired; 0 once it is disarmed.
+    /// Returns the number of times the rule has fired; 0 once it is disarmed.
     #[must_use]
     pub fn fired(&self) -> u64 {
         let registry = self.faults.lock();

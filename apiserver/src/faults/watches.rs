@@ -12,7 +12,7 @@ pub struct Watches {
 }
 
 impl Faults {
-    /// Gives the handle by which the watches of one resource, by its plural, are stopped and stepped.
+    /// Returns the handle by which the watches of one resource, by its plural, are stopped and stepped.
     #[must_use]
     pub fn watches(&self, resource: &str) -> Watches {
         Watches::new(self.clone(), resource)
@@ -24,13 +24,13 @@ impl Watches {
         Self { faults, resource: resource.to_owned() }
     }
 
-    /// Gives the number of streams that are open.
+    /// Returns the number of streams that are open.
     #[must_use]
     pub fn open(&self) -> usize {
         self.faults.taps(&self.resource).len()
     }
 
-    /// Gives the number of events that have passed on the streams that are open now; bookmarks don't count.
+    /// Returns the number of events that have passed on the streams that are open now; bookmarks don't count.
     #[must_use]
     pub fn passed(&self) -> u64 {
         self.faults.taps(&self.resource).iter().map(|tap| tap.events()).sum()

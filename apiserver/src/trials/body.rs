@@ -82,7 +82,7 @@ impl Body for HarnessBody {
     }
 }
 
-/// Gives the key and the version by which an object is known to have been seen.
+/// Returns the key and the version by which an object is known to have been seen.
 pub(super) fn seen_as(resource: &str, item: &Value) -> Option<(String, u64)> {
     let version = object::text(item, "resourceVersion").parse().ok()?;
     let key = object::key(object::namespace(item), object::name(item));

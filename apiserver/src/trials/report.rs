@@ -20,7 +20,7 @@ pub struct Report {
     pub pairs: usize,
     /// How many of these had nothing to act on, such as an object that was not there.
     pub inert: usize,
-    /// Trials that there was no time for.
+    /// The trials that were left out for lack of time.
     pub left_out: usize,
     /// How long it took.
     pub elapsed: Duration,
@@ -39,7 +39,7 @@ impl fmt::Display for Report {
             failures.len()
         )?;
         if *left_out > 0 {
-            write!(f, ", {left_out} left out for want of time")?;
+            write!(f, ", {left_out} left out for lack of time")?;
         }
         Ok(())
     }

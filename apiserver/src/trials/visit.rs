@@ -80,7 +80,7 @@ impl Visit {
         .await;
     }
 
-    /// Gives the test kit of the server, which panics where something is refused.
+    /// Returns the test kit of the server, which panics where something is refused.
     #[must_use]
     pub fn kit(&self) -> &Kit {
         self.harness.server.kit()
