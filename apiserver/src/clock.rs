@@ -28,7 +28,7 @@ impl Clock {
         Self::starting_at(Timestamp::now())
     }
 
-    /// Gives the present moment, skew included.
+    /// Returns the present moment, skew included.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         let passed = SignedDuration::try_from(self.started.elapsed()).unwrap_or(SignedDuration::ZERO);

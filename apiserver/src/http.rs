@@ -1,4 +1,4 @@
-//! The listener: TLS on loopback, HTTP/1.1 over the same front door.
+//! The listener: TLS on loopback, HTTP/1.1 over the same front.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

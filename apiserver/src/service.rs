@@ -1,4 +1,4 @@
-//! The front door: tokens, faults, then the core; in memory it is a tower service.
+//! The front: tokens, faults, then the core; in memory it is a tower service.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};

@@ -115,7 +115,7 @@ impl std::fmt::Debug for WatchStream {
     }
 }
 
-/// What a watch is told besides its options.
+/// The setup of a watch besides its options.
 pub(crate) struct WatchSetup {
     /// The encoder.
     pub(crate) encoder: Encoder,

@@ -63,9 +63,8 @@ use syn::DeriveInput;
 ///
 /// `#[informer(compact)]` on the struct has informers of the kind keep its objects as bytes, decoded when somebody
 /// reads them: a fraction of the memory. Index values are then decoded on arrival, and nothing else is. The struct must
-/// derive `Deserialize`, since the indexed fields are decoded by what serde is told of them. Where serde is told to
-/// decode the struct as something else (`from`, `transparent` and the like), whole objects are decoded for the
-/// indexes.
+/// derive `Deserialize`, since the indexed fields are decoded by their serde attributes. Where serde decodes the
+/// struct as something else (`from`, `transparent` and the like), whole objects are decoded for the indexes.
 ///
 /// # Other attributes
 ///

@@ -71,7 +71,7 @@ pub enum Error {
     /// The manager stopped before all was done.
     #[error("stopped before all was done: {0}")]
     Stopped(Stopped),
-    /// An error that retrying can't mend.
+    /// An error that retrying does not repair.
     #[error(transparent)]
     Terminal(#[from] Terminal),
     /// A file, or a connection of the program's own, failed.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::set::FieldSet;
 
-/// The most update managers that are told apart.
+/// The most update managers that are kept apart.
 const MOST_UPDATERS: usize = 10;
 
 /// Who the oldest update managers become when there are too many.

@@ -8,7 +8,8 @@ use http::Response;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::handle::{Outcome, Patience, handle};
+use self::answer::{Outcome, Patience};
+use self::handle::handle;
 use crate::clock::Clock;
 use crate::negotiate::Media;
 use crate::proto;
@@ -26,9 +27,11 @@ mod answer;
 mod binary;
 mod handle;
 mod openapi;
+mod reading;
 mod request;
 mod reviews;
 mod service_tokens;
+mod target;
 
 #[cfg(test)]
 mod tests;
@@ -202,12 +205,12 @@ impl Core {
 
     /// Reads the stored object that a request names.
     pub(crate) fn peek(&self, info: &RequestInfo) -> Option<serde_json::Value> {
-        handle::peek(&self.inner.lock(), info)
+        target::peek(&self.inner.lock(), info)
     }
 
     /// Changes the object a request names, as somebody else would.
     pub(crate) fn bump(&self, info: &RequestInfo) {
-        handle::bump(&mut self.inner.lock(), info);
+        target::bump(&mut self.inner.lock(), info);
     }
 
     /// Runs the controllers (garbage, namespaces, CRDs) until nothing is left to do, delays included.

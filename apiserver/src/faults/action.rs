@@ -38,13 +38,13 @@ impl Fault {
 
     /// Carries the request out, then breaks the connection instead of answering.
     ///
-    /// A client can't know that its write is done: it tries again and takes a conflict, or `AlreadyExists`, well.
+    /// A client can't know that its write is done: it tries again, and must handle a conflict or `AlreadyExists`.
     pub const CommitThenDrop: Action = Action(Effect::CommitThenDrop);
 
     /// Carries the request out, and holds the answer back until the rule is gone.
     ///
-    /// With [`lasting`](HeldReply::lasting) until that time is over. A client that gave up must take its own write
-    /// well when a watch shows it; one that waits must not believe an answer older than what it has seen since.
+    /// With [`lasting`](HeldReply::lasting) until that time is over. A client that gave up must accept its own write
+    /// when a watch shows it; one that waits must not believe an answer older than what it has seen since.
     pub const CommitThenHold: HeldReply = HeldReply { time: None };
 
     /// Lets somebody else write the named object just before the request does.
@@ -75,12 +75,12 @@ impl Fault {
 
     /// Sends an event after the one that follows it; a bookmark ends the wait.
     ///
-    /// Out of any server's contract: a client must not panic, and be right after its next list.
+    /// No server may do this: a client must not panic, and must be right after its next list.
     pub const Reorder: Distortion = Distortion::new(Distort::Reorder, Events::Changes);
 
     /// Sends, after an event, the last `n` changes again, itself included: versions go back.
     ///
-    /// Out of any server's contract for `n` above 1: a client must not panic, nor show its users an older state
+    /// No server may do this for `n` above 1: a client must not panic, nor show its users an older state
     /// after a newer one, and be right after its next list.
     #[must_use]
     pub fn Replay(n: u32) -> Distortion {
@@ -105,7 +105,7 @@ impl Fault {
         Distortion::new(Distort::Coalesce(window), Events::Any)
     }
 
-    /// Makes events, or items of a list, unreadable in a way of choice.
+    /// Makes events, or items of a list, unreadable in a chosen way.
     ///
     /// A client reports it, keeps what it has of the object, and goes on; it must not take it for a deletion.
     #[must_use]

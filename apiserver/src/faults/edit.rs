@@ -44,12 +44,12 @@ impl Edit {
         }
     }
 
-    /// Gives the moment at which it lets go by itself.
+    /// Returns the moment at which it lets go by itself.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Gives the script when it has just acted for the first time.
+    /// Returns the script when it has just acted for the first time.
     fn first(&self, before: u32) -> Option<String> {
         (before == 0 && self.acted > 0).then(|| self.script.clone())
     }

@@ -232,7 +232,7 @@ impl Saying {
     }
 }
 
-/// Gives the reason and the message a real server uses with a code.
+/// Returns the reason and the message a real server uses with a code.
 fn usual(code: u16) -> (Option<&'static str>, &'static str) {
     match code {
         400 => (Some("BadRequest"), "the server rejected our request for an unknown reason"),

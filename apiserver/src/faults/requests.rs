@@ -62,7 +62,7 @@ pub struct RequestRecord {
 }
 
 impl RequestRecord {
-    /// Gives the first value of a query parameter, as sent.
+    /// Returns the first value of a query parameter, as sent.
     #[must_use]
     pub fn parameter(&self, key: &str) -> Option<&str> {
         self.query.split('&').find_map(|pair| match pair.split_once('=') {
@@ -98,7 +98,7 @@ impl Requests {
         self.lock().records.iter().filter(matches).cloned().collect()
     }
 
-    /// Gives the counts by verb and resource, in order.
+    /// Returns the counts by verb and resource, in order.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<(Verb, String), u64> {
         self.lock().counts.clone()
@@ -173,7 +173,7 @@ impl Recorded {
     }
 }
 
-/// Gives a header as text; empty when it is absent or no text.
+/// Returns a header as text; empty when it is absent or no text.
 pub(crate) fn text(headers: &HeaderMap, name: header::HeaderName) -> String {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }

@@ -27,7 +27,7 @@ impl Staleness {
         self
     }
 
-    /// Gives the view of the `n`-th request served, counted from 1.
+    /// Returns the view of the `n`-th request served, counted from 1.
     pub(super) fn view(&self, n: u64) -> Option<View> {
         let place = n.saturating_sub(1).checked_rem(self.lags.len() as u64)?;
         let lag = *self.lags.get(usize::try_from(place).ok()?)?;

@@ -11,18 +11,26 @@ pub struct Watches {
     resource: String,
 }
 
+impl Faults {
+    /// Returns the handle by which the watches of one resource, by its plural, are stopped and stepped.
+    #[must_use]
+    pub fn watches(&self, resource: &str) -> Watches {
+        Watches::new(self.clone(), resource)
+    }
+}
+
 impl Watches {
-    pub(super) fn new(faults: Faults, resource: &str) -> Self {
+    fn new(faults: Faults, resource: &str) -> Self {
         Self { faults, resource: resource.to_owned() }
     }
 
-    /// Gives the number of streams that are open.
+    /// Returns the number of streams that are open.
     #[must_use]
     pub fn open(&self) -> usize {
         self.faults.taps(&self.resource).len()
     }
 
-    /// Gives the number of events that have passed on the streams that are open now; bookmarks don't count.
+    /// Returns the number of events that have passed on the streams that are open now; bookmarks don't count.
     #[must_use]
     pub fn passed(&self) -> u64 {
         self.faults.taps(&self.resource).iter().map(|tap| tap.events()).sum()

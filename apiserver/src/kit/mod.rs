@@ -19,7 +19,7 @@ use serde_json::Value;
 pub(crate) use observe::{Observer, Scope, WaitError};
 use show::{show, show_all};
 
-/// The time that waits get, unless set, in tokio's clock.
+/// The deadline of waits unless set, in tokio's time.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What the kit can handle: any typed Kubernetes object.
@@ -65,19 +65,19 @@ impl Kit {
         Self { client, namespace, deadline: DEADLINE }
     }
 
-    /// Gives the same kit with another deadline for waits.
+    /// Returns the same kit with another deadline for waits.
     #[must_use]
     pub fn within(&self, deadline: Duration) -> Self {
         Self { deadline, ..self.clone() }
     }
 
-    /// Gives the same kit with another namespace for what names none.
+    /// Returns the same kit with another namespace for what names none.
     #[must_use]
     pub fn in_namespace(&self, namespace: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), ..self.clone() }
     }
 
-    /// Creates an object; gives what the server made of it.
+    /// Creates an object; returns what the server made of it.
     ///
     /// # Panics
     ///
@@ -158,7 +158,7 @@ impl Kit {
         async move { call.send(request).await }
     }
 
-    /// Deletes an object; gives it if it is still there, waiting for its finalizers.
+    /// Deletes an object; returns it if it is still there, waiting for its finalizers.
     ///
     /// # Panics
     ///
@@ -200,9 +200,9 @@ impl Kit {
         }
     }
 
-    /// Waits until an object is as wanted; gives it as it then is.
+    /// Waits until an object passes a check; returns it.
     ///
-    /// The question is asked of the present object (`None`: it is not there), then after every change of it.
+    /// The check runs on the present object (`None`: it is not there), then after every change of it.
     ///
     /// # Panics
     ///
@@ -227,7 +227,7 @@ impl Kit {
         }
     }
 
-    /// Waits until the objects of a namespace (`"*"`: of all) are as wanted; gives them.
+    /// Waits until the objects of a namespace (`"*"`: of all) pass a check; returns them.
     ///
     /// # Panics
     ///
@@ -252,11 +252,11 @@ impl Kit {
         }
     }
 
-    /// Watches an object for some time, through which it must never be as told.
+    /// Watches an object for some time, in which it must never match.
     ///
     /// # Panics
     ///
-    /// As soon as it is, showing it; also when it can't be watched for all that time.
+    /// As soon as it matches, with the object; also when it can't be watched for all that time.
     #[track_caller]
     pub fn never<K: Kind>(
         &self,
@@ -282,7 +282,7 @@ impl Kit {
         }
     }
 
-    /// Gives the namespace of what names none.
+    /// Returns the namespace of what names none.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -374,7 +374,7 @@ impl Call {
     }
 }
 
-/// Gives a collection's path; `"*"` is all namespaces.
+/// Returns a collection's path; `"*"` is all namespaces.
 fn collection<K: Kind>(namespace: &str) -> String {
     K::url_path(&(), (namespaced::<K>() && namespace != "*").then_some(namespace))
 }

@@ -75,7 +75,7 @@ impl Observer {
         Self { client, scope, objects, version, state: State::Unknown, failure: None }
     }
 
-    /// Gives the objects last seen, in key order.
+    /// Returns the objects last seen, in key order.
     pub(crate) fn objects(&self) -> Vec<Value> {
         self.objects.values().cloned().collect()
     }

@@ -4,6 +4,7 @@ mod builtin;
 mod cells;
 mod columns;
 mod path;
+mod printer;
 
 use serde_json::{Map, Value, json};
 
@@ -45,7 +46,7 @@ pub(crate) struct TableInput<'a> {
     pub(crate) header: Header,
     /// The version of `meta.k8s.io` that was asked for, such as `v1`.
     pub(crate) version: &'a str,
-    /// The time against which ages are told, in seconds since 1970.
+    /// The time against which ages are computed, in seconds since 1970.
     pub(crate) now: i64,
 }
 

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::REPLAY;
 use super::play::Fault;
+
+/// The variable that names one trial to replay, as a failure prints it.
+pub const REPLAY: &str = "WATCHKEEPER_TRIAL";
 
 /// What was tried, and what failed.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +20,7 @@ pub struct Report {
     pub pairs: usize,
     /// How many of these had nothing to act on, such as an object that was not there.
     pub inert: usize,
-    /// Trials that there was no time for.
+    /// The trials that were left out for lack of time.
     pub left_out: usize,
     /// How long it took.
     pub elapsed: Duration,
@@ -37,7 +39,7 @@ impl fmt::Display for Report {
             failures.len()
         )?;
         if *left_out > 0 {
-            write!(f, ", {left_out} left out for want of time")?;
+            write!(f, ", {left_out} left out for lack of time")?;
         }
         Ok(())
     }

@@ -76,7 +76,7 @@ pub enum Deed {
     Deletes,
     /// Deletes it in the foreground: it goes after what depends on it.
     DeletesForeground,
-    /// Deletes it and makes its like, under the same name.
+    /// Deletes it, and creates a copy under the same name.
     Remakes,
     /// Makes an object of the name that is about to be created; deletes it after 20 s.
     TakesTheName,

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The user of a trial: each verb is a step of the script.
 ///
 /// After a step the operator gets time to come to rest. A step that is refused, because a trouble left nothing
-/// to act on, is told and passed over. Keys are `"namespace/name"`, or `"name"`.
+/// to act on, is noted and skipped. Keys are `"namespace/name"`, or `"name"`.
 #[derive(Clone, Debug)]
 pub struct Visit {
     pub(super) harness: Harness,
@@ -80,7 +80,7 @@ impl Visit {
         .await;
     }
 
-    /// Gives the test kit of the server, which panics where something is refused.
+    /// Returns the test kit of the server, which panics where something is refused.
     #[must_use]
     pub fn kit(&self) -> &Kit {
         self.harness.server.kit()

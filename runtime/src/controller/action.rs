@@ -90,7 +90,7 @@ pub enum Cleanup {
     Pending(Action),
 }
 
-/// Marks an error that retrying can't mend: it is reported, and the key waits for a change.
+/// Marks an error that retrying does not repair: it is reported, and the key waits for a change.
 ///
 /// `Err(Terminal::new(error).into())` works with every error type that can hold a standard error.
 #[derive(Debug)]

@@ -39,7 +39,7 @@ pub(crate) enum Charged {
     /// It waits this long.
     Paced {
         wait: Duration,
-        /// Whether that is news: the first wait since the budget was last full.
+        /// Whether to log that: the first wait since the budget was last full.
         phase: StormPhase,
     },
 }

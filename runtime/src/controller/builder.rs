@@ -1,4 +1,4 @@
-//! What users say of a controller: what it reconciles, what feeds it, and its settings.
+//! The builder of a controller: what it reconciles, what feeds it, and its settings.
 
 use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
 
@@ -43,7 +43,7 @@ impl<K: Watched<DynamicType = ()>, R: Reconciler<K>> Controller<K, R> {
 }
 
 impl<K: Watched<DynamicType = ()>, F> Controller<K, FromFn<F>> {
-    /// Reconciles with a function, for small jobs: no cleanup, no word of deletions.
+    /// Reconciles with a function, for small jobs: it gets neither cleanups nor deletions.
     ///
     /// Each run has a clone of it, and of what it captures.
     ///
@@ -110,10 +110,10 @@ impl<K: Marker, R> Controller<K, R> {
         self
     }
 
-    /// Keeps to a namespace, for the reconciled kind and all that feed the controller; called again, to several.
+    /// Restricts the controller to a namespace: the reconciled kind and all that feed it. Each call adds a namespace.
     ///
     /// Each namespace has caches of its own, and its objects run as soon as these have synced: one that the
-    /// program may not read holds up no other. An empty one means all. Means nothing for kinds without namespaces.
+    /// program may not read delays no other. An empty name means all. Kinds without namespaces ignore it.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
         let (namespace, namespaces) = (namespace.into(), &mut self.definition.settings.namespaces);
         match namespace.is_empty() {
@@ -126,8 +126,8 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Reconciles only objects whose labels match, in Kubernetes' syntax.
     ///
-    /// What feeds the controller is watched whole. An object that leaves the selection is not `deleted`: that runs
-    /// only once the server says that it is gone, which costs a GET. It keeps the controller's finalizer, for
+    /// Kinds that feed the controller are watched without it. An object that leaves the selection is not `deleted`: that
+    /// runs only once the server says that it is gone, which costs a GET. It keeps the controller's finalizer, for
     /// whoever selects it next.
     ///
     /// # Errors
@@ -150,9 +150,9 @@ impl<K: Marker, R> Controller<K, R> {
         Ok(self)
     }
 
-    /// Runs only for changes of the reconciled objects that pass; deletions that begin always do.
+    /// Runs only for changes of the reconciled objects that pass; the beginning of a deletion always does.
     ///
-    /// Changes of what feeds the controller are not asked.
+    /// It does not apply to the kinds that feed the controller.
     pub fn predicate(mut self, predicate: Predicate<K::Seen>) -> Self {
         self.definition.predicate = Some(predicate);
         self
@@ -161,13 +161,13 @@ impl<K: Marker, R> Controller<K, R> {
     /// Watches a kind whose objects the reconciled ones control, and enqueues the owner of each that changes.
     ///
     /// The owner is the one whose reference says `controller: true`, compared by group, kind and name; when an
-    /// object changes owners, both wake. Deletions that were missed while a watch was down are found by the next
-    /// list and wake the owner too.
+    /// object changes owners, both run. Deletions that were missed while a watch was down are found by the next
+    /// list and enqueue the owner too.
     pub fn owns<C: Watched<DynamicType = ()>>(self) -> Self {
         self.owned::<C>((), None)
     }
 
-    /// Watches owned objects, and wakes owners only for changes that pass.
+    /// Watches owned objects, and enqueues their owners only for changes that pass.
     pub fn owns_if<C: Watched<DynamicType = ()>>(self, predicate: Predicate<C::Object>) -> Self {
         self.owned::<C>((), Some(predicate))
     }
@@ -188,9 +188,9 @@ impl<K: Marker, R> Controller<K, R> {
         self.related::<C, _>(dynamic_type, predicate, Ownership)
     }
 
-    /// Watches another kind, and wakes the keys that a function finds for each object that changes.
+    /// Watches another kind, and enqueues the keys that a function returns for each object that changes.
     ///
-    /// A change wakes what its old and its new state map to, a deletion what the last state maps to. The function
+    /// A change enqueues what its old and its new state map to, a deletion what the last state maps to. The function
     /// runs as each change is applied, so it must return at once, and only reads (listers are fine). An object
     /// that never decoded maps to nothing.
     pub fn watches<W: Watched<DynamicType = ()>>(
@@ -218,7 +218,7 @@ impl<K: Marker, R> Controller<K, R> {
         self.related::<W, _>(marker.dynamic_type(), None, Mapping(mapping))
     }
 
-    /// Watches another kind, and wakes the objects that a function finds for each one that changes.
+    /// Watches another kind, and enqueues the objects that a function returns for each one that changes.
     ///
     /// As [`watches`](Self::watches), for what a lister returns: who refers to it, by an index.
     ///
@@ -270,8 +270,8 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Runs the keys that a stream names: a webhook, a timer, another system.
     ///
-    /// Listened to once the caches have synced. At most 256 of its keys wait for a run at once; until then the
-    /// stream is not asked for more, so that a bounded channel holds up whoever sends (wrap its receiver:
+    /// The stream is read once the caches have synced. At most 256 of its keys wait for a run at once; until then the
+    /// stream is not polled, so that a bounded channel holds up its senders (wrap its receiver:
     /// `tokio_stream`'s `ReceiverStream`, or `futures::channel::mpsc`). A key that waits already merges with it. A
     /// key without an object runs nothing. When the stream ends, or panics, the controller goes on without it.
     pub fn source(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
@@ -283,14 +283,14 @@ impl<K: Marker, R> Controller<K, R> {
     ///
     /// Where the program asked for no informer of `W`, one is asked for, in the controller's namespaces.
     /// Without any `reads`, it waits for everything that the program asked the manager for before the start.
-    /// Never does it wait for a kind that only another controller named.
+    /// It never waits for a kind that only another controller named.
     pub fn reads<W: Watched<DynamicType = ()>>(mut self) -> Self {
         self.definition.rights.watch(&W::kind_of(&()));
         self.definition.reads.push(read::<W>());
         self
     }
 
-    /// Holds every object with this finalizer, and runs `cleanup` before it may go.
+    /// Adds this finalizer to every object, and runs `cleanup` before the object may go.
     ///
     /// The finalizer is added before an object is first reconciled, and removed once cleanup says done. It must
     /// be a qualified name, such as `example.dev/volume`.
@@ -324,7 +324,7 @@ impl<K: Marker, R> Controller<K, R> {
         self
     }
 
-    /// Bounds the retries of failures, all keys together: 10 a second, burst 100, unless set; `None` lifts that.
+    /// Bounds the retries of failures, all keys together: 10 a second, burst 100, unless set; `None` removes the bound.
     ///
     /// A controller with a [`rate_limit`](Self::rate_limit) has no such bound of its own unless it is set.
     pub fn retry_rate(mut self, rate: impl Into<Option<RateLimit>>) -> Self {
@@ -342,9 +342,9 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Bounds how often one key runs if its runs write: 10 at once, then one a second, unless set.
     ///
-    /// Charged are runs that are no retry and that sent a write, or took the [context's client](Context::client) while
-    /// the object's own version moved; and every run that ended in a conflict. A run that did neither while the object
-    /// moved may have written through a client that nobody knows of: it costs a tenth, or a tenth of a second, whichever
+    /// Runs are charged that are no retry and that sent a write, or took the [context's client](Context::client) while
+    /// the object's own version moved; so is every run that ended in a conflict. A run that did neither while the object
+    /// moved may have written through an unknown client: it costs a tenth, or a tenth of a second, whichever
     /// is less. A key past its budget waits; that is logged and counted. It bounds what two operators that overwrite
     /// each other do to the API server.
     pub fn storm_limit(mut self, limit: RateLimit) -> Self {
@@ -371,7 +371,7 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Ends the manager with an error if caches have not synced within this time; waits for ever unless set.
     ///
-    /// While it waits, the log names for whom, and why, every 30 s.
+    /// While it waits, it logs for which caches, and why: after 30 s, then less and less often.
     pub fn sync_timeout(mut self, within: Duration) -> Self {
         self.definition.settings.sync_timeout = Some(within);
         self

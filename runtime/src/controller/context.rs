@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Goes with every run of a reconciler; owned and cheap to clone.
+/// The context of one run of a reconciler; owned and cheap to clone.
 pub struct Context<K: Marker> {
     run: Arc<RunContext<K>>,
 }
@@ -125,7 +125,7 @@ impl<K: Marker> Context<K> {
 
     /// Reads an object from the server, whatever is cached.
     ///
-    /// For what is read seldom, and needs not be watched; a kind that is read often, or whose changes are to wake, is
+    /// For objects that are read rarely and need not be watched; a kind that is read often, or whose changes are to enqueue keys, is
     /// better [watched](super::Controller::watches). A key without a namespace names an object in the reconciled one's.
     ///
     /// # Errors
@@ -240,12 +240,12 @@ impl<K: Marker> Context<K> {
         patch_status(Patched { writer: &run.writer, key: &run.run_info.key, kind, object, own }, status).await
     }
 
-    /// Tells people of something that happened to the reconciled object: `kubectl describe` shows it.
+    /// Records an event about the reconciled object: `kubectl describe` shows it.
     ///
-    /// Never waits and never fails: it is sent beside the runs, and whatever becomes of it, no run hears of it.
-    /// Identical ones fold into a series, which the server learns of at once and then ever more seldom (after 10 s at
-    /// first, every half hour at last); of one object 25 different ones are told at once, and then one every five
-    /// minutes. What can't be told is dropped, and counted as `watchkeeper_events_dropped_total`.
+    /// Never waits and never fails: it is sent beside the runs, and its result affects no run.
+    /// Identical ones fold into a series, which is sent at once and then less and less often (after 10 s at
+    /// first, every half hour at last); of one object 25 different ones are sent at once, and then one every five
+    /// minutes. An event that can't be sent is dropped, and counted as `watchkeeper_events_dropped_total`.
     ///
     /// It is an object of `events.k8s.io/v1` in the object's namespace, or in `default` for one that is in none.
     pub fn event(&self, event: Event) {

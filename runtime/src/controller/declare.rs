@@ -1,4 +1,4 @@
-//! What users say of a controller's writes: the manager's rules are made of it.
+//! The declared writes of a controller: the manager's rules are made of them.
 
 use super::Controller;
 use crate::{

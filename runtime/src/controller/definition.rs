@@ -1,4 +1,4 @@
-//! What users said of a controller, on its way to a plan.
+//! The definition of a controller, on its way to a plan.
 
 use super::{
     env::Read,

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 use super::queue::ControllerQueue;
 use crate::{reflector::DoubtCause, writes::Gate};
 
-/// Lets keys go on once their caches are in no doubt any more; says for whom they wait.
+/// Lets keys go on once their caches are in no doubt any more; logs for which they wait.
 pub(crate) async fn follow(controller: &str, gate: &Gate, queue: &ControllerQueue) -> Infallible {
     let mut changes = gate.changes();
     let mut reported = Vec::new();

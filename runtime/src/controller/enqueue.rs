@@ -23,7 +23,7 @@ use crate::{
     writes::{Writer, record::Verdict, source::SourceId},
 };
 
-/// Where all feeds of a controller meet: own writes are told apart here, and keys enqueued.
+/// Where all sources of a controller meet: own writes are recognised here, and keys enqueued.
 #[derive(Clone, Debug)]
 pub(crate) struct Enqueuer {
     pub(crate) queue: Arc<ControllerQueue>,
@@ -33,15 +33,15 @@ pub(crate) struct Enqueuer {
     pub(crate) dedup: Arc<EventDedup>,
 }
 
-/// Who was told of the event at hand, by informer: one that feeds a controller twice tells each key once.
+/// The keys that the event at hand reached, by informer: one that feeds a controller twice reaches each key once.
 ///
-/// Otherwise the second telling of a key's own write would be someone else's.
+/// Otherwise the second event of a key's own write would count as a foreign change.
 #[derive(Debug, Default)]
 pub(crate) struct EventDedup {
     by_source: HashMap<SourceId, Mutex<SeenEvent>>,
 }
 
-/// The keys that were told of the event with a version.
+/// The keys that the event with a version reached.
 #[derive(Debug, Default)]
 struct SeenEvent {
     version: Option<Version>,
@@ -49,12 +49,12 @@ struct SeenEvent {
 }
 
 impl EventDedup {
-    /// Looks after the sources that feed a controller more than once.
+    /// Follows the sources that feed a controller more than once.
     pub(crate) fn of(shared: impl IntoIterator<Item = SourceId>) -> Self {
         Self { by_source: shared.into_iter().map(|source| (source, Mutex::default())).collect() }
     }
 
-    /// Whether nobody has told the key of the event with this version.
+    /// Whether the event with this version has not reached the key yet.
     fn is_first(&self, source: SourceId, version: Version, key: &ObjectKey) -> bool {
         let Some(dedup) = self.by_source.get(&source) else { return true };
         let mut dedup = dedup.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +68,7 @@ impl EventDedup {
         trigger
     }
 
-    /// Previous a list versions may begin anew.
+    /// After a list versions may begin anew.
     fn progressed(&self, source: SourceId, via: ProgressVia) {
         if via != ProgressVia::Watch
             && let Some(dedup) = self.by_source.get(&source)
@@ -78,18 +78,18 @@ impl EventDedup {
     }
 }
 
-/// One change, as it concerns whoever wakes for it.
+/// One change, as it concerns the keys that it may enqueue.
 #[derive(Clone, Debug)]
 struct Trigger {
     source: SourceId,
     via: Via,
-    /// `None`: nobody's own, such as a deletion.
+    /// `None`: it can't be the key's own, such as a deletion.
     version: Option<Version>,
     reason: Reason,
 }
 
 impl Enqueuer {
-    /// Takes news for a key; only a watch event can be a key's own.
+    /// Enqueues a key for a change, unless it is the key's own; only a watch event can be that.
     fn take(&self, trigger: &Trigger, key: ObjectKey) {
         let verdict = match (trigger.via, trigger.version) {
             (Via::Watch, Some(version)) if !self.dedup.is_first(trigger.source, version, &key) => return,
@@ -101,7 +101,7 @@ impl Enqueuer {
         }
     }
 
-    /// Lets writes know of a change, whoever wakes for it.
+    /// Reports a change to the record of writes, whatever it enqueues.
     fn tell_writes<C>(&self, source: SourceId, change: &Change<C>) {
         if let Some(object) = change.key() {
             self.writer.changed(source, object);
@@ -134,7 +134,7 @@ impl Enqueuer {
     }
 }
 
-/// Says why keys wake for a change: a first list is less urgent than news.
+/// Returns why keys are enqueued for a change: a first list is less urgent than a change.
 fn reason(change_of: Reason, origin: AddOrigin, via: Via) -> Reason {
     match (origin, via) {
         (AddOrigin::InitialList, _) | (_, Via::Replay) => Reason::InitialList,
@@ -159,11 +159,9 @@ pub(crate) struct EnqueueObject<K> {
 impl<K: Object> EnqueueObject<K> {
     /// Whether a change is worth a run: cleanup can't be filtered away, nor what was owed while it could not be read.
     fn is_worth_a_run(&self, change: &Change<K>, previous: Previous) -> bool {
-        previous == Previous::Unreadable || self.lets_pass(change)
-    }
-
-    fn lets_pass(&self, change: &Change<K>) -> bool {
-        let Some(predicate) = &self.predicate else { return true };
+        let Some(predicate) = self.predicate.as_ref().filter(|_| previous == Previous::Readable) else {
+            return true;
+        };
         let terminating = match change {
             Change::Added { object, .. } => deletion_of(object).is_some(),
             Change::Updated { old, new, .. } => deletion_of(old) != deletion_of(new),
@@ -181,7 +179,7 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
             return change.key().into_iter().for_each(|key| self.enqueuer.writer.passed_over(key));
         }
         let (enqueuer, source) = (&self.enqueuer, self.source);
-        // Not even the key's own write may mend it unheard: runs before were put off.
+        // Not even the key's own write passes then: earlier runs were put off.
         let version_of =
             |object: &CachedObject<K>| object.version().filter(|_| previous == Previous::Readable);
         match change {
@@ -197,7 +195,7 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
             Change::Unchanged { object } => enqueuer.queue.touch(object.key().clone()),
             Change::Deleted { gone, via, .. } => {
                 let key = gone.key();
-                // Nobody ran for it, as on a stand-by: its end is nobody's news.
+                // It never ran, as on a stand-by: its end concerns no run.
                 if enqueuer.queue.forget_unsynced(key) {
                     return;
                 }

@@ -109,7 +109,7 @@ pub enum ControllerError {
     NotSynced {
         /// The controller.
         name: String,
-        /// Whom it waits for, and why.
+        /// The informers that it waits for, and why.
         lagging: Vec<SyncState>,
         /// How long it waited.
         waited: Duration,

@@ -2,7 +2,7 @@
 //!
 //! A [`Controller`] names what feeds it: the reconciled kind, the kinds it [`owns`](Controller::owns) and
 //! [`watches`](Controller::watches), other [sources](Controller::source). Every change of these, as the informers
-//! apply it, is mapped to keys; a key's own writes wake nobody, other people's always do. N workers take keys from the
+//! apply it, is mapped to keys; a key's own writes enqueue nothing, foreign changes always do. N workers take keys from the
 //! queue, whose gate is the controller's rate limit: **over any window of length w, the reconciles started are at
 //! most burst + rate × w, whatever caused them**. No two runs of one key overlap. A panic is an error of its run.
 //!
@@ -10,7 +10,7 @@
 //!
 //! What misbehaves has a defined end: a reconciler that never returns keeps its worker, and its key, until
 //! [`deadline`](Controller::deadline) or the grace period of a stop ends it; what it spawned and forgot is not
-//! waited for, and its panics are nobody's; a delay of [`Duration::MAX`] means until
+//! waited for, and its panics are not contained; a delay of [`Duration::MAX`] means until
 //! something changes.
 //!
 //! [`Duration::MAX`]: std::time::Duration::MAX

@@ -22,8 +22,9 @@ use super::{
     error::ControllerError,
     last_read::LastRead,
     queue::ControllerQueue,
-    sources::{self, CacheOf, InformerKey, Objects, OpenSource},
-    start::{Connections, PreparedController, run_workers},
+    sources::{self, CacheOf, Connect, InformerKey, Objects, OpenSource},
+    start::{Connections, PreparedController, Work, run_workers},
+    stream_source::StreamSource,
     term::Term,
     tombstones::Tombstones,
     unreadable::UnreadableObjects,
@@ -70,7 +71,7 @@ pub(super) fn plan<K: Watched, R: Reconciler<K>>(
         definition.rights.allow(&kind, Use::Patch);
     }
     if !definition.selection.is_everything() {
-        // What left the selection is told from what is gone by a GET.
+        // A GET distinguishes what left the selection from what is gone.
         definition.rights.allow(&kind, Use::Get);
     }
     Plan {
@@ -129,12 +130,6 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     );
     let dedup = Arc::new(EventDedup::of(opened.shared));
     let enqueuer = Enqueuer { queue: queue.clone(), writer, kind: kind.clone(), dedup };
-    let elected = env.election == Election::Held;
-    let connect = move |enqueuer: &Enqueuer| -> Connections {
-        connects.iter().map(|connect| connect(enqueuer)).collect()
-    };
-    // Before the informers start: what they list first comes in one go.
-    let mut at_first = (!elected).then(|| connect(&enqueuer));
     let core = Arc::new(ControllerCore {
         metrics,
         name: name.clone(),
@@ -157,10 +152,29 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         failures: Mutex::new(HashMap::new()),
         jitter: Mutex::new(SmallRng::seed_from_u64(seed)),
         runs: AtomicU64::new(0),
-        stands_by: AtomicBool::new(elected),
+        stands_by: AtomicBool::new(env.election == Election::Held),
     });
     let (inspected, workers) = (core.clone(), settings.workers);
-    let work = Box::new(move |term: Term| -> BoxFuture<'static, ()> {
+    let work = work(core, enqueuer, connects, sources, workers, env.election);
+    Ok(PreparedController { name, waits, sync_timeout: settings.sync_timeout, inspected, work })
+}
+
+/// Makes what is done in each term: the controller is connected, and its workers run.
+fn work<K: Watched, R: Reconciler<K>>(
+    core: Arc<ControllerCore<K, R>>,
+    enqueuer: Enqueuer,
+    connects: Vec<Connect>,
+    sources: Vec<StreamSource>,
+    workers: usize,
+    election: Election,
+) -> Work {
+    let elected = election == Election::Held;
+    let connect = move |enqueuer: &Enqueuer| -> Connections {
+        connects.iter().map(|connect| connect(enqueuer)).collect()
+    };
+    // Before the informers start: what they list first comes in one go.
+    let mut at_first = (!elected).then(|| connect(&enqueuer));
+    Box::new(move |term: Term| -> BoxFuture<'static, ()> {
         let (core, sources) = (core.clone(), (enqueuer.clone(), sources.clone()));
         let connections = at_first.take().unwrap_or_else(|| {
             core.begin_anew();
@@ -183,8 +197,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
             let _ = abort.run_until_cancelled(recorder.flush()).await;
             doubted.stands_by.store(elected, Ordering::Relaxed);
         })
-    });
-    Ok(PreparedController { name, waits, sync_timeout: settings.sync_timeout, inspected, work })
+    })
 }
 
 /// What was asked for, not yet connected.

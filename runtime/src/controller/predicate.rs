@@ -1,6 +1,6 @@
 //! Filters: which changes are worth a run.
 //!
-//! A [`Predicate`] sees a change of the cache with its old and new state, and says whether it wakes anybody. Those
+//! A [`Predicate`] sees a change of the cache with its old and new state, and says whether keys are enqueued. Those
 //! made here pass every addition and deletion and judge updates; they compose with [`and`](Predicate::and),
 //! [`or`](Predicate::or) and `!`. A change that is filtered away is lost: nobody runs for it later.
 //!
@@ -32,24 +32,24 @@ pub enum Seen<'a, K> {
     },
     /// An object changed; on a resync both states are the same.
     Updated {
-        /// Before.
+        /// The state before.
         old: &'a K,
-        /// Previous.
+        /// The state now.
         new: &'a K,
     },
     /// An object is gone.
     Deleted(&'a Deleted<K>),
 }
 
-/// What a predicate looks at: no more is decoded than it asks for.
-trait Sight<K> {
+/// The input of a predicate: no more is decoded than it asks for.
+trait Input<K> {
     /// Shows the objects; `None` where one can't be read.
     fn objects(&self, judge: &dyn Fn(&Seen<'_, K>) -> bool) -> Option<bool>;
     /// Shows the metadata of an update, old and new; `None` for anything else.
     fn metadata(&self, judge: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Option<bool>;
 }
 
-impl<K: Object> Sight<K> for Seen<'_, K> {
+impl<K: Object> Input<K> for Seen<'_, K> {
     fn objects(&self, judge: &dyn Fn(&Seen<'_, K>) -> bool) -> Option<bool> {
         Some(judge(self))
     }
@@ -62,7 +62,7 @@ impl<K: Object> Sight<K> for Seen<'_, K> {
     }
 }
 
-impl<K: Object> Sight<K> for Change<K> {
+impl<K: Object> Input<K> for Change<K> {
     fn objects(&self, judge: &dyn Fn(&Seen<'_, K>) -> bool) -> Option<bool> {
         Some(match self {
             Change::Added { object, origin, .. } => {
@@ -90,9 +90,9 @@ impl<K: Object> Sight<K> for Change<K> {
     }
 }
 
-type Judge<K> = dyn Fn(&dyn Sight<K>) -> bool + Send + Sync;
+type Judge<K> = dyn Fn(&dyn Input<K>) -> bool + Send + Sync;
 
-/// Which changes wake somebody.
+/// The changes that enqueue keys.
 ///
 /// Runs as each change is applied, so it must return at once; one that panics lets that change pass nowhere, and
 /// is counted by the informer. Of a compact cache, those made here decode the metadata alone, the others the object;
@@ -102,7 +102,7 @@ pub struct Predicate<K>(Arc<Judge<K>>);
 impl<K: Object> Predicate<K> {
     /// Judges every change.
     pub fn new(judge: impl Fn(&Seen<'_, K>) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(move |sight| sight.objects(&judge).unwrap_or(true)))
+        Self(Arc::new(move |input| input.objects(&judge).unwrap_or(true)))
     }
 
     /// Judges updates by their old and new state; additions and deletions pass.
@@ -115,12 +115,12 @@ impl<K: Object> Predicate<K> {
 
     /// Passes what both pass.
     pub fn and(self, other: Self) -> Self {
-        Self(Arc::new(move |sight| (self.0)(sight) && (other.0)(sight)))
+        Self(Arc::new(move |input| (self.0)(input) && (other.0)(input)))
     }
 
     /// Passes what either passes.
     pub fn or(self, other: Self) -> Self {
-        Self(Arc::new(move |sight| (self.0)(sight) || (other.0)(sight)))
+        Self(Arc::new(move |input| (self.0)(input) || (other.0)(input)))
     }
 
     /// Returns whether a change passes.
@@ -139,7 +139,7 @@ impl<K: Object> Not for Predicate<K> {
     type Output = Self;
 
     fn not(self) -> Self {
-        Self(Arc::new(move |sight| !(self.0)(sight)))
+        Self(Arc::new(move |input| !(self.0)(input)))
     }
 }
 
@@ -182,7 +182,7 @@ pub fn resource_version<K: Object>() -> Predicate<K> {
 }
 
 fn by_meta<K: Object>(judge: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Predicate<K> {
-    Predicate(Arc::new(move |sight| sight.metadata(judge).unwrap_or(true)))
+    Predicate(Arc::new(move |input| input.metadata(judge).unwrap_or(true)))
 }
 
 #[cfg(test)]

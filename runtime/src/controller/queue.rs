@@ -51,10 +51,24 @@ struct Holds {
     in_doubt: bool,
 }
 
-struct PendingRun {
+/// What asked for a run that has not started.
+pub(crate) struct PendingRun {
     reason: Reason,
     /// Holds up the source that named the key until its run starts.
     _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl From<Reason> for PendingRun {
+    fn from(reason: Reason) -> Self {
+        Self { reason, _permit: None }
+    }
+}
+
+impl From<OwnedSemaphorePermit> for PendingRun {
+    /// Asked for by a source that is held up until the run starts.
+    fn from(permit: OwnedSemaphorePermit) -> Self {
+        Self { reason: Reason::Source, _permit: Some(permit) }
+    }
 }
 
 /// Keys whose caches have not synced: first those of shared lists, then those that were named, in order.
@@ -119,15 +133,10 @@ impl ControllerQueue {
         Self { inner: queue, state: Mutex::new(State::unsynced(&namespaces)), namespaces }
     }
 
-    /// Takes keys again after all were [discarded](Self::discard) and the last run has ended; every door is shut.
+    /// Takes keys again after all were [discarded](Self::discard) and the last run has ended; all keys wait for their caches again.
     pub(crate) fn reopen(&self) {
         *self.state() = State::unsynced(&self.namespaces);
         self.inner.reopen();
-    }
-
-    /// Queues a key of which something changed.
-    pub(crate) fn add(&self, key: ObjectKey, reason: Reason) {
-        self.enqueue(key, PendingRun { reason, _permit: None });
     }
 
     /// Enqueues all keys that a first list holds.
@@ -148,14 +157,11 @@ impl ControllerQueue {
         }
     }
 
-    /// Queues a key that a source named; the permit is given back when its run starts, or is not needed.
+    /// Queues a key, for a reason; a source's permit is given back when the run starts, or is not needed.
     ///
     /// Before the caches of its namespace have synced it is not: that holds up no other namespace.
-    pub(crate) fn add_from_source(&self, key: ObjectKey, permit: OwnedSemaphorePermit) {
-        self.enqueue(key, PendingRun { reason: Reason::Source, _permit: Some(permit) });
-    }
-
-    fn enqueue(&self, key: ObjectKey, asked: PendingRun) {
+    pub(crate) fn add(&self, key: ObjectKey, asked: impl Into<PendingRun>) {
+        let asked = asked.into();
         let mut state = self.state();
         if let Some(unsynced) = state.unsynced_for(&key) {
             return unsynced.keep(key, asked.reason);
@@ -182,7 +188,7 @@ impl ControllerQueue {
 
     /// Takes note of why a key will run that the queue has a time for.
     pub(crate) fn expect(&self, key: &ObjectKey, reason: Reason) {
-        self.state().pending.entry(key.clone()).or_insert(PendingRun { reason, _permit: None });
+        self.state().pending.entry(key.clone()).or_insert(reason.into());
     }
 
     /// Queues an idle key of which nothing changed.
@@ -193,7 +199,7 @@ impl ControllerQueue {
             return;
         }
         if self.inner.state_of(&key) == KeyState::Idle {
-            state.pending.entry(key.clone()).or_insert(PendingRun { reason: Reason::Resync, _permit: None });
+            state.pending.entry(key.clone()).or_insert(Reason::Resync.into());
         }
         self.inner.touch(key);
     }

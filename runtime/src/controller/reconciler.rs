@@ -7,7 +7,7 @@ use crate::informer::{Deleted, Marker};
 
 /// Brings the world in line with one object.
 ///
-/// Level-triggered: it is told which object to look at, never what happened; it may run for no visible reason,
+/// Level-triggered: it gets the object to look at, never what happened; it may run for no visible reason,
 /// several changes may come as one run, and never do two runs of one object overlap. What it must not miss at
 /// the end of an object's life belongs into [`cleanup`](Self::cleanup), with `Controller::finalizer`.
 ///
@@ -63,7 +63,7 @@ pub trait Reconciler<K: Marker>: Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Says whether retrying can't mend an error: it is then reported, and the key waits for a change.
+    /// Returns whether retrying does not repair an error: it is then reported, and the key waits for a change.
     ///
     /// An error that has [`Terminal`](super::Terminal) in its chain is terminal whatever this says.
     fn is_terminal(error: &Self::Error) -> bool {

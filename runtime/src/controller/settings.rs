@@ -1,4 +1,4 @@
-//! What a controller is told beside what to watch, with its defaults, and what of it is refused.
+//! The settings of a controller besides what it watches, their defaults, and which are refused.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
 
 /// What retries of failures share in a controller without a rate limit, as in client-go.
 const RETRY_RATE: RateLimit = RateLimit::per_second(10).burst(100);
-/// How often one key may run and write, whatever wakes it.
+/// How often one key may run and write, whatever enqueues it.
 const STORM_LIMIT: RateLimit = RateLimit::per_second(1).burst(10);
 /// Most reconciles that one controller runs at once.
 const MOST_WORKERS: usize = 65_536;

@@ -123,7 +123,7 @@ pub(crate) fn informer_of<W: Watched>(
     namespace: Option<&str>,
     selection: &Selection,
 ) -> SharedInformer<W> {
-    const READ: &str = "selectors were read when the controller was told them";
+    const READ: &str = "selectors were checked when the controller was built";
     let mut builder = factory.informer_of::<W>(dynamic_type);
     if let Some(namespace) = namespace {
         builder = builder.namespace(namespace);
@@ -293,7 +293,7 @@ impl<K: Object> Objects<K> {
     pub(crate) fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
         let Some(CacheOf { lister, .. }) = self.cache(key) else { return Lookup::Absent };
         let mut found = lister.lookup(key);
-        // A compact object is known to be unreadable only now: who judged that it was mended before may have filtered it.
+        // A compact object is known to be unreadable only now: a predicate may have filtered it before.
         while let Lookup::Unreadable(refused) = &found {
             match lister.lookup(key) {
                 Lookup::Unreadable(again) if Arc::ptr_eq(&again, refused) => break,

@@ -21,12 +21,15 @@ use crate::{
     object::ObjectKey,
 };
 
-/// Previous how long a controller that waits says for whom, for the first time; later more seldom.
+/// After how long a controller that waits logs for what, for the first time; later less often.
 const REMINDER: Duration = Duration::from_secs(30);
-/// How often it says so at least.
+/// How often it is logged at least.
 const LONGEST_REMINDER: Duration = Duration::from_secs(3_600);
 /// How often the budgets of keys that have become idle are forgotten.
 const SWEEP: Duration = Duration::from_secs(30);
+
+/// What a controller does in each term.
+pub(crate) type Work = Box<dyn FnMut(Term) -> BoxFuture<'static, ()> + Send>;
 
 /// A controller that is connected and ready to run.
 pub(crate) struct PreparedController {
@@ -35,7 +38,7 @@ pub(crate) struct PreparedController {
     pub(crate) sync_timeout: Option<Duration>,
     pub(crate) inspected: Arc<dyn Inspected>,
     /// Works for a term.
-    pub(crate) work: Box<dyn FnMut(Term) -> BoxFuture<'static, ()> + Send>,
+    pub(crate) work: Work,
 }
 
 impl fmt::Debug for PreparedController {
@@ -81,10 +84,10 @@ impl PreparedController {
     }
 }
 
-/// Says now and then for whom a controller waits; ends only where its time is over.
+/// Logs now and then what a controller waits for; ends only where its time is over.
 ///
 /// One line after [`REMINDER`], then each time after twice as long, and one when the wait is over. Failures are the
-/// informers' own to tell of: where each that lags has told of one, the line is for those who debug.
+/// informers' own to log: where each that lags has logged one, the line is for those who debug.
 async fn report_lagging(name: &Arc<str>, waits: &Waits, within: Option<Duration>) -> ControllerError {
     let (started, all, mut pause) = (Instant::now(), waits.all_synced(), REMINDER);
     tokio::pin!(all);
@@ -172,7 +175,7 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
             () = sweeping => None,
         }
     };
-    // Nothing more is handed out, also where a panic ends all: whoever asks hears that it has stopped.
+    // Nothing more is handed out, also where a panic ends all: callers learn that it has stopped.
     core.queue.discard();
     drop((connections, listening));
     if let Some(panic) = panic {

@@ -45,7 +45,7 @@ async fn pump(keys: &mut BoxStream<'static, ObjectKey>, enqueuer: Enqueuer) {
     while let Ok(permit) = room.clone().acquire_owned().await {
         let Some(key) = keys.next().await else { return };
         match enqueuer.writer.foreign_change(&key) {
-            Verdict::Enqueue => enqueuer.queue.add_from_source(key, permit),
+            Verdict::Enqueue => enqueuer.queue.add(key, permit),
             // In flight: it runs again afterwards.
             Verdict::Own | Verdict::Deferred => {}
         }

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
-/// How a controller is told to stop.
+/// How a controller is asked to stop.
 #[derive(Clone, Debug)]
 pub(crate) struct Stop {
     /// Nothing starts any more; what runs may end.
@@ -20,7 +20,7 @@ impl Stop {
         Self { finish: abort.child_token(), abort }
     }
 
-    /// Makes one that is told with this one, and can be told alone.
+    /// Makes one that ends with this one, and can end alone.
     pub(crate) fn child(&self) -> Self {
         Self { finish: self.finish.child_token(), abort: self.abort.child_token() }
     }
@@ -55,7 +55,7 @@ impl Term {
         Self { stop, freshness: Freshness::Current, _held: Some(Arc::new(held)) }
     }
 
-    /// The same for somebody who is told to stop alone.
+    /// The same for somebody who is stopped alone.
     pub(crate) fn told_by(self, stop: Stop) -> Self {
         Self { stop, ..self }
     }

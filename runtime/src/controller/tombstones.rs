@@ -1,4 +1,4 @@
-//! Deletions that a reconciler has yet to hear of.
+//! Deletions that a reconciler has yet to handle.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,7 +14,7 @@ const TOMBSTONES_PER_KEY: usize = 4;
 /// How often a deletion may fail before it is given up.
 const FAILURES_PER_DELETION: u32 = 5;
 
-/// A deletion that the reconciler has yet to hear of.
+/// A deletion that the reconciler has yet to handle.
 #[derive(Debug)]
 pub(crate) struct Tombstone<K> {
     pub(crate) last: Gone<K>,
@@ -25,15 +25,15 @@ pub(crate) struct Tombstone<K> {
 /// What a failure means for a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeletionRetry {
-    /// It is told again.
+    /// The reconciler is called again.
     Later,
-    /// It failed too often: nobody is told again.
+    /// It failed too often: the reconciler is not called again.
     GivenUp,
 }
 
 /// Deletions of reconciled objects, by key, oldest first.
 ///
-/// One that is being told stays until it is closed: a run that is dropped loses none.
+/// A deletion that is being handled stays until it is closed: a run that is dropped loses none.
 #[derive(Debug)]
 pub(crate) struct Tombstones<K> {
     known: Mutex<Known<K>>,
@@ -86,7 +86,7 @@ impl<K> Tombstones<K> {
         known.by_key.get(key)?.front().cloned()
     }
 
-    /// Ends a deletion, which was told, or is none.
+    /// Ends a deletion, which was handled, or is none.
     pub(crate) fn close(&self, key: &ObjectKey, tombstone: &Tombstone<K>) {
         let mut known = self.known();
         let Some(waiting) = known.by_key.get_mut(key) else { return };

@@ -19,11 +19,11 @@ pub(crate) enum Previous {
 
 /// Knows which objects of one cache can't be read, from its changes.
 ///
-/// A change to a state that can be read again is nobody's own and passes every predicate: the runs that met the
+/// A change to a state that can be read again counts as foreign and passes every predicate: the runs that met the
 /// unreadable state did nothing, and what they were to do is still to be done.
 #[derive(Debug, Default)]
 pub(crate) struct UnreadableObjects {
-    /// Those that an informer told of; what a compact cache holds knows for itself.
+    /// Those that an informer reported; an object of a compact cache knows for itself.
     unreadable: Mutex<HashSet<ObjectKey>>,
 }
 

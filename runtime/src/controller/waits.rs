@@ -14,7 +14,7 @@ use crate::{
     writes::{Gate, ReadCache},
 };
 
-/// Whom a controller waits for before it runs keys.
+/// The informers that a controller waits for before it runs keys.
 #[derive(Debug)]
 pub(crate) struct Waits {
     /// Every key waits for these.
@@ -34,7 +34,7 @@ pub(crate) fn gate(waits: &Waits, server: Server) -> Gate {
     Gate::new(server, caches.map(|(of, cache)| read(of, cache)).collect())
 }
 
-/// A namespace, and whom its keys wait for.
+/// A namespace, and the informers that its keys wait for.
 type OfNamespace = (Arc<str>, Vec<Arc<dyn Synced>>);
 
 impl Waits {
@@ -81,13 +81,13 @@ impl Waits {
         lagging(self.all())
     }
 
-    /// Names whom a key waits for, and why.
+    /// Names the informers that a key waits for, and why.
     pub(crate) fn lagging_for(&self, key: &ObjectKey) -> Vec<String> {
         let own = self.by_namespace.iter().filter(|(namespace, _)| Some(&**namespace) == key.namespace());
         lagging(self.common.iter().chain(own.flat_map(|(_, own)| own)))
     }
 
-    /// Tells of each namespace when its caches have synced, or are as fresh as a term needs them.
+    /// Calls a function for each namespace once its caches have synced, or are as fresh as a term needs them.
     pub(crate) async fn by_namespace_ready(&self, freshness: Freshness, tell: impl Fn(&Arc<str>)) {
         join_all(self.by_namespace.iter().map(async |(namespace, own)| {
             join_all(own.iter().map(|informer| ready(informer, freshness))).await;

@@ -44,7 +44,7 @@ use crate::{
     writes::{Gate, Recorder, Removed, Writer, add_finalizer, remove_finalizer, request::Target},
 };
 
-/// When a key looks again whose object the server does not know, although a cache shows it: by then the cache has heard
+/// When a key looks again whose object the server does not know, although a cache shows it: by then the cache has seen
 /// of the deletion, or has been compared. The answer may have been another server's.
 const UNTIL_SHOWN: Duration = Duration::from_secs(6);
 
@@ -96,7 +96,12 @@ impl Drop for Active<'_> {
 impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Works until the queue is shut down, which comes after a stop.
     pub(crate) async fn work(self: Arc<Self>, stop: CancellationToken) {
-        while let Some(item) = self.next_item(&stop).await {
+        loop {
+            // Before the next key, until no cache is in doubt that all keys read. Whether it was stopped, the queue says.
+            if !self.gate.is_open() {
+                let _ = stop.run_until_cancelled(self.gate.opened()).await;
+            }
+            let Some(item) = self.queue.inner.get().await else { return };
             if let Some(doubt) = self.gate.doubt(item.key()) {
                 self.put_off(item, doubt);
                 continue;
@@ -117,15 +122,6 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             pin!(self.perform(&run_info, run)).instrument(span).await;
             drop(active);
         }
-    }
-
-    /// Waits for the next key, and before that until caches are in no doubt that all keys read.
-    async fn next_item(&self, stop: &CancellationToken) -> Option<Item<ObjectKey>> {
-        if !self.gate.is_open() {
-            // Whether it was stopped, the queue says.
-            let _ = stop.run_until_cancelled(self.gate.opened()).await;
-        }
-        self.queue.inner.get().await
     }
 
     fn put_off(&self, item: Item<ObjectKey>, doubt: Doubt) {
@@ -239,7 +235,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    /// Returns the reconciler of a deletion; one that keeps failing is given up, so that it holds up nothing.
+    /// Calls the reconciler for a deletion; one that keeps failing is given up, so that it holds up nothing.
     async fn deliver_deletion(
         &self,
         run_info: &Arc<RunInfo>,
@@ -280,7 +276,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    /// Tells a deletion from an object that only left the selection: the server knows.
+    /// Distinguishes a deletion from an object that only left the selection: asks the server.
     async fn is_gone(&self, key: &ObjectKey, tombstone: &Tombstone<K::Object>) -> Result<bool, Failure> {
         if self.selection.is_everything() {
             return Ok(true);
@@ -320,7 +316,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         in_time.await
     }
 
-    /// Contains the panics of a run, wherever in it they arise; one that is to propagate is told before.
+    /// Contains the panics of a run, wherever in it they arise; one that is to propagate is recorded before.
     async fn caught<T>(
         &self,
         run_info: &Arc<RunInfo>,
@@ -370,7 +366,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 item.retry_uncounted();
             }
             FailureAction::Overloaded(asked) => {
-                tracing::debug!(error, "cached back");
+                tracing::debug!(error, "held back: the server asks for quiet");
                 self.queue.expect(item.key(), super::Reason::Overload);
                 self.queue.inner.add_after(item.key().clone(), asked.left());
                 item.done();

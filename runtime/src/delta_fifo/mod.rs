@@ -94,7 +94,7 @@ impl Sync {
     }
 }
 
-/// Says whom a resync is for.
+/// The receivers of a resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Audience {
     /// Handlers whose own resync period is over.

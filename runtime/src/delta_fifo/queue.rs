@@ -113,7 +113,7 @@ impl<K: Object> DeltaFifo<K> {
         }
     }
 
-    /// Refuses what comes from now on, and wakes a consumer that waits.
+    /// Refuses further deltas, and ends the wait of a consumer once the queue is empty.
     pub fn close(&self) {
         self.shared.lock().closing = Closing::Closed;
         self.shared.ready.notify_one();
@@ -137,7 +137,7 @@ impl<K: Object> DeltaFifo<K> {
         state.first + state.entries.len() as u64
     }
 
-    /// Tells up to which number, exclusive, deltas have been handled.
+    /// Returns up to which number, exclusive, deltas have been handled.
     pub(crate) fn handled(&self) -> u64 {
         self.shared.lock().handled
     }

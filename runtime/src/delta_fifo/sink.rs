@@ -49,7 +49,7 @@ impl<K: Object> FifoSink<K> {
         self.fifo.next_number()
     }
 
-    /// Tells up to which number what was written has been handled.
+    /// Returns up to which number deltas have been handled.
     pub(crate) fn handled(&self) -> u64 {
         self.fifo.handled()
     }

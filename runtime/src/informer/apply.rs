@@ -137,16 +137,16 @@ impl<K: Object> Applier<'_, K> {
                 let same =
                     self.epoch == Epoch::Same && same_version(&old, &object) && !is_mended(&old, &object);
                 match (same && mark.is_none(), via) {
-                    // I8: what a list only confirms is no news, or each relist would run every key of a kind.
+                    // I8: what a list only confirms is no change, or each relist would run every key of a kind.
                     (true, Via::Replace) => {}
-                    (true, _) => self.tell(Change::Unchanged { object }),
-                    (false, _) => self.tell(Change::Updated { old, new: object, via }),
+                    (true, _) => self.applied.changes.push(Change::Unchanged { object }),
+                    (false, _) => self.applied.changes.push(Change::Updated { old, new: object, via }),
                 }
             }
             old => {
                 self.succeed(&key, old, mark, object.uid());
                 let origin = self.origin;
-                self.tell(Change::Added { object, origin, via });
+                self.applied.changes.push(Change::Added { object, origin, via });
             }
         }
         key
@@ -177,11 +177,11 @@ impl<K: Object> Applier<'_, K> {
         let unreadable: Arc<Unreadable> = Arc::from(unreadable);
         self.batch.mark_unreadable(&key, unreadable.clone());
         let via = self.via;
-        self.tell(Change::Unreadable { unreadable, kept, via });
+        self.applied.changes.push(Change::Unreadable { unreadable, kept, via });
         Some(key)
     }
 
-    /// Tells of the end of whoever bore the name before, if that was another object.
+    /// Adds the deletion of the object that had the name before, if that was another one.
     fn succeed(
         &mut self,
         key: &ObjectKey,
@@ -197,7 +197,7 @@ impl<K: Object> Applier<'_, K> {
             (None, _) => return,
         };
         let via = self.via;
-        self.tell(Change::Deleted { gone, version: None, via });
+        self.applied.changes.push(Change::Deleted { gone, version: None, via });
     }
 
     fn delete(&mut self, extent: &Extent, item: Item<K>, version: Option<Version>) {
@@ -231,7 +231,7 @@ impl<K: Object> Applier<'_, K> {
             (Err(_), Some(cached)) => Gone::Inferred(cached),
             (Err(unreadable), None) => undecoded(&key, &unreadable.identity),
         };
-        self.tell(Change::Deleted { gone, version, via: Via::Watch });
+        self.applied.changes.push(Change::Deleted { gone, version, via: Via::Watch });
     }
 
     /// Follows a list: shows what it holds, and infers that the rest of the extent is gone.
@@ -261,11 +261,11 @@ impl<K: Object> Applier<'_, K> {
         let Some(object) = self.batch.get(key).cloned() else { return };
         if self.epoch == Epoch::New || !same_version(&object, &object) {
             let (old, via) = (object.clone(), self.via);
-            self.tell(Change::Updated { old, new: object, via });
+            self.applied.changes.push(Change::Updated { old, new: object, via });
         }
     }
 
-    /// Takes out what is cached under a key, and tells that it must be gone.
+    /// Takes out what is cached under a key, and infers its deletion.
     fn forget(&mut self, key: &ObjectKey, via: Via) {
         let (cached, mark) = (self.batch.delete(key), self.batch.clear_unreadable(key));
         let gone = match (cached, mark) {
@@ -273,7 +273,7 @@ impl<K: Object> Applier<'_, K> {
             (None, Some(mark)) => undecoded(key, &mark.identity),
             (None, None) => return,
         };
-        self.tell(Change::Deleted { gone, version: None, via });
+        self.applied.changes.push(Change::Deleted { gone, version: None, via });
     }
 
     /// Returns whether a watch event is behind what is known of the same object or of its successor.
@@ -296,10 +296,6 @@ impl<K: Object> Applier<'_, K> {
         };
         let of_object = |object: &CachedObject<K>| (object.uid().map(str::to_owned), object.version());
         self.batch.unreadable(key).map(of_mark).or_else(|| self.batch.get(key).map(of_object))
-    }
-
-    fn tell(&mut self, change: Change<K>) {
-        self.applied.changes.push(change);
     }
 }
 

@@ -108,7 +108,7 @@ impl<W: Watched> Assembly<W> {
         self
     }
 
-    /// Lets a function hear of every failure to list and watch, beside the configuration's handler or the log.
+    /// Calls a function at every failure to list or watch, besides the configuration's handler or the log.
     pub fn on_watch_error(mut self, handler: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
         self.on_error.push(WatchErrorHandler::new(handler));
         self

@@ -1,4 +1,4 @@
-//! What one handler has yet to hear, folded per object.
+//! The pending calls of one handler, folded per object.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -27,7 +27,7 @@ const PASSED_OVER: usize = 64;
 /// A delete is never swallowed, and the add of a successor stays apart from it.
 ///
 /// Resyncs wait in a line of their own, behind changes: of nine calls one is theirs while both wait. What changes
-/// before its turn there is told as a change alone. Content that was listed at once comes before any resync.
+/// before its turn is shown as a change alone. Content that was listed at once comes before any resync.
 pub(super) struct Backlog<K> {
     changes: NotificationQueue<K>,
     /// One that is under way, and one that follows it.
@@ -75,7 +75,7 @@ impl<K: Object> Backlog<K> {
         }
     }
 
-    /// Adds objects that the handler has not heard of, or not since their deletion.
+    /// Adds objects that are new to the handler, or new since their deletion.
     pub(super) fn push_adds(&mut self, objects: Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant) {
         self.changes.append_adds(objects, origin, now);
     }
@@ -85,7 +85,7 @@ impl<K: Object> Backlog<K> {
         ResyncCursor::of(snapshot, now).except(self.changes.keys()).line_up(&mut self.resyncs);
     }
 
-    /// Takes what is to be told next; `None` also where a resync has yet to find something to show.
+    /// Takes the next call; `None` also where a resync has yet to find something to show.
     pub(super) fn pop(&mut self) -> Option<Notification<K>> {
         let resyncs_wait = !self.resyncs.is_empty();
         let changes_turn = !resyncs_wait || self.in_a_row < IN_A_ROW || self.changes.last_adds().is_some();
@@ -98,7 +98,7 @@ impl<K: Object> Backlog<K> {
         self.reshown()
     }
 
-    /// Goes on with the resyncs; what waits as a change is told by that.
+    /// Goes on with the resyncs; an object that has a pending change is shown by that.
     fn reshown(&mut self) -> Option<Notification<K>> {
         for _ in 0..PASSED_OVER {
             let reading = self.resyncs.front_mut()?;

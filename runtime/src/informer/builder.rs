@@ -39,7 +39,7 @@ impl SharedInformerFactory {
 
 /// Asks a factory for an informer.
 ///
-/// Two that ask the same get the same informer; anything that an answer depends on makes a question of its own.
+/// Equal queries get the same informer; everything that decides what is cached is part of the query.
 #[must_use = "nothing is watched until the informer is built"]
 pub struct InformerBuilder<W: Watched> {
     factory: SharedInformerFactory,
@@ -78,7 +78,7 @@ impl<W: Watched> InformerBuilder<W> {
     /// Keeps to a namespace; called again, to several, merged into one cache.
     ///
     /// An empty one means all, whatever else is named: a namespace that is not configured then narrows nothing.
-    /// Means nothing for a cluster-scoped kind, which the log then says.
+    /// A cluster-scoped kind ignores it, which is logged.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
         let namespace = namespace.into();
         match self.query.kind.scope {
@@ -133,7 +133,7 @@ impl<W: Watched> InformerBuilder<W> {
     /// Keeps the objects as bytes, and decodes each when somebody reads it: a tenth of the memory, or less.
     ///
     /// The listers, handlers and indexes are the same. A read costs the decoding (a few microseconds) unless
-    /// somebody still holds the object; a controller's own enqueuing costs none. What does not decode is found out
+    /// somebody still holds the object; a controller's own enqueuing costs none. An object that does not decode is noticed
     /// when it is read: it is unreadable from then on, and no earlier state of it is kept.
     ///
     /// An index by a function of the whole object decodes every object on arrival, and a
@@ -145,7 +145,7 @@ impl<W: Watched> InformerBuilder<W> {
 
     /// Indexes a label, so that selectors that ask for it need not look at every object.
     ///
-    /// It is no part of the question: whoever shares the informer shares the index.
+    /// It is not part of the query: whoever shares the informer shares the index.
     pub fn index_label(mut self, key: impl Into<Arc<str>>) -> Self {
         self.labels.insert(key.into());
         self
@@ -157,7 +157,7 @@ impl<W: Watched> InformerBuilder<W> {
         self
     }
 
-    /// Changes each object before it is cached; such an informer is shared with nobody.
+    /// Changes each object before it is cached; such an informer is not shared.
     ///
     /// One that fails hides the object: see [`Transform`].
     pub fn transform<T: Transformed>(
@@ -184,7 +184,7 @@ impl<W: Watched> InformerBuilder<W> {
         Ok(self)
     }
 
-    /// Changes the options of every list and watch; such an informer is shared with nobody.
+    /// Changes the options of every list and watch; such an informer is not shared.
     pub fn options_hook(mut self, hook: impl Fn(&mut ListOptions) + Send + Sync + 'static) -> Self {
         self.hook = Some(Arc::new(hook));
         self.query.hook = Function::Unnamed;
@@ -205,16 +205,16 @@ impl<W: Watched> InformerBuilder<W> {
         Ok(self)
     }
 
-    /// Lets a function hear of every failure to list and watch, beside the factory's handler or the log.
+    /// Calls a function at every failure to list or watch, besides the factory's handler or the log.
     ///
-    /// It says nothing about the question: a shared informer tells everybody who asked for it with a handler, for as
+    /// It is not part of the query: a shared informer calls the handlers of all who asked for it, for as
     /// long as something of theirs is held: the informer that [`build`](Self::build) returned, a lister, a registration.
     pub fn on_watch_error(mut self, handler: impl Fn(&WatchError) + Send + Sync + 'static) -> Self {
         self.on_error.push(WatchErrorHandler::new(handler));
         self
     }
 
-    /// Finds the informer that answers this question, or builds it; a factory's `start` starts it.
+    /// Finds the informer of this query, or builds it; a factory's `start` starts it.
     pub fn build(mut self) -> SharedInformer<W> {
         self.query.normalise();
         let factory = self.factory.clone();

@@ -13,11 +13,11 @@ use crate::{
 /// An object that is gone, and how that is known.
 #[derive(Debug)]
 pub enum Deleted<K> {
-    /// The server told of the deletion; this is the last state.
+    /// A watch brought the deletion; this is the last state.
     Final(Arc<K>),
     /// Missing after a relist; this is the last known state, possibly not the last one there was.
     Inferred(Arc<K>),
-    /// It never decoded, or too many deletions wait to be told: no more than this is known.
+    /// The object never decoded, or too many deletions are in the backlog: no more than this is known.
     Undecoded {
         /// Whose deletion it is.
         key: ObjectKey,
@@ -79,11 +79,11 @@ impl<K: Object> Deleted<K> {
 /// An object that is gone, as the cache held it: nothing is decoded for it before somebody asks.
 #[derive(Debug)]
 pub enum Gone<K> {
-    /// The server told of the deletion; this is the last state.
+    /// A watch brought the deletion; this is the last state.
     Final(CachedObject<K>),
     /// Missing after a relist; this is the last known state, possibly not the last one there was.
     Inferred(CachedObject<K>),
-    /// It never decoded, or too many deletions wait to be told: no more than this is known.
+    /// The object never decoded, or too many deletions are in the backlog: no more than this is known.
     Undecoded {
         /// Whose deletion it is.
         key: ObjectKey,
@@ -229,7 +229,7 @@ pub enum Change<K> {
     Deleted {
         /// What is known of it.
         gone: Gone<K>,
-        /// The version of the deletion, where a watch told it.
+        /// The version of the deletion, where a watch brought it.
         version: Option<Version>,
         /// How it became known.
         via: Via,
@@ -269,7 +269,7 @@ pub struct Progress {
 /// What brought the cache to a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressVia {
-    /// Watch events or a bookmark: every change up to there was told.
+    /// Watch events or a bookmark: every change up to there was shown.
     Watch,
     /// A list: changes in between may never have been seen.
     Replace,

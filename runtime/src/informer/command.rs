@@ -1,4 +1,4 @@
-//! What processor and handles tell each other.
+//! The commands that handles send to the processor.
 
 use std::sync::Arc;
 

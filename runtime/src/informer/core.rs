@@ -69,9 +69,9 @@ pub(super) struct Parts<K> {
     pub(super) transform: Option<Transform<K>>,
     /// Where the cache is counted.
     pub(super) metrics: Option<Metrics>,
-    /// Decides the order in which the cache lists; `None`: nobody knows.
+    /// Decides the order in which the cache lists; `None`: a random one.
     pub(super) seed: Option<u64>,
-    /// Hears of objects that can't be read; of failures the reflectors tell it themselves.
+    /// Called for objects that can't be read; the reflectors call it for failures themselves.
     pub(super) on_error: WatchErrorHandler,
     pub(super) stop: CancellationToken,
     /// Counts the tasks of several informers.

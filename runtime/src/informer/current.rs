@@ -1,7 +1,7 @@
 //! Whether a cache holds what the server holds now: asked when a term of leadership begins.
 //!
 //! A watch that is quiet, and one that lags, look alike. So the server is asked for its version, by a consistent read; a
-//! cache that does not show it soon lists anew. Where versions can't be told or compared (an aggregated API may write
+//! cache that does not show it soon lists anew. Where versions are unknown or can't be compared (an aggregated API may write
 //! them otherwise) a cache is taken as it is.
 
 use std::{sync::Arc, time::Duration};

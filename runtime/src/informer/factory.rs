@@ -26,7 +26,7 @@ use crate::{
     reflector::{ReflectorConfig, Server},
 };
 
-/// Shares informers: for one question there is one list and one watch.
+/// Shares informers: one list and one watch per query.
 ///
 /// Clones are the same factory. Informers live as long as somebody uses them; the factory alone keeps none alive.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ struct Known {
     functions: HashMap<Arc<str>, TypeId>,
 }
 
-/// A question, and the informer that answers it.
+/// A query, and its informer.
 struct SharedEntry {
     query: Query,
     /// What the marker asked, as its `Watched::DynamicType`.
@@ -150,7 +150,7 @@ impl SharedInformerFactory {
         }
     }
 
-    /// Returns how every informer that is in use is doing.
+    /// Returns the state of every informer that is in use.
     pub fn sync_states(&self) -> Vec<SyncState> {
         self.informers().iter().map(|informer| informer.state()).collect()
     }
@@ -180,7 +180,7 @@ impl SharedInformerFactory {
         self.shared.config.server.clone()
     }
 
-    /// Returns the clock that tells the time of day.
+    /// Returns the clock for the time of day.
     pub(crate) fn clock(&self) -> WallClock {
         self.shared.config.clock.clone()
     }
@@ -203,7 +203,7 @@ impl SharedInformerFactory {
         let same = |answer: &&SharedEntry| {
             answer.query.is(&query) && answer.dynamic_type.downcast_ref() == Some(&dynamic_type)
         };
-        // One that a sharer shut down makes room for another, which whoever asks anew may start.
+        // One that a sharer shut down makes room for another.
         known.informers.retain(|answer| {
             answer.informer.upgrade().is_some_and(|informer| !same(&answer) || !informer.is_over())
         });

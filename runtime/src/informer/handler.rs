@@ -4,15 +4,15 @@ use std::{cell::RefCell, fmt, sync::Arc};
 
 use super::change::{AddOrigin, Deleted};
 
-/// Hears what happens to the objects of an informer.
+/// Handles the changes of the objects of an informer.
 ///
 /// Calls come one at a time, in order, from a task of the handler's own: being slow delays nobody else, and what
 /// piles up meanwhile is folded per object (add and update to an add, updates to one with the oldest old state,
 /// anything and a delete to the delete). A panic is contained and counted, and the next call comes. The cache
-/// shows at least the state that a call tells of.
+/// shows at least the state that a call brings.
 ///
 /// A resync waits behind changes and is shown object by object: of nine calls one is its own while both wait, and what
-/// changes before its turn is told as a change alone.
+/// changes before its turn is shown as a change alone.
 ///
 /// A compact cache decodes each object just before the call. A state that does not decode is left out; the next one
 /// that does comes as an add, since no earlier state was kept.

@@ -39,7 +39,7 @@ pub(super) struct Listener<K> {
 struct State<K> {
     backlog: Backlog<K>,
     call: Call,
-    /// Whom to wake once something waits, or the handler was removed.
+    /// Notified once something waits, or the handler was removed.
     idler: Option<Waker>,
 }
 
@@ -185,7 +185,7 @@ impl<K: Object> Drop for Ends<'_, K> {
 
 /// Calls the handler with objects, which a compact cache decodes only now.
 ///
-/// A state that does not decode is told to nobody. The one after it comes as an add: what was before is not known.
+/// A state that does not decode is shown to no handler. The next one comes as an add: the state before is not known.
 fn tell<K: Object>(handler: &dyn EventHandler<K>, notification: &Notification<K>) {
     match notification {
         Notification::Add(object, origin) => {

@@ -1,4 +1,4 @@
-//! Keeps a cache of each kind once, and tells everybody who wants to know what changes in it.
+//! Keeps one cache of each kind, and notifies handlers and observers of its changes.
 //!
 //! ```text
 //! Reflector ─▶ InformerSink ─▶ DeltaFifo ─▶ Processor ─▶ Indexer ─▶ listers

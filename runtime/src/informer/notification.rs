@@ -6,7 +6,7 @@ use crate::{
     store::CachedObject,
 };
 
-/// Tells a handler of one object; old and new are the same in a resync.
+/// A call of a handler for one object; old and new are the same in a resync.
 #[derive(Debug)]
 pub(super) enum Notification<K> {
     Add(CachedObject<K>, AddOrigin),

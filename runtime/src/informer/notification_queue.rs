@@ -1,4 +1,4 @@
-//! What waits for a handler in the order in which it is told, and where each key stands in it.
+//! The pending calls of a handler in order, and the place of each key.
 
 use std::{collections::VecDeque, hash::BuildHasher, sync::Arc};
 
@@ -220,7 +220,7 @@ impl<K: Object> NotificationQueue<K> {
         }
     }
 
-    /// Lets go of what was told, and of room that is no longer needed.
+    /// Drops what was handed out, and memory that is no longer needed.
     fn trim(&mut self) {
         loop {
             match self.slots.front() {

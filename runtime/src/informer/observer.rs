@@ -19,6 +19,6 @@ pub trait Observer<K>: Send + Sync + 'static {
         Accepted::First(0)
     }
 
-    /// Hears how far the cache has been brought, after all changes up to there were shown.
+    /// Called with the version that the cache has reached, after all changes up to there were shown.
     fn progressed(&self, _progress: Progress) {}
 }

@@ -195,7 +195,12 @@ impl<K: Object> Processor<K> {
         }
         let portions = portions(&applied.changes);
         for observer in &self.observers {
-            portions.iter().for_each(|portion| self.show_portion(observer, portion));
+            for portion in &portions {
+                match portion {
+                    Portion::InOneGo(listed) => self.show_listed(observer, listed),
+                    Portion::OneByOne(changes) => self.show_all(observer, changes.iter()),
+                }
+            }
         }
         // Only now: several observers may be one controller's, which judges progress by what all have seen.
         self.observers.iter().for_each(|observer| self.tell_progress(observer, applied.progress));
@@ -253,13 +258,6 @@ impl<K: Object> Processor<K> {
                 let change = Change::Unchanged { object };
                 self.observers.iter().for_each(|observer| self.show(observer, &change));
             }
-        }
-    }
-
-    fn show_portion(&self, observer: &ObserverEntry<K>, portion: &Portion<'_, K>) {
-        match portion {
-            Portion::InOneGo(listed) => self.show_listed(observer, listed),
-            Portion::OneByOne(changes) => self.show_all(observer, changes.iter()),
         }
     }
 
@@ -334,7 +332,7 @@ fn added<K>(change: &Change<K>) -> Option<(&CachedObject<K>, AddOrigin)> {
     }
 }
 
-/// Works out what a handler hears of a change, if anything.
+/// Returns the call that a change means for a handler, if any.
 fn notification<K: Object>(change: &Change<K>, resync: Resync) -> Option<Notification<K>> {
     match change {
         Change::Added { object, origin, .. } => Some(Notification::Add(object.clone(), *origin)),

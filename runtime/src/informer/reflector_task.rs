@@ -20,7 +20,7 @@ use crate::{
 
 type RunReflector<K> = dyn FnOnce(Arc<InformerSink<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
 
-/// Asks what version a collection has now; `None` where that can't be told.
+/// Asks for the present version of a collection; `None` where it is unknown.
 pub(super) type AskLatest =
     dyn Fn() -> BoxFuture<'static, Result<Option<Version>, ListWatchError>> + Send + Sync;
 

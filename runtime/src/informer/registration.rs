@@ -18,22 +18,22 @@ pub(super) trait Slot: Send + Sync {
     fn backlog(&self) -> HandlerBacklog;
 }
 
-/// What a registration keeps alive, and wakes when something was removed.
+/// What a registration keeps alive, and notifies when something was removed.
 pub(super) trait KeepAlive: Send + Sync {
     fn sweep(&self);
 }
 
-/// Says that a handler was removed, or its informer stopped, before it had heard the initial content.
+/// The handler was removed, or its informer stopped, before the handler had seen the initial content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the handler was removed, or its informer stopped, before it was synced")]
 pub struct HandlerRemoved;
 
-/// What a handler has yet to hear.
+/// The backlog of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandlerBacklog {
     /// How many notifications wait, a resync's included.
     ///
-    /// Of content that was listed at once, what has changed before it is told counts as two until then.
+    /// An object of the initial content that changes before its call counts as two until then.
     pub depth: usize,
     /// How long the oldest has waited, by tokio's clock.
     pub oldest: Option<Duration>,
@@ -53,14 +53,14 @@ impl Registration {
         Self { slot, keep }
     }
 
-    /// Returns whether the handler has heard all that was there when it came.
+    /// Returns whether the handler was called for all that was cached when it was added.
     ///
     /// A call that panicked counts.
     pub fn has_synced(&self) -> bool {
         self.slot.synced().is_set()
     }
 
-    /// Waits until the handler has heard all that was there when it came.
+    /// Waits until the handler was called for all that was cached when it was added.
     ///
     /// # Errors
     /// The informer stopped before.
@@ -92,7 +92,7 @@ impl Registration {
         self.slot.panics()
     }
 
-    /// Returns how much the handler has yet to hear.
+    /// Returns how many calls the handler has yet to get.
     pub fn backlog(&self) -> HandlerBacklog {
         self.slot.backlog()
     }

@@ -13,7 +13,7 @@ use crate::{
     reflector::{CacheStatus, Doubt, FetchReport, Server},
 };
 
-/// How often at most an informer lists because answers contradict its cache, or tells of lost history for that.
+/// How often at most an informer lists because answers contradict its cache, or reports lost history for that.
 const ONCE_IN: Duration = Duration::from_secs(60);
 
 /// The standing of a cache, part by part.
@@ -36,7 +36,7 @@ struct PartState {
     standing: CacheStatus,
     /// How it will stand once what was handed over has been handled.
     coming: Option<Coming>,
-    /// When it last listed to compare, and told of lost history.
+    /// When it last listed to compare, and last reported lost history.
     compared: Option<Instant>,
     told: Option<Instant>,
 }
@@ -114,7 +114,7 @@ impl Reliability {
         }
     }
 
-    /// Returns the reflectors of the server that it lost the history which the part that holds a key has followed.
+    /// Reports to the server's reflectors that it lost the history which the part that holds a key has followed.
     pub(super) fn report_history_loss(&self, key: &ObjectKey) {
         let part = self.parts.iter().find(|part| part.extent.holds(key));
         if part.is_some_and(|part| is_due(&mut part.lock().told, Instant::now())) {

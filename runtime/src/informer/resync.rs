@@ -15,7 +15,7 @@ use crate::{
 /// What a resync shows; shared by all who are shown it, each at its own pace.
 pub(super) struct ResyncSnapshot<K> {
     moment: StoreView<K>,
-    /// What is told otherwise.
+    /// Keys that are shown otherwise.
     except: HashSet<ObjectKey>,
     cache: Lister<K>,
 }
@@ -40,7 +40,7 @@ pub(super) struct ResyncCursor<K> {
     snapshot: Arc<ResyncSnapshot<K>>,
     steps: Steps,
     passed: usize,
-    /// What this one is told otherwise.
+    /// Keys that this one is shown otherwise.
     except: HashSet<ObjectKey>,
     pub(super) since: Instant,
 }
@@ -50,7 +50,7 @@ impl<K: Object> ResyncCursor<K> {
         Self { snapshot, steps: Steps::default(), passed: 0, except: HashSet::new(), since }
     }
 
-    /// Leaves out what is told otherwise.
+    /// Leaves out a key that is shown otherwise.
     pub(super) fn except(self, keys: impl Iterator<Item = ObjectKey>) -> Self {
         Self { except: keys.collect(), ..self }
     }

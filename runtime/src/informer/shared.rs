@@ -30,16 +30,16 @@ use crate::{
 
 /// Watches one kind for any number of users: one list, one watch, one cache.
 ///
-/// - The cache, its indexes included, shows at least what a handler is told of.
-/// - Handlers hear add, update and delete in order, each from a task and a backlog of its own.
-/// - One that comes late hears what is cached as adds, then what changes: no gap, no double.
+/// - The cache, its indexes included, shows at least what a handler is called with.
+/// - Handlers get add, update and delete in order, each from a task and a backlog of its own.
+/// - A handler that is added late gets what is cached as adds, then changes: no gap, no duplicate.
 /// - It runs from [`start`](SharedInformer::start), or its factory's, until it is shut down or until the last of
 ///   its users is dropped: clones of this handle, listers and registrations. It does not start again.
 ///
-/// It promises no middle states: what changes twice while a handler is busy may be told once.
+/// It promises no intermediate states: two changes while a handler is busy may become one call.
 pub struct SharedInformer<W: Watched> {
     handle: Arc<Handle<W::Object>>,
-    /// Who hears of failures for as long as this user, or what came from it, is there.
+    /// Error handlers that live as long as this user, or what came from it.
     hears: Option<Arc<[WatchErrorHandler]>>,
     watched: PhantomData<fn() -> W>,
 }
@@ -57,7 +57,7 @@ impl<K: Object> KeepAlive for Share<K> {
 }
 
 impl<W: Watched> SharedInformer<W> {
-    /// Builds an informer on any source; it is shared with nobody who does not get a clone.
+    /// Builds an informer on any source; it is shared only by clones.
     ///
     /// `question` is `()` for typed kinds. Nothing runs before [`start`](SharedInformer::start). For several
     /// sources, a transform or more indexes there is [`Assembly`](super::Assembly).
@@ -89,7 +89,7 @@ impl<W: Watched> SharedInformer<W> {
         Self { handle, hears: None, watched: PhantomData }
     }
 
-    /// Lets handlers hear of failures for as long as this, or what comes from it, is held.
+    /// Adds error handlers for as long as this, or what comes from it, is held.
     pub(super) fn hearing(mut self, handlers: Vec<WatchErrorHandler>) -> Self {
         if !handlers.is_empty() {
             let hears: Arc<[_]> = handlers.into();
@@ -183,7 +183,7 @@ impl<W: Watched> SharedInformer<W> {
         ObserverRegistration::new(watcher, self.share())
     }
 
-    /// Lets a function hear of every failure to list and watch, beside the configuration's handler or the log.
+    /// Calls a function at every failure to list or watch, besides the configuration's handler or the log.
     ///
     /// It does so for as long as the informer lives.
     pub fn on_watch_error(&self, handler: impl Fn(&WatchError) + Send + Sync + 'static) {
@@ -210,12 +210,12 @@ impl<W: Watched> SharedInformer<W> {
         self.handle.core.reliability.compare(key)
     }
 
-    /// Returns the informers of the server that it lost its history, found at a key.
+    /// Reports to the informers of a server that it lost its history, found at a key.
     pub(crate) fn report_history_loss(&self, key: &ObjectKey) {
         self.handle.core.reliability.report_history_loss(key);
     }
 
-    /// Returns how the informer is doing.
+    /// Returns the state of the informer.
     pub fn sync_state(&self) -> SyncState {
         self.handle.core.state()
     }
@@ -253,7 +253,7 @@ impl<W: Watched> SharedInformer<W> {
 }
 
 /// Makes a handler of closures; what is not given does nothing.
-#[must_use = "a handler hears nothing until it is registered"]
+#[must_use = "a handler is not called until it is registered"]
 pub struct HandlerBuilder<W: Watched> {
     informer: SharedInformer<W>,
     closures: Closures<W::Object>,

@@ -137,7 +137,7 @@ impl SyncState {
                 "check the server's address, and that it is up".to_owned()
             }
             (_, Some(FailureCause::Panicked)) => {
-                "mend what panics (a source, an options hook, a back-off schedule); it is tried again"
+                "fix what panics (a source, an options hook, a back-off schedule); it is tried again"
                     .to_owned()
             }
             (_, Some(FailureCause::TooLarge)) => {
@@ -223,7 +223,7 @@ pub(super) struct Health {
 #[derive(Debug, Default)]
 struct HealthState {
     failures: Vec<FetchFailure>,
-    /// Why nothing is heard any more.
+    /// Why nothing comes any more.
     lost: Option<FetchFailure>,
     nameless: Vec<(Extent, Arc<Unreadable>)>,
     panics: u64,
@@ -241,7 +241,7 @@ impl Health {
         self.lock().panics += 1;
     }
 
-    /// Notes that a task is lost without which nothing is heard any more.
+    /// Notes that a task is lost without which nothing comes any more.
     pub(super) fn lose(&self, what: &'static str) {
         let now = Instant::now();
         let failure = FetchFailure {
@@ -265,12 +265,12 @@ impl Health {
         self.lock().panics
     }
 
-    /// Lets another hear of every failure.
+    /// Adds an error handler.
     pub(super) fn add_handler(&self, handler: WatchErrorHandler) {
         self.lock().handlers.push(handler);
     }
 
-    /// Lets others hear of every failure for as long as somebody holds them.
+    /// Adds error handlers for as long as somebody holds them.
     pub(super) fn add_handlers(&self, handlers: &Arc<[WatchErrorHandler]>) {
         let mut state = self.lock();
         state.guests.retain(|guest| guest.strong_count() > 0);
@@ -313,7 +313,7 @@ impl Health {
         });
     }
 
-    /// Tells of an object that can't be read: at once, or in a compact cache once somebody tried.
+    /// Reports an object that can't be read: at once, or in a compact cache at the first read.
     pub(super) fn tell_unreadable(&self, kind: &Kind, unreadable: &Unreadable) {
         let Unreadable { identity, error } = unreadable;
         let what = match &identity.key {

@@ -60,7 +60,7 @@ pub trait Watched: Marker<Seen = <Self as Watched>::Object> + Send + Sync + 'sta
         Vec::new()
     }
 
-    /// Tells whether the kind has a status that its controller writes.
+    /// Returns whether the kind has a status that its controller writes.
     ///
     /// True of types with `#[derive(Informer)]` whose `#[kube(..)]` names a status; not known of others.
     fn has_status() -> bool {

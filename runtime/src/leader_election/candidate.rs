@@ -1,6 +1,6 @@
-//! Does what the elector decides: reads and writes the Lease, opens and shuts the gate, tells how it stands.
+//! Does what the elector decides: reads and writes the Lease, opens and closes the gate, reports how the replica stands.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -8,9 +8,9 @@ use super::{
     ElectionError, LeaderElection, LeaderState, Leadership,
     elector::{Answer, Do, Elector, Loss},
     gate::TermGate,
-    lease::{Lease, Trouble},
+    lease::{Lease, LeaseFailure},
     settings::{Overrun, Timing},
-    status::Teller,
+    status::StatusSender,
 };
 use crate::{clock::WallClock, object::ObjectKey};
 
@@ -27,13 +27,13 @@ pub(crate) struct Candidate {
     clock: WallClock,
     timing: Timing,
     overrun: Overrun,
-    teller: Teller,
-    /// What went wrong last, of which the log has told.
-    trouble: Option<Trouble>,
+    status: StatusSender,
+    /// What went wrong last, and was logged.
+    failure: Option<LeaseFailure>,
 }
 
 impl Candidate {
-    /// Makes a candidate, the gate that its terms open, and what tells how it stands.
+    /// Makes a candidate, the gate that its terms open, and what shows how it stands.
     ///
     /// `client` is the one that no gate stands before; `seed` decides what is random.
     pub(crate) fn new(
@@ -48,7 +48,8 @@ impl Candidate {
         let identity: Arc<str> = identity.unwrap_or_else(|| unique(&host(), seed)).into();
         let key = ObjectKey::new(namespace, name);
         let gate = Arc::new(TermGate::new(clock.clone(), timing.expiry()));
-        let (teller, leadership) = Teller::new(key.clone(), identity.clone(), timing.lease, clock.clone());
+        let (status, leadership) =
+            StatusSender::new(key.clone(), identity.clone(), timing.lease, clock.clone());
         let candidate = Self {
             elector: Elector::new(identity, timing, seed, Instant::now()),
             lease: Lease::new(client.clone(), key),
@@ -56,8 +57,8 @@ impl Candidate {
             clock,
             timing,
             overrun,
-            teller,
-            trouble: None,
+            status,
+            failure: None,
         };
         (checked.map(|()| candidate), gate, leadership)
     }
@@ -68,20 +69,20 @@ impl Candidate {
         self.elector.stand_by(Instant::now());
         self.stand_by();
         while !self.elector.leads() {
-            self.step(Instant::now() + self.timing.request()).await;
+            let _ = self.step(Instant::now() + self.timing.request()).await;
             self.stand_by();
         }
-        tracing::info!(lease = %self.teller.lease(), identity = self.teller.identity(), "leads");
-        self.teller.tell(LeaderState::Leads);
+        tracing::info!(lease = %self.status.lease(), identity = self.status.identity(), "leads");
+        self.status.set(LeaderState::Leads);
     }
 
     fn stand_by(&self) {
         if !self.elector.leads() {
             let holder = self.elector.holder().map(str::to_owned);
             if let Some(holder) = &holder {
-                tracing::debug!(lease = %self.teller.lease(), holder, "stands by");
+                tracing::debug!(lease = %self.status.lease(), holder, "stands by");
             }
-            self.teller.tell(LeaderState::StandsBy { holder });
+            self.status.set(LeaderState::StandsBy { holder });
         }
     }
 
@@ -93,12 +94,12 @@ impl Candidate {
                 if matches!(loss, Loss::TakenBy(_)) {
                     self.gate.close();
                 }
-                tracing::error!(lease = %self.teller.lease(), "leads no more: {loss}; what runs has to end");
-                self.teller.tell(LeaderState::Ends);
+                tracing::error!(lease = %self.status.lease(), "leads no more: {loss}; what runs has to end");
+                self.status.set(LeaderState::Ends);
                 return loss;
             }
             let until = self.elector.lasts_until(now);
-            self.step(until).await;
+            let _ = self.step(until).await;
         }
     }
 
@@ -116,7 +117,7 @@ impl Candidate {
             return;
         }
         let who = who().unwrap_or_else(|| "something that can't be named".to_owned());
-        let lease = self.teller.lease();
+        let lease = self.status.lease();
         tracing::error!(%lease, "the term is over, and {who} runs on: the process ends, before another leads");
         match self.overrun {
             Overrun::Abort => std::process::abort(),
@@ -130,19 +131,19 @@ impl Candidate {
         self.gate.close();
         self.elector.release(Instant::now());
         let until = Instant::now() + RELEASE_WITHIN;
-        while Instant::now() < until && self.step(until).await == Went::On {}
-        self.teller.tell(LeaderState::Idle);
+        while Instant::now() < until && self.step(until).await.is_continue() {}
+        self.status.set(LeaderState::Idle);
     }
 
-    /// Does what comes next, until then at most.
-    async fn step(&mut self, until: Instant) -> Went {
+    /// Does what comes next, until then at most; breaks where there is nothing to do.
+    async fn step(&mut self, until: Instant) -> ControlFlow<()> {
         let sent = self.clock.read();
         let within = self.timing.request().min(until.saturating_duration_since(sent.monotonic));
-        let (answer, trouble) = match self.elector.next(sent) {
-            Do::Nothing => return Went::Through,
+        let (answer, failure) = match self.elector.next(sent) {
+            Do::Nothing => return ControlFlow::Break(()),
             Do::Wait(due) => {
                 sleep_until(due.min(until).min(sent.monotonic + LOOK)).await;
-                return Went::On;
+                return ControlFlow::Continue(());
             }
             Do::Read => self.lease.read(within).await,
             Do::Write { base, record } => self.lease.write(base.as_deref(), &record, within).await,
@@ -151,31 +152,24 @@ impl Candidate {
         self.elector.answered(sent, self.clock.read(), answer);
         if renewed && self.elector.leads() {
             self.gate.renewed(sent);
-            self.teller.renewed(sent);
+            self.status.renewed(sent);
         }
-        self.say(trouble);
-        Went::On
+        self.log(failure);
+        ControlFlow::Continue(())
     }
 
-    /// Tells the log of trouble when it begins or changes, and when it is over.
-    fn say(&mut self, trouble: Option<Trouble>) {
-        let lease = self.teller.lease();
-        match (&trouble, &self.trouble) {
+    /// Logs a problem when it begins or changes, and when it is over.
+    fn log(&mut self, failure: Option<LeaseFailure>) {
+        let lease = self.status.lease();
+        match (&failure, &self.failure) {
             (Some(error), before) if Some(error) != before.as_ref() => {
                 tracing::warn!(%lease, error, "the Lease can't be read or written");
             }
             (None, Some(_)) => tracing::info!(%lease, "the Lease can be read and written again"),
             _ => {}
         }
-        self.trouble = trouble;
+        self.failure = failure;
     }
-}
-
-/// Whether there is more to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Went {
-    On,
-    Through,
 }
 
 impl fmt::Display for Loss {

@@ -204,7 +204,7 @@ impl Elector {
         }
     }
 
-    /// Tells until when a term lasts by the monotonic clock, if it is not renewed.
+    /// Returns until when a term lasts by the monotonic clock, if it is not renewed.
     pub(super) fn lasts_until(&mut self, now: Reading) -> Instant {
         match &mut self.role {
             Role::Leads(since) => now.monotonic + self.timing.renew.saturating_sub(since.measure(now)),
@@ -268,7 +268,7 @@ impl Elector {
         if record.is_released() || self.is_own(record) {
             return Duration::ZERO;
         }
-        // A hold does not end by an edit that shortens it, or that strikes its holder out.
+        // A hold does not end by an edit that shortens it, or that removes its holder.
         let same = record.holder.is_empty() || self.holder() == Some(&record.holder);
         let before = self.seen.as_ref().filter(|_| same).map_or(Duration::ZERO, |seen| seen.hold);
         self.timing.lease.max(record.duration.unwrap_or_default()).max(before)

@@ -52,7 +52,7 @@ pub(super) struct Pass {
 }
 
 impl TermGate {
-    /// Makes a gate that is shut.
+    /// Makes a gate that is closed.
     pub(super) fn new(clock: WallClock, lasts: Duration) -> Self {
         Self { clock, lasts, open: Mutex::default() }
     }
@@ -71,7 +71,7 @@ impl TermGate {
         }
     }
 
-    /// Tells what is left of the term at a moment, if anything.
+    /// Returns what is left of the term at a moment, if anything.
     pub(super) fn pass_at(&self, now: Reading) -> Result<Pass, NotLeading> {
         let mut open = self.open();
         let Open { renewed, closed } = open.as_mut().ok_or(NotLeading::NotSent)?;

@@ -19,20 +19,20 @@ pub(super) struct Lease {
 }
 
 /// Why a request brought no answer of use, in a line.
-pub(super) type Trouble = String;
+pub(super) type LeaseFailure = String;
 
 impl Lease {
     pub(super) fn new(client: kube::Client, key: ObjectKey) -> Self {
         Self { client, key }
     }
 
-    pub(super) async fn read(&self, within: Duration) -> (Answer, Option<Trouble>) {
+    pub(super) async fn read(&self, within: Duration) -> (Answer, Option<LeaseFailure>) {
         match self.send(Method::GET, &self.path(), None, within).await {
             Ok(lease) => (Answer::Found(Stored::of(lease)), None),
             Err(Failed::Status(StatusCode::NOT_FOUND, why)) if why.is_of_the_lease() => {
                 (Answer::Absent, None)
             }
-            Err(failed) => (Answer::Unknown, Some(failed.told())),
+            Err(failed) => (Answer::Unknown, Some(failed.message())),
         }
     }
 
@@ -42,7 +42,7 @@ impl Lease {
         base: Option<&Stored>,
         record: &Record,
         within: Duration,
-    ) -> (Answer, Option<Trouble>) {
+    ) -> (Answer, Option<LeaseFailure>) {
         let namespace = self.key.namespace().unwrap_or_default();
         let sent = match base {
             Some(base) => self.send(Method::PUT, &self.path(), Some(base.with(record)), within).await,
@@ -57,7 +57,7 @@ impl Lease {
             Err(Failed::Status(StatusCode::NOT_FOUND, why)) if why.is_of_the_lease() => {
                 (Answer::Refused, None)
             }
-            Err(failed) => (Answer::Unknown, Some(failed.told())),
+            Err(failed) => (Answer::Unknown, Some(failed.message())),
         }
     }
 
@@ -102,7 +102,7 @@ enum Failed {
     Otherwise(String),
 }
 
-/// What the server said of a request that it refused.
+/// The server's answer to a request that it refused.
 struct Refusal {
     message: String,
     /// The kind that it speaks of.
@@ -117,7 +117,7 @@ impl Refusal {
 }
 
 impl Failed {
-    fn told(self) -> Trouble {
+    fn message(self) -> LeaseFailure {
         match self {
             Self::Status(code, refusal) => format!("{code}: {}", refusal.message),
             Self::Otherwise(why) => why,

@@ -9,7 +9,7 @@
 //!   manager refuses it, and gives up what is under way. A term is counted from when the last renewal that the server
 //!   confirmed was *sent*, by the monotonic or the wall clock, whichever says more: a machine that slept, or was set
 //!   forward, has no term left.
-//! - Another replica takes a Lease that nothing was heard of for its whole duration, by its own monotonic clock. Times
+//! - Another replica takes a Lease that was not renewed for its whole duration, by its own monotonic clock. Times
 //!   that others wrote are never believed. With leases of 15 s and a renew deadline of 10 s a term ends after 12.5 s, so
 //!   that clocks may run at rates that differ by a fifth.
 //! - A Lease that is edited or deleted ends no term by itself: the leader puts it right, and stops where another took

@@ -21,7 +21,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Whether its holder gave it up, as opposed to one whose holder a stranger struck out.
+    /// Whether its holder gave it up, as opposed to one whose holder somebody else removed.
     pub(super) fn is_released(&self) -> bool {
         self.holder.is_empty() && self.duration.is_some_and(|duration| duration <= RELEASED)
     }

@@ -1,4 +1,4 @@
-//! What users say of an election, and what of it is refused.
+//! The settings of an election, and which of them are refused.
 
 use std::{fmt, time::Duration};
 
@@ -120,7 +120,7 @@ impl LeaderElection {
         self
     }
 
-    /// Tells a test what would end the process.
+    /// Shows a test what would end the process.
     #[doc(hidden)]
     pub fn on_overrun(mut self, tell: fn(&str)) -> Self {
         self.overrun = Overrun::Tell(tell);
@@ -199,11 +199,11 @@ pub enum ElectionError {
     Namespace(String),
     /// It tells no replica from another.
     #[error(
-        "leader election: the identity {0:?} names nobody: use 1 to 253 characters, other ones in each replica"
+        "leader election: the identity {0:?} is not valid: use 1 to 253 characters, other ones in each replica"
     )]
     Identity(String),
-    /// Others are told it in whole seconds.
-    #[error("leader election: a lease of {0:?} can't be told to others: use whole seconds, at least one")]
+    /// The Lease has it in whole seconds.
+    #[error("leader election: a lease of {0:?} does not fit into a Lease: use whole seconds, at least one")]
     LeaseDuration(Duration),
     /// A leader would stop only after another one began.
     #[error(
@@ -261,8 +261,8 @@ mod tests {
             (named(&"a".repeat(254)), "can't name a Lease"),
             (named("a").namespace("no_such"), "can't be a namespace"),
             (named("a").namespace(""), "can't be a namespace"),
-            (named("a").identity(" "), "names nobody"),
-            (named("a").identity("x".repeat(254)), "names nobody"),
+            (named("a").identity(" "), "is not valid"),
+            (named("a").identity("x".repeat(254)), "is not valid"),
             (timed(15.5, 10.0, 2.0), "whole seconds"),
             (timed(0.0, 10.0, 2.0), "whole seconds"),
             (timed(10.0, 10.0, 2.0), "shorter than the lease of 10s"),

@@ -30,7 +30,7 @@ pub enum LeaderState {
     Ends,
 }
 
-/// Tells how an election stands; clones follow the same one.
+/// Shows how an election stands; clones follow the same one.
 #[derive(Clone)]
 pub struct Leadership {
     shared: Arc<Shared>,
@@ -74,12 +74,12 @@ impl Leadership {
         &self.shared.identity
     }
 
-    /// Tells how this replica stands.
+    /// Returns how this replica stands.
     pub fn state(&self) -> LeaderState {
         self.states.borrow().state.clone()
     }
 
-    /// Tells since when it stands so.
+    /// Returns since when it stands so.
     pub fn since(&self) -> Instant {
         self.states.borrow().since
     }
@@ -125,13 +125,13 @@ impl fmt::Debug for Leadership {
     }
 }
 
-/// Tells those who follow an election.
-pub(super) struct Teller {
+/// Notifies those who follow an election.
+pub(super) struct StatusSender {
     shared: Arc<Shared>,
     states: watch::Sender<Standing>,
 }
 
-impl Teller {
+impl StatusSender {
     pub(super) fn new(
         lease: ObjectKey,
         identity: Arc<str>,
@@ -152,16 +152,16 @@ impl Teller {
         &self.shared.identity
     }
 
-    pub(super) fn tell(&self, state: LeaderState) {
+    pub(super) fn set(&self, state: LeaderState) {
         if matches!(state, LeaderState::Idle | LeaderState::StandsBy { .. }) {
             *self.shared.renewed() = None;
         }
         self.states.send_if_modified(|standing| {
-            let news = standing.state != state;
-            if news {
+            let changed = standing.state != state;
+            if changed {
                 *standing = Standing { state, since: Instant::now() };
             }
-            news
+            changed
         });
     }
 
@@ -180,22 +180,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_leader_that_has_not_renewed_for_longer_than_its_lease_is_unhealthy() {
         let (lease, clock) = (ObjectKey::new("shop", "a"), WallClock::system());
-        let (teller, leadership) = Teller::new(lease, "me".into(), Duration::from_secs(15), clock.clone());
+        let (status, leadership) =
+            StatusSender::new(lease, "me".into(), Duration::from_secs(15), clock.clone());
         advance(Duration::from_secs(100)).await;
         assert_eq!(leadership.check(), Ok(()), "it never led");
-        teller.renewed(clock.read());
-        teller.tell(LeaderState::Leads);
+        status.renewed(clock.read());
+        status.set(LeaderState::Leads);
         advance(Duration::from_secs(14)).await;
         assert_eq!(leadership.check(), Ok(()));
-        teller.renewed(clock.read());
+        status.renewed(clock.read());
         advance(Duration::from_secs(14)).await;
         assert_eq!(leadership.check(), Ok(()));
         advance(Duration::from_secs(2)).await;
         let stale = leadership.check().unwrap_err().to_string();
         assert!(stale.contains("leads by the Lease shop/a without a renewal for 16"), "{stale}");
-        teller.tell(LeaderState::Ends);
+        status.set(LeaderState::Ends);
         assert!(leadership.check().is_err(), "what should have ended goes on");
-        teller.tell(LeaderState::StandsBy { holder: None });
+        status.set(LeaderState::StandsBy { holder: None });
         assert_eq!(leadership.check(), Ok(()));
     }
 }

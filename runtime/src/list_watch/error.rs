@@ -23,7 +23,7 @@ pub enum ListWatchError {
     #[error("no answer within {0:?}")]
     Deadline(Duration),
     /// An open watch was silent for so long that it may be dead: it is to be opened again.
-    #[error("nothing was heard for {0:?}")]
+    #[error("nothing came for {0:?}")]
     Idle(Duration),
     /// The wall clock ran ahead by this much: the machine was suspended, and an open watch may be dead.
     #[error("the machine seems to have been suspended for {0:?}")]

@@ -45,27 +45,28 @@ impl Frames {
     /// Nothing follows an error.
     pub(super) fn feed<K: Object>(&mut self, chunk: &[u8], events: &mut VecDeque<Event<K>>) {
         let (chunk, too_large) = self.admitted(chunk);
-        self.feed_admitted(chunk, events);
-        if let Some(error) = too_large
-            && !matches!(events.back(), Some(Err(_)))
-        {
-            self.rest = Vec::new();
-            events.push_back(Err(error));
+        let (lines, rest) = match memchr::memrchr(b'\n', chunk) {
+            Some(last) => (Some(&chunk[..last]), &chunk[last + 1..]),
+            None => (None, chunk),
+        };
+        match lines {
+            None => {}
+            Some(lines) if self.rest.is_empty() => self.decoder.lines(lines, events),
+            Some(lines) => {
+                self.rest.extend_from_slice(lines);
+                self.decoder.lines(&self.rest, events);
+                self.forget_rest();
+            }
         }
-    }
-
-    fn feed_admitted<K: Object>(&mut self, chunk: &[u8], events: &mut VecDeque<Event<K>>) {
-        let Some(last) = memchr::memrchr(b'\n', chunk) else { return self.rest.extend_from_slice(chunk) };
-        let (lines, rest) = (&chunk[..last], &chunk[last + 1..]);
-        if self.rest.is_empty() {
-            self.decoder.lines(lines, events);
-        } else {
-            self.rest.extend_from_slice(lines);
-            self.decoder.lines(&self.rest, events);
-            self.forget_rest();
+        if matches!(events.back(), Some(Err(_))) {
+            return;
         }
-        if !matches!(events.back(), Some(Err(_))) {
-            self.rest.extend_from_slice(rest);
+        match too_large {
+            None => self.rest.extend_from_slice(rest),
+            Some(error) => {
+                self.rest = Vec::new();
+                events.push_back(Err(error));
+            }
         }
     }
 

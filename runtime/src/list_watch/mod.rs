@@ -6,13 +6,13 @@
 //!
 //! # The way of a byte
 //!
-//! 1. `client/response` reads chunks of the body, each under a deadline.
-//! 2. A list: `list_body` cuts the chunks into items. A watch: `frames` cuts them into lines, each an event.
+//! 1. `client/response` waits for chunks of the body, each under a deadline.
+//! 2. A list: `list_body` cuts the chunks into items. A watch: `frames` cuts them into lines, one an event.
 //! 3. `scan` reads an item or event strictly, once; `places` notes on the way where type and metadata stand.
-//! 4. `decode` strips `managedFields` and adds the type that lists leave out: a copy of what is kept, made once.
+//! 4. `decode` strips `managedFields` and adds the type that lists leave out: one copy of what is kept.
 //! 5. Large lists and bursts of events go through `decode_pool`, in order, where the runtime has several threads.
-//! 6. `decode` makes an [`Item`]: a typed object (by serde), or a [`RawObject`], which keeps the bytes and the places.
-//! 7. What does not decode becomes [`Item::Unreadable`]: `read` says whose it is, `scrub` takes content out of the error.
+//! 6. `decode` makes an [`Item`]: a typed object (`read`, by serde), or a [`RawObject`], which keeps bytes and places.
+//! 7. What does not decode becomes [`Item::Unreadable`]: `read` finds whose it is, `scrub` removes content from the error.
 //! 8. An `ERROR` event or a refused request becomes a [`Status`](kube::core::Status), read by `status`.
 
 mod options;
@@ -75,7 +75,7 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
 
     /// Asks for the collection's present version by a consistent read that ignores selectors.
     ///
-    /// It tells a server that lost its history from one that lags. The default is `None`: can't be asked.
+    /// It distinguishes a server that lost its history from one that lags. The default is `None`: can't be asked.
     ///
     /// # Errors
     /// Whatever kept the question from being answered.

@@ -10,7 +10,7 @@ use super::{
 /// Deepest nesting that `serde_json` reads.
 const DEEPEST: usize = 127;
 
-/// Most bytes of an object whose places can be told.
+/// Most bytes of an object whose places fit into a `Span`.
 pub(super) const LARGEST: usize = u32::MAX as usize;
 
 /// Where in the text of an object its type and metadata stand.

@@ -1,5 +1,9 @@
 //! Reads one JSON value strictly, over as many chunks as it takes: where it ends, and that it is well-formed.
 //!
+//! With the places of type and metadata it takes 17.3 instructions a byte (a Pod of 2.5 KB), `serde_json` 1.0.154 into
+//! fields of `RawValue` 17.0. That needs the whole value at once: it can't say where a list's next item ends, and reads a
+//! value anew with every chunk.
+//!
 //! What `serde_json` rejects is malformed here as well, but for two things that whoever takes the value's text looks
 //! at: whether it is UTF-8, and how deep it is nested.
 
@@ -69,7 +73,7 @@ pub(super) enum Scan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Hears of keys and values of the outer two levels; a level is how many brackets are open around.
+/// Visits the keys and values of the outer two levels; a level is the number of open brackets around.
 pub(super) trait Visitor {
     /// A key was read; it stands here between its quotes.
     fn key(&mut self, level: usize, text: &[u8], key: Range<usize>);

@@ -92,7 +92,7 @@ impl ObjectText {
     /// Decodes the object.
     ///
     /// # Errors
-    /// It does not decode, or its type panics on it; the path of the failure is told, and no content.
+    /// The object does not decode, or its type panics on it; the error has the path of the failure, and no content.
     pub fn decode<K: Object>(&self) -> Result<K, Box<Unreadable>> {
         read::typed(&self.json).map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
     }

@@ -17,7 +17,7 @@ pub(super) struct Campaign {
     candidate: Candidate,
     terms: watch::Sender<Option<Term>>,
     stop: Stop,
-    /// Whom each controller waits for before it can start.
+    /// What each controller waits for before it can start.
     waits: Vec<Arc<Waits>>,
     in_flight: InFlight,
 }

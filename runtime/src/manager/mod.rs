@@ -181,7 +181,7 @@ impl Manager {
         self
     }
 
-    /// Returns what tells how this replica stands in its election, if there is one.
+    /// Returns a handle that shows how this replica stands in its election, if there is one.
     pub fn leadership(&self) -> Option<Leadership> {
         self.election.as_ref().map(|held| held.leadership.clone())
     }
@@ -189,9 +189,9 @@ impl Manager {
     /// Sends no write: what would be written is logged, with what it would change.
     ///
     /// Of its controllers, their events, and whatever goes through its [`client`](Self::client) or a
-    /// context's. Reconcilers go on as if each write had been done, as far as that can be told without the server:
+    /// context's. Reconcilers go on as if each write had been done, as far as that is known without the server:
     /// defaults, validation and admission are not known. An object keeps its version, one that would be made has none;
-    /// the log says the same of an object once. Values of Secrets are not shown. What is not known here, such as an
+    /// the same is logged once for an object. Values of Secrets are not shown. What is not known here, such as an
     /// eviction, is refused with 501. There is no election: it holds no Lease, and works beside whoever leads.
     ///
     /// ```no_run
@@ -214,7 +214,7 @@ impl Manager {
         self.metrics.clone()
     }
 
-    /// Returns what answers why an object is not being reconciled, once the manager runs.
+    /// Returns an inspector, which says why an object is not being reconciled, once the manager runs.
     pub fn inspector(&self) -> Inspector {
         self.inspector.clone()
     }
@@ -239,7 +239,7 @@ impl Manager {
         self
     }
 
-    /// Runs a task for as long as the manager runs, in every replica; also one that is over sooner.
+    /// Runs a task for as long as the manager runs, in every replica; it may end sooner.
     ///
     /// It begins at once, with caches that may not have synced. [`Stopping`] tells it when to end, for which it has the
     /// grace period; then it is dropped. One that fails, or panics, ends the manager.
@@ -406,7 +406,7 @@ impl fmt::Debug for Manager {
     }
 }
 
-/// A question to the manager's informers, under way.
+/// A query of the manager's informers, being built.
 #[derive(Debug)]
 #[must_use = "ask it for a lister, a handler or the informer"]
 pub struct ManagedInformerBuilder<'a, W: Watched> {

@@ -19,7 +19,7 @@ use crate::{
     error::Error,
 };
 
-/// Tells a task when to end; clones tell the same.
+/// Shows a task when to end; clones share the signal.
 #[derive(Clone, Debug)]
 pub struct Stopping {
     told: CancellationToken,
@@ -31,7 +31,7 @@ impl Stopping {
         self.told.cancelled().await;
     }
 
-    /// Tells whether the task is to end.
+    /// Returns whether the task is to end.
     pub fn is_told(&self) -> bool {
         self.told.is_cancelled()
     }

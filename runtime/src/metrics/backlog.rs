@@ -1,4 +1,4 @@
-//! What handlers have yet to hear: asked of them when somebody scrapes, since a backlog grows old by itself.
+//! The backlogs of handlers: read at each scrape, since a backlog ages by itself.
 
 use std::{
     collections::BTreeMap,

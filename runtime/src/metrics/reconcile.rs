@@ -93,49 +93,55 @@ impl ReconcileMetrics {
             max_concurrent: Family::default(),
             active_workers: Family::default(),
         };
+        metrics.show_in(registry);
+        metrics
+    }
+
+    /// Names all metrics to a registry.
+    fn show_in(&self, registry: &mut Registry) {
         let counters = [
-            ("controller_runtime_reconcile_errors", "Reconciles that failed", &metrics.errors),
+            ("controller_runtime_reconcile_errors", "Reconciles that failed", &self.errors),
             (
                 "controller_runtime_terminal_reconcile_errors",
                 "Reconciles that failed for good",
-                &metrics.terminal_errors,
+                &self.terminal_errors,
             ),
-            ("controller_runtime_reconcile_panics", "Reconciles that panicked", &metrics.panics),
+            ("controller_runtime_reconcile_panics", "Reconciles that panicked", &self.panics),
             (
                 "controller_runtime_reconcile_timeouts",
                 "Reconciles ended by the controller's deadline",
-                &metrics.timeouts,
+                &self.timeouts,
             ),
             (
                 "watchkeeper_paced_reconciles",
                 "Runs that waited because their key writes too often",
-                &metrics.paced,
+                &self.paced,
             ),
             (
                 "watchkeeper_deletions_dropped",
-                "Deletions that the reconciler never heard of, or failed on for good",
-                &metrics.deletions_dropped,
+                "Deletions that the reconciler never got, or failed on for good",
+                &self.deletions_dropped,
             ),
             (
                 "watchkeeper_own_writes_overdue",
                 "Keys that ran on before their caches showed what they wrote",
-                &metrics.overdue,
+                &self.overdue,
             ),
             (
                 "watchkeeper_caches_contradicted",
                 "Caches that were listed anew because an answer contradicted them",
-                &metrics.contradicted,
+                &self.contradicted,
             ),
             (
                 "watchkeeper_events_dropped",
-                "Events that were not told: the server refused them, or there were too many",
-                &metrics.events_dropped,
+                "Events that were not sent: the server refused them, or there were too many",
+                &self.events_dropped,
             ),
         ];
         registry.register(
             "controller_runtime_reconcile",
             "Reconciles by controller and result",
-            metrics.total.clone(),
+            self.total.clone(),
         );
         for (name, help, counter) in counters {
             registry.register(name, help, counter.clone());
@@ -143,20 +149,15 @@ impl ReconcileMetrics {
         registry.register(
             "controller_runtime_reconcile_time_seconds",
             "How long reconciles took",
-            metrics.time.clone(),
+            self.time.clone(),
         );
         let gauges = [
-            (
-                "controller_runtime_max_concurrent_reconciles",
-                "Most reconciles at once",
-                &metrics.max_concurrent,
-            ),
-            ("controller_runtime_active_workers", "Workers that reconcile now", &metrics.active_workers),
+            ("controller_runtime_max_concurrent_reconciles", "Most reconciles at once", &self.max_concurrent),
+            ("controller_runtime_active_workers", "Workers that reconcile now", &self.active_workers),
         ];
         for (name, help, gauge) in gauges {
             registry.register(name, help, gauge.clone());
         }
-        metrics
     }
 
     /// Returns the metrics of one controller; from then on all of them show.

@@ -27,13 +27,13 @@ pub struct ReflectorConfig {
     /// A check on the runtime itself, for tests and canaries: a difference is a defect. It is logged as an error, and the
     /// cache is listed anew. Every second at most. Each check costs a whole list, during which the watch is not read.
     pub consistency_check: Option<Duration>,
-    /// Who hears of failures; the log.
+    /// Handles failures; they are logged unless set.
     pub on_error: WatchErrorHandler,
-    /// Which failures the log tells of: an outage that all share to whom a clone was given is told of once.
+    /// Decides which failures are logged: an outage that all holders of a clone share is logged once.
     pub log: FailureLog,
     /// Where fetching is counted, under `name`; `None`: nowhere.
     pub metrics: Option<Metrics>,
-    /// Tells when the machine was suspended: watches are then opened again. The system's clock.
+    /// Detects that the machine was suspended: watches are then opened again. The system's clock.
     pub clock: WallClock,
     /// What is read from: the reflectors that are given clones of one server help each other through its outages.
     pub server: Server,

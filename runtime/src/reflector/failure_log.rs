@@ -11,13 +11,13 @@ use tokio::time::Instant;
 
 use super::fault::Fault;
 
-/// When a failure that lasts is told of again; each time twice as long, up to an hour.
+/// After how long a failure that lasts is logged again; each time twice as long, up to an hour.
 const AGAIN: Duration = Duration::from_secs(30);
 const SELDOM: Duration = Duration::from_secs(3_600);
 
-/// Decides which failures the log tells of; clones are one.
+/// Decides which failures are logged; clones share their state.
 ///
-/// Where several kinds of a server fail because the server does, that is one trouble, and told of in one line.
+/// Where several kinds of a server fail because the server does, that is one failure, logged in one line.
 #[derive(Clone, Debug, Default)]
 pub struct FailureLog {
     shared: Arc<Mutex<Shared>>,
@@ -48,7 +48,7 @@ struct Ongoing {
     most: usize,
 }
 
-/// When something that lasts is told of again: after 30 s, then each time after twice as long, up to an hour.
+/// When something that lasts is logged again: after 30 s, then each time after twice as long, up to an hour.
 #[derive(Debug)]
 pub(crate) struct Reminder {
     next: Instant,
@@ -56,12 +56,12 @@ pub(crate) struct Reminder {
 }
 
 impl Reminder {
-    /// Begins now: it has just been told of.
+    /// Begins now: it has just been logged.
     pub(crate) fn begin(now: Instant) -> Self {
         Self { next: now + AGAIN, gap: AGAIN }
     }
 
-    /// Returns whether it is time to tell of it again; if so, the next time is later.
+    /// Returns whether it is time to log it again; if so, the next time is later.
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         if now < self.next {
             return false;
@@ -72,22 +72,22 @@ impl Reminder {
     }
 }
 
-/// Whether a failure is news.
+/// Whether a failure is logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogLevel {
     /// It has just begun.
     Begins,
-    /// It goes on, and was not told of for a while.
+    /// It goes on, and was not logged for a while.
     Lasts {
         /// For how long.
         lasting: Duration,
         /// Everything that fails with it, by name.
         kinds: Vec<Cow<'static, str>>,
     },
-    /// It was told of.
+    /// It was logged.
     Repeats,
-    /// It belongs to the run of things: what follows mends it.
+    /// It is expected: the next request repairs it.
     Routine,
 }
 
@@ -124,7 +124,7 @@ impl FailureLog {
 }
 
 impl FailureLogEntry {
-    /// Notes a failure, and says whether it is news.
+    /// Notes a failure, and returns whether to log it.
     pub(super) fn failed(&mut self, now: Instant, fault: Fault, attempts: u32) -> LogLevel {
         if fault.is_routine() && attempts <= 1 && self.failure.is_none() {
             return LogLevel::Routine;
@@ -206,7 +206,7 @@ mod tests {
         begun + Duration::from_secs(seconds)
     }
 
-    /// When a failure at every second is told of, within so many.
+    /// When a failure at every second is logged, within so many.
     fn told_at(speaker: &mut FailureLogEntry, begun: Instant, fault: Fault, seconds: u64) -> Vec<u64> {
         let told = |at: &u64| speaker.failed(later(begun, *at), fault, 2) != LogLevel::Repeats;
         (0..seconds).filter(told).collect()

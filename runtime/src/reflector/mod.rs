@@ -20,6 +20,7 @@ mod state;
 mod reporter;
 mod stream;
 mod run;
+mod follow;
 mod server_events;
 #[cfg(test)]
 mod tests;
@@ -55,9 +56,9 @@ use crate::{list_watch::ListerWatcher, object::Object};
 ///
 /// Guarantees:
 ///
-/// - The store hears everything in order, from one task. The version advances only past what the store has taken.
+/// - The store gets everything in order, from one task. The version advances only past what the store has taken.
 /// - Nothing goes back in time, but for a server that lost its history: its list comes as [`Epoch::New`].
-/// - Every failure is reported, told to the error handler (by default the log, in one line), and followed by a
+/// - Every failure is reported, handed to the error handler (by default logged, in one line), and followed by a
 ///   jittered delay; nothing is ever given up. A panic in a source, a hook or a back-off schedule is such a failure.
 /// - A failure is over once its own half succeeds: a watch's by a watch that delivers or lives, never by a list.
 ///
@@ -114,7 +115,7 @@ async fn resync<K, S: ReflectorStore<K>>(
     loop {
         ticks.tick().await;
         if catch_unwind(AssertUnwindSafe(|| store.resync())).is_err() {
-            tracing::error!(kind = %name, "a resync of {name} panicked; the next one comes in its time");
+            tracing::error!(kind = %name, "a resync of {name} panicked; the next one runs as scheduled");
         }
     }
 }

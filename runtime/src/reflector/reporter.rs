@@ -1,4 +1,4 @@
-//! Tells everybody how fetching goes: the store, the error handler, the log and the metrics.
+//! Reports how fetching goes: to the store, the error handler, the log and the metrics.
 
 use std::{
     borrow::Cow,
@@ -94,7 +94,7 @@ impl<S> Reporter<S> {
         }
     }
 
-    /// Counts a failure that is told by what is tried next, at once.
+    /// Counts a failure that the next request, which follows at once, will report.
     pub(super) fn passed_over(&self, error: &ListWatchError) {
         self.meter.failed(Fault::of(error).label());
         debug!(kind = %self.name, %error, "a streaming list is refused: asking for a plain one");
@@ -106,7 +106,7 @@ impl<S> Reporter<S> {
         S: ReflectorStore<K>,
     {
         if catch_unwind(AssertUnwindSafe(|| self.store.report(report))).is_err() {
-            tracing::error!(kind = %self.name, "a store panicked over a report; fetching goes on");
+            tracing::error!(kind = %self.name, "the store panicked in `report`; fetching goes on");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a reflector hears from the others of its server, and tells them.
+//! The events between a reflector and the others of its server.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ where
     L: ListerWatcher<K>,
     S: ReflectorStore<K>,
 {
-    /// Waits before the next attempt; news may end that early.
+    /// Waits before the next attempt; an event of the server may end that early.
     pub(super) async fn sleep(&mut self, wait: Duration) {
         let (began, alarm) = (Instant::now(), sleep(wait));
         tokio::pin!(alarm);
@@ -49,7 +49,7 @@ where
         }
     }
 
-    /// Hears news while a stream is open; returns how that ends, if it does.
+    /// Takes an event of the server while a stream is open; returns how the stream ends, if it does.
     ///
     /// The stream that a restored server would break stands before the question, so that it need not be opened
     /// again where all is well.
@@ -89,7 +89,7 @@ where
         follows
     }
 
-    /// Returns the others of lost history, unless it is what they told.
+    /// Reports lost history to the others, unless they reported it.
     pub(super) fn found_loss(&mut self) {
         if self.asked_at == self.accounted {
             self.member.found_loss(self.asked_at);

@@ -11,7 +11,7 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
     /// Takes a whole list: what it does not hold is gone.
     fn replace(&self, list: List<K>);
 
-    /// Tells under which key it holds exactly what an item of a list says.
+    /// Returns the key under which it holds exactly what an item of a list says.
     ///
     /// Asked of each object as it comes, before the list is whole: what is held already is dropped at once, and the
     /// list names its key among [`List::unchanged`]. A store answers with a key only where it shows the same content, of
@@ -27,7 +27,7 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
     /// Asks for every known object to be shown again.
     fn resync(&self);
 
-    /// Hears how fetching goes, failures of lists, openings and streams alike.
+    /// Takes a report of how fetching goes: failures of lists, openings and streams, and their end.
     fn report(&self, report: FetchReport);
 
     /// Returns where it shows something else than a list at the version that it was given last; `None` while it does not
@@ -67,7 +67,7 @@ impl<K> List<K> {
     }
 }
 
-/// One change, as a watch told it.
+/// One change, as a watch brought it.
 #[derive(Debug)]
 pub enum StoreChange<K> {
     /// Added or modified.

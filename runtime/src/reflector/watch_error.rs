@@ -1,4 +1,4 @@
-//! What is told of failures to list and watch, and who hears of it.
+//! Failures to list and watch, and their handlers.
 
 use std::{
     borrow::Cow,
@@ -11,7 +11,7 @@ use std::{
 use super::{explain::explain, failure_log::LogLevel, part::FetchPart};
 use crate::{clock::readable, list_watch::ListWatchError};
 
-/// Tells of a list, an opening or a stream that failed, or of something in a stream that was skipped.
+/// Describes a list, an opening or a stream that failed, or something in a stream that was skipped.
 ///
 /// Shown as one line that says which kind, what is wrong, what to do, and when it is tried again; never with an
 /// object's content.
@@ -28,7 +28,7 @@ pub struct WatchError {
     pub attempts: u32,
     /// How long until it is tried again.
     pub retry_in: Duration,
-    /// Whether the log should tell of it.
+    /// Whether it should be logged.
     pub news: LogLevel,
 }
 
@@ -45,8 +45,8 @@ impl WatchError {
 
     /// Logs it at a fitting level: as a warning what is [`LogLevel`], the rest for those who debug.
     ///
-    /// A failure is news when it begins, after 30 s, and then ever more seldom. Of what a stream brings that has to be
-    /// skipped, only the first is news: there may be thousands.
+    /// A failure is logged when it begins, after 30 s, and then less and less often. Of what a stream brings that has to be
+    /// skipped, only the first is logged: there may be thousands.
     pub fn log(&self) {
         let Self { name, attempts, .. } = self;
         match &self.news {
@@ -91,7 +91,7 @@ impl fmt::Display for WatchError {
     }
 }
 
-/// Hears of every [`WatchError`]; by default the log does.
+/// Handles every [`WatchError`]; by default it is logged.
 ///
 /// A watch that was only silent for too long, and is opened again at once, is none.
 /// It is called by the task that fetches or applies, or that reads an object which can't be read, and holds that up:
@@ -105,7 +105,7 @@ impl WatchErrorHandler {
         Self(Arc::new(handler))
     }
 
-    /// Tells it of an error.
+    /// Hands it an error.
     pub(crate) fn tell(&self, error: &WatchError) {
         if catch_unwind(AssertUnwindSafe(|| (self.0)(error))).is_err() {
             tracing::error!(kind = %error.name, "the watch error handler panicked; fetching goes on");

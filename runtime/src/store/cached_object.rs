@@ -77,7 +77,7 @@ impl<K> CachedObject<K> {
         &self.0.key
     }
 
-    /// Tells in which form it is stored.
+    /// Returns in which form it is stored.
     pub fn form(&self) -> ItemForm {
         match self.0.form {
             Form::Typed(_) => ItemForm::Typed,
@@ -259,7 +259,7 @@ impl<K: Object> Compact<K> {
         })
     }
 
-    /// Remembers why it does not decode; told to others once, whoever tried.
+    /// Remembers why it does not decode; reported once, whoever reads it.
     fn refuse(&self, unreadable: Box<Unreadable>) -> Arc<Unreadable> {
         let unreadable: Arc<Unreadable> = Arc::from(unreadable);
         if self.refused.set(unreadable.clone()).is_ok() {

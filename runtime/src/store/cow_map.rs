@@ -1,5 +1,9 @@
 //! A hash table copied on write: clones share everything, a write copies one path.
 //!
+//! Our own, beside imbl 7.0.2 and rpds 1.2.1, for 50,000 objects by key: 54 bytes an object (447, 167), 276 instructions to
+//! look one up (279, 358), 10 an object to walk all (67, 69), 3,220 to publish a snapshot with one object changed (12,100,
+//! 5,080). It loses where a table is filled from nothing: 1,270 instructions an object (643, 1,140).
+//!
 //! Three levels of branches lead to small leaves, each of them one allocation. All levels widen with the size, so that a
 //! leaf holds four to eight entries on average, and a write copies little more than the cube root of the whole. Up to
 //! sixteen entries there is one leaf and no level. Like a raw table it knows no keys: callers bring the hash and say

@@ -40,7 +40,7 @@ pub(super) struct DecodedObjects<K> {
 
 struct Shard<K> {
     alive: HashMap<u64, Weak<K>, foldhash::fast::FixedState>,
-    /// CachedObject for whoever comes next: several handlers hear of one change one after the other.
+    /// Kept for the next reader: several handlers read one change one after the other.
     recent: VecDeque<Arc<K>>,
     until_sweep: usize,
 }
@@ -143,7 +143,7 @@ impl<K> DecodedObjects<K> {
         lock(&self.refused).len()
     }
 
-    /// Says who hears of objects that do not decode; the first that is named stays.
+    /// Sets the function that is called with objects that do not decode; the first one stays.
     pub(super) fn report_to(&self, report: Report) {
         self.report.set(report).ok();
     }

@@ -9,7 +9,7 @@ use crate::{list_watch::ObjectText, object::Object};
 
 /// One value of an index; cheap to clone.
 ///
-/// Text, integers and truth values are told apart: `5` is not `"5"`. Anything with a `Display` becomes text by
+/// Text, integers and truth values differ: `5` is not `"5"`. Anything with a `Display` becomes text by
 /// [`IndexValue::display`].
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IndexValue(Value);

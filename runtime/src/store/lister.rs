@@ -68,7 +68,7 @@ impl<K: Object> Lister<K> {
         self.shared.published.load().get(key.namespace(), key.name()).cloned()
     }
 
-    /// Tells found, outdated, unreadable and absent apart.
+    /// Looks an object up: found, outdated, unreadable or absent.
     pub fn lookup(&self, key: &ObjectKey) -> Lookup<K> {
         let snapshot = self.snapshot();
         let object = snapshot.get(key.namespace(), key.name()).map(CachedObject::object);
@@ -130,7 +130,7 @@ impl<K: Object> Lister<K> {
 
     /// Lists the objects that an index holds under a value.
     ///
-    /// An index that nobody defined holds nothing, and the log says so.
+    /// An index that is not defined holds nothing, which is logged.
     pub fn by_index(&self, index: &str, value: &IndexValue) -> Objects<K> {
         let snapshot = self.snapshot();
         let bucket = snapshot.indexed(index, value).unwrap_or_else(|| unknown(index));
@@ -168,7 +168,7 @@ impl<K: Object> Lister<K> {
         self.snapshot().unreadable.len() + self.shared.decoded.count_refused()
     }
 
-    /// Names the objects of a snapshot that did not decode when they were read, and bear no mark.
+    /// Names the objects of a snapshot that did not decode when they were read, and are not marked.
     fn refused(&self, snapshot: &Snapshot<K>) -> Vec<Arc<Unreadable>> {
         let stored = |serial: u64, unreadable: &Unreadable| {
             let Some(key) = &unreadable.identity.key else { return false };

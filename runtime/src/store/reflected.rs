@@ -20,7 +20,7 @@ use crate::{
     reflector::{Difference, FetchReport, List, ReflectorStore, StoreChange, WatchError},
 };
 
-/// Lets a reflector write an [`Indexer`], where nobody needs to hear of changes.
+/// Lets a reflector write an [`Indexer`], where nobody needs to be notified of changes.
 ///
 /// Readers see a list or a batch of events as one moment. An object that can't be read is marked, an earlier
 /// state of it stays; a list that holds an item without a name infers no deletions.

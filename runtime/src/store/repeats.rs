@@ -1,4 +1,4 @@
-//! Tells whether a list only repeats what is cached.
+//! Finds out whether a list only repeats what is cached.
 
 use std::{
     io::{Error, ErrorKind, Result, Write},

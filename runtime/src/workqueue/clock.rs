@@ -16,7 +16,7 @@ impl At {
     pub(super) const START: Self = Self(0);
     /// Later than all else: nothing was asked for.
     pub(super) const NEVER: Self = Self(u64::MAX);
-    /// What is too late to be told (584 years): asked for, but no timer is armed for it.
+    /// What is too late for a timer (584 years): asked for, but no timer is armed for it.
     pub(super) const LATEST: Self = Self(u64::MAX - 1);
 
     pub(super) const fn from_nanos(nanos: u64) -> Self {

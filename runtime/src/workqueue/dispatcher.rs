@@ -1,4 +1,4 @@
-//! State and waiting workers together: after each change, whom to wake, and who keeps the timer. Pure, under one lock.
+//! State and waiting workers together: after each change, which worker to wake, and which one keeps the timer. Pure, under one lock.
 
 use std::task::Waker;
 
@@ -65,7 +65,7 @@ impl<K: QueueKey> Dispatcher<K> {
         Self { state, waiters: Waiters::new(), drainers: Slab::new(), shutdowns: 0 }
     }
 
-    /// Changes the state, and tells whom to wake for it.
+    /// Changes the state, and returns which wakers to call for it.
     #[inline]
     pub(super) fn change(&mut self, change: impl FnOnce(&mut State<K>)) -> Wakes {
         change(&mut self.state);
@@ -98,7 +98,7 @@ impl<K: QueueKey> Dispatcher<K> {
         (turn, Wakes { gone, ..self.wakes() })
     }
 
-    /// Strikes off a worker that stopped waiting; what it was woken for goes to another.
+    /// Removes a worker that stopped waiting; what it was woken for goes to another.
     pub(super) fn cancel(&mut self, ticket: Id) -> Wakes {
         let gone = Some(self.waiters.leave(ticket));
         Wakes { gone, ..self.wakes() }
@@ -140,8 +140,9 @@ impl<K: QueueKey> Dispatcher<K> {
         Wakes { gone: ticket.take().map(|id| self.drainers.remove(id)), ..Wakes::default() }
     }
 
+    /// Returns which wakers to call after a change.
     #[inline]
-    fn wakes(&mut self) -> Wakes {
+    pub(super) fn wakes(&mut self) -> Wakes {
         if self.waiters.is_empty() && self.drainers.len() == 0 {
             return Wakes::default();
         }
@@ -232,7 +233,7 @@ impl Waiters {
         id
     }
 
-    /// Strikes a worker off: it came, or went away. Its waker is for the caller to drop, outside the lock.
+    /// Removes a worker: it came, or went away. Its waker is for the caller to drop, outside the lock.
     pub(super) fn leave(&mut self, id: Id) -> Waker {
         match self.slab[id].stage {
             Stage::Parked => self.parked.remove(&mut self.slab, id),

@@ -235,7 +235,7 @@ impl<K: QueueKey> Entries<K> {
         if let Ok(found) = self.table.find_entry(self.slab[id].hash.spread(), |known| *known == id) {
             found.remove();
         }
-        self.slab.drop_in_place(id);
+        drop(self.slab.remove(id));
         if self.slab.len() == 0 && self.table.capacity() > KEPT_WHEN_EMPTY {
             self.table = HashTable::new();
         }

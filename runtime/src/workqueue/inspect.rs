@@ -42,7 +42,7 @@ pub enum KeyState {
         /// Failures in a row.
         failures: u32,
     },
-    /// Kept from workers, whatever is said of it.
+    /// Kept from workers, whatever is asked for it.
     Held {
         /// When it is let go at the latest.
         until: Instant,

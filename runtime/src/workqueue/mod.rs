@@ -42,7 +42,7 @@
 //!
 //! # Inside
 //!
-//! `state` decides which key runs when, and `dispatcher` which worker wakes. Both are pure: time is passed in. `shared`
+//! `state` decides which key runs when, and `dispatcher` which worker is woken. Both are pure: time is passed in. `shared`
 //! holds the lock around them and the futures that wait; `queue` is what callers see. Nobody waits while holding the lock.
 
 mod sync;

@@ -16,7 +16,7 @@ use super::types::{ConfigError, Outcome, Priority, WorkQueueConfig};
 use crate::key_list::KeyList;
 use crate::metrics::{Metrics, QueueSource};
 
-/// A rate-limited queue of keys that merges what is said of a key and never hands it out twice at once.
+/// A rate-limited queue of keys that merges requests for a key and never hands it out twice at once.
 ///
 /// A handle: clones share one queue. The [module](super) tells what is kept and what is not promised.
 pub struct WorkQueue<K: QueueKey> {
@@ -56,7 +56,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Queues all keys of a list, as if each was added at low priority, and shares the list with other queues.
     ///
-    /// A key costs this queue a bit until its turn comes or something more is said of it.
+    /// A key costs this queue a bit until its turn comes or it is added by itself.
     pub(crate) fn add_list(&self, list: &Arc<KeyList<K>>) {
         self.shared.change(|state, clock| state.add_list(list, clock));
     }
@@ -77,7 +77,7 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Queues a key after a delay, or sooner if it waits for less already.
     ///
     /// A back-off is not shortened. In flight, the delay counts besides the outcome's own, the lesser of both. A delay
-    /// too long to be told (centuries) waits for a change. Ignored once the queue is shut down.
+    /// too long for a timer (centuries) waits for a change. Ignored once the queue is shut down.
     pub fn add_after(&self, key: K, delay: Duration) {
         self.add_after_at(key, delay, Priority::Normal);
     }
@@ -96,7 +96,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Keeps a key from workers until it is [`release`](Self::release)d, or for `at_most`.
     ///
-    /// Whatever is said of it meanwhile counts from then on: changes, touches, timers and failures. A run in flight goes
+    /// Whatever is asked for it meanwhile counts from then on: changes, touches, timers and failures. A run in flight goes
     /// on; the hold begins when it ends. Held again, the new time counts. A held key takes no worker and no token; let
     /// go, it joins the back of its line. After a shutdown, what waits and is held is dropped.
     pub fn hold(&self, key: &K, at_most: Duration) {
@@ -228,7 +228,7 @@ impl<K: QueueKey> WorkQueue<K> {
         self.shared.read(State::awaiting_change)
     }
 
-    /// Whether a key waits for its turn, and nothing was said of it but that a list lists it.
+    /// Whether a key waits for its turn on a shared list, and was not added by itself.
     pub(crate) fn is_only_listed(&self, key: &K) -> bool {
         self.shared.read(|state| state.listed_since(key).is_some())
     }
@@ -249,7 +249,7 @@ impl<K: QueueKey> fmt::Debug for WorkQueue<K> {
 /// A key in flight: nobody else gets it until this ends.
 ///
 /// It ends with one of the methods that take it, or, when dropped (by a panic or a cancellation, too), as done. One that
-/// is forgotten ([`std::mem::forget`]) never ends: its key stays in flight for good, what is said of it waits for good,
+/// is forgotten ([`std::mem::forget`]) never ends: its key stays in flight for good, what is asked for it waits for good,
 /// and a [`drain`](super::WorkQueue::drain) ends only with a second shutdown. Other keys do not suffer.
 #[must_use = "a dropped item is done"]
 pub struct Item<K: QueueKey> {
@@ -273,7 +273,7 @@ impl<K: QueueKey> Item<K> {
         self.grant.attempt
     }
 
-    /// Whether nothing was said of the key but that a list lists it.
+    /// Whether the key only stood on a shared list, and was not added by itself.
     pub(crate) fn was_only_listed(&self) -> bool {
         self.grant.stood == Stood::OnList
     }
@@ -326,7 +326,7 @@ impl<K: QueueKey> Item<K> {
         self.finish(Outcome::RetryUncounted);
     }
 
-    /// Ends the run as a failure that only a real change can mend.
+    /// Ends the run as a failure that only a real change can repair.
     pub fn terminal(self) {
         self.finish(Outcome::Terminal);
     }

@@ -13,7 +13,7 @@ use super::rate_limit::{Bucket, InvalidRate, RateLimit, Taken};
 /// for each failure, and once in all for the first step of retries that count for none. It is asked under the queue's
 /// lock: it must be quick and must not call the queue.
 ///
-/// Whatever it answers is done: waits may shrink, and one too long to be told (centuries) lasts until something really
+/// Whatever it answers is done: waits may shrink, and one too long for a timer (centuries) lasts until something really
 /// changes. One that panics counts as if it had asked for the floor ([`WorkQueueConfig::floor`]).
 ///
 /// [`WorkQueueConfig::floor`]: super::WorkQueueConfig::floor

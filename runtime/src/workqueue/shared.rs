@@ -22,10 +22,15 @@ impl<K: QueueKey> Shared<K> {
         Self { origin: ClockOrigin::starting_now(), dispatcher: Mutex::new(Dispatcher::new(state)) }
     }
 
-    /// Changes the state, and wakes whom that concerns.
+    /// Changes the state, and wakes the workers that can go on.
     #[inline]
     pub(super) fn change(&self, change: impl FnOnce(&mut State<K>, &LazyNow)) {
-        self.with(|dispatcher, moment| ((), dispatcher.change(|state| change(state, moment))));
+        let wakes = {
+            let mut dispatcher = lock(&self.dispatcher);
+            change(&mut dispatcher.state, &LazyNow::of(self.origin));
+            dispatcher.wakes()
+        };
+        wakes.wake();
     }
 
     /// Does something under the lock, at one moment, and wakes once it is released.

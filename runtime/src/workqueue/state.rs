@@ -129,7 +129,7 @@ impl<K: QueueKey> State<K> {
         }
     }
 
-    // ---- what callers say of a key ----
+    // ---- what callers ask for ----
 
     /// Something really changed.
     #[inline]

@@ -117,7 +117,7 @@ pub(crate) struct CacheView {
     pub(crate) watch_state: Box<dyn Fn() -> WatchState + Send + Sync>,
     /// Lists what holds a key anew, to compare.
     pub(crate) compare: Box<dyn Fn(&ObjectKey) -> Comparison + Send + Sync>,
-    /// Tells the informers of the server that it lost its history, found at a key.
+    /// Reports to the informers of a server that it lost its history, found at a key.
     pub(crate) report_history_loss: Box<dyn Fn(&ObjectKey) + Send + Sync>,
 }
 

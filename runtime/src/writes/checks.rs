@@ -81,7 +81,7 @@ impl Writer {
         }
     }
 
-    /// Takes note that the object of a UID is gone, whatever else bears its name.
+    /// Takes note that the object of a UID is gone, whatever else has its name.
     pub(super) fn note_gone(&self, target: &Target, uid: &str) {
         let mut before = self.before(target);
         before.retain(|(_, before)| matches!(before, Before::Present { uid: shown, .. } if shown == uid));

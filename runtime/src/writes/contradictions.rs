@@ -14,7 +14,7 @@ use crate::object::{ObjectKey, Version};
 /// How long a cache that was contradicted has, with its watch open.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How soon it is looked at again where its watch is shut, or where it may not list yet.
+/// How soon it is checked again where its watch is down, or where it may not list yet.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// How many contradictions are remembered; one is enough to have a cache list.

@@ -77,7 +77,7 @@ impl<C: Object> Create<C> {
         decode(VERB, &created, answer.object)
     }
 
-    /// Finds out whose the object is that bears the name already.
+    /// Finds out who owns the object that has the name already.
     async fn whose(&self, target: &Target, conflict: WriteError) -> WriteError {
         if target.key.name().is_empty() {
             return conflict;

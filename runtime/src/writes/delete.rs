@@ -102,7 +102,7 @@ impl Delete {
         };
         let expectation = match writer.write::<Value>(key, request).await {
             Ok(answer) => left(&answer.object, &uid),
-            // Gone, or another object bears the name by now.
+            // Gone, or another object has the name by now.
             Err(error) if error.is_not_found() => Expectation::Gone { uid },
             Err(error) if error.is_conflict() => {
                 self.check_unchanged(&uid, error).await?;
@@ -137,7 +137,7 @@ impl Delete {
         Ok(options)
     }
 
-    /// Tells an object that changed from one that is gone: the server says the same of both.
+    /// Distinguishes an object that changed from one that is gone: the server answers both alike.
     async fn check_unchanged(&self, uid: &str, conflict: WriteError) -> Result<(), WriteError> {
         if !self.only_unchanged {
             return Ok(());

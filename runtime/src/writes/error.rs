@@ -273,7 +273,7 @@ fn credentials_hint(status: &Status) -> &'static str {
 }
 
 impl WriteError {
-    /// Makes a conflict about an object that no answer of the server tells of.
+    /// Makes a conflict that was found without an answer of the server.
     pub(crate) fn conflict(object: &ObjectRef, message: impl Into<String>) -> Self {
         Self::Conflict { object: Box::new(object.clone()), cause: Stale::new(message) }
     }

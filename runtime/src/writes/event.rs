@@ -1,4 +1,4 @@
-//! What is told of an object, for people.
+//! Events: what people read about an object.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
@@ -34,7 +34,7 @@ impl Weight {
 /// The reason is one word in CamelCase that programs compare, the note is for people. A note of more than 1,024
 /// bytes is cut.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[must_use = "an event is told once a context has it"]
+#[must_use = "an event is sent once a context has it"]
 pub struct Event {
     pub(super) weight: Weight,
     pub(super) reason: String,
@@ -44,12 +44,12 @@ pub struct Event {
 }
 
 impl Event {
-    /// Tells of something that is as it should be.
+    /// Reports something that is as it should be.
     pub fn normal(reason: impl Into<String>, note: impl Into<String>) -> Self {
         Self::new(Weight::Normal, reason.into(), note.into())
     }
 
-    /// Tells of something that is not.
+    /// Reports a problem.
     pub fn warning(reason: impl Into<String>, note: impl Into<String>) -> Self {
         Self::new(Weight::Warning, reason.into(), note.into())
     }

@@ -69,7 +69,7 @@ impl Gate {
         self.caches.iter().filter_map(|cache| Some((&cache.kind, (cache.doubt)()?))).collect()
     }
 
-    /// Counts the losses of the server's history that were told.
+    /// Counts the reported losses of the server's history.
     pub(crate) fn losses(&self) -> u64 {
         self.server.losses()
     }

@@ -112,7 +112,7 @@ fn note_dropped(sent: &Value, found: &Value, path: &str, fields: &mut Vec<String
     }
 }
 
-/// Tells a value that says nothing: what an encoder may leave out.
+/// Returns whether a value is empty: an encoder may leave it out.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

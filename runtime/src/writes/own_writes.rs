@@ -1,4 +1,4 @@
-//! Tells a controller's own writes from everybody else's.
+//! Distinguishes a controller's own writes from foreign changes.
 //!
 //! An event is a key's own if its version is one that a write of that key made. The event may arrive before the
 //! write's reply. So the events of a key in flight are deferred with their versions, and what is still deferred when
@@ -68,7 +68,7 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
         })
     }
 
-    /// Judges a watch event that concerns a key; an event without a comparable version is nobody's own.
+    /// Judges a watch event that concerns a key; an event without a comparable version is a foreign change.
     pub(crate) fn event(&mut self, source: SourceId, version: Option<Version>, key: &Key) -> Verdict {
         let Some(version) = version else { return self.foreign_change(key) };
         if self.is_own(key, source, version) {
@@ -85,7 +85,7 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
         }
     }
 
-    /// Takes a change that is nobody's own: a deletion, or what a list brought.
+    /// Takes a change that can't be the key's own: a deletion, or what a list brought.
     pub(crate) fn foreign_change(&mut self, key: &Key) -> Verdict {
         match self.run_mut(key) {
             Some(run) => {

@@ -115,7 +115,7 @@ impl Patching<'_> {
         };
         let text = |field: &str| found["metadata"][field].as_str().unwrap_or_default().to_owned();
         if text("uid") != base.uid {
-            return Err(self.stale(base, "another object bears its name"));
+            return Err(self.stale(base, "another object has its name"));
         }
         if version_of(&found) < base.resource_version.parse().ok() {
             self.writer.found_older_state(self.key, &self.target);

@@ -79,7 +79,7 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
         self.by_key.entry(key.clone()).or_default().waits.push(wait);
     }
 
-    /// Learns what the server says of an object that a reply was lost about; no news to who waits no longer.
+    /// Takes the server's state of an object for which a reply was lost; a key that no longer waits ignores it.
     pub(crate) fn reply_found(
         &mut self,
         key: &Key,

@@ -163,7 +163,7 @@ impl Recorder {
         }
     }
 
-    /// Sends an event, or the news of its series; whatever comes of it is entered, also where this is dropped.
+    /// Sends an event, or the update of its series; the result is recorded even if this future is dropped.
     async fn deliver(&self, send: Outgoing) -> Delivery {
         let mut in_flight = InFlight { recorder: self, send: Some(send) };
         let answer = match &in_flight.send {
@@ -176,7 +176,7 @@ impl Recorder {
         match answer {
             Ok(()) => cache.sent(key, send.count, now),
             Err(WriteError::AlreadyExists { .. }) if send.on_server == OnServer::Maybe => {
-                // It got through the last time; what has happened since is news.
+                // It got through the last time; only what has happened since is sent.
                 cache.sent(key, 1, now);
             }
             Err(WriteError::AlreadyExists { .. }) => cache.rename(key, now),
@@ -293,7 +293,7 @@ fn may_pass(error: &WriteError) -> bool {
     }
 }
 
-/// What the log has said of events that do not get through.
+/// What was logged about events that do not get through.
 #[derive(Default)]
 struct Failing {
     said: Option<Instant>,

@@ -48,7 +48,7 @@ pub(crate) struct Patched<'a, K> {
 
 /// Patches the status of an object to `status`; sends nothing where they are equal.
 ///
-/// All states are read through the object's type and the status' own: what these do not know is nobody's to remove.
+/// All states are read through the object's type and the status' own: what these do not know stays.
 pub(crate) async fn patch_status<K: Object, S: Serialize + DeserializeOwned>(
     Patched { writer, key, kind, object, own }: Patched<'_, K>,
     status: S,
@@ -144,7 +144,7 @@ impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
         let text = |field: &str| found["metadata"][field].as_str().unwrap_or_default().to_owned();
         let (uid, resource_version) = (text("uid"), text("resourceVersion"));
         if uid != base.uid {
-            return Err(self.stale(base, "another object bears its name"));
+            return Err(self.stale(base, "another object has its name"));
         }
         if version_of(&found) < base.resource_version.parse().ok() {
             self.writer.found_older_state(self.key, &self.target);

@@ -76,9 +76,9 @@ pub(super) struct Memory {
     pub(super) contradictions: Contradictions,
     /// When the follow-up task looks next; `None` while no key waits and no cache contradicted.
     pub(super) alarm: Option<Instant>,
-    /// Kinds that are applied although no cache shows them, of which the log has told.
+    /// Kinds that are applied although no cache shows them, and that were logged.
     warned_kinds: HashSet<Kind>,
-    /// What is done and was not declared, as far as the log has told.
+    /// Undeclared uses that were logged.
     undeclared: HashSet<(Kind, Use)>,
     /// Writes whose reply was lost, until the follow-up task asks after them.
     pub(super) lost: Vec<Lost>,
@@ -186,7 +186,7 @@ impl Writer {
         preferred.map(|cache| cache.source)
     }
 
-    // --- what the controller tells the memory
+    // --- what the controller reports
 
     /// Goes on in another term, with an empty queue: who waited for own writes still does.
     ///
@@ -232,7 +232,7 @@ impl Writer {
         }
     }
 
-    /// Takes note of a cache's progress, and wakes or releases whom it concerns.
+    /// Takes note of a cache's progress, and enqueues or releases the keys that waited for it.
     pub(crate) fn progressed(&self, source: SourceId, progress: Progress) {
         let mut memory = self.memory();
         if progress.via == ProgressVia::NewEpoch

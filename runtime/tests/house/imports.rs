@@ -131,7 +131,8 @@ impl Crate {
     }
 }
 
-fn is_test(path: &Path) -> bool {
+/// Returns whether a file holds tests.
+pub(crate) fn is_test(path: &Path) -> bool {
     path.components().any(|part| {
         let name = part.as_os_str().to_string_lossy();
         let name = name.trim_end_matches(".rs");
@@ -149,7 +150,7 @@ fn module_of(path: &Path) -> Module {
 }
 
 /// The code without comments, and without modules and imports that only tests have.
-fn without_tests(code: &str) -> String {
+pub(crate) fn without_tests(code: &str) -> String {
     let (mut kept, mut lines) = (Vec::new(), code.lines().peekable());
     while let Some(line) = lines.next() {
         let of_tests = line == "#[cfg(test)]"

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod imports;
+mod sizes;
 
 use std::{
     collections::BTreeSet,
@@ -117,10 +118,27 @@ fn modules_import_only_what_is_declared_above_them() {
 #[test]
 fn no_two_files_import_each_other() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let crates = ["runtime", "macros", "tests"];
+    let crates = ["runtime", "macros", "apiserver", "tests"];
     let circles = crates.map(|name| imports::Crate::read(&root.join(name).join("src")).circles());
     let circles = circles.concat();
     assert!(circles.is_empty(), "{} circles:\n\n{}", circles.len(), circles.join("\n\n"));
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let folders =
+        ["runtime", "macros", "apiserver", "tests", "benches"].map(|name| root.join(name).join("src"));
+    let long: Vec<_> = folders.iter().flat_map(|folder| sizes::too_long(folder)).collect();
+    assert!(long.is_empty(), "split by what belongs together:\n{}", long.join("\n"));
+}
+
+#[test]
+fn the_length_of_a_function_is_that_of_its_code() {
+    let code = "trait A {\n    fn declared(&self);\n    fn of(&self)\n    where\n        Self: Sized,\n    {\n        if true {\n        }\n    }\n}\npub(in crate::a) async fn long(\n    a: u8,\n) {\n    a;\n}\nfn short() {}";
+    let lines: Vec<_> = code.lines().collect();
+    let wanted = [("of", 7), ("long", 5), ("short", 1)].map(|(name, length)| (name.to_owned(), length));
+    assert_eq!(sizes::functions(&lines), wanted);
 }
 
 #[test]

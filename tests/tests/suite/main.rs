@@ -24,7 +24,7 @@ mod owed;
 mod overload;
 mod own_writes;
 mod panics;
-mod parking;
+mod pending_writes;
 mod rate;
 mod refusals;
 mod restored;

@@ -75,7 +75,7 @@ impl<K: Object> ClientListWatch<K> {
 
     /// Keeps to one namespace; an empty one means all, and a kind without namespaces is read as a whole.
     ///
-    /// One that Kubernetes allows no namespace to have is told at the first list: [`ListWatchError::NoNamespace`].
+    /// A name that Kubernetes does not allow fails the first list: [`ListWatchError::NoNamespace`].
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into()).filter(|namespace| !namespace.is_empty());

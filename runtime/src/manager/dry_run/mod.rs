@@ -1,6 +1,6 @@
 //! A client through which no write leaves the process: each is answered here, and logged with its diff.
 //!
-//! Whoever writes through it goes on as if the server had done it, as far as that can be told without the server:
+//! Whoever writes through it goes on as if the server had done it, as far as that is known without the server:
 //! defaults, admission, validation and fields that an apply no longer names are not known here.
 
 mod diff;
@@ -43,7 +43,7 @@ pub(super) fn client(client: Client) -> Client {
 
 struct DryRun {
     client: Client,
-    /// What was said of each object last, as a digest: the same is not said again.
+    /// What was logged about each object last, as a digest: the same is not logged again.
     said: Mutex<HashMap<String, u64>>,
     hasher: RandomState,
 }
@@ -99,7 +99,7 @@ impl DryRun {
         })
     }
 
-    /// Says what would be written, unless that was what was said of the object last.
+    /// Logs what would be written, unless the same was logged about the object last.
     fn say(&self, place: &Place, write: &Write, change: &Change) {
         let lines = diff::lines(place, &change.before, &change.after);
         let (object, verb, diff) = (place.to_string(), write.verb(), lines.join("; "));
@@ -123,7 +123,7 @@ enum Found {
     Refused(Response<Body>),
 }
 
-/// Tells whether a request changes nothing: reviews are asked by POST, and commands are run by GET.
+/// Returns whether a request changes nothing: reviews are asked by POST, and commands are run by GET.
 fn only_reads(request: &Request<Body>) -> bool {
     let (method, path) = (request.method(), request.uri().path());
     let upgrades = request.headers().contains_key(header::UPGRADE);

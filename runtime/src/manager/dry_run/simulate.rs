@@ -1,4 +1,4 @@
-//! What a write would come to, as far as that can be told without the server.
+//! The result of a write, as far as it is known without the server.
 
 use http::{HeaderMap, Method, StatusCode, header, request::Parts};
 use serde_json::{Map, Value, json};

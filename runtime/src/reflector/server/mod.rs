@@ -1,4 +1,4 @@
-//! What the reflectors of one server tell each other: that it lost its history, and that it can be reached again.
+//! What the reflectors of one server share: that it lost its history, and that it can be reached again.
 
 mod state;
 
@@ -11,9 +11,9 @@ pub(crate) use state::{CacheStatus, Doubt, DoubtCause};
 
 /// One server, as the reflectors that read from it know it together; clones are one.
 ///
-/// - A server that was restored to an older state is told by its version, which is lower than before. Writes raise
-///   it again, so that perhaps only the reflector that asks first can tell. It tells the others, and each asks at
-///   once, and judges by the versions that it knows itself: an API with a counter of its own is no news to others.
+/// - A server that was restored to an older state is known by its version, which is lower than before. Writes raise
+///   it again, so that perhaps only the reflector that asks first notices. It notifies the others, and each asks at
+///   once, and judges by the versions that it knows itself: an API with a counter of its own does not concern the others.
 /// - Who gets through after an outage ends the back-off of the others whose connection failed.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
@@ -28,13 +28,13 @@ struct Shared {
 }
 
 impl Server {
-    /// Tells of lost history that was found by an answer to something else than a list or watch.
+    /// Reports lost history that was found by an answer to something else than a list or watch.
     pub(crate) fn report_history_loss(&self) {
         let known = self.state().losses();
         self.change(|state| state.lose(Instant::now(), known));
     }
 
-    /// Counts the losses of its history that were told.
+    /// Counts the reported losses of its history.
     pub(crate) fn losses(&self) -> u64 {
         self.state().losses()
     }
@@ -59,7 +59,7 @@ impl Server {
         self.shared.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Adds a reflector, which hears of all that happens from now on.
+    /// Adds a reflector, which gets all events from now on.
     pub(super) fn join(&self) -> Member {
         let changes = self.changes();
         let (losses, recoveries) = {
@@ -96,7 +96,7 @@ pub(super) struct Member {
     reach: Reach,
 }
 
-/// Up to where a reflector has heard.
+/// The last event that a reflector has taken.
 #[derive(Clone, Copy, Debug)]
 struct LastSeen {
     losses: u64,
@@ -117,7 +117,7 @@ enum Reach {
     Missed,
 }
 
-/// What a reflector hears of the others.
+/// An event that a reflector gets from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerEvent {
     /// The server lost its history.
@@ -127,12 +127,12 @@ pub(super) enum ServerEvent {
 }
 
 impl Member {
-    /// Counts the losses that were told so far.
+    /// Counts the losses that were reported so far.
     pub(super) fn losses(&self) -> u64 {
         self.server.state().losses()
     }
 
-    /// Tells of lost history, found by a question that was asked when so many losses were known.
+    /// Reports lost history, found by a request that was sent when so many losses were known.
     pub(super) fn found_loss(&mut self, known: u64) {
         self.server.change(|state| state.lose(Instant::now(), known));
         self.seen.losses = self.losses();
@@ -159,7 +159,7 @@ impl Member {
         self.server.change(ServerState::missed);
     }
 
-    /// Takes note of an answer; the first after an outage is news to the others.
+    /// Takes note of an answer; the first after an outage is reported to the others.
     pub(super) fn got_through(&mut self) {
         let missed = std::mem::replace(&mut self.reach, Reach::Fine) == Reach::Missed;
         if missed || self.server.state().is_out() {
@@ -185,13 +185,13 @@ impl Member {
         None
     }
 
-    /// Waits for news, and takes it.
+    /// Waits for an event, and takes it.
     pub(super) async fn next_event(&mut self) -> ServerEvent {
         loop {
             if let Some(news) = self.take_event() {
                 return news;
             }
-            self.changes.changed().await.expect("the sender is unchanged here");
+            self.changes.changed().await.expect("the sender is held here");
         }
     }
 }

@@ -78,7 +78,7 @@ impl ServerState {
         self.recoveries
     }
 
-    /// Takes note of a loss that somebody found who knew of so many; one that was told meanwhile is the same.
+    /// Takes note of a loss that was found when so many were known; a loss that was reported meanwhile is the same.
     pub(super) fn lose(&mut self, now: Instant, known: u64) {
         if known == self.losses {
             self.losses += 1;
@@ -134,7 +134,7 @@ impl ServerState {
         lost.into_iter().chain(cut).find(|doubt| now < doubt.until)
     }
 
-    /// Returns when the first loss was told that a cache has not answered, if that is remembered.
+    /// Returns when the first loss was reported that a cache has not answered, if that is remembered.
     fn told_after(&self, answered: u64) -> Option<Instant> {
         let forgotten = self.losses - self.told.len() as u64;
         self.told.get(usize::try_from(answered.checked_sub(forgotten)?).ok()?).copied()

@@ -43,7 +43,7 @@ const LONGEST_WATCH: Duration = Duration::from_secs(i32::MAX as u64);
 pub(super) enum Step {
     /// Wait.
     Sleep(Duration),
-    /// Ask for the collection's version, to tell a server that lost its history.
+    /// Ask for the collection's version, to notice a server that lost its history.
     Probe,
     /// Read a page of a list.
     List(ListOptions),

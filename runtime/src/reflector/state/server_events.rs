@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Freshness, Goal, Others, ProbeNeed, State};
 use crate::reflector::fault::Fault;
 
-/// What becomes of the news that the server lost its history.
+/// What follows from the event that the server lost its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::reflector) enum OnLoss {
     /// The next step asks what is left; nothing is waited for.
@@ -17,7 +17,7 @@ pub(in crate::reflector) enum OnLoss {
 }
 
 impl State {
-    /// Takes the news that the server lost its history: this kind is judged by its own versions.
+    /// Takes the event that the server lost its history: this kind is judged by its own versions.
     pub(in crate::reflector) fn on_history_lost(&mut self) -> OnLoss {
         if self.blocked.is_some_and(Fault::is_refused_for_good) {
             return OnLoss::CantAsk;
@@ -35,7 +35,7 @@ impl State {
         OnLoss::Asks
     }
 
-    /// Takes the news that the server was reached again; returns how long after the last failure to try again.
+    /// Takes the event that the server was reached again; returns how long after the last failure to try again.
     pub(in crate::reflector) fn on_recovery(&mut self) -> Option<Duration> {
         let waits = self.blocked.is_some_and(Fault::is_of_an_outage);
         waits.then(|| {

@@ -102,7 +102,7 @@ impl State {
         }
     }
 
-    /// Goes on from a refusal, which a list does not mend.
+    /// Goes on from a refusal, which a list does not repair.
     ///
     /// The list that may be allowed all the same shows changes in the meantime: after 1, 2, 4, 8, … refusals in a row.
     fn refused(&mut self, now: Instant, fault: Fault, error: &ListWatchError) {

@@ -208,7 +208,7 @@ impl<K: QueueKey> State<K> {
         }
     }
 
-    /// Lets a held key go on as was said of it meanwhile, at the back of whatever line that is.
+    /// Ends the hold of a key: it goes on with what was asked for meanwhile, at the back of its line.
     pub(in crate::workqueue) fn release(&mut self, key: &K, clock: &impl Clock) {
         self.promote(clock);
         let Some(id) = self.entries.find(key) else { return };

@@ -12,7 +12,7 @@ pub(crate) fn replica(client: Client, name: &str) -> Manager {
         .leader_election(LeaderElection::new("greetings").namespace("home").identity(name))
         .controller(Controller::<Greeting, _>::new(Greetings).owns::<ConfigMap>())
         .leader_task("sweep", |stopping| async move {
-            // What only one replica may do, beside its controllers, until it is told to end.
+            // What only one replica may do, beside its controllers, until it is to end.
             stopping.wait().await;
             Ok::<_, watchkeeper::Error>(())
         })

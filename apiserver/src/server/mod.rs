@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::control::Control;
 use crate::core::{Core, Restart};
 use crate::faults::{Armed, Fault, Faults, Lag, Requests, Watches};
-use crate::http::{Listener, StartError, loopback};
+use crate::http::{Listener, StartError};
 use crate::kit::Kit;
 use crate::route::Verb;
 use crate::service::{Front, IN_MEMORY_URL, LocalService, Passage};
@@ -18,10 +18,11 @@ use crate::state::Grant;
 use crate::store::Forgotten;
 
 mod builder;
+mod setup;
 
 pub use builder::{Builder, ForHttp, ForMemory};
 
-use builder::Setup;
+use setup::Setup;
 
 /// An API server inside the process; dropping it stops it and breaks its connections.
 ///
@@ -73,40 +74,26 @@ impl<T> Deref for ApiServer<T> {
     }
 }
 
-impl ApiServer<InMemory> {
-    /// Builds a server in memory: no sockets, and tokio's clock, paused or not, from the start of 2026.
-    pub fn in_memory() -> Builder<ForMemory> {
-        Builder::new(ForMemory(()))
-    }
-}
-
 impl ApiServer<OverHttp> {
-    /// Builds a server that listens on loopback with TLS; its clock shows the machine's time.
-    pub fn http() -> Builder<ForHttp> {
-        let mut builder = Builder::new(ForHttp { address: loopback(0), control: None });
-        builder.config.clock = Clock::wall();
-        builder
-    }
-
-    /// Gives the address, e.g. `https://127.0.0.1:6443`.
+    /// Returns the address, e.g. `https://127.0.0.1:6443`.
     #[must_use]
     pub fn url(&self) -> String {
         self.transport.listener.url()
     }
 
-    /// Gives the address of the control port, if there is one.
+    /// Returns the address of the control port, if there is one.
     #[must_use]
     pub fn control_url(&self) -> Option<String> {
         self.transport.control.as_ref().map(Control::url)
     }
 
-    /// Gives a kubeconfig for the administrator.
+    /// Returns a kubeconfig for the administrator.
     #[must_use]
     pub fn kubeconfig(&self) -> Kubeconfig {
         self.transport.listener.kubeconfig("admin-token", &self.setup.namespace())
     }
 
-    /// Gives the same kubeconfig as YAML, token and authority inside.
+    /// Returns the same kubeconfig as YAML, token and authority inside.
     #[must_use]
     pub fn kubeconfig_yaml(&self) -> String {
         self.transport.listener.kubeconfig_yaml("admin-token", &self.setup.namespace())
@@ -157,7 +144,7 @@ impl ApiServer<OverHttp> {
 }
 
 impl ApiServer<InMemory> {
-    /// Gives the address that clients in memory believe they talk to.
+    /// Returns the address that clients in memory use.
     #[must_use]
     pub fn url(&self) -> String {
         IN_MEMORY_URL.to_owned()
@@ -204,19 +191,19 @@ impl<T> ApiServer<T> {
         self.running.0.faults()
     }
 
-    /// Gives the recorder of requests.
+    /// Returns the recorder of requests.
     #[must_use]
     pub fn requests(&self) -> &Requests {
         self.running.0.requests()
     }
 
-    /// Gives the test kit; the server is one itself.
+    /// Returns the test kit; the server is one itself.
     #[must_use]
     pub fn kit(&self) -> &Kit {
         &self.kit
     }
 
-    /// Gives the version of the last write.
+    /// Returns the version of the last write.
     #[must_use]
     pub fn resource_version(&self) -> u64 {
         self.core().resource_version()
@@ -239,13 +226,13 @@ impl<T> ApiServer<T> {
         self.core().allow(Grant { user, verb, resource, namespace });
     }
 
-    /// Gives the clock of what the server writes.
+    /// Returns the clock of what the server writes.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.core().clock()
     }
 
-    /// Gives the handle by which the watches of a resource, by its plural, are stopped and stepped.
+    /// Returns the handle by which the watches of a resource, by its plural, are stopped and stepped.
     #[must_use]
     pub fn watches(&self, resource: &str) -> Watches {
         self.faults().watches(resource)
@@ -314,7 +301,7 @@ impl<T> ApiServer<T> {
         tokio::task::yield_now().await;
     }
 
-    /// Collects garbage now; gives the number of objects it deleted or changed.
+    /// Collects garbage now; returns the number of objects that it deleted or changed.
     pub fn collect_garbage(&self) -> usize {
         self.core().collect_garbage()
     }
