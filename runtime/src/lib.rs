@@ -94,4 +94,4 @@ pub use workqueue::{RateLimit, WorkQueue};
 pub use writes::WriteError;
 
 // What the public types are made of: use these versions.
-pub use {k8s_openapi, kube};
+pub use {k8s_openapi, kube, prometheus_client};

@@ -31,6 +31,7 @@ use std::{
 };
 
 use campaign::Held;
+use prometheus_client::registry::Registry;
 use running::Parts;
 use tasks::{Runs, Task};
 
@@ -212,6 +213,20 @@ impl Manager {
     /// Returns the metrics of everything that this manager runs.
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
+    }
+
+    /// Adds metrics of the program's own to the manager's: see [`Metrics::register`].
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # use watchkeeper::prometheus_client::metrics::counter::Counter;
+    /// # fn counted(manager: Manager, refused: Counter) -> Manager {
+    /// manager.registry(|registry| registry.register("domains_refused", "Domains that were refused", refused))
+    /// # }
+    /// ```
+    pub fn registry(self, add: impl FnOnce(&mut Registry)) -> Self {
+        self.metrics.register(add);
+        self
     }
 
     /// Returns what answers why an object is not being reconciled, once the manager runs.
