@@ -6,15 +6,22 @@
 
 mod backlog;
 mod durations;
+mod election;
 mod fetch;
+mod format;
+mod process;
 mod queue;
 mod reconcile;
+mod requests;
 
 pub(crate) use backlog::{BacklogReport, BacklogSource};
 pub(crate) use durations::Durations;
+pub use format::Format;
+pub(crate) use election::{ElectionMeter, ElectionMetrics};
 pub(crate) use fetch::{CacheMeter, FetchMeter, FetchMetrics};
 pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
 pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
+pub(crate) use requests::RequestMetrics;
 
 use std::{
     fmt,
@@ -28,7 +35,7 @@ use prometheus_client::{
 };
 
 /// The media type of what [`Metrics::encode`] writes.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub const CONTENT_TYPE: &str = Format::OpenMetrics.content_type();
 
 /// Holds the metrics of one manager or factory; clones are the same.
 #[derive(Clone)]
@@ -42,6 +49,8 @@ struct Shared {
     fetch: FetchMetrics,
     queue: QueueMetrics,
     reconcile: ReconcileMetrics,
+    requests: RequestMetrics,
+    election: ElectionMetrics,
 }
 
 impl Default for Metrics {
@@ -50,8 +59,11 @@ impl Default for Metrics {
         let fetch = FetchMetrics::register(&mut registry);
         let queue = QueueMetrics::register(&mut registry);
         let reconcile = ReconcileMetrics::register(&mut registry);
+        let requests = RequestMetrics::register(&mut registry);
+        let election = ElectionMetrics::register(&mut registry);
+        process::register(&mut registry);
         let registries = Mutex::new(vec![Arc::new(registry)]);
-        Self { shared: Arc::new(Shared { registries, fetch, queue, reconcile }) }
+        Self { shared: Arc::new(Shared { registries, fetch, queue, reconcile, requests, election }) }
     }
 }
 
@@ -91,6 +103,11 @@ impl Metrics {
         text
     }
 
+    /// Writes all metrics in a format: for a scrape, the one that [`Format::accepted`] returns.
+    pub fn encode_as(&self, format: Format) -> String {
+        format::written_as(self.encode(), format)
+    }
+
     fn registries(&self) -> MutexGuard<'_, Vec<Arc<Registry>>> {
         self.shared.registries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,6 +122,14 @@ impl Metrics {
 
     pub(crate) fn reconcile(&self) -> &ReconcileMetrics {
         &self.shared.reconcile
+    }
+
+    pub(crate) fn requests(&self) -> &RequestMetrics {
+        &self.shared.requests
+    }
+
+    pub(crate) fn election(&self) -> &ElectionMetrics {
+        &self.shared.election
     }
 }
 
