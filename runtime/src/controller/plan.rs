@@ -158,6 +158,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         jitter: Mutex::new(SmallRng::seed_from_u64(seed)),
         runs: AtomicU64::new(0),
         stands_by: AtomicBool::new(elected),
+        trace_ids: env.trace_ids.clone(),
     });
     let (inspected, workers) = (core.clone(), settings.workers);
     let work = Box::new(move |term: Term| -> BoxFuture<'static, ()> {

@@ -267,6 +267,7 @@ mod tests {
             queue::ControllerQueue,
             sources::{Objects, Selection},
             tombstones::Tombstones,
+            trace::TraceIds,
         },
         informer::SyncState,
         metrics::Metrics,
@@ -361,6 +362,7 @@ mod tests {
             jitter: Mutex::new(SmallRng::seed_from_u64(7)),
             runs: 0.into(),
             stands_by: false.into(),
+            trace_ids: TraceIds::default(),
         })
     }
 

@@ -16,7 +16,7 @@ use kube::Resource as _;
 use rand::{Rng, rngs::SmallRng};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
+use tracing::{Instrument, Span, field};
 
 use super::{
     Action, Cleanup, Context, LastError, Panics, Reconciler,
@@ -29,6 +29,7 @@ use super::{
     sources::{Objects, Selection},
     terminating::with_metadata_of,
     tombstones::{DeletionRetry, Tombstone, Tombstones},
+    trace::TraceIds,
     waits::Waits,
 };
 use crate::{
@@ -74,6 +75,7 @@ pub(crate) struct ControllerCore<K: Watched, R> {
     pub(crate) runs: AtomicU64,
     /// Whether another replica works in its place.
     pub(crate) stands_by: AtomicBool,
+    pub(crate) trace_ids: TraceIds,
 }
 
 /// Counts a worker as active while it is held.
@@ -101,7 +103,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 continue;
             }
             let active = Active::begin(&self.metrics);
-            let run_info = self.run_info(&item);
+            let mut run_info = self.run_info(&item);
             let run = RunGuard::begin(&self.writer, &self.queue, item);
             let span = tracing::info_span!(
                 "reconcile",
@@ -111,7 +113,10 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 attempt = run_info.attempt,
                 reason = run_info.reason.to_string(),
                 id = run_info.id,
+                trace_id = field::Empty,
+                otel.status_code = field::Empty,
             );
+            run_info.trace_id = self.trace_ids.of(&span);
             self.perform(&run_info, run).instrument(span).await;
             drop(active);
         }
@@ -134,7 +139,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         let (key, attempt) = (item.key().clone(), item.attempt());
         let reason = self.queue.begin(item);
         let id = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
-        RunInfo { key, attempt, reason, id, took_client: Arc::default() }
+        RunInfo { key, attempt, reason, id, trace_id: None, took_client: Arc::default() }
     }
 
     async fn perform(&self, run_info: &RunInfo, run: RunGuard<'_>) {
@@ -146,7 +151,12 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             self.metrics.ended(ended, started.elapsed());
         }
         self.charge(run_info, began_with.as_deref(), &outcome);
+        let failed = matches!(ended(&outcome), Some(Ended::Error | Ended::TerminalError));
         run.finish(|item| self.settle(item, outcome));
+        if failed {
+            // Tracers ask for it; the line that tells of the failure needs it not.
+            Span::current().record("otel.status_code", "ERROR");
+        }
     }
 
     /// Runs the reconciler, or what is to be done instead; tells with which object it began.

@@ -38,7 +38,7 @@ use tasks::{Runs, Task};
 use crate::{
     chain::one_line,
     clock::WallClock,
-    controller::{Controller, ControllerEnv, Election, Plan, Synced, Writes},
+    controller::{Controller, ControllerEnv, Election, Plan, Synced, TraceIds, Writes},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -102,13 +102,17 @@ pub struct Manager {
     inspector: Inspector,
     seed: Option<u64>,
     writes: Writes,
+    trace_ids: TraceIds,
 }
 
 impl Manager {
-    /// Works with any client.
+    /// Works with any client. Its requests are counted, and what the server warns of is logged, once each text.
     ///
     /// A client built by `kube::Client::try_from` hides 429, 503 and 504 behind retries of its own, and has no
     /// read timeout: set `config.default_retry = false`, or use [`Manager::infer`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
     pub fn new(client: kube::Client) -> Self {
         Self::with_config(client, ReflectorConfig::default())
     }
@@ -118,9 +122,13 @@ impl Manager {
     /// Name, first list and page size are each informer's own. With a `seed` everything that is random is decided
     /// by it, what controllers draw included: under paused time, and against a server that answers alike, two runs
     /// on a runtime of one thread reconcile the same keys at the same times.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
     pub fn with_config(client: kube::Client, config: ReflectorConfig) -> Self {
         let metrics = config.metrics.clone().unwrap_or_default();
         let config = ReflectorConfig { metrics: Some(metrics.clone()), ..config };
+        let client = client::observed(client, &metrics);
         Self {
             seed: config.seed,
             clock: config.clock.clone(),
@@ -137,6 +145,7 @@ impl Manager {
             metrics,
             inspector: Inspector::default(),
             writes: Writes::Sent,
+            trace_ids: TraceIds::default(),
         }
     }
 
@@ -170,8 +179,9 @@ impl Manager {
     /// ```
     pub fn leader_election(mut self, election: impl Into<LeaderElection>) -> Self {
         let seed = self.seed.unwrap_or_else(rand::random);
+        let (clock, metrics) = (self.clock.clone(), self.metrics.election());
         let (candidate, gate, leadership) =
-            Candidate::new(election.into(), &self.direct, self.clock.clone(), seed);
+            Candidate::new(election.into(), &self.direct, clock, metrics, seed);
         let taken = *self.client_taken.get_mut();
         let candidate = if taken { Err(ElectionError::ClientTaken) } else { candidate };
         // A dry run works beside whoever leads, and writes nothing.
@@ -302,6 +312,28 @@ impl Manager {
         self
     }
 
+    /// Names the trace that a run belongs to: its id stands in the run's log lines, and in its events' annotations.
+    ///
+    /// The function is asked as each run begins, inside the run's span `reconcile`, and must return at once. What it
+    /// returns is recorded in that span as `trace_id`, is [`Context::trace_id`](crate::Context::trace_id), and goes into
+    /// the annotation [`TRACE_ID_ANNOTATION`](crate::writes::TRACE_ID_ANNOTATION). With OpenTelemetry (the book says
+    /// more):
+    ///
+    /// ```ignore
+    /// use opentelemetry::trace::TraceContextExt;
+    /// use tracing_opentelemetry::OpenTelemetrySpanExt;
+    ///
+    /// let manager = manager.trace_id(|| {
+    ///     let context = tracing::Span::current().context();
+    ///     let trace = context.span().span_context().clone();
+    ///     trace.is_valid().then(|| trace.trace_id().to_string())
+    /// });
+    /// ```
+    pub fn trace_id(mut self, find: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        self.trace_ids = TraceIds::new(find);
+        self
+    }
+
     /// Sets how long running reconciles may take to end after a stop: 30 s unless set.
     pub fn grace_period(mut self, grace_period: Duration) -> Self {
         self.grace_period = grace_period;
@@ -400,6 +432,7 @@ impl Manager {
             seed: self.seed,
             election: if candidate.is_some() { Election::Held } else { Election::None },
             writes: self.writes,
+            trace_ids: &self.trace_ids,
         };
         let mut planned = Vec::new();
         for plan in self.plans {
