@@ -17,10 +17,9 @@ fn read(path: &str) -> String {
 }
 
 fn documents(path: &str) -> Vec<Value> {
-    let documents = serde_yaml_ng::Deserializer::from_str(&read(path)).map(|document| {
-        Value::deserialize(document).unwrap_or_else(|error| panic!("{path}: {error}"))
-    });
-    documents.collect::<Vec<_>>()
+    let text = read(path);
+    let documents = serde_yaml_ng::Deserializer::from_str(&text);
+    documents.map(|document| Value::deserialize(document).unwrap_or_else(|error| panic!("{path}: {error}"))).collect()
 }
 
 /// Every manifest that the kustomization lists, in its order.

@@ -220,7 +220,7 @@ async fn requests_are_counted_as_the_server_counts_them() {
     drop(refused);
     let sent = server.requests().list().split_off(before);
     let patched = |code: u16| {
-        let of = sent.iter().filter(|one| one.verb == Verb::Patch && one.status == Some(code));
+        let of = sent.iter().filter(|one| one.verb == Some(Verb::Patch) && one.status == Some(code));
         of.count() as f64
     };
     let page = metrics.encode();
@@ -252,7 +252,7 @@ async fn what_goes_wrong_is_counted() {
     let informer = manager.informer::<ConfigMap>().build();
     let _handles = informer.handler().on_add(|_, _| panic!("a handler")).register();
     let running = manager.spawn();
-    informer.synced().await;
+    informer.wait_for_sync(Duration::from_secs(5)).await.unwrap();
     server.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
     sleep(Duration::from_secs(60)).await;
     let count = |name: &str, labels: &[(&str, &str)]| sum(&metrics.encode(), name, labels);
@@ -263,7 +263,7 @@ async fn what_goes_wrong_is_counted() {
     let held = [("name", "websites.web.example.dev"), ("state", "held")];
     assert_eq!(count("watchkeeper_workqueue_keys", &held), 1.0, "the key that is paced");
     assert_eq!(count("watchkeeper_reflector_epochs_total", &[]), 0.0);
-    server.restart(Restart::Empty).await;
+    server.restart(Restart::Empty);
     sleep(Duration::from_secs(120)).await;
     assert!(count("watchkeeper_reflector_epochs_total", &[("name", "configmaps")]) >= 1.0);
     drop(running);
@@ -289,7 +289,9 @@ async fn a_program_adds_metrics_of_its_own() {
 fn go(program: &str, kubeconfig: Option<&Path>, input: Option<&Path>) -> std::process::Output {
     let mut command = Command::new("go");
     command.args(["run", program]).current_dir(manifest("controller-runtime")).stderr(Stdio::inherit());
-    kubeconfig.inspect(|path| drop(command.env("KUBECONFIG", path)));
+    if let Some(path) = kubeconfig {
+        command.env("KUBECONFIG", path);
+    }
     command.stdin(input.map_or_else(Stdio::null, |path| fs::File::open(path).unwrap().into()));
     command.output().expect("go runs")
 }

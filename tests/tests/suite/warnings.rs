@@ -8,7 +8,7 @@ use kube::{Client, client::Body};
 use serde_json::json;
 use tracing_subscriber::layer::SubscriberExt as _;
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::ApiServer;
+use watchkeeper_apiserver::{ApiServer, Verb};
 use watchkeeper_tests::{Looker, Website, does, hear, website};
 
 /// Keeps what is logged of warnings: level, verb, resource, text.
@@ -51,7 +51,7 @@ async fn what_the_server_warns_of_is_told_once_with_verb_and_resource() {
     });
     let _running = Manager::new(server.client()).controller(Controller::new(reconciler)).spawn();
     record.reaches(30).await;
-    let patched = server.requests().list().into_iter().filter(|one| one.verb.as_str() == "patch").count();
+    let patched = server.requests().list().into_iter().filter(|one| one.verb == Some(Verb::Patch)).count();
     assert!(patched >= 30, "{patched} patches");
     let mut lines = warned.lines();
     lines.sort();
@@ -89,7 +89,7 @@ async fn informers_tell_of_warnings_too_and_two_managers_each_for_itself() {
         let manager = Manager::new(that_warns(server.client()));
         let maps = manager.informer::<ConfigMap>().build();
         let running = manager.controller(Controller::new(Looker::default())).spawn();
-        maps.synced().await;
+        maps.wait_for_sync(Duration::from_secs(5)).await.unwrap();
         tokio::time::sleep(Duration::from_secs(600)).await;
         running.stop().await.unwrap();
     }
