@@ -7,6 +7,8 @@
 //! cargo run --example website -- --crd              prints the definition of the kind
 //! cargo run --example website -- --rbac             prints the role that the operator needs
 //! ```
+//!
+//! On a cluster it leads by the Lease `websites`, so that several replicas may run: `deploy/` has their manifests.
 
 #![expect(clippy::print_stdout, reason = "an example says what it does")]
 
@@ -23,7 +25,7 @@ use std::{io::IsTerminal, process::ExitCode};
 
 use clap::Parser;
 use kube::{Api, Client, api::PostParams};
-use watchkeeper::{manager::Rules, prelude::*};
+use watchkeeper::{LeaderElection, manager::Rules, prelude::*};
 use watchkeeper_examples::Place;
 
 use journal::Journal;
@@ -42,8 +44,11 @@ struct Arguments {
     #[arg(long, exclusive = true)]
     crd: bool,
     /// Print the role that the operator needs, for `kubectl apply -f -`, and end.
-    #[arg(long, exclusive = true)]
+    #[arg(long, conflicts_with_all = ["cluster", "demo", "crd"])]
     rbac: bool,
+    /// The namespace of the Lease by which one replica leads: that of the pod, or of the context, unless said.
+    #[arg(long)]
+    namespace: Option<String>,
     /// How many seconds the demo may take.
     #[arg(long, default_value_t = 30)]
     timeout: u64,
@@ -72,7 +77,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.rbac {
-        print!("{}", rules()?);
+        print!("{}", rules(arguments.namespace.as_deref().unwrap_or("default"))?);
         return Ok(ExitCode::SUCCESS);
     }
     let place = match arguments.cluster {
@@ -80,7 +85,11 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         false => Place::embedded().await?,
     };
     let journal = Arc::new(Journal::default());
-    let manager = operator(place.client.clone(), journal.clone());
+    let mut manager = operator(place.client.clone(), journal.clone());
+    if arguments.cluster && !arguments.demo {
+        let namespace = arguments.namespace.unwrap_or_else(|| place.client.default_namespace().to_owned());
+        manager = elected(manager, &namespace);
+    }
     manager.install_crd::<Website>().await?;
     println!("websites.web.example.dev is served");
     if arguments.demo {
@@ -97,10 +106,16 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Lets one of several replicas work.
+fn elected(manager: Manager, namespace: &str) -> Manager {
+    manager.leader_election(LeaderElection::new("websites").namespace(namespace))
+}
+
 /// Says what the operator must be allowed to do; no server is asked.
-fn rules() -> anyhow::Result<Rules> {
+fn rules(namespace: &str) -> anyhow::Result<Rules> {
     let nowhere = Client::try_from(kube::Config::new("http://127.0.0.1".parse()?))?;
-    Ok(operator(nowhere, Arc::default()).rules().with_name("websites").with_crd::<Website>())
+    let manager = elected(operator(nowhere, Arc::default()), namespace);
+    Ok(manager.rules().with_name("websites").with_crd::<Website>())
 }
 
 /// Creates a first site, so that there is something to see.
@@ -109,4 +124,16 @@ async fn welcome(client: &Client) -> anyhow::Result<()> {
     let sites = Api::<Website>::namespaced(client.clone(), "default");
     sites.create(&PostParams::default(), &Website::new("hello", spec)).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    // W20 P7
+    #[tokio::test]
+    async fn the_manifests_have_the_role_that_the_operator_prints() {
+        let printed = super::rules("websites").unwrap().to_string();
+        let kept = include_str!("deploy/rbac.yaml");
+        let remedy = "cargo run --example website -- --rbac --namespace websites >examples/deploy/rbac.yaml";
+        assert!(kept == printed, "{remedy}\n{printed}");
+    }
 }

@@ -47,7 +47,8 @@
 //! | use the queue for work of your own | [`WorkQueue`], [`RateLimit`], the rate limiters in [`workqueue`] |
 //! | list and watch something that is not Kubernetes | [`ListerWatcher`](list_watch::ListerWatcher), [`Assembly`](informer::Assembly) |
 //! | know why an object is not reconciled | [`Running::why`], [`Inspector`](manager::Inspector) |
-//! | scrape metrics | [`Metrics`](metrics::Metrics) |
+//! | scrape metrics, or add some | [`Metrics`](metrics::Metrics), [`Manager::registry`] |
+//! | see a run as a trace | [`Manager::trace_id`] |
 //!
 //! The book in the repository's `book/` folder explains the rest: a first operator in ten minutes, what controllers
 //! promise, caches of large clusters, and what was measured.
@@ -94,4 +95,4 @@ pub use workqueue::{RateLimit, WorkQueue};
 pub use writes::WriteError;
 
 // What the public types are made of: use these versions.
-pub use {k8s_openapi, kube};
+pub use {k8s_openapi, kube, prometheus_client};

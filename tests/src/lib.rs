@@ -8,6 +8,7 @@ mod bodies;
 pub mod cable;
 mod counter;
 mod does;
+pub mod exposition;
 pub mod gates;
 mod hear;
 mod made;

@@ -44,6 +44,8 @@ pub(crate) struct RunInfo {
     pub(crate) attempt: u32,
     pub(crate) reason: Reason,
     pub(crate) id: u64,
+    /// The trace that the run belongs to, if somebody says.
+    pub(crate) trace_id: Option<Arc<str>>,
     /// Whether the run took the client, and may write through it unknown.
     pub(crate) took_client: AtomicBool,
 }
@@ -87,6 +89,13 @@ impl<K: Marker> Context<K> {
     /// Numbers the run among those of its controller, from 1; spans carry it too.
     pub fn id(&self) -> u64 {
         self.run.run_info.id
+    }
+
+    /// Returns the id of the trace that the run belongs to, where [`Manager::trace_id`] tells it.
+    ///
+    /// [`Manager::trace_id`]: crate::Manager::trace_id
+    pub fn trace_id(&self) -> Option<&str> {
+        self.run.run_info.trace_id.as_deref()
     }
 
     /// Returns the client, for requests that the context has no verb for.
@@ -247,10 +256,14 @@ impl<K: Marker> Context<K> {
     /// first, every half hour at last); of one object 25 different ones are sent at once, and then one every five
     /// minutes. An event that can't be sent is dropped, and counted as `watchkeeper_events_dropped_total`.
     ///
+    /// Where the run has a [trace id](Self::trace_id), it stands in the annotation
+    /// [`TRACE_ID_ANNOTATION`](crate::writes::TRACE_ID_ANNOTATION); a series has that of its latest event.
+    ///
     /// It is an object of `events.k8s.io/v1` in the object's namespace, or in `default` for one that is in none.
     pub fn event(&self, event: Event) {
         let RunContext { kind, run_info, recorder, .. } = &*self.run;
-        recorder.record(Referred::new(kind, &run_info.key, self.uid()), event);
+        let referred = Referred::new(kind, &run_info.key, self.uid());
+        recorder.record(referred, event, run_info.trace_id.as_ref());
     }
 
     /// Names an object; a key without a namespace means the reconciled object's.

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::sources::{self, Selection, Synced};
+use super::{
+    sources::{self, Selection, Synced},
+    trace::TraceIds,
+};
 use crate::{
     informer::{SharedInformerFactory, Watched},
     metrics::Metrics,
@@ -21,6 +24,7 @@ pub(crate) struct ControllerEnv<'a> {
     pub(crate) seed: Option<u64>,
     pub(crate) election: Election,
     pub(crate) writes: Writes,
+    pub(crate) trace_ids: &'a TraceIds,
 }
 
 /// What becomes of writes.

@@ -153,6 +153,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         jitter: Mutex::new(SmallRng::seed_from_u64(seed)),
         runs: AtomicU64::new(0),
         stands_by: AtomicBool::new(env.election == Election::Held),
+        trace_ids: env.trace_ids.clone(),
     });
     let (inspected, workers) = (core.clone(), settings.workers);
     let work = work(core, enqueuer, connects, sources, workers, env.election);

@@ -270,6 +270,7 @@ mod tests {
             queue::ControllerQueue,
             sources::{Objects, Selection},
             tombstones::Tombstones,
+            trace::TraceIds,
         },
         informer::{SyncState, typed_kind},
         metrics::Metrics,
@@ -364,6 +365,7 @@ mod tests {
             jitter: Mutex::new(SmallRng::seed_from_u64(7)),
             runs: 0.into(),
             stands_by: false.into(),
+            trace_ids: TraceIds::default(),
         })
     }
 

@@ -26,6 +26,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         let Some(cost) = self.cost(run_info, activity, began_with, outcome) else { return };
         let charged = self.budgets().charge(&run_info.key, cost, Instant::now());
         if let Charged::Paced { phase: StormPhase::Begins, .. } = charged {
+            self.metrics.storms.inc();
             match cost {
                 Cost::Whole => tracing::warn!(
                     "a storm: the object is written in run after run, so its runs are slowed down; does someone else write the same \

@@ -17,7 +17,7 @@ use kube::Resource as _;
 use rand::{Rng, rngs::SmallRng};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
+use tracing::{Instrument, Span, field};
 
 use super::{
     Action, Cleanup, Context, LastError, Panics, Reconciler,
@@ -30,6 +30,7 @@ use super::{
     sources::{Objects, Selection},
     terminating::with_metadata_of,
     tombstones::{DeletionRetry, Tombstone, Tombstones},
+    trace::TraceIds,
     waits::Waits,
 };
 use crate::{
@@ -75,6 +76,7 @@ pub(crate) struct ControllerCore<K: Watched, R> {
     pub(crate) runs: AtomicU64,
     /// Whether another replica works in its place.
     pub(crate) stands_by: AtomicBool,
+    pub(crate) trace_ids: TraceIds,
 }
 
 /// Counts a worker as active while it is held.
@@ -108,7 +110,6 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             }
             let active = Active::begin(&self.metrics);
             let run_info = self.run_info(&item);
-            let run = RunGuard::begin(&self.writer, &self.queue, item);
             let span = tracing::info_span!(
                 "reconcile",
                 controller = %self.name,
@@ -117,7 +118,12 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 attempt = run_info.attempt,
                 reason = %run_info.reason,
                 id = run_info.id,
+                trace_id = field::Empty,
+                otel.status_code = field::Empty,
             );
+            let trace_id = self.trace_ids.of(&span);
+            let run_info = Arc::new(RunInfo { trace_id, ..run_info });
+            let run = RunGuard::begin(&self.writer, &self.queue, item);
             // Pinned, so that what is large is not moved.
             pin!(self.perform(&run_info, run)).instrument(span).await;
             drop(active);
@@ -130,11 +136,11 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         self.queue.release_doubted(|key| self.gate.doubt(key).is_none());
     }
 
-    fn run_info(&self, item: &Item<ObjectKey>) -> Arc<RunInfo> {
+    fn run_info(&self, item: &Item<ObjectKey>) -> RunInfo {
         let (key, attempt) = (item.key().clone(), item.attempt());
         let reason = self.queue.begin(item);
         let id = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
-        Arc::new(RunInfo { key, attempt, reason, id, took_client: AtomicBool::default() })
+        RunInfo { key, attempt, reason, id, trace_id: None, took_client: AtomicBool::default() }
     }
 
     async fn perform(&self, run_info: &Arc<RunInfo>, run: RunGuard<'_>) {
@@ -148,10 +154,15 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         if let Some(ended) = ended(&outcome) {
             self.metrics.ended(ended, started.elapsed());
         }
+        let failed = matches!(ended(&outcome), Some(Ended::Error | Ended::TerminalError));
         run.finish(|item, activity| {
             self.charge(run_info, activity, began_with.as_deref(), &outcome);
             self.settle(item, outcome);
         });
+        if failed {
+            // Tracers ask for it; the line that tells of the failure needs it not.
+            Span::current().record("otel.status_code", "ERROR");
+        }
     }
 
     /// Runs the reconciler, or what is to be done instead; tells with which object it began.

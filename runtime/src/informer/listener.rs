@@ -22,7 +22,7 @@ use super::{
     registration::{HandlerBacklog, Slot},
     resync::ResyncSnapshot,
 };
-use crate::{object::Object, store::CachedObject};
+use crate::{metrics::CacheMeter, object::Object, store::CachedObject};
 
 /// What processor, task and registration of one handler share.
 pub(super) struct Listener<K> {
@@ -32,6 +32,7 @@ pub(super) struct Listener<K> {
     synced: Latch,
     removed: Latch,
     panics: AtomicU64,
+    meter: CacheMeter,
     task: OnceLock<task::Id>,
     pub(super) resync_every: Option<Duration>,
 }
@@ -53,13 +54,14 @@ enum Call {
 }
 
 impl<K: Object> Listener<K> {
-    pub(super) fn new(resync_every: Option<Duration>) -> Self {
+    pub(super) fn new(resync_every: Option<Duration>, meter: CacheMeter) -> Self {
         Self {
             state: Mutex::new(State { backlog: Backlog::new(), call: Call::None, idler: None }),
             idle: Notify::new(),
             synced: Latch::default(),
             removed: Latch::default(),
             panics: AtomicU64::new(0),
+            meter,
             task: OnceLock::new(),
             resync_every,
         }
@@ -146,6 +148,7 @@ impl<K: Object> Listener<K> {
         let called = catch_unwind(AssertUnwindSafe(|| tell(handler, notification)));
         if called.is_err() {
             self.panics.fetch_add(1, Ordering::Relaxed);
+            self.meter.panicked();
             tracing::error!(
                 handler_of = std::any::type_name::<K>(),
                 "a handler panicked; the next call comes"

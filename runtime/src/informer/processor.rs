@@ -308,6 +308,7 @@ impl<K: Object> Processor<K> {
         let called = catch_unwind(AssertUnwindSafe(call)).ok();
         if called.is_none() {
             self.core.health.count_panic();
+            self.core.meter.panicked();
             tracing::error!(kind = %self.core.kind, "a controller's mapping or predicate panicked; the next change comes");
         }
         called

@@ -169,7 +169,7 @@ impl<W: Watched> SharedInformer<W> {
         handler: Box<dyn EventHandler<W::Object>>,
         resync_every: Option<Duration>,
     ) -> Registration {
-        let listener = Arc::new(Listener::new(resync_every));
+        let listener = Arc::new(Listener::new(resync_every, self.handle.core.meter.clone()));
         let slot: Arc<dyn Slot> = listener.clone();
         self.handle.core.note_handler(&slot);
         self.handle.core.send(Command::Join(listener.clone(), handler));

@@ -12,7 +12,7 @@ use super::{
     settings::{Overrun, Timing},
     status::StatusSender,
 };
-use crate::{clock::WallClock, object::ObjectKey};
+use crate::{clock::WallClock, metrics::ElectionMetrics, object::ObjectKey};
 
 /// How often a leader looks at the clocks at least: one may have jumped.
 const LOOK: Duration = Duration::from_secs(1);
@@ -40,6 +40,7 @@ impl Candidate {
         election: LeaderElection,
         client: &kube::Client,
         clock: WallClock,
+        metrics: &ElectionMetrics,
         seed: u64,
     ) -> (Result<Self, ElectionError>, Arc<TermGate>, Leadership) {
         let namespace = election.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
@@ -48,8 +49,9 @@ impl Candidate {
         let identity: Arc<str> = identity.unwrap_or_else(|| unique(&host(), seed)).into();
         let key = ObjectKey::new(namespace, name);
         let gate = Arc::new(TermGate::new(clock.clone(), timing.expiry()));
+        let meter = metrics.of(key.name());
         let (status, leadership) =
-            StatusSender::new(key.clone(), identity.clone(), timing.lease, clock.clone());
+            StatusSender::new(key.clone(), identity.clone(), timing.lease, clock.clone(), meter);
         let candidate = Self {
             elector: Elector::new(identity, timing, seed, Instant::now()),
             lease: Lease::new(client.clone(), key),
@@ -145,7 +147,12 @@ impl Candidate {
                 sleep_until(due.min(until).min(sent.monotonic + LOOK)).await;
                 return ControlFlow::Continue(());
             }
-            Do::Read => self.lease.read(within).await,
+            Do::Read => {
+                if self.elector.leads() {
+                    self.status.reads_as_leader();
+                }
+                self.lease.read(within).await
+            }
             Do::Write { base, record } => self.lease.write(base.as_deref(), &record, within).await,
         };
         let renewed = matches!(answer, Answer::Written(_));

@@ -10,6 +10,7 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{
     clock::{Reading, Since, WallClock},
+    metrics::ElectionMeter,
     object::ObjectKey,
 };
 
@@ -128,6 +129,7 @@ impl fmt::Debug for Leadership {
 /// Notifies those who follow an election.
 pub(super) struct StatusSender {
     shared: Arc<Shared>,
+    meter: ElectionMeter,
     states: watch::Sender<Standing>,
 }
 
@@ -137,11 +139,12 @@ impl StatusSender {
         identity: Arc<str>,
         lasts: Duration,
         clock: WallClock,
+        meter: ElectionMeter,
     ) -> (Self, Leadership) {
         let shared = Arc::new(Shared { lease, identity, lasts, clock, renewed: Mutex::default() });
         let idle = Standing { state: LeaderState::Idle, since: Instant::now() };
         let (states, following) = watch::channel(idle);
-        (Self { shared: shared.clone(), states }, Leadership { shared, states: following })
+        (Self { shared: shared.clone(), meter, states }, Leadership { shared, states: following })
     }
 
     pub(super) fn lease(&self) -> &ObjectKey {
@@ -159,14 +162,29 @@ impl StatusSender {
         self.states.send_if_modified(|standing| {
             let changed = standing.state != state;
             if changed {
+                match state {
+                    LeaderState::Leads => self.meter.leads(),
+                    _ => self.meter.leads_no_more(),
+                }
                 *standing = Standing { state, since: Instant::now() };
             }
             changed
         });
     }
 
+    /// A leader reads its Lease, since a renewal was refused or its fate is unknown.
+    pub(super) fn reads_as_leader(&self) {
+        self.meter.took_the_slow_path();
+    }
+
     pub(super) fn renewed(&self, sent: Reading) {
         *self.shared.renewed() = Some(Since::start(sent));
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.meter.leads_no_more();
     }
 }
 
@@ -180,8 +198,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_leader_that_has_not_renewed_for_longer_than_its_lease_is_unhealthy() {
         let (lease, clock) = (ObjectKey::new("shop", "a"), WallClock::system());
-        let (status, leadership) =
-            StatusSender::new(lease, "me".into(), Duration::from_secs(15), clock.clone());
+        let (lasts, meter) = (Duration::from_secs(15), ElectionMeter::default());
+        let (status, leadership) = StatusSender::new(lease, "me".into(), lasts, clock.clone(), meter);
         advance(Duration::from_secs(100)).await;
         assert_eq!(leadership.check(), Ok(()), "it never led");
         status.renewed(clock.read());

@@ -31,13 +31,14 @@ use std::{
 };
 
 use campaign::Held;
+use prometheus_client::registry::Registry;
 use running::Parts;
 use tasks::{Runs, Task};
 
 use crate::{
     chain::one_line,
     clock::WallClock,
-    controller::{Controller, ControllerEnv, Election, Plan, Synced, Writes},
+    controller::{Controller, ControllerEnv, Election, Plan, Synced, TraceIds, Writes},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -101,13 +102,17 @@ pub struct Manager {
     inspector: Inspector,
     seed: Option<u64>,
     writes: Writes,
+    trace_ids: TraceIds,
 }
 
 impl Manager {
-    /// Works with any client.
+    /// Works with any client. Its requests are counted, and what the server warns of is logged, once each text.
     ///
     /// A client built by `kube::Client::try_from` hides 429, 503 and 504 behind retries of its own, and has no
     /// read timeout: set `config.default_retry = false`, or use [`Manager::infer`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
     pub fn new(client: kube::Client) -> Self {
         Self::with_config(client, ReflectorConfig::default())
     }
@@ -117,9 +122,13 @@ impl Manager {
     /// Name, first list and page size are each informer's own. With a `seed` everything that is random is decided
     /// by it, what controllers draw included: under paused time, and against a server that answers alike, two runs
     /// on a runtime of one thread reconcile the same keys at the same times.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
     pub fn with_config(client: kube::Client, config: ReflectorConfig) -> Self {
         let metrics = config.metrics.clone().unwrap_or_default();
         let config = ReflectorConfig { metrics: Some(metrics.clone()), ..config };
+        let client = client::observed(client, &metrics);
         Self {
             seed: config.seed,
             clock: config.clock.clone(),
@@ -136,6 +145,7 @@ impl Manager {
             metrics,
             inspector: Inspector::default(),
             writes: Writes::Sent,
+            trace_ids: TraceIds::default(),
         }
     }
 
@@ -169,8 +179,9 @@ impl Manager {
     /// ```
     pub fn leader_election(mut self, election: impl Into<LeaderElection>) -> Self {
         let seed = self.seed.unwrap_or_else(rand::random);
+        let (clock, metrics) = (self.clock.clone(), self.metrics.election());
         let (candidate, gate, leadership) =
-            Candidate::new(election.into(), &self.direct, self.clock.clone(), seed);
+            Candidate::new(election.into(), &self.direct, clock, metrics, seed);
         let taken = *self.client_taken.get_mut();
         let candidate = if taken { Err(ElectionError::ClientTaken) } else { candidate };
         // A dry run works beside whoever leads, and writes nothing.
@@ -212,6 +223,20 @@ impl Manager {
     /// Returns the metrics of everything that this manager runs.
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
+    }
+
+    /// Adds metrics of the program's own to the manager's: see [`Metrics::register`].
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # use watchkeeper::prometheus_client::metrics::counter::Counter;
+    /// # fn counted(manager: Manager, refused: Counter) -> Manager {
+    /// manager.registry(|registry| registry.register("domains_refused", "Domains that were refused", refused))
+    /// # }
+    /// ```
+    pub fn registry(self, add: impl FnOnce(&mut Registry)) -> Self {
+        self.metrics.register(add);
+        self
     }
 
     /// Returns an inspector, which says why an object is not being reconciled, once the manager runs.
@@ -284,6 +309,28 @@ impl Manager {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         self.tasks.push(Task::new(name.into(), Runs::WhileLeading, run));
+        self
+    }
+
+    /// Names the trace that a run belongs to: its id stands in the run's log lines, and in its events' annotations.
+    ///
+    /// The function is asked as each run begins, inside the run's span `reconcile`, and must return at once. What it
+    /// returns is recorded in that span as `trace_id`, is [`Context::trace_id`](crate::Context::trace_id), and goes into
+    /// the annotation [`TRACE_ID_ANNOTATION`](crate::writes::TRACE_ID_ANNOTATION). With OpenTelemetry (the book says
+    /// more):
+    ///
+    /// ```ignore
+    /// use opentelemetry::trace::TraceContextExt;
+    /// use tracing_opentelemetry::OpenTelemetrySpanExt;
+    ///
+    /// let manager = manager.trace_id(|| {
+    ///     let context = tracing::Span::current().context();
+    ///     let trace = context.span().span_context().clone();
+    ///     trace.is_valid().then(|| trace.trace_id().to_string())
+    /// });
+    /// ```
+    pub fn trace_id(mut self, find: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        self.trace_ids = TraceIds::new(find);
         self
     }
 
@@ -385,6 +432,7 @@ impl Manager {
             seed: self.seed,
             election: if candidate.is_some() { Election::Held } else { Election::None },
             writes: self.writes,
+            trace_ids: &self.trace_ids,
         };
         let mut planned = Vec::new();
         for plan in self.plans {

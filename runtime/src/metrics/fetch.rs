@@ -59,6 +59,8 @@ pub(crate) struct FetchMetrics {
     watch_items: Histograms,
     last_version: Family<Named, VersionGauge>,
     failures: Family<Failed, Counter>,
+    epochs: Family<Named, Counter>,
+    handler_panics: Family<Named, Counter>,
     queued: Family<Cached, Gauge>,
     store_version: Family<Cached, VersionGauge>,
     objects: Family<Cached, Gauge>,
@@ -78,6 +80,8 @@ impl Default for FetchMetrics {
             watch_items: Family::new_with_constructor(items),
             last_version: Family::default(),
             failures: Family::default(),
+            epochs: Family::default(),
+            handler_panics: Family::default(),
             queued: Family::default(),
             store_version: Family::default(),
             objects: Family::default(),
@@ -116,6 +120,10 @@ impl FetchMetrics {
         );
         let help = "Lists, openings and streams that failed, by cause";
         registry.register("watchkeeper_reflector_failures", help, m.failures);
+        let help = "Lists that began anew because the server had lost its history";
+        registry.register("watchkeeper_reflector_epochs", help, m.epochs);
+        let help = "Calls of handlers, mappings and predicates that panicked";
+        registry.register("watchkeeper_informer_panics", help, m.handler_panics);
         registry.register("informer_queued_items", "Deltas that wait to be applied", m.queued);
         let help = "The version that the cache shows at least";
         registry.register("informer_store_resource_version", help, m.store_version);
@@ -138,6 +146,7 @@ impl FetchMetrics {
             watch_seconds: self.watch_seconds.get_or_create_owned(&named),
             watch_items: self.watch_items.get_or_create_owned(&named),
             last_version: self.last_version.get_or_create_owned(&named),
+            epochs: self.epochs.get_or_create_owned(&named),
             failures: self.failures.clone(),
             name: named.name,
         }
@@ -156,7 +165,9 @@ impl FetchMetrics {
             version: kind.version.to_string(),
             resource: kind.plural.to_string(),
         };
+        let named = Named { name: kind.to_string() };
         CacheMeter {
+            panics: self.handler_panics.get_or_create_owned(&named),
             queued: self.queued.get_or_create_owned(&cached),
             version: self.store_version.get_or_create_owned(&cached),
             objects: self.objects.get_or_create_owned(&cached),
@@ -176,6 +187,7 @@ pub(crate) struct FetchMeter {
     watch_seconds: Histogram,
     watch_items: Histogram,
     last_version: VersionGauge,
+    epochs: Counter,
     failures: Family<Failed, Counter>,
     name: String,
 }
@@ -212,6 +224,10 @@ impl FetchMeter {
         self.last_version.set(version);
     }
 
+    pub(crate) fn epoch_began(&self) {
+        self.epochs.inc();
+    }
+
     pub(crate) fn failed(&self, cause: &str) {
         let failed = Failed { name: self.name.clone(), cause: cause.to_owned() };
         self.failures.get_or_create(&failed).inc();
@@ -221,6 +237,7 @@ impl FetchMeter {
 /// What one cache reports to; the default is read by nobody.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CacheMeter {
+    panics: Counter,
     queued: Gauge,
     version: VersionGauge,
     objects: Gauge,
@@ -228,6 +245,11 @@ pub(crate) struct CacheMeter {
 }
 
 impl CacheMeter {
+    /// Counts a panic of code that hears of changes.
+    pub(crate) fn panicked(&self) {
+        self.panics.inc();
+    }
+
     pub(crate) fn queued(&self, deltas: usize) {
         self.queued.set(whole(deltas));
     }

@@ -6,22 +6,36 @@
 
 mod backlog;
 mod durations;
+mod election;
 mod fetch;
+mod format;
+mod process;
 mod queue;
 mod reconcile;
+mod requests;
 
 pub(crate) use backlog::{BacklogReport, BacklogSource};
 pub(crate) use durations::Durations;
+pub use format::Format;
+pub(crate) use election::{ElectionMeter, ElectionMetrics};
 pub(crate) use fetch::{CacheMeter, FetchMeter, FetchMetrics};
 pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
 pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
+pub(crate) use requests::RequestMetrics;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use prometheus_client::{
+    encoding::text::{encode_eof, encode_registry},
+    registry::Registry,
+};
+
+/// The media type of what [`Metrics::encode`] writes.
+pub const CONTENT_TYPE: &str = Format::OpenMetrics.content_type();
 
 /// Holds the metrics of one manager or factory; clones are the same.
 #[derive(Clone)]
@@ -30,10 +44,13 @@ pub struct Metrics {
 }
 
 struct Shared {
-    registry: Mutex<Registry>,
+    /// The runtime's own, and then one for each time that the program added some.
+    registries: Mutex<Vec<Arc<Registry>>>,
     fetch: FetchMetrics,
     queue: QueueMetrics,
     reconcile: ReconcileMetrics,
+    requests: RequestMetrics,
+    election: ElectionMetrics,
 }
 
 impl Default for Metrics {
@@ -42,7 +59,11 @@ impl Default for Metrics {
         let fetch = FetchMetrics::register(&mut registry);
         let queue = QueueMetrics::register(&mut registry);
         let reconcile = ReconcileMetrics::register(&mut registry);
-        Self { shared: Arc::new(Shared { registry: Mutex::new(registry), fetch, queue, reconcile }) }
+        let requests = RequestMetrics::register(&mut registry);
+        let election = ElectionMetrics::register(&mut registry);
+        process::register(&mut registry);
+        let registries = Mutex::new(vec![Arc::new(registry)]);
+        Self { shared: Arc::new(Shared { registries, fetch, queue, reconcile, requests, election }) }
     }
 }
 
@@ -52,15 +73,43 @@ impl Metrics {
         Self::default()
     }
 
-    /// Writes all metrics in the text format that Prometheus scrapes (OpenMetrics).
+    /// Adds metrics of the program's own, which [`encode`](Self::encode) shows after those of the runtime.
+    ///
+    /// A counter is registered without the suffix `_total`, which is written anyway. Names that begin with
+    /// `watchkeeper_`, or that the book lists, are taken: a name that is there twice spoils a scrape. What a collector
+    /// does when it is read holds up that scrape alone; if it panics, what was registered with it is left out.
+    ///
+    /// ```
+    /// use watchkeeper::{metrics::Metrics, prometheus_client::metrics::counter::Counter};
+    ///
+    /// let (metrics, refused) = (Metrics::new(), Counter::<u64>::default());
+    /// metrics.register(|registry| registry.register("domains_refused", "Domains that were refused", refused.clone()));
+    /// refused.inc();
+    /// assert!(metrics.encode().contains("domains_refused_total 1\n"));
+    /// ```
+    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
+        let mut registry = Registry::default();
+        add(&mut registry);
+        self.registries().push(Arc::new(registry));
+    }
+
+    /// Writes all metrics in the text format OpenMetrics 1.0, whose media type is [`CONTENT_TYPE`].
     pub fn encode(&self) -> String {
         let mut text = String::new();
-        let registry = self.shared.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        match encode(&mut text, &registry) {
-            Ok(()) => text,
-            // Writing to a string does not fail; an encoder of ours that does loses its own lines.
-            Err(fmt::Error) => text,
-        }
+        let registries = self.registries().clone();
+        registries.iter().for_each(|registry| append(&mut text, registry));
+        // Writing to a string does not fail.
+        let _ = encode_eof(&mut text);
+        text
+    }
+
+    /// Writes all metrics in a format: for a scrape, the one that [`Format::accepted`] returns.
+    pub fn encode_as(&self, format: Format) -> String {
+        format::written_as(self.encode(), format)
+    }
+
+    fn registries(&self) -> MutexGuard<'_, Vec<Arc<Registry>>> {
+        self.shared.registries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn fetch(&self) -> &FetchMetrics {
@@ -74,10 +123,75 @@ impl Metrics {
     pub(crate) fn reconcile(&self) -> &ReconcileMetrics {
         &self.shared.reconcile
     }
+
+    pub(crate) fn requests(&self) -> &RequestMetrics {
+        &self.shared.requests
+    }
+
+    pub(crate) fn election(&self) -> &ElectionMetrics {
+        &self.shared.election
+    }
 }
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Metrics")
+    }
+}
+
+/// Appends what a registry holds; nothing of one whose encoders fail, since half a line would spoil the rest.
+fn append(text: &mut String, registry: &Registry) {
+    let before = text.len();
+    let written = catch_unwind(AssertUnwindSafe(|| encode_registry(text, registry)));
+    if !matches!(written, Ok(Ok(()))) {
+        text.truncate(before);
+        tracing::error!("metrics are left out of a scrape: a collector panicked, or could not write");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::{
+        collector::Collector, encoding::DescriptorEncoder, metrics::counter::Counter,
+    };
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Broken;
+
+    impl Collector for Broken {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+            use prometheus_client::metrics::MetricType;
+            encoder.encode_descriptor("half", "Half of it", None, MetricType::Gauge)?;
+            panic!("the backend is not there")
+        }
+    }
+
+    // P3
+    #[test]
+    fn a_collector_that_panics_takes_only_its_own_registry_out_of_a_scrape() {
+        let metrics = Metrics::new();
+        metrics.register(|registry| registry.register_collector(Box::new(Broken)));
+        metrics.register(|registry| registry.register("good", "Whole", Counter::<u64>::default()));
+        let page = metrics.encode();
+        assert!(page.contains("good_total 0\n") && !page.contains("half"), "{page}");
+        assert!(page.ends_with("# EOF\n") && page.matches("# EOF").count() == 1, "{page}");
+    }
+
+    // P3
+    #[test]
+    fn a_collector_may_use_the_metrics_that_it_is_part_of() {
+        #[derive(Debug)]
+        struct Recursive(Metrics);
+        impl Collector for Recursive {
+            fn encode(&self, _: DescriptorEncoder<'_>) -> fmt::Result {
+                self.0.register(|_| {});
+                Ok(())
+            }
+        }
+        let metrics = Metrics::new();
+        metrics.register(|registry| registry.register_collector(Box::new(Recursive(metrics.clone()))));
+        assert!(metrics.encode().ends_with("# EOF\n"));
     }
 }

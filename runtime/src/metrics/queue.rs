@@ -29,6 +29,10 @@ pub(crate) trait QueueSource: Send + Sync {
 pub(crate) struct QueueReport {
     /// Keys that are ready, by the name of their priority.
     pub(crate) depth: [(&'static str, usize); 3],
+    /// Keys that are not ready, by the name of what they wait for.
+    pub(crate) waiting: [(&'static str, usize); 4],
+    /// Keys with a worker.
+    pub(crate) in_flight: usize,
     /// Keys lined up so far.
     pub(crate) adds: u64,
     /// Retries so far.
@@ -102,7 +106,8 @@ impl Collector for QueueMetrics {
         let help = "How long the longest run that has not ended takes";
         page.series("longest_running_processor_seconds", help, MetricType::Gauge, |report, encoder| {
             ConstGauge::new(report.longest.as_secs_f64()).encode(encoder)
-        })
+        })?;
+        page.waiting()
     }
 }
 
@@ -124,7 +129,7 @@ impl Page<'_> {
         let name = format!("workqueue_{name}");
         let mut family = self.encoder.encode_descriptor(&name, help, None, metric_type)?;
         for (queue, report) in &self.reports {
-            write(report, family.encode_family(&[("name", queue.as_str())])?)?;
+            write(report, family.encode_family(&named(queue))?)?;
         }
         Ok(())
     }
@@ -134,10 +139,29 @@ impl Page<'_> {
         let mut family = self.encoder.encode_descriptor("workqueue_depth", help, None, MetricType::Gauge)?;
         for (queue, report) in &self.reports {
             for (priority, depth) in report.depth {
-                let labels = [("name", queue.as_str()), ("priority", priority)];
+                let [name, controller] = named(queue);
+                let labels = [name, controller, ("priority", priority)];
                 ConstGauge::new(depth as u64).encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())
     }
+
+    fn waiting(&mut self) -> fmt::Result {
+        let (name, help) = ("watchkeeper_workqueue_keys", "Keys that are not ready, by where they stand");
+        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (queue, report) in &self.reports {
+            for (state, keys) in report.waiting.into_iter().chain([("in_flight", report.in_flight)]) {
+                let [name, controller] = named(queue);
+                let labels = [name, controller, ("state", state)];
+                ConstGauge::new(keys as u64).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names a queue as controller-runtime does: it has its controller's name.
+fn named(queue: &str) -> [(&str, &str); 2] {
+    [("name", queue), ("controller", queue)]
 }

@@ -150,6 +150,10 @@ impl<S> Reporter<S> {
         self.meter.watch_ended(opened.elapsed(), events);
     }
 
+    pub(super) fn epoch_began(&self) {
+        self.meter.epoch_began();
+    }
+
     pub(super) fn reached(&self, version: Option<&str>) {
         if let Some(version) = version.and_then(|version| version.parse().ok()) {
             self.meter.reached(version);

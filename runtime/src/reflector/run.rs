@@ -231,6 +231,9 @@ where
             self.asked_at = self.member.losses();
         }
         self.reporter.listed(count);
+        if epoch == Epoch::New {
+            self.reporter.epoch_began();
+        }
         self.store.replace(list);
         self.state.replaced(Instant::now(), &version);
         self.reporter.reached(self.state.version());

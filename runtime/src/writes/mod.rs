@@ -57,6 +57,7 @@ pub(crate) use overload::Sender;
 pub(crate) use owner::Owner;
 pub(crate) use patch::patch;
 pub(crate) use recorder::Recorder;
+pub use recorder::TRACE_ID_ANNOTATION;
 pub(crate) use refusal::find;
 pub use refusal::{ForbiddenBy, RetryAfter, Stale};
 pub use rights::Use;

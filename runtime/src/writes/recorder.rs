@@ -5,6 +5,7 @@
 //! is bounded (see `series`), so that a sink which hangs costs events, and nothing else.
 
 use std::{
+    collections::BTreeMap,
     convert::Infallible,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -39,6 +40,9 @@ use crate::{
     informer::typed_kind,
     object::{ObjectKey, cut_to, is_domain, is_name},
 };
+
+/// The annotation of an event that names the trace of the run that told it.
+pub const TRACE_ID_ANNOTATION: &str = "watchkeeper.dev/trace-id";
 
 /// Where events of objects go that are in no namespace.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -93,11 +97,11 @@ impl Recorder {
     }
 
     /// Takes note of an event; it is sent by and by.
-    pub(crate) fn record(&self, regarding: Referred, event: Event) {
+    pub(crate) fn record(&self, regarding: Referred, event: Event, trace_id: Option<&Arc<str>>) {
         let key = EventKey { regarding: Arc::new(regarding), event };
         let mut cache = self.cache();
         let due = cache.next_due();
-        if cache.note(key, Instant::now(), self.now()) == Recorded::Dropped {
+        if cache.note(key, Instant::now(), self.now(), trace_id) == Recorded::Dropped {
             self.dropped.inc();
         }
         if cache.next_due() != due {
@@ -208,8 +212,11 @@ impl Recorder {
         };
         let (method, path, content) = match send.on_server {
             OnServer::Yes => {
-                let series = json!({ "series": series(send) });
-                (Method::PATCH, Path::Object, Content::MergePatch(series))
+                let mut change = json!({ "series": series(send) });
+                if let Some(annotations) = annotations(send) {
+                    change["metadata"] = json!({ "annotations": annotations });
+                }
+                (Method::PATCH, Path::Object, Content::MergePatch(change))
             }
             OnServer::No | OnServer::Maybe => {
                 let body = serde_json::to_value(self.body(send)).map_err(problem)?;
@@ -230,6 +237,7 @@ impl Recorder {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
                 namespace: Some(namespace.to_owned()),
+                annotations: annotations(send),
                 ..ObjectMeta::default()
             },
             action: Some(action.clone()),
@@ -253,6 +261,11 @@ impl Recorder {
     fn cache(&self) -> MutexGuard<'_, SeriesCache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn annotations(send: &Outgoing) -> Option<BTreeMap<String, String>> {
+    let trace_id = send.trace_id.as_ref()?;
+    Some(BTreeMap::from([(TRACE_ID_ANNOTATION.to_owned(), trace_id.to_string())]))
 }
 
 fn series(send: &Outgoing) -> EventSeries {

@@ -10,6 +10,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tracing::{Instrument, Span, field};
 
 use super::{WriteError, refusal::RetryAfter};
 /// What a request is about, for URLs and messages.
@@ -79,8 +80,26 @@ pub(crate) struct Answer<T> {
 }
 
 impl Request<'_> {
-    /// Sends the request and decodes the object that answers it.
+    /// Sends the request, in a span of its own, and decodes the object that answers it.
     pub(crate) async fn send<T: DeserializeOwned>(
+        self,
+        client: &kube::Client,
+    ) -> Result<Answer<T>, WriteError> {
+        let span = tracing::info_span!(
+            "request",
+            operation = self.verb,
+            object = %self.target,
+            status = field::Empty,
+            otel.status_code = field::Empty,
+        );
+        let answer = self.send_and_decode(client).instrument(span.clone()).await;
+        if answer.is_err() {
+            span.record("otel.status_code", "ERROR");
+        }
+        answer
+    }
+
+    async fn send_and_decode<T: DeserializeOwned>(
         self,
         client: &kube::Client,
     ) -> Result<Answer<T>, WriteError> {
@@ -94,6 +113,7 @@ impl Request<'_> {
             .await
             .map_err(|_| WriteError::Deadline { verb, object: object.clone(), after: DEADLINE })??;
         let code = head.status;
+        Span::current().record("status", code.as_u16());
         if !code.is_success() {
             let status = status_of(code, &body);
             let retry_after = RetryAfter::asked_by(&head.headers, &status);

@@ -54,6 +54,8 @@ pub(super) struct Outgoing {
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
     pub(super) count: u32,
+    /// The trace of the last that has one.
+    pub(super) trace_id: Option<Arc<str>>,
 }
 
 /// Whether the server has an event already.
@@ -72,6 +74,7 @@ struct Series {
     first: Timestamp,
     last: Timestamp,
     last_at: Instant,
+    trace_id: Option<Arc<str>>,
     count: u32,
     /// How many of them the server knows of.
     sent: u32,
@@ -120,12 +123,21 @@ impl SeriesCache {
     }
 
     /// Takes note of an event.
-    pub(super) fn note(&mut self, key: EventKey, now: Instant, wall: Timestamp) -> Recorded {
+    pub(super) fn note(
+        &mut self,
+        key: EventKey,
+        now: Instant,
+        wall: Timestamp,
+        trace_id: Option<&Arc<str>>,
+    ) -> Recorded {
         if let Some((key, series)) = self.series.get_key_value(&key) {
             let (key, due) = (key.clone(), (series.sent_at + series.wait).max(now));
             let series = self.series.get_mut(&key).expect("it was just found");
             series.count = series.count.saturating_add(1);
             (series.last, series.last_at) = (wall, now);
+            if trace_id.is_some() {
+                series.trace_id = trace_id.cloned();
+            }
             if matches!(series.place, Place::Complete(_)) {
                 self.put(&key, |entry| Place::ToSend((due, entry)));
             }
@@ -143,6 +155,7 @@ impl SeriesCache {
             first: wall,
             last: wall,
             last_at: now,
+            trace_id: trace_id.cloned(),
             count: 1,
             sent: 0,
             sent_at: now,
@@ -172,8 +185,9 @@ impl SeriesCache {
         let (_, key) = self.to_send.pop_first()?;
         let series = self.series.get_mut(&key)?;
         series.place = Place::InFlight;
-        let &mut Series { ref name, on_server, first, last, count, .. } = series;
-        Some(Outgoing { key, name: name.clone(), on_server, first, last, count })
+        let &mut Series { ref name, ref trace_id, on_server, first, last, count, .. } = series;
+        let (name, trace_id) = (name.clone(), trace_id.clone());
+        Some(Outgoing { key, name, on_server, first, last, count, trace_id })
     }
 
     /// The server knows of so many.

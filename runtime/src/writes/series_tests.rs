@@ -32,7 +32,7 @@ fn sent_of(cache: &mut SeriesCache, start: Instant, every: u64, for_seconds: u64
     for second in 0..for_seconds {
         let now = start + seconds(second);
         if second % every == 0 {
-            cache.note(refused("a"), now, Timestamp::UNIX_EPOCH);
+            cache.note(refused("a"), now, Timestamp::UNIX_EPOCH, None);
         }
         while let Some(send) = cache.take_due(now) {
             cache.sent(&send.key, send.count, now);
@@ -65,14 +65,14 @@ async fn a_series_ends_after_its_last_event_and_leaves_nothing() {
     assert!(cache.series.is_empty() && cache.complete.is_empty() && cache.to_send.is_empty());
     assert_eq!(cache.next_due(), None);
     assert!(cache.spam_filter.whole_at.is_empty(), "idle objects hold no state");
-    assert_eq!(cache.note(refused("a"), now, Timestamp::UNIX_EPOCH), Recorded::New);
+    assert_eq!(cache.note(refused("a"), now, Timestamp::UNIX_EPOCH, None), Recorded::New);
 }
 
 // W8
 #[tokio::test(start_paused = true)]
 async fn whatever_differs_is_another_series() {
     let (mut cache, now) = (SeriesCache::new(7), Instant::now());
-    let mut note = |key| cache.note(key, now, Timestamp::UNIX_EPOCH);
+    let mut note = |key| cache.note(key, now, Timestamp::UNIX_EPOCH, None);
     assert_eq!([note(refused("a")), note(refused("a"))], [Recorded::New, Recorded::Folded]);
     let others = [
         refused("b"),
@@ -89,7 +89,7 @@ async fn whatever_differs_is_another_series() {
 async fn one_object_has_a_bounded_share_and_gets_it_back() {
     let (mut cache, start) = (SeriesCache::new(7), Instant::now());
     let mut note = |name: &str, number: u32, now| {
-        cache.note(key(name, &format!("attempt {number}")), now, Timestamp::UNIX_EPOCH)
+        cache.note(key(name, &format!("attempt {number}")), now, Timestamp::UNIX_EPOCH, None)
     };
     let new = (0..100).filter(|number| note("a", *number, start) == Recorded::New).count();
     assert_eq!(new, BURST as usize);
@@ -103,7 +103,7 @@ async fn one_object_has_a_bounded_share_and_gets_it_back() {
 async fn what_is_remembered_is_bounded_and_what_is_to_be_sent_stays() {
     let (mut cache, now) = (SeriesCache::new(7), Instant::now());
     let note = |cache: &mut SeriesCache, number: usize| {
-        cache.note(refused(&format!("site-{number}")), now, Timestamp::UNIX_EPOCH)
+        cache.note(refused(&format!("site-{number}")), now, Timestamp::UNIX_EPOCH, None)
     };
     for number in 0..MOST {
         assert_eq!(note(&mut cache, number), Recorded::New);
@@ -119,10 +119,10 @@ async fn what_is_remembered_is_bounded_and_what_is_to_be_sent_stays() {
 #[tokio::test(start_paused = true)]
 async fn what_is_put_back_lost_or_refused_is_sent_again_anew_or_never() {
     let (mut cache, now) = (SeriesCache::new(7), Instant::now());
-    cache.note(refused("a"), now, Timestamp::UNIX_EPOCH);
+    cache.note(refused("a"), now, Timestamp::UNIX_EPOCH, None);
     let send = cache.take_due(now).unwrap();
     assert!(cache.take_due(now).is_none(), "it is under way");
-    cache.note(refused("a"), now, Timestamp::UNIX_EPOCH);
+    cache.note(refused("a"), now, Timestamp::UNIX_EPOCH, None);
     cache.put_back(&send.key, OnServer::Maybe, now);
     let again = cache.take_due(now).unwrap();
     assert_eq!(
@@ -131,7 +131,7 @@ async fn what_is_put_back_lost_or_refused_is_sent_again_anew_or_never() {
         "under one name"
     );
     cache.sent(&again.key, 2, now);
-    cache.note(refused("a"), now, Timestamp::UNIX_EPOCH);
+    cache.note(refused("a"), now, Timestamp::UNIX_EPOCH, None);
     let update = cache.take_unsent().unwrap();
     assert_eq!((&update.name, update.on_server), (&send.name, OnServer::Yes));
     cache.put_back(&update.key, OnServer::No, now);

@@ -86,10 +86,10 @@ async fn a_controllers_queue_reports_under_the_controllers_name() {
     record.reaches(3).await;
     let page = metrics.encode();
     for line in [
-        r#"workqueue_adds_total{name="maps"} 3"#,
-        r#"workqueue_queue_duration_seconds_count{name="maps"} 3"#,
-        r#"workqueue_retries_total{name="maps"} 0"#,
-        r#"workqueue_depth{name="maps",priority="normal"} 0"#,
+        r#"workqueue_adds_total{name="maps",controller="maps"} 3"#,
+        r#"workqueue_queue_duration_seconds_count{name="maps",controller="maps"} 3"#,
+        r#"workqueue_retries_total{name="maps",controller="maps"} 0"#,
+        r#"workqueue_depth{name="maps",controller="maps",priority="normal"} 0"#,
     ] {
         assert!(page.lines().any(|known| known == line), "no {line} in {page}");
     }

@@ -28,7 +28,7 @@ use crate::{
     list_watch::{
         Item, ListOptions, ListPage, ListWatchError, ListerWatcher, RawObject, WatchEvent, WatchStream,
     },
-    metrics::Metrics,
+    metrics::{CacheMeter, Metrics},
     reflector::{FetchPart, FirstList, ReflectorConfig, WatchError, WatchErrorHandler},
 };
 
@@ -354,7 +354,7 @@ async fn depth_and_age_of_what_waits_for_handlers_are_metrics() {
     series("handlers", "1.0");
     series("handler_backlog", "0.0");
     // One that has not had its turn yet: nobody runs between this and the scrape.
-    let slow = Arc::new(Listener::<ConfigMap>::new(None));
+    let slow = Arc::new(Listener::<ConfigMap>::new(None, CacheMeter::default()));
     let slot: Arc<dyn Slot> = slow.clone();
     informer.handle().core.note_handler(&slot);
     slow.notify(

@@ -4,11 +4,15 @@ use std::{
     fmt,
     future::poll_fn,
     pin::pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
 use futures::future::BoxFuture;
-use http::{HeaderValue, Request, Response, Uri, header, uri::PathAndQuery};
+use http::{
+    HeaderValue, Request, Response, Uri, header,
+    uri::{PathAndQuery, Scheme},
+};
 use http_body_util::Either;
 use hyper::{
     client::conn::http1,
@@ -60,7 +64,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let span = span(&request);
-        let server = server(request.uri());
+        let server = Server::of(request.uri());
         if is_watch(request.uri()) {
             let connector = self.connector.clone();
             let answer = async { Ok(watch(connector, request).await?.map(Either::Right)) };
@@ -85,14 +89,15 @@ fn span<B>(request: &Request<B>) -> Span {
     )
 }
 
-/// Records an answer's status in the span at hand, and says in an error which server it is about.
+/// Records an answer's status in the span at hand, and says which server it is from; an error says so too.
 async fn told<B>(
     answer: impl Future<Output = Result<Response<B>, BoxError>>,
-    server: String,
+    server: Server,
 ) -> Result<Response<B>, BoxError> {
-    let (answer, span) = (answer.await, Span::current());
-    if let Ok(answer) = &answer {
+    let (mut answer, span) = (answer.await, Span::current());
+    if let Ok(answer) = &mut answer {
         span.record("http.status_code", answer.status().as_u16());
+        answer.extensions_mut().insert(server.clone());
     }
     if !answer.as_ref().is_ok_and(|answer| answer.status().as_u16() < 400) {
         span.record("otel.status_code", "ERROR");
@@ -103,7 +108,7 @@ async fn told<B>(
 /// Says that a request had no answer, and whose.
 #[derive(Debug)]
 struct NoAnswer {
-    server: String,
+    server: Server,
     source: BoxError,
 }
 
@@ -119,14 +124,46 @@ impl std::error::Error for NoAnswer {
     }
 }
 
-/// Names the server of a URL, without credentials that it may hold.
-fn server(uri: &Uri) -> String {
-    let host = uri.host().unwrap_or_default();
-    let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();
-    format!("{}://{host}{port}", uri.scheme_str().unwrap_or("http"))
+/// The server of a URL, without credentials that that may hold.
+#[derive(Clone, Debug)]
+struct Server {
+    scheme: Scheme,
+    /// With a port, if it is not the usual one.
+    host: Arc<str>,
 }
 
-fn is_watch(uri: &Uri) -> bool {
+impl Server {
+    fn of(uri: &Uri) -> Self {
+        let host = uri.host().unwrap_or_default();
+        let host = uri.port().map_or_else(|| host.into(), |port| format!("{host}:{port}").into());
+        Self { scheme: uri.scheme().cloned().unwrap_or(Scheme::HTTP), host }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme, self.host)
+    }
+}
+
+/// Returns the host that answered, if a client of ours asked it.
+pub(super) fn host_of_answer<B>(answer: &Response<B>) -> Option<Arc<str>> {
+    answer.extensions().get::<Server>().map(|server| server.host.clone())
+}
+
+/// Returns the host that did not answer, if a client of ours asked it.
+pub(super) fn host_of_error(error: &(dyn std::error::Error + 'static)) -> Option<Arc<str>> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(NoAnswer { server, .. }) = error.downcast_ref() {
+            return Some(server.host.clone());
+        }
+        next = error.source();
+    }
+    None
+}
+
+pub(super) fn is_watch(uri: &Uri) -> bool {
     let asks = |pair: &str| matches!(pair, "watch=true" | "watch=1");
     uri.query().is_some_and(|query| query.split('&').any(asks))
 }

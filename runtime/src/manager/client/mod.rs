@@ -5,6 +5,9 @@ mod tls;
 mod proxy;
 mod driven;
 mod direct;
+mod asked;
+mod warnings;
+mod observed;
 mod unusable;
 #[cfg(test)]
 mod tests;
@@ -24,6 +27,7 @@ use kube::{
 use tower::ServiceBuilder;
 use tower_http::decompression::DecompressionLayer;
 
+pub(super) use self::observed::observed;
 use self::{direct::DirectWatches, io::Connector, unusable::Place};
 use crate::error::Error;
 

@@ -12,7 +12,11 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::client;
+use tracing::Instrument;
+use tracing_subscriber::layer::SubscriberExt;
+
+use super::{client, observed};
+use crate::metrics::Metrics;
 
 /// `{"kind":"PodList", …, "items":[]}`, zipped.
 const ZIPPED: &[u8] = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\xca\xce\xcc\x4b\x51\xb2\x52\x0a\xc8\x4f\xf1\xc9\x2c\x2e\x51\xd2\x51\x4a\x2c\xc8\x0c\x4b\x2d\x2a\xce\xcc\xcf\x03\x0a\x97\x19\x02\x45\x72\x53\x4b\x12\x53\x12\x4b\x12\x95\xac\xaa\x95\x8a\x52\x8b\xf3\x4b\x8b\x92\x53\x11\x4a\xcc\x95\x6a\x75\x94\x32\x4b\x52\x73\x8b\x95\xac\xa2\x63\x6b\x01\xe8\x8a\xa0\x0e\x52\x00\x00\x00";
@@ -146,4 +150,70 @@ async fn a_server_that_can_not_be_reached_is_named() {
         let text = error.to_string();
         assert!(text.contains(&format!("no answer from http://{closed}")), "{text}");
     }
+}
+
+/// Keeps the names of spans, each behind that of the span it is in.
+#[derive(Clone, Default)]
+struct Nested(Arc<Mutex<Vec<String>>>);
+
+impl<S> tracing_subscriber::Layer<S> for Nested
+where
+    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+{
+    fn on_new_span(
+        &self,
+        _: &tracing::span::Attributes<'_>,
+        id: &tracing::span::Id,
+        cx: tracing_subscriber::layer::Context<'_, S>,
+    ) {
+        let scope = cx.span_scope(id).into_iter().flat_map(|scope| scope.from_root());
+        self.0.lock().unwrap().push(scope.map(|span| span.name()).collect::<Vec<_>>().join(" > "));
+    }
+}
+
+// C39
+#[tokio::test]
+async fn a_request_stands_in_the_span_that_sends_it_whatever_layers_it_passes() {
+    let (server, _asked) = server(answer("", PLAIN.as_bytes())).await;
+    let metrics = Metrics::new();
+    let client = observed(observed(client(config(&server)).unwrap(), &metrics), &metrics);
+    let nested = Nested::default();
+    let _hears = tracing::subscriber::set_default(tracing_subscriber::registry().with(nested.clone()));
+    // So that no other thread's answer counts, whether anybody cares.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+    for path in [LIST, WATCH] {
+        get(&client, path).instrument(tracing::info_span!("reconcile")).await.unwrap();
+    }
+    assert_eq!(*nested.0.lock().unwrap(), ["reconcile", "reconcile > HTTP", "reconcile", "reconcile > HTTP"]);
+}
+
+// P3
+#[tokio::test]
+async fn requests_are_counted_with_their_host_answered_or_not() {
+    let (server, _asked) = server(answer("", PLAIN.as_bytes())).await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let metrics = Metrics::new();
+    for (host, path) in [(&server, LIST), (&server, WATCH), (&closed, LIST), (&closed, WATCH)] {
+        let client = observed(client(config(host)).unwrap(), &metrics);
+        let _ = get(&client, path).await;
+    }
+    let page = metrics.encode();
+    for (code, host) in [("200", server), ("<error>", closed)] {
+        let line = format!(r#"rest_client_requests_total{{code="{code}",host="{host}",method="GET"}} 2"#);
+        assert!(page.lines().any(|one| one == line), "{line}\n{page}");
+    }
+}
+
+// P3
+#[tokio::test(start_paused = true)]
+async fn a_request_that_nobody_waits_for_any_more_is_counted_once() {
+    let hangs = tower::service_fn(|_: Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, kube::Error>>()
+    });
+    let metrics = Metrics::new();
+    let client = observed(Client::new(hangs, "default"), &metrics);
+    let sent = tokio::time::timeout(Duration::from_secs(1), get(&client, LIST)).await;
+    assert!(sent.is_err());
+    let line = r#"rest_client_requests_total{code="<error>",host="unknown",method="GET"} 1"#;
+    assert!(metrics.encode().lines().any(|one| one == line), "{}", metrics.encode());
 }

@@ -139,6 +139,13 @@ impl<K: QueueKey> State<K> {
         let times = self.stats.times();
         QueueReport {
             depth: Priority::ALL.map(|priority| (priority.as_str(), self.ready_at(priority))),
+            waiting: [
+                ("delayed", self.delayed()),
+                ("held", self.held()),
+                ("awaits_retry_token", self.awaiting_token()),
+                ("awaits_change", self.terminal()),
+            ],
+            in_flight: self.in_flight(),
             adds: self.stats.adds,
             retries: self.stats.retries,
             waits: times.waits,

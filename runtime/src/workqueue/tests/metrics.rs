@@ -14,18 +14,18 @@ fn value(metrics: &Metrics, series: &str) -> Option<f64> {
 fn counts(metrics: &Metrics) -> [u64; 7] {
     let value = |series: &str| value(metrics, &format!("workqueue_{series}")).unwrap() as u64;
     [
-        value(r#"depth{name="q",priority="high"}"#),
-        value(r#"depth{name="q",priority="normal"}"#),
-        value(r#"depth{name="q",priority="low"}"#),
-        value(r#"adds_total{name="q"}"#),
-        value(r#"retries_total{name="q"}"#),
-        value(r#"queue_duration_seconds_count{name="q"}"#),
-        value(r#"work_duration_seconds_count{name="q"}"#),
+        value(r#"depth{name="q",controller="q",priority="high"}"#),
+        value(r#"depth{name="q",controller="q",priority="normal"}"#),
+        value(r#"depth{name="q",controller="q",priority="low"}"#),
+        value(r#"adds_total{name="q",controller="q"}"#),
+        value(r#"retries_total{name="q",controller="q"}"#),
+        value(r#"queue_duration_seconds_count{name="q",controller="q"}"#),
+        value(r#"work_duration_seconds_count{name="q",controller="q"}"#),
     ]
 }
 
 fn seconds(metrics: &Metrics, series: &str) -> f64 {
-    value(metrics, &format!(r#"workqueue_{series}{{name="q"}}"#)).unwrap()
+    value(metrics, &format!(r#"workqueue_{series}{{name="q",controller="q"}}"#)).unwrap()
 }
 
 // Q13

@@ -1,0 +1,65 @@
+//! Looks at all requests of a manager: counts them, and tells what the server warns of.
+
+use std::sync::Arc;
+
+use http::{Method, Request, Response, StatusCode};
+use kube::{Client, client::Body};
+
+use super::{asked::Asked, direct, warnings::Warnings};
+use crate::metrics::{Metrics, RequestMetrics};
+
+/// The host of a server whose client does not say it.
+const UNKNOWN: &str = "unknown";
+
+/// Makes a client whose requests are looked at.
+///
+/// # Panics
+/// Outside a tokio runtime, as every client that is made.
+pub(in crate::manager) fn observed(client: Client, metrics: &Metrics) -> Client {
+    let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
+    let observer =
+        Arc::new(Observer { requests: metrics.requests().clone(), warnings: Warnings::default(), unknown: UNKNOWN.into() });
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, observer) = (client.clone(), observer.clone());
+        async move { observer.send(&client, request).await }
+    });
+    Client::new(service, namespace).with_valid_until(valid_until)
+}
+
+struct Observer {
+    requests: RequestMetrics,
+    warnings: Warnings,
+    unknown: Arc<str>,
+}
+
+impl Observer {
+    async fn send(&self, client: &Client, request: Request<Body>) -> kube::Result<Response<Body>> {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let mut count = Count { observer: self, method: method.clone(), host: None, code: None };
+        let answer = client.send(request).await;
+        count.host = match &answer {
+            Ok(answer) => direct::host_of_answer(answer),
+            Err(error) => direct::host_of_error(error),
+        };
+        if let Ok(answer) = &answer {
+            count.code = Some(answer.status());
+            self.warnings.tell(answer.headers(), || Asked::of(&method, &uri));
+        }
+        answer
+    }
+}
+
+/// Counts a request when it ends, also one that nobody waits for any more.
+struct Count<'a> {
+    observer: &'a Observer,
+    method: Method,
+    host: Option<Arc<str>>,
+    code: Option<StatusCode>,
+}
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        let host = self.host.as_ref().unwrap_or(&self.observer.unknown);
+        self.observer.requests.ended(&self.method, host, self.code);
+    }
+}

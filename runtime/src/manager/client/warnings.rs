@@ -1,0 +1,127 @@
+//! Tells the log what the API server warns of: each text once, however many requests it comes with.
+
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+};
+
+use http::{HeaderMap, HeaderName};
+
+use super::asked::Asked;
+use crate::object::cut_to;
+
+const WARNING: HeaderName = HeaderName::from_static("warning");
+/// How many texts are remembered; texts that name objects would be without end.
+const MOST: usize = 1_000;
+/// Most bytes of a text that are shown and remembered.
+const LONGEST: usize = 512;
+/// Most warnings of one answer that are looked at.
+const MOST_AT_ONCE: usize = 100;
+
+/// The texts that were told.
+#[derive(Debug, Default)]
+pub(super) struct Warnings {
+    told: Mutex<HashSet<String>>,
+}
+
+/// What becomes of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    New,
+    /// It is the last that is remembered.
+    Last,
+    Old,
+}
+
+impl Warnings {
+    /// Tells what is new of the warnings that came with an answer.
+    pub(super) fn tell(&self, headers: &HeaderMap, asked: impl FnOnce() -> Asked) {
+        if !headers.contains_key(WARNING) {
+            return;
+        }
+        let asked = asked();
+        let texts = headers.get_all(WARNING).iter().flat_map(|value| texts_in(value.as_bytes()));
+        for warning in texts.take(MOST_AT_ONCE) {
+            let Asked { verb, resource } = &asked;
+            let news = self.note(&warning);
+            if news != News::Old {
+                tracing::warn!(verb, resource, warning, "the API server warns of a {verb} of {resource}: {warning}");
+            }
+            if news == News::Last {
+                tracing::warn!("the API server has warned of {MOST} different things: further warnings are not told");
+            }
+        }
+    }
+
+    fn note(&self, text: &str) -> News {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() >= MOST || !told.insert(text.to_owned()) {
+            return News::Old;
+        }
+        if told.len() == MOST { News::Last } else { News::New }
+    }
+}
+
+/// Reads the texts of a header such as `299 - "unknown field \"spec.a\"", 299 - "another"`; what is none is passed over.
+fn texts_in(header: &[u8]) -> Vec<String> {
+    let (mut texts, mut text) = (Vec::new(), None::<Vec<u8>>);
+    let mut bytes = header.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match (&mut text, byte) {
+            (None, b'"') => text = Some(Vec::new()),
+            (None, _) => {}
+            (Some(_), b'"') => texts.extend(text.take().map(shown).filter(|text| !text.is_empty() && !is_date(text))),
+            (Some(text), b'\\') => text.extend(bytes.next()),
+            (Some(text), byte) => text.push(byte),
+        }
+    }
+    texts
+}
+
+/// A text as one line of the log may hold it.
+fn shown(text: Vec<u8>) -> String {
+    let text = String::from_utf8_lossy(&text);
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    cut_to(line.trim().to_owned(), LONGEST)
+}
+
+/// A date may follow a text, in quotes too: `Wed, 21 Oct 2015 07:28:00 GMT`.
+fn is_date(text: &str) -> bool {
+    text.len() == 29 && text.ends_with(" GMT") && text.as_bytes()[3] == b','
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // W21
+    #[test]
+    fn the_texts_of_a_header_are_read_whatever_it_is() {
+        for (header, texts) in [
+            (r#"299 - "unknown field \"spec.a\"""#, vec![r#"unknown field "spec.a""#]),
+            (r#"299 - "one", 299 - "two, and more""#, vec!["one", "two, and more"]),
+            (r#"299 - "old" "Wed, 21 Oct 2015 07:28:00 GMT""#, vec!["old"]),
+            (r#"299 - "open"#, vec![]),
+            (r#"299 - "ends in a \"#, vec![]),
+            ("", vec![]),
+            ("nothing", vec![]),
+            (r#"299 - """#, vec![]),
+            ("299 - \"a\tb\"", vec!["a b"]),
+        ] {
+            assert_eq!(texts_in(header.as_bytes()), texts, "{header}");
+        }
+        assert_eq!(texts_in(b"299 - \"\xff\""), ["\u{fffd}"]);
+        assert_eq!(texts_in(format!("299 - \"{}\"", "é".repeat(10_000)).as_bytes())[0].len() / 2, LONGEST / 2 - 1);
+    }
+
+    // W21
+    #[test]
+    fn what_is_remembered_is_bounded_and_the_log_says_so_once() {
+        let warnings = Warnings::default();
+        assert_eq!([warnings.note("a"), warnings.note("a"), warnings.note("b")], [News::New, News::Old, News::New]);
+        let noted = (0..2 * MOST).map(|number| warnings.note(&number.to_string()));
+        assert_eq!(noted.filter(|news| *news == News::Last).count(), 1);
+        assert_eq!(warnings.told.lock().unwrap().len(), MOST);
+        assert_eq!(warnings.note("new"), News::Old);
+    }
+}

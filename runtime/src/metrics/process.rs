@@ -1,0 +1,121 @@
+//! What the kernel counts of this process, under the names that all Prometheus clients use; on Linux alone.
+
+use std::{fmt, fs};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+
+/// How many ticks a second the kernel shows times in, to whatever program.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// What a place in `/proc` counts in.
+const KILOBYTE: f64 = 1024.0;
+
+/// Reads `/proc` when somebody scrapes.
+#[derive(Debug)]
+struct Process;
+
+pub(super) fn register(registry: &mut Registry) {
+    if cfg!(target_os = "linux") {
+        registry.register_collector(Box::new(Process));
+    }
+}
+
+/// What is known of a process; what can't be read is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Usage {
+    cpu_seconds: Option<f64>,
+    start_time: Option<f64>,
+    resident: Option<f64>,
+    virtual_memory: Option<f64>,
+    open_files: Option<f64>,
+    most_files: Option<f64>,
+}
+
+impl Usage {
+    fn now() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let open_files = fs::read_dir("/proc/self/fd").ok().map(|files| files.count().saturating_sub(1) as f64);
+        let parsed = Self::parse(
+            &read("/proc/self/stat"),
+            &read("/proc/self/status"),
+            &read("/proc/self/limits"),
+            &read("/proc/stat"),
+        );
+        Self { open_files, ..parsed }
+    }
+
+    fn parse(stat: &str, status: &str, limits: &str, machine: &str) -> Self {
+        // The second field is the program's name, in parentheses, and may hold anything.
+        let fields: Vec<_> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        // Numbered as in proc(5), where the field behind the name is the third.
+        let ticks = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / TICKS_PER_SECOND);
+        let booted = number_after(machine, "btime ");
+        Self {
+            cpu_seconds: ticks(14).zip(ticks(15)).map(|(user, system)| user + system),
+            start_time: booted.zip(ticks(22)).map(|(booted, after)| booted + after),
+            resident: number_after(status, "VmRSS:").map(|kilobytes| kilobytes * KILOBYTE),
+            virtual_memory: number_after(status, "VmSize:").map(|kilobytes| kilobytes * KILOBYTE),
+            open_files: None,
+            most_files: number_after(limits, "Max open files"),
+        }
+    }
+}
+
+/// Reads the number behind the words that a line begins with.
+fn number_after(text: &str, words: &str) -> Option<f64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(words))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let usage = Usage::now();
+        if let Some(seconds) = usage.cpu_seconds {
+            let help = "Processor time that the process has used, in user and kernel mode";
+            let family = encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
+            ConstCounter::new(seconds).encode(family)?;
+        }
+        for (name, help, value) in [
+            ("start_time_seconds", "When the process began, since the Unix epoch", usage.start_time),
+            ("resident_memory_bytes", "Memory of the process that is in RAM", usage.resident),
+            ("virtual_memory_bytes", "Address space of the process", usage.virtual_memory),
+            ("open_fds", "Open file descriptors", usage.open_files),
+            ("max_fds", "Most file descriptors that may be open", usage.most_files),
+        ] {
+            let Some(value) = value else { continue };
+            let name = format!("process_{name}");
+            let family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(family)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // P3
+    #[test]
+    fn what_the_kernel_shows_is_read_and_rubbish_is_left_out() {
+        let stat = "7 (a) b ) S 1 7 7 0 -1 4194560 900 0 0 0 250 50 0 0 20 0 4 0 12345 1000 200 18446744073709551615";
+        let status = "Name:\ta\nVmSize:\t    2048 kB\nVmRSS:\t 1024 kB\n";
+        let limits = "Limit Soft Hard Units\nMax open files            1024                 524288               files\n";
+        let usage = Usage::parse(stat, status, limits, "cpu 1 2\nbtime 1700000000\n");
+        let known = Usage {
+            cpu_seconds: Some(3.0),
+            start_time: Some(1_700_000_123.45),
+            resident: Some(1_048_576.0),
+            virtual_memory: Some(2_097_152.0),
+            open_files: None,
+            most_files: Some(1_024.0),
+        };
+        assert_eq!(usage, known);
+        assert_eq!(Usage::parse(") ", "VmRSS: much", "Max open files unlimited", "btime"), Usage::default());
+        assert_eq!(Usage::parse("", "", "", ""), Usage::default());
+    }
+}

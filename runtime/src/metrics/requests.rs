@@ -1,0 +1,56 @@
+//! What clients report of their requests, under the name of client-go.
+
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+
+/// The code of a request that brought no answer, as client-go writes it.
+const NO_ANSWER: &str = "<error>";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfRequest {
+    code: String,
+    host: Arc<str>,
+    method: &'static str,
+}
+
+/// The metrics of clients.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestMetrics {
+    total: Family<OfRequest, Counter>,
+}
+
+impl RequestMetrics {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let help = "Requests to the API server by status code, method and host";
+        registry.register("rest_client_requests", help, metrics.total.clone());
+        metrics
+    }
+
+    /// Counts a request; without a code, one that brought no answer.
+    pub(crate) fn ended(&self, method: &Method, host: &Arc<str>, code: Option<StatusCode>) {
+        let code = code.map_or_else(|| NO_ANSWER.to_owned(), |code| code.as_str().to_owned());
+        let of = OfRequest { code, host: host.clone(), method: known(method) };
+        self.total.get_or_create(&of).inc();
+    }
+}
+
+/// Keeps to methods of HTTP: a program may send any word.
+fn known(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::HEAD => "HEAD",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}

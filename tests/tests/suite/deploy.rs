@@ -1,0 +1,171 @@
+//! The manifests of `examples/deploy`: a server takes them, they fit together, and what they ask of metrics exists.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use http::Request;
+use regex::Regex;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use watchkeeper_apiserver::ApiServer;
+use watchkeeper_tests::exposition::families;
+
+use crate::metrics::everything;
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/deploy").join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn documents(path: &str) -> Vec<Value> {
+    let text = read(path);
+    let documents = serde_yaml_ng::Deserializer::from_str(&text);
+    documents.map(|document| Value::deserialize(document).unwrap_or_else(|error| panic!("{path}: {error}"))).collect()
+}
+
+/// Every manifest that the kustomization lists, in its order.
+fn manifests() -> Vec<(String, Value)> {
+    let listed = documents("kustomization.yaml").remove(0)["resources"].as_array().unwrap().clone();
+    let files = listed.into_iter().map(|file| file.as_str().unwrap().to_owned());
+    files.flat_map(|file| documents(&file).into_iter().map(move |document| (file.clone(), document))).collect()
+}
+
+fn kind<'a>(manifests: &'a [(String, Value)], kind: &str) -> &'a Value {
+    let found = manifests.iter().find(|(_, document)| document["kind"] == kind);
+    &found.unwrap_or_else(|| panic!("no {kind}")).1
+}
+
+/// Where an object of a kind is created.
+fn collection(object: &Value) -> String {
+    let resource = match object["kind"].as_str().unwrap() {
+        "NetworkPolicy" => "networkpolicies".to_owned(),
+        other => format!("{}s", other.to_ascii_lowercase()),
+    };
+    let version = object["apiVersion"].as_str().unwrap();
+    let root = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{root}/namespaces/{namespace}/{resource}"),
+        None => format!("{root}/{resource}"),
+    }
+}
+
+// P7
+#[tokio::test(start_paused = true)]
+async fn a_server_takes_every_manifest_as_it_is() {
+    let server = ApiServer::in_memory().start().await;
+    let client = server.client();
+    let (mut taken, mut not_served) = (BTreeSet::new(), BTreeSet::new());
+    for (file, object) in manifests() {
+        // Strict: a field that the kind does not have is an error.
+        let uri = format!("{}?fieldValidation=Strict", collection(&object));
+        let request = Request::post(uri).header("content-type", "application/json");
+        let request = request.body(object.to_string().into_bytes()).unwrap();
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        match client.request::<Value>(request).await {
+            Ok(_) => drop(taken.insert(kind)),
+            Err(kube::Error::Api(status)) if status.code == 404 => drop(not_served.insert(kind)),
+            Err(error) => panic!("{file}: {error}"),
+        }
+    }
+    println!("taken: {taken:?}; not served by the embedded server: {not_served:?}");
+    for kind in ["Namespace", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "Deployment"] {
+        assert!(taken.contains(kind), "{kind}: {not_served:?}");
+    }
+}
+
+// P7
+#[test]
+fn the_manifests_fit_together() {
+    let manifests = manifests();
+    let deployment = &kind(&manifests, "Deployment")["spec"];
+    let (pod, labels) = (&deployment["template"]["spec"], &deployment["template"]["metadata"]["labels"]);
+    assert_eq!(deployment["replicas"], 2);
+    let selectors = [
+        &deployment["selector"]["matchLabels"],
+        &kind(&manifests, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        &kind(&manifests, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        &kind(&manifests, "Service")["spec"]["selector"],
+    ];
+    assert!(selectors.iter().all(|selector| *selector == labels), "{selectors:?}");
+    let service_account = &kind(&manifests, "ServiceAccount")["metadata"];
+    assert_eq!(pod["serviceAccountName"], service_account["name"]);
+    for (bound, to) in [("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")] {
+        let binding = kind(&manifests, bound);
+        assert_eq!(binding["roleRef"]["kind"], to);
+        assert_eq!(binding["roleRef"]["name"], kind(&manifests, to)["metadata"]["name"]);
+        assert_eq!(binding["subjects"][0]["name"], service_account["name"]);
+        assert_eq!(binding["subjects"][0]["namespace"], service_account["namespace"]);
+    }
+    let container = &pod["containers"][0];
+    for (probe, path) in [("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")] {
+        assert_eq!(container[probe]["httpGet"], json!({ "path": path, "port": "http" }));
+    }
+    assert_eq!(container["ports"], json!([{ "name": "http", "containerPort": 8080 }]));
+    // What the restricted pod security standard asks for.
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+    assert_eq!(container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
+    let namespace = &kind(&manifests, "Namespace")["metadata"];
+    assert_eq!(namespace["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
+    let elsewhere = manifests.iter().map(|(_, document)| &document["metadata"]["namespace"]);
+    assert!(elsewhere.filter(|one| one.is_string()).all(|one| *one == namespace["name"]));
+}
+
+/// The expressions of the rules and of the dashboard, with where each stands.
+fn expressions() -> Vec<(String, String)> {
+    fn collect(value: &Value, place: &str, found: &mut Vec<(String, String)>) {
+        match value {
+            Value::Object(fields) => {
+                let title = ["alert", "title"].into_iter().find_map(|name| fields.get(name)?.as_str());
+                let place = title.map_or_else(|| place.to_owned(), |title| format!("{place}: {title}"));
+                for (name, value) in fields {
+                    match (name.as_str(), value) {
+                        ("expr", Value::String(expression)) => found.push((place.clone(), expression.clone())),
+                        _ => collect(value, &place, found),
+                    }
+                }
+            }
+            Value::Array(values) => values.iter().for_each(|value| collect(value, place, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    collect(&documents("monitoring/rules.yaml")[0], "rules", &mut found);
+    collect(&serde_json::from_str(&read("monitoring/dashboard.json")).unwrap(), "dashboard", &mut found);
+    found
+}
+
+// P3
+#[tokio::test(start_paused = true)]
+async fn every_metric_and_label_that_rules_and_dashboard_ask_for_exists() {
+    let shown = families(&everything().await.encode());
+    let selector = Regex::new(r"([a-z_]+)\{([^}]*)\}").unwrap();
+    let grouped = Regex::new(r"by \(([a-z_, ]+)\)").unwrap();
+    // What Prometheus adds to a target's samples.
+    let added = ["namespace", "pod", "job", "instance", "le"];
+    let (mut asked, mut expressions_seen) = (BTreeSet::new(), 0);
+    for (place, expression) in expressions() {
+        expressions_seen += 1;
+        let mut labels: BTreeSet<String> = added.map(str::to_owned).into();
+        for found in selector.captures_iter(&expression) {
+            let name = &found[1];
+            let family = ["", "_bucket", "_count", "_sum"]
+                .into_iter()
+                .find_map(|suffix| shown.get(name.strip_suffix(suffix)?))
+                .unwrap_or_else(|| panic!("{place}: there is no metric {name}"));
+            labels.extend(family.labels.iter().cloned());
+            for matcher in found[2].split(',') {
+                let label = matcher.split(['=', '!', '~']).next().unwrap().trim();
+                assert!(labels.contains(label), "{place}: {name} has no label {label}");
+            }
+            asked.insert(name.to_owned());
+        }
+        for found in grouped.captures_iter(&expression) {
+            for label in found[1].split(',').map(str::trim) {
+                assert!(labels.contains(label), "{place}: nothing has a label {label}: {expression}");
+            }
+        }
+        assert!(selector.is_match(&expression), "{place}: {expression} asks for nothing");
+    }
+    assert!(expressions_seen > 30 && asked.len() > 20, "{expressions_seen} expressions, {} metrics", asked.len());
+}
