@@ -182,7 +182,7 @@ impl StatusSender {
     }
 }
 
-impl Drop for Teller {
+impl Drop for StatusSender {
     fn drop(&mut self) {
         self.meter.leads_no_more();
     }

@@ -123,7 +123,7 @@ impl ReconcileMetrics {
             (
                 "watchkeeper_storms",
                 "Keys that began to write, or to change, in run after run",
-                &metrics.storms,
+                &self.storms,
             ),
             (
                 "watchkeeper_deletions_dropped",

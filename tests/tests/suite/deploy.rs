@@ -19,14 +19,18 @@ fn read(path: &str) -> String {
 fn documents(path: &str) -> Vec<Value> {
     let text = read(path);
     let documents = serde_yaml_ng::Deserializer::from_str(&text);
-    documents.map(|document| Value::deserialize(document).unwrap_or_else(|error| panic!("{path}: {error}"))).collect()
+    documents
+        .map(|document| Value::deserialize(document).unwrap_or_else(|error| panic!("{path}: {error}")))
+        .collect()
 }
 
 /// Every manifest that the kustomization lists, in its order.
 fn manifests() -> Vec<(String, Value)> {
     let listed = documents("kustomization.yaml").remove(0)["resources"].as_array().unwrap().clone();
     let files = listed.into_iter().map(|file| file.as_str().unwrap().to_owned());
-    files.flat_map(|file| documents(&file).into_iter().map(move |document| (file.clone(), document))).collect()
+    files
+        .flat_map(|file| documents(&file).into_iter().map(move |document| (file.clone(), document)))
+        .collect()
 }
 
 fn kind<'a>(manifests: &'a [(String, Value)], kind: &str) -> &'a Value {
@@ -67,7 +71,15 @@ async fn a_server_takes_every_manifest_as_it_is() {
         }
     }
     println!("taken: {taken:?}; not served by the embedded server: {not_served:?}");
-    for kind in ["Namespace", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "Deployment"] {
+    for kind in [
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "Role",
+        "ClusterRoleBinding",
+        "RoleBinding",
+        "Deployment",
+    ] {
         assert!(taken.contains(kind), "{kind}: {not_served:?}");
     }
 }
@@ -120,7 +132,9 @@ fn expressions() -> Vec<(String, String)> {
                 let place = title.map_or_else(|| place.to_owned(), |title| format!("{place}: {title}"));
                 for (name, value) in fields {
                     match (name.as_str(), value) {
-                        ("expr", Value::String(expression)) => found.push((place.clone(), expression.clone())),
+                        ("expr", Value::String(expression)) => {
+                            found.push((place.clone(), expression.clone()))
+                        }
                         _ => collect(value, &place, found),
                     }
                 }
@@ -167,5 +181,9 @@ async fn every_metric_and_label_that_rules_and_dashboard_ask_for_exists() {
         }
         assert!(selector.is_match(&expression), "{place}: {expression} asks for nothing");
     }
-    assert!(expressions_seen > 30 && asked.len() > 20, "{expressions_seen} expressions, {} metrics", asked.len());
+    assert!(
+        expressions_seen > 30 && asked.len() > 20,
+        "{expressions_seen} expressions, {} metrics",
+        asked.len()
+    );
 }

@@ -31,7 +31,10 @@ const MISSING: [(&str, &str); 7] = [
     ("certwatcher_read_certificate_errors_total", "the same"),
     ("controller_runtime_conversion_webhook_panics_total", "there are no webhooks"),
     ("go_*", "of Go's runtime"),
-    ("process_network_receive_bytes_total", "of the pod's network, which the kubelet tells: container_network_*"),
+    (
+        "process_network_receive_bytes_total",
+        "of the pod's network, which the kubelet tells: container_network_*",
+    ),
     ("process_network_transmit_bytes_total", "the same"),
     ("process_virtual_memory_max_bytes", "has been without a limit on every machine for decades"),
 ];
@@ -41,7 +44,10 @@ const DIFFERENT: [(&str, &str); 0] = [];
 
 /// Prefixes of what we have and controller-runtime has not.
 const EXTRA: [(&str, &str); 4] = [
-    ("controller_runtime_reconcile_timeouts_total", "of controller-runtime, which shows it once a deadline has passed"),
+    (
+        "controller_runtime_reconcile_timeouts_total",
+        "of controller-runtime, which shows it once a deadline has passed",
+    ),
     ("informer_", "of client-go, for programs that name their informers; controller-runtime names none"),
     ("reflector_", "of client-go, which has had nobody to count them for since 1.10"),
     ("watchkeeper_", "our own"),
@@ -93,8 +99,10 @@ fn same(ours: &Family, theirs: &str) -> bool {
 #[tokio::test(start_paused = true)]
 async fn names_types_labels_and_buckets_are_those_of_a_controller_runtime_program() {
     let (ours, theirs) = (families(&everything().await.encode()), of_controller_runtime());
-    let explained = |table: &[(&'static str, &str)]| table.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>();
-    let missing: BTreeSet<_> = theirs.keys().map(String::as_str).filter(|name| !ours.contains_key(*name)).collect();
+    let explained =
+        |table: &[(&'static str, &str)]| table.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>();
+    let missing: BTreeSet<_> =
+        theirs.keys().map(String::as_str).filter(|name| !ours.contains_key(*name)).collect();
     assert_eq!(missing, explained(&MISSING), "what controller-runtime has and we have not");
     let extra = ours.keys().filter(|name| !theirs.contains_key(*name));
     let unexplained: Vec<_> =
@@ -105,13 +113,15 @@ async fn names_types_labels_and_buckets_are_those_of_a_controller_runtime_progra
     }
     let both = ours.iter().filter_map(|(name, ours)| Some((name, ours, theirs.get(name)?)));
     let different = both.filter(|(_, ours, theirs)| !same(ours, theirs));
-    let different: Vec<_> = different.map(|(name, ours, theirs)| format!("{name}\n  {ours}\n  {theirs}")).collect();
+    let different: Vec<_> =
+        different.map(|(name, ours, theirs)| format!("{name}\n  {ours}\n  {theirs}")).collect();
     assert_eq!(different.len(), DIFFERENT.len(), "ours, and controller-runtime's: {different:#?}");
 }
 
 /// The chapter of the book, with the table as it should be.
 fn chapter(families: &BTreeMap<String, Family>) -> String {
-    const MARKS: [&str; 2] = ["<!-- the table is written by tests/tests/suite/metrics.rs -->\n", "<!-- end of the table -->\n"];
+    const MARKS: [&str; 2] =
+        ["<!-- the table is written by tests/tests/suite/metrics.rs -->\n", "<!-- end of the table -->\n"];
     let text = fs::read_to_string(manifest("../book/src/metrics.md")).unwrap();
     let (before, rest) = text.split_once(MARKS[0]).expect("the table begins");
     let (_, after) = rest.split_once(MARKS[1]).expect("the table ends");
@@ -133,7 +143,10 @@ async fn the_book_lists_every_metric() {
 #[tokio::test(start_paused = true)]
 async fn every_metric_that_the_source_names_is_shown() {
     let shown = families(&everything().await.encode());
-    let name = Regex::new(r#""((?:controller_runtime|leader_election|rest_client|reflector|informer|watchkeeper)_[a-z_]+)""#).unwrap();
+    let name = Regex::new(
+        r#""((?:controller_runtime|leader_election|rest_client|reflector|informer|watchkeeper)_[a-z_]+)""#,
+    )
+    .unwrap();
     let mut named = 0;
     for file in fs::read_dir(manifest("../runtime/src/metrics")).unwrap() {
         let code = fs::read_to_string(file.unwrap().path()).unwrap();
@@ -154,7 +167,8 @@ async fn lines_with(objects: usize) -> usize {
         server.create(&website(&format!("site-{number}"))).await;
     }
     let keeper = Keeper::default();
-    let manager = Manager::new(server.client()).controller(Controller::new(keeper.clone()).owns::<Deployment>());
+    let manager =
+        Manager::new(server.client()).controller(Controller::new(keeper.clone()).owns::<Deployment>());
     let metrics = manager.metrics();
     let running = manager.spawn();
     keeper.record.reaches(objects).await;
@@ -191,7 +205,8 @@ async fn the_master_status_is_what_leadership_says() {
     let (second, mut takes_over, stands_by) = replica("second");
     sleep(Duration::from_secs(30)).await;
     assert_eq!((status(&first), status(&second)), (1.0, 0.0));
-    let slow = |metrics: &Metrics| sum(&metrics.encode(), "leader_election_slowpath_total", &[("name", "sites")]);
+    let slow =
+        |metrics: &Metrics| sum(&metrics.encode(), "leader_election_slowpath_total", &[("name", "sites")]);
     assert_eq!(slow(&first), 0.0);
     server.faults().on(Verb::Update, "leases").once().then(Fault::Status(500));
     sleep(Duration::from_secs(5)).await;
@@ -236,14 +251,17 @@ async fn requests_are_counted_as_the_server_counts_them() {
 async fn what_goes_wrong_is_counted() {
     let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
     server.create(&website("a")).await;
-    let metadata = ObjectMeta { name: Some("map".into()), namespace: Some("shop".into()), ..ObjectMeta::default() };
+    let metadata =
+        ObjectMeta { name: Some("map".into()), namespace: Some("shop".into()), ..ObjectMeta::default() };
     // Two that write the same object in turn: a storm.
     let (reconciler, _) = does(|site: Arc<Website>, cx: Context<Website>| async move {
         let replicas = site.spec.replicas + 1;
         cx.client();
         let sites = kube::Api::<Website>::namespaced(cx.client().clone(), "shop");
         let patch = serde_json::json!({ "spec": { "replicas": replicas } });
-        sites.patch(&site.name_any(), &kube::api::PatchParams::default(), &kube::api::Patch::Merge(patch)).await?;
+        sites
+            .patch(&site.name_any(), &kube::api::PatchParams::default(), &kube::api::Patch::Merge(patch))
+            .await?;
         Ok(Action::await_change())
     });
     let controller = Controller::new(reconciler).watches::<ConfigMap>(|_| panic!("a mapping"));
@@ -274,8 +292,9 @@ async fn what_goes_wrong_is_counted() {
 async fn a_program_adds_metrics_of_its_own() {
     let server = ApiServer::in_memory().namespace("shop").start().await;
     let refused = Counter::<u64>::default();
-    let manager = Manager::new(server.client())
-        .registry(|registry| registry.register("domains_refused", "Domains that were refused", refused.clone()));
+    let manager = Manager::new(server.client()).registry(|registry| {
+        registry.register("domains_refused", "Domains that were refused", refused.clone())
+    });
     let metrics = manager.metrics();
     refused.inc_by(3);
     for format in [Format::OpenMetrics, Format::Text] {
@@ -319,10 +338,14 @@ impl Drop for Temporary {
 async fn the_families_that_are_kept_are_those_of_a_controller_runtime_program() {
     let server = ApiServer::http().start().await.unwrap();
     let kubeconfig = Temporary::with("families", &server.kubeconfig_yaml());
-    let printed = tokio::task::spawn_blocking(move || go("./families", Some(&kubeconfig.0), None)).await.unwrap();
+    let printed =
+        tokio::task::spawn_blocking(move || go("./families", Some(&kubeconfig.0), None)).await.unwrap();
     assert!(printed.status.success(), "{printed:?}");
     let head = "# What a controller of controller-runtime shows once it has run; kept by tests/tests/suite/metrics.rs.\n";
-    assert_snapshot("controller-runtime/families.txt", &format!("{head}{}", String::from_utf8(printed.stdout).unwrap()));
+    assert_snapshot(
+        "controller-runtime/families.txt",
+        &format!("{head}{}", String::from_utf8(printed.stdout).unwrap()),
+    );
 }
 
 // P3
