@@ -2,6 +2,7 @@
 //!
 //! A list of behaviours, too, and which tests prove them.
 
+pub mod ask;
 pub mod backend;
 pub mod behaviours;
 mod bodies;

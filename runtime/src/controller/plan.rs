@@ -22,6 +22,7 @@ use super::{
     error::ControllerError,
     last_read::LastRead,
     queue::ControllerQueue,
+    recent::RecentRuns,
     sources::{self, CacheOf, InformerKey, Objects, OpenSource},
     start::{Connections, PreparedController, run_workers},
     term::Term,
@@ -157,6 +158,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         failures: Mutex::new(HashMap::new()),
         jitter: Mutex::new(SmallRng::seed_from_u64(seed)),
         runs: AtomicU64::new(0),
+        workers: settings.workers,
+        recent: RecentRuns::default(),
         stands_by: AtomicBool::new(elected),
     });
     let (inspected, workers) = (core.clone(), settings.workers);

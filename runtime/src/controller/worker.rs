@@ -25,6 +25,7 @@ use super::{
     context::RunInfo,
     last_read::LastRead,
     queue::ControllerQueue,
+    recent::RecentRuns,
     run::{Failure, FailureAction, RunGuard},
     sources::{Objects, Selection},
     terminating::with_metadata_of,
@@ -72,6 +73,9 @@ pub(crate) struct ControllerCore<K: Watched, R> {
     pub(crate) failures: Mutex<HashMap<ObjectKey, LastError>>,
     pub(crate) jitter: Mutex<SmallRng>,
     pub(crate) runs: AtomicU64,
+    pub(crate) workers: usize,
+    /// The last runs that ended.
+    pub(crate) recent: RecentRuns,
     /// Whether another replica works in its place.
     pub(crate) stands_by: AtomicBool,
 }
@@ -142,10 +146,14 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         tracing::debug!("reconcile started");
         let mut began_with = None;
         let outcome = self.caught(run_info, self.run(run_info, &mut began_with)).await;
-        if let Some(ended) = ended(&outcome) {
-            self.metrics.ended(ended, started.elapsed());
+        let (ended, took) = (ended(&outcome), started.elapsed());
+        if let Some(ended) = ended {
+            self.metrics.ended(ended, took);
         }
-        self.charge(run_info, began_with.as_deref(), &outcome);
+        let done = self.writer.done(&run_info.key);
+        self.charge(run_info, done, began_with.as_deref(), &outcome);
+        let error = outcome.as_ref().err().map(|failure| &*failure.report);
+        self.recent.note(run_info, (started, took), (ended, error), done.writes);
         run.finish(|item| self.settle(item, outcome));
     }
 

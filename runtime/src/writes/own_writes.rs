@@ -10,7 +10,7 @@
 use std::hash::Hash;
 
 use super::{
-    record::{OwnVersion, RunActivity, RunEnd, RunRecord, Seen, Verdict},
+    record::{OwnVersion, RunActivity, RunDone, RunEnd, RunRecord, Seen, Verdict},
     records::WriteRecords,
     source::SourceId,
 };
@@ -36,12 +36,14 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
     pub(crate) fn note(&mut self, key: &Key, activity: RunActivity) {
         if let Some(run) = self.run_mut(key) {
             run.activity = run.activity.max(activity);
+            run.writes = run.writes.saturating_add((activity == RunActivity::Wrote).into());
         }
     }
 
     /// Returns what the run of a key did so far.
-    pub(crate) fn activity(&self, key: &Key) -> RunActivity {
-        self.run(key).map_or(RunActivity::Nothing, |run| run.activity)
+    pub(crate) fn done(&self, key: &Key) -> RunDone {
+        let done = |run: &RunRecord| RunDone { activity: run.activity, writes: run.writes };
+        self.run(key).map_or_else(RunDone::default, done)
     }
 
     /// Whether versions started anew while the key runs: what it began with may be gone.

@@ -22,7 +22,7 @@ use super::{
     overload::Sender,
     owner::Ownership,
     pending_writes::AT_MOST,
-    record::{LastAnswer, RunActivity, RunEnd, Seen, StatusSeen, Verdict},
+    record::{LastAnswer, RunActivity, RunDone, RunEnd, Seen, StatusSeen, Verdict},
     records::{Settled, WriteRecords},
     request::{Answer, Request, Target},
     rights::{Rights, Use},
@@ -207,9 +207,9 @@ impl Writer {
         self.memory().records.end(key)
     }
 
-    /// Returns whether the run of the key that is in flight wrote, or may have.
-    pub(crate) fn activity(&self, key: &ObjectKey) -> RunActivity {
-        self.memory().records.activity(key)
+    /// Returns what the run of the key that is in flight did so far.
+    pub(crate) fn done(&self, key: &ObjectKey) -> RunDone {
+        self.memory().records.done(key)
     }
 
     /// Takes note of a change that enqueues no key, for a run that may have made it.
