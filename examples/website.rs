@@ -1,11 +1,12 @@
 //! An operator: one Deployment a Website, kept right whatever happens to it.
 //!
 //! ```text
-//! cargo run --example website                       on an API server inside the process, until Ctrl-C
-//! cargo run --example website -- --demo             with a scripted visitor, and a summary of what came true
-//! cargo run --example website -- --cluster [--demo] on the current context of KUBECONFIG
-//! cargo run --example website -- --crd              prints the definition of the kind
-//! cargo run --example website -- --rbac             prints the role that the operator needs
+//! cargo run --example website                           on an API server inside the process, until Ctrl-C
+//! cargo run --example website -- --demo                 with a scripted visitor, and a summary of what came true
+//! cargo run --example website -- --cluster [--demo]     on the current context of KUBECONFIG
+//! cargo run --example website -- --http 127.0.0.1:8080  with probes, metrics and http://127.0.0.1:8080/debug
+//! cargo run --example website -- --crd                  prints the definition of the kind
+//! cargo run --example website -- --rbac                 prints the role that the operator needs
 //! ```
 
 #![expect(clippy::print_stdout, reason = "an example says what it does")]
@@ -44,6 +45,9 @@ struct Arguments {
     /// Print the role that the operator needs, for `kubectl apply -f -`, and end.
     #[arg(long, exclusive = true)]
     rbac: bool,
+    /// Serve /healthz, /readyz, /metrics and /debug at an address, such as 127.0.0.1:8080 or :8080.
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<String>,
     /// How many seconds the demo may take.
     #[arg(long, default_value_t = 30)]
     timeout: u64,
@@ -80,7 +84,11 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         false => Place::embedded().await?,
     };
     let journal = Arc::new(Journal::default());
-    let manager = operator(place.client.clone(), journal.clone());
+    let mut manager = operator(place.client.clone(), journal.clone());
+    if let Some(address) = arguments.http {
+        println!("HTTP at {address}: /healthz, /readyz, /metrics; /debug for this machine alone");
+        manager = manager.http(address);
+    }
     manager.install_crd::<Website>().await?;
     println!("websites.web.example.dev is served");
     if arguments.demo {

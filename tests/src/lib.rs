@@ -14,6 +14,7 @@ mod hear;
 mod made;
 mod operator;
 pub mod planted;
+pub mod raw;
 mod record;
 mod snapshot;
 

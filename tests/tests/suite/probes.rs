@@ -207,6 +207,8 @@ async fn a_port_in_use_ends_the_start_before_anything_is_asked_of_the_server() {
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = held.local_addr().unwrap();
     let manager = Manager::new(server.client()).controller(Controller::new(idle())).http(address);
+    // Held, it would go on listing, had it begun.
+    let _lister = manager.lister::<ConfigMap>();
     let before = server.requests().total();
     let mut running = manager.spawn();
     let error = running.ended().await.unwrap_err();
@@ -248,4 +250,30 @@ async fn rubbish_for_an_address_is_refused_at_the_start() {
     let mut nowhere = Manager::new(server.client()).http(Http::off()).spawn();
     nowhere.ended().await.unwrap();
     assert_eq!(nowhere.http_address(), None);
+}
+
+// P6
+#[tokio::test(start_paused = true)]
+async fn the_port_is_given_up_after_the_last_run() {
+    let takes_five_seconds = || {
+        does::<ConfigMap, _, _>(async |_, _| {
+            sleep(Duration::from_secs(5)).await;
+            Ok(Action::await_change())
+        })
+    };
+    let server = shop().await;
+    for dropped in [false, true] {
+        let (slow, record) = takes_five_seconds();
+        let manager = Manager::new(server.client()).http("127.0.0.1:0").controller(Controller::new(slow));
+        let running = manager.spawn();
+        let address = running.http_address().unwrap();
+        record.reaches(1).await;
+        let stopping =
+            tokio::spawn(async move { if dropped { Ok(drop(running)) } else { running.stop().await } });
+        sleep(Duration::from_secs(2)).await;
+        assert!(TcpListener::bind(address).is_err(), "a run goes on");
+        stopping.await.unwrap().unwrap();
+        sleep(Duration::from_secs(5)).await;
+        TcpListener::bind(address).expect("nobody holds the port");
+    }
 }

@@ -125,11 +125,13 @@ impl Server {
     async fn run(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         loop {
+            let wait = self.table().wait(Instant::now());
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
                 Some(_) = connections.join_next() => {}
-                accepted = listener.accept() => match accepted {
+                () = sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+                accepted = listener.accept(), if wait.is_none() => match accepted {
                     Ok((stream, peer)) => drop(connections.spawn(self.seat(peer).attend(stream))),
                     Err(error) => self.recover(&error).await,
                 },
@@ -148,7 +150,7 @@ impl Server {
         }
         // Too many files are open, most likely: one less helps.
         tracing::debug!(%error, "a connection can't be taken");
-        self.table().close_one();
+        self.table().close_one(Instant::now());
         sleep(PAUSE).await;
     }
 
@@ -178,7 +180,12 @@ impl Seat {
         let answer = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
             seat.server.table().asked(seat.id, Instant::now());
             request.extensions_mut().insert(Peer(seat.peer));
-            seat.server.service.clone().call(request)
+            let answer = seat.server.service.clone().call(request);
+            async {
+                let answer = answer.await;
+                seat.server.table().answered(seat.id);
+                answer
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
