@@ -72,7 +72,10 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             }
         }
         let group = |(place, mut keys): (KeyPlace, Vec<KeyLine>)| {
-            keys.sort_by_key(|line| line.due);
+            // Those in line stand in their order.
+            if place != KeyPlace::Queued {
+                keys.sort_by(|one, other| (one.due, &one.key).cmp(&(other.due, &other.key)));
+            }
             KeyGroup { place, total: totals.of(place).max(keys.len()), keys }
         };
         groups.into_iter().map(group).collect()

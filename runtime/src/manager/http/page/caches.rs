@@ -12,7 +12,13 @@ pub(super) fn informers(reports: &[InformerReport]) -> Markup {
             @if reports.is_empty() { p.note { "Nothing is watched." } } @else {
                 table {
                     thead {
-                        tr { th { "Kind" } th { "State" } th { "Objects" } th { "Version" } th { "Last event" } }
+                        tr {
+                            th.wide { "Kind" }
+                            th { "State" }
+                            th.some { "Objects" }
+                            th.some { "Version" }
+                            th.some { "Last event" }
+                        }
                     }
                     tbody { @for report in reports { (row(report)) } }
                 }

@@ -7,6 +7,9 @@ use crate::controller::{
     ControllerPhase, ControllerReport, ErrorLine, KeyGroup, KeyLine, KeyPlace, QueueDepths, RunReport,
 };
 
+/// How long a key may be queued until that looks like trouble, in seconds.
+const LATE: f64 = 30.0;
+
 pub(super) fn controller(report: &ControllerReport) -> Markup {
     let (class, phase) = phase(report.phase);
     html! {
@@ -34,11 +37,12 @@ fn phase(phase: ControllerPhase) -> (&'static str, &'static str) {
 fn numbers(report: &ControllerReport) -> Markup {
     let QueueDepths { ready, oldest_seconds, waiting, held, awaiting_retry_token, failed_for_good, .. } =
         report.queue;
+    let late = oldest_seconds.is_some_and(|seconds| seconds >= LATE);
     html! {
         dl.numbers {
             (number("workers busy", html! { (report.workers.busy) " of " (report.workers.total) }, false))
             (number("queued", html! { (grouped(ready)) }, false))
-            (number("oldest queued", html! { (oldest_seconds.map_or_else(|| "–".to_owned(), took)) }, false))
+            (number("oldest queued", html! { (oldest_seconds.map_or_else(|| "–".to_owned(), took)) }, late))
             (number("waiting", html! { (grouped(waiting)) }, false))
             @if held > 0 { (number("held", html! { (grouped(held)) }, false)) }
             @if awaiting_retry_token > 0 {
@@ -64,23 +68,50 @@ fn title(place: KeyPlace) -> &'static str {
     }
 }
 
+/// Which columns there is something in.
+#[derive(Clone, Copy)]
+struct Columns {
+    due: bool,
+    attempt: bool,
+    reason: bool,
+}
+
+impl Columns {
+    fn of(lines: &[KeyLine]) -> Self {
+        Self {
+            due: lines.iter().any(|line| line.due.is_some()),
+            attempt: lines.iter().any(|line| line.attempt.is_some()),
+            reason: lines.iter().any(|line| line.reason.is_some()),
+        }
+    }
+}
+
 fn keys(group: &KeyGroup) -> Markup {
     let more = group.total.saturating_sub(group.keys.len());
     let worth_a_look =
         matches!(group.place, KeyPlace::FailedForGood | KeyPlace::BackingOff | KeyPlace::InFlight);
+    let columns = Columns::of(&group.keys);
     html! {
         details open[worth_a_look] {
             summary { (title(group.place)) " " span.count { (grouped(group.total)) } }
             table {
-                thead { tr { th { "Key" } th { "Why" } th { "Due" } th { "Attempt" } th { "Asked for by" } } }
-                tbody { @for line in &group.keys { (key_row(line)) } }
+                thead {
+                    tr {
+                        th.wide { "Key" }
+                        th { "Why" }
+                        @if columns.due { th.some { "Due" } }
+                        @if columns.attempt { th.few { "Attempt" } }
+                        @if columns.reason { th.many { "Asked for by" } }
+                    }
+                }
+                tbody { @for line in &group.keys { (key_row(line, columns)) } }
             }
             @if more > 0 { p.note { "and " (plural(more, "more", "more")) } }
         }
     }
 }
 
-fn key_row(line: &KeyLine) -> Markup {
+fn key_row(line: &KeyLine, columns: Columns) -> Markup {
     html! {
         tr {
             td data-label="Key" { (key(&line.key)) }
@@ -90,9 +121,13 @@ fn key_row(line: &KeyLine) -> Markup {
                     div.error { "attempt " (attempt) " failed " (ago(*at)) ": " (error) }
                 }
             }
-            td data-label="Due" { @if let Some(moment) = line.due { (due(moment)) } @else { "–" } }
-            td data-label="Attempt" { @if let Some(attempt) = line.attempt { (attempt) } @else { "–" } }
-            td data-label="Asked for by" { (line.reason.as_deref().unwrap_or("–")) }
+            @if columns.due {
+                td data-label="Due" { @if let Some(moment) = line.due { (due(moment)) } @else { "–" } }
+            }
+            @if columns.attempt {
+                td data-label="Attempt" { @if let Some(attempt) = line.attempt { (attempt) } @else { "–" } }
+            }
+            @if columns.reason { td data-label="Asked for by" { (line.reason.as_deref().unwrap_or("–")) } }
         }
     }
 }
@@ -105,8 +140,13 @@ fn runs(runs: &[RunReport]) -> Markup {
                 table {
                     thead {
                         tr {
-                            th { "Key" } th { "Ended as" } th { "Began" } th { "Took" } th { "Writes" } th { "Attempt" }
-                            th { "Asked for by" }
+                            th.wide { "Key" }
+                            th { "Ended as" }
+                            th.some { "Began" }
+                            th.few { "Took" }
+                            th.few { "Writes" }
+                            th.few { "Attempt" }
+                            th.many { "Asked for by" }
                         }
                     }
                     tbody { @for run in runs { (run_row(run)) } }

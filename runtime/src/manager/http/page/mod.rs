@@ -10,7 +10,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::manager::{DebugReport, HealthReport, debug_report::Found};
 
-use parts::{ago, plural};
+use parts::{ago, lasting, plural};
 
 /// What it looks like: light or dark as the reader's system is, narrow or wide.
 const STYLE: &str = include_str!("style.css");
@@ -66,7 +66,7 @@ fn head(report: &DebugReport) -> Markup {
             (fact("Namespace", html! { (server.namespace.as_deref().unwrap_or("not known")) }))
             @if let Some(leader) = leadership {
                 (fact("Election", html! {
-                    (leader.state) ", " (ago(leader.since))
+                    (leader.state) " for " (lasting(leader.since))
                     @match leader.leader.as_ref().filter(|name| **name != leader.identity) {
                         Some(name) => { "; " (name) " leads" }
                         None => {}

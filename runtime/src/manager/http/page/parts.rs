@@ -11,6 +11,11 @@ pub(super) fn ago(moment: Moment) -> Markup {
     html! { time datetime=(moment) title=(moment) { (readable(moment.elapsed())) " ago" } }
 }
 
+/// Shows how long something has been so.
+pub(super) fn lasting(since: Moment) -> Markup {
+    html! { time datetime=(since) title=(since) { (readable(since.elapsed())) } }
+}
+
 /// Shows a moment that may be to come.
 pub(super) fn due(moment: Moment) -> Markup {
     let left = moment.left();
