@@ -1,11 +1,12 @@
 //! An operator: one Deployment a Website, kept right whatever happens to it.
 //!
 //! ```text
-//! cargo run --example website                       on an API server inside the process, until Ctrl-C
-//! cargo run --example website -- --demo             with a scripted visitor, and a summary of what came true
-//! cargo run --example website -- --cluster [--demo] on the current context of KUBECONFIG
-//! cargo run --example website -- --crd              prints the definition of the kind
-//! cargo run --example website -- --rbac             prints the role that the operator needs
+//! cargo run --example website                           on an API server inside the process, until Ctrl-C
+//! cargo run --example website -- --demo                 with a scripted visitor, and a summary of what came true
+//! cargo run --example website -- --cluster [--demo]     on the current context of KUBECONFIG
+//! cargo run --example website -- --http 127.0.0.1:8080  with probes, metrics and http://127.0.0.1:8080/debug
+//! cargo run --example website -- --crd                  prints the definition of the kind
+//! cargo run --example website -- --rbac                 prints the role that the operator needs
 //! ```
 //!
 //! On a cluster it leads by the Lease `websites`, so that several replicas may run: `deploy/` has their manifests.
@@ -49,6 +50,9 @@ struct Arguments {
     /// The namespace of the Lease by which one replica leads: that of the pod, or of the context, unless said.
     #[arg(long)]
     namespace: Option<String>,
+    /// Serve /healthz, /readyz, /metrics and /debug at an address, such as 127.0.0.1:8080 or :8080.
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<String>,
     /// How many seconds the demo may take.
     #[arg(long, default_value_t = 30)]
     timeout: u64,
@@ -89,6 +93,10 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if arguments.cluster && !arguments.demo {
         let namespace = arguments.namespace.unwrap_or_else(|| place.client.default_namespace().to_owned());
         manager = elected(manager, &namespace);
+    }
+    if let Some(address) = arguments.http {
+        println!("HTTP at {address}: /healthz, /readyz, /metrics; /debug for this machine alone");
+        manager = manager.http(address);
     }
     manager.install_crd::<Website>().await?;
     println!("websites.web.example.dev is served");

@@ -65,6 +65,16 @@ pub enum Error {
         /// What the server said, where it refused it.
         status: Option<Box<kube::core::Status>>,
     },
+    /// HTTP can't be served as it is set.
+    #[error("HTTP can't be served at {address:?}: {problem}")]
+    Http {
+        /// Where it was to be served, as it was written.
+        address: String,
+        /// What is wrong, and what to do.
+        problem: String,
+        /// What the system said, where it refused it.
+        source: Option<std::io::Error>,
+    },
     /// Signals can't be listened to.
     #[error("can't listen for SIGINT and SIGTERM")]
     Signals(#[source] std::io::Error),

@@ -47,6 +47,7 @@
 //! | use the queue for work of your own | [`WorkQueue`], [`RateLimit`], the rate limiters in [`workqueue`] |
 //! | list and watch something that is not Kubernetes | [`ListerWatcher`](list_watch::ListerWatcher), [`Assembly`](informer::Assembly) |
 //! | know why an object is not reconciled | [`Running::why`], [`Inspector`](manager::Inspector) |
+//! | answer probes, serve metrics and a debug page | [`Manager::http`]; [`HttpService`](manager::HttpService) for a server of your own |
 //! | scrape metrics, or add some | [`Metrics`](metrics::Metrics), [`Manager::registry`] |
 //! | see a run as a trace | [`Manager::trace_id`] |
 //!

@@ -2,6 +2,7 @@
 //!
 //! A list of behaviours, too, and which tests prove them.
 
+pub mod ask;
 pub mod backend;
 pub mod behaviours;
 mod bodies;
@@ -14,6 +15,7 @@ mod hear;
 mod made;
 mod operator;
 pub mod planted;
+pub mod raw;
 mod record;
 mod snapshot;
 

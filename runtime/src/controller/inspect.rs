@@ -9,7 +9,10 @@ use std::{
     vec,
 };
 
-use super::Reason;
+use super::{
+    Reason,
+    overview::{ControllerPhase, ControllerReport, Lagging},
+};
 use crate::{
     clock::{Moment, readable},
     object::ObjectKey,
@@ -197,6 +200,14 @@ pub(crate) trait Inspected: Send + Sync {
     fn report(&self, key: &ObjectKey) -> KeyReport;
     /// Names what runs, in one line; `None` if nothing does.
     fn in_flight(&self) -> Option<String>;
+    /// Finds objects by name alone, in whatever namespace; a bounded number.
+    fn find(&self, name: &str) -> Vec<ObjectKey>;
+    /// Says which caches it waits for, and why.
+    fn lagging(&self) -> Vec<Lagging>;
+    /// Says how far it has come.
+    fn phase(&self) -> ControllerPhase;
+    /// Shows how it stands, with at most so many keys of each sort.
+    fn overview(&self, each: usize) -> ControllerReport;
 }
 
 impl fmt::Debug for dyn Inspected {

@@ -22,6 +22,7 @@ use super::{
     error::ControllerError,
     last_read::LastRead,
     queue::ControllerQueue,
+    recent::RecentRuns,
     sources::{self, CacheOf, Connect, InformerKey, Objects, OpenSource},
     start::{Connections, PreparedController, Work, run_workers},
     stream_source::StreamSource,
@@ -154,6 +155,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         runs: AtomicU64::new(0),
         stands_by: AtomicBool::new(env.election == Election::Held),
         trace_ids: env.trace_ids.clone(),
+        workers: settings.workers,
+        recent: RecentRuns::default(),
     });
     let (inspected, workers) = (core.clone(), settings.workers);
     let work = work(core, enqueuer, connects, sources, workers, env.election);

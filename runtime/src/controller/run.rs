@@ -10,7 +10,7 @@ use crate::{
     workqueue::Item,
     writes::{
         RetryAfter, Stale, WriteError, Writer, find,
-        record::{RunActivity, RunEnd},
+        record::{RunDone, RunEnd},
     },
 };
 
@@ -100,13 +100,13 @@ impl<'a> RunGuard<'a> {
     }
 
     /// Judges the events that were held, then lets the queue know how it went.
-    pub(crate) fn finish(mut self, verdict: impl FnOnce(Item<ObjectKey>, RunActivity)) {
+    pub(crate) fn finish(mut self, verdict: impl FnOnce(Item<ObjectKey>, RunDone)) {
         if let Some(item) = self.item.take() {
-            let (end, activity) = self.writer.end(item.key());
+            let (end, done) = self.writer.end(item.key());
             if end == RunEnd::Changed {
                 self.queue.add(item.key().clone(), Reason::Changed);
             }
-            verdict(item, activity);
+            verdict(item, done);
         }
     }
 }

@@ -268,6 +268,7 @@ mod tests {
             budget::{Budgets, Cost},
             last_read::LastRead,
             queue::ControllerQueue,
+            recent::RecentRuns,
             sources::{Objects, Selection},
             tombstones::Tombstones,
             trace::TraceIds,
@@ -364,6 +365,8 @@ mod tests {
             failures: Mutex::default(),
             jitter: Mutex::new(SmallRng::seed_from_u64(7)),
             runs: 0.into(),
+            workers: 1,
+            recent: RecentRuns::default(),
             stands_by: false.into(),
             trace_ids: TraceIds::default(),
         })

@@ -12,18 +12,22 @@ use super::{
     run::{Failure, FailureAction},
     worker::ControllerCore,
 };
-use crate::{informer::Watched, object::ObjectKey, writes::record::RunActivity};
+use crate::{
+    informer::Watched,
+    object::ObjectKey,
+    writes::record::{RunActivity, RunDone},
+};
 
 impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Charges a run to its key's budget, and reports a storm that begins.
     pub(super) fn charge(
         &self,
         run_info: &RunInfo,
-        activity: RunActivity,
+        done: RunDone,
         began_with: Option<&K::Object>,
         outcome: &Result<Action, Failure>,
     ) {
-        let Some(cost) = self.cost(run_info, activity, began_with, outcome) else { return };
+        let Some(cost) = self.cost(run_info, done, began_with, outcome) else { return };
         let charged = self.budgets().charge(&run_info.key, cost, Instant::now());
         if let Charged::Paced { phase: StormPhase::Begins, .. } = charged {
             self.metrics.storms.inc();
@@ -44,7 +48,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     fn cost(
         &self,
         run_info: &RunInfo,
-        activity: RunActivity,
+        done: RunDone,
         began_with: Option<&K::Object>,
         outcome: &Result<Action, Failure>,
     ) -> Option<Cost> {
@@ -52,7 +56,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         let moved = |began_with: &K::Object| {
             self.objects.version(key).as_deref() != began_with.meta().resource_version.as_deref()
         };
-        match activity {
+        match done.activity {
             _ if matches!(outcome, Err(failure) if failure.action == FailureAction::RetryUncounted) => {
                 Some(Cost::Whole)
             }

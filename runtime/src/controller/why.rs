@@ -5,6 +5,7 @@ use std::{any::TypeId, sync::atomic::Ordering};
 use super::{
     Reconciler,
     inspect::{Inspected, KeyReport, Why},
+    overview::{ControllerPhase, ControllerReport, Lagging},
     worker::ControllerCore,
 };
 use crate::{
@@ -24,13 +25,23 @@ impl<K: Watched, R: Reconciler<K>> Inspected for ControllerCore<K, R> {
     }
 
     fn report(&self, key: &ObjectKey) -> KeyReport {
-        KeyReport {
-            key: key.clone(),
-            controller: self.name.clone(),
-            why: self.why(key),
-            reason: self.queue.reason(key),
-            last_error: self.failures().get(key).cloned(),
-        }
+        self.key_report(key)
+    }
+
+    fn find(&self, name: &str) -> Vec<ObjectKey> {
+        self.find_by_name(name)
+    }
+
+    fn lagging(&self) -> Vec<Lagging> {
+        self.lagging_caches()
+    }
+
+    fn phase(&self) -> ControllerPhase {
+        self.phase_now()
+    }
+
+    fn overview(&self, each: usize) -> ControllerReport {
+        self.report_of_all(each)
     }
 
     fn in_flight(&self) -> Option<String> {
@@ -51,6 +62,17 @@ impl<K: Watched, R: Reconciler<K>> Inspected for ControllerCore<K, R> {
 }
 
 impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
+    /// Returns how it stands to a key.
+    pub(super) fn key_report(&self, key: &ObjectKey) -> KeyReport {
+        KeyReport {
+            key: key.clone(),
+            controller: self.name.clone(),
+            why: self.why(key),
+            reason: self.queue.reason(key),
+            last_error: self.failures().get(key).cloned(),
+        }
+    }
+
     fn why(&self, key: &ObjectKey) -> Why {
         let stands_by = self.stands_by.load(Ordering::Relaxed);
         if !stands_by && self.queue.inner.is_shut_down() {

@@ -26,6 +26,7 @@ use super::{
     context::RunInfo,
     last_read::LastRead,
     queue::ControllerQueue,
+    recent::RecentRuns,
     run::{Failure, FailureAction, RunGuard},
     sources::{Objects, Selection},
     terminating::with_metadata_of,
@@ -74,6 +75,9 @@ pub(crate) struct ControllerCore<K: Watched, R> {
     pub(crate) failures: Mutex<HashMap<ObjectKey, LastError>>,
     pub(crate) jitter: Mutex<SmallRng>,
     pub(crate) runs: AtomicU64,
+    pub(crate) workers: usize,
+    /// The last runs that ended.
+    pub(crate) recent: RecentRuns,
     /// Whether another replica works in its place.
     pub(crate) stands_by: AtomicBool,
     pub(crate) trace_ids: TraceIds,
@@ -151,15 +155,17 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             let run = pin!(self.run(run_info, &mut began_with));
             self.caught(run_info, run).await
         };
-        if let Some(ended) = ended(&outcome) {
-            self.metrics.ended(ended, started.elapsed());
+        let (ended, took) = (ended(&outcome), started.elapsed());
+        if let Some(ended) = ended {
+            self.metrics.ended(ended, took);
         }
-        let failed = matches!(ended(&outcome), Some(Ended::Error | Ended::TerminalError));
-        run.finish(|item, activity| {
-            self.charge(run_info, activity, began_with.as_deref(), &outcome);
+        run.finish(|item, done| {
+            self.charge(run_info, done, began_with.as_deref(), &outcome);
+            let error = outcome.as_ref().err().map(|failure| &*failure.report);
+            self.recent.note(run_info, (started, took), (ended, error), done.writes);
             self.settle(item, outcome);
         });
-        if failed {
+        if matches!(ended, Some(Ended::Error | Ended::TerminalError)) {
             // Tracers ask for it; the line that tells of the failure needs it not.
             Span::current().record("otel.status_code", "ERROR");
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -16,9 +16,11 @@ use super::{
     reflector_task::{AskLatest, ReflectorTask},
     registration::{KeepAlive, Slot},
     reliability::Reliability,
+    report::{FailureReport, InformerReport, UNREADABLE_SHOWN, named},
     sync_state::{Health, SyncPhase, SyncState},
 };
 use crate::{
+    clock::Moment,
     delta_fifo::{DeltaFifo, Extent, FifoSink, Transform},
     metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
     object::{Kind, Object},
@@ -44,6 +46,8 @@ pub(super) struct InformerCore<K> {
     fleet: TaskTracker,
     /// Something is in the inbox.
     pub(super) wake: Notify,
+    /// When the cache last heard of anything.
+    heard: Mutex<Option<Instant>>,
     inbox: Mutex<Inbox<K>>,
     handlers: Mutex<Vec<Weak<dyn Slot>>>,
 }
@@ -114,6 +118,7 @@ impl<K: Object> InformerCore<K> {
             tasks: TaskTracker::new(),
             fleet,
             wake: Notify::new(),
+            heard: Mutex::default(),
             inbox: Mutex::new(inbox),
             handlers: Mutex::default(),
         });
@@ -217,8 +222,9 @@ impl<K: Object> InformerCore<K> {
         commands.into_iter().for_each(|command| self.refuse(command));
     }
 
-    /// Counts what the cache holds.
+    /// Counts what the cache holds, once something came.
     pub(super) fn measure(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         let lister = self.indexer.lister();
         let version = lister.resource_version().map(|version| version.0);
         self.meter.holds(lister.len(), lister.count_unreadable(), version);
@@ -242,6 +248,39 @@ impl<K: Object> InformerCore<K> {
             failure: self.health.failure(),
             unreadable,
             resource_version: lister.resource_version(),
+        }
+    }
+
+    /// Shows how the cache stands, for debug pages.
+    pub(super) fn report(&self) -> InformerReport {
+        let (state, lister) = (self.state(), self.indexer.lister());
+        let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let extents = self.latest.iter().map(|(extent, _)| extent);
+        let namespaces = extents.filter_map(|extent| match extent {
+            Extent::All => None,
+            Extent::Namespace(namespace) => Some(namespace.to_string()),
+        });
+        let backlog = BacklogSource::report(self);
+        InformerReport {
+            kind: state.kind.to_string(),
+            version: state.kind.version.to_string(),
+            namespaces: namespaces.collect(),
+            selector: String::new(),
+            phase: state.phase,
+            objects: lister.len(),
+            bytes: lister.bytes(),
+            resource_version: state.resource_version.map(|version| version.0),
+            last_event: heard.map(Moment::from),
+            failure: state.failure.map(FailureReport::from),
+            unreadable: state.unreadable.len(),
+            unreadable_objects: state
+                .unreadable
+                .iter()
+                .take(UNREADABLE_SHOWN)
+                .map(|one| named(one))
+                .collect(),
+            handlers: backlog.handlers,
+            handler_backlog: backlog.depth,
         }
     }
 

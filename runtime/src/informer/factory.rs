@@ -15,6 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     core::{Handle, Parts},
     query::{NameRefused, Query},
+    report::InformerReport,
     shared::SharedInformer,
     start::start,
     sync_state::{NotSynced, SyncState},
@@ -63,6 +64,7 @@ trait Informer: Any + Send + Sync {
     /// Returns whether it was stopped, and so answers no more.
     fn is_over(&self) -> bool;
     fn state(&self) -> SyncState;
+    fn report(&self) -> InformerReport;
     fn settled(&self) -> futures::future::BoxFuture<'static, ()>;
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
@@ -82,6 +84,10 @@ impl<K: Object> Informer for Handle<K> {
 
     fn state(&self) -> SyncState {
         self.core.state()
+    }
+
+    fn report(&self) -> InformerReport {
+        self.core.report()
     }
 
     /// Waits until it is synced or stopped.
@@ -153,6 +159,19 @@ impl SharedInformerFactory {
     /// Returns the state of every informer that is in use.
     pub fn sync_states(&self) -> Vec<SyncState> {
         self.informers().iter().map(|informer| informer.state()).collect()
+    }
+
+    /// Shows every informer that is in use, as debug pages do.
+    pub fn reports(&self) -> Vec<InformerReport> {
+        let known = self.known();
+        let used = known
+            .informers
+            .iter()
+            .filter_map(|entry| Some((entry.informer.upgrade()?, entry.query.selector())));
+        // Not under the lock: the last user of one may be gone by now.
+        let used: Vec<_> = used.collect();
+        drop(known);
+        used.iter().map(|(informer, selector)| informer.report().selecting(selector)).collect()
     }
 
     /// Stops every informer for good, and waits until no task is left.

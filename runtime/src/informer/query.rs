@@ -63,6 +63,13 @@ impl Query {
         }
     }
 
+    /// Says which objects are asked for, in one line; empty: all.
+    pub(super) fn selector(&self) -> String {
+        let labels = (!self.labels.is_everything()).then(|| format!("labels {}", self.labels));
+        let fields = (!self.fields.is_everything()).then(|| format!("fields {}", self.fields));
+        labels.into_iter().chain(fields).collect::<Vec<_>>().join(", ")
+    }
+
     fn plain(&self) -> impl PartialEq + '_ {
         let dynamic_type = (&self.namespaces, &self.labels, &self.fields, self.managed_fields);
         let lists = (self.first_list, self.page_size, self.largest_object);

@@ -38,7 +38,8 @@ pub struct SyncState {
 }
 
 /// How far an informer has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum SyncPhase {
     /// Nobody started it yet.
     NotStarted,

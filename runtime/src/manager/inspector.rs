@@ -1,24 +1,40 @@
-//! A look into running controllers, for debug pages and tests.
+//! A look into a running manager, for health checks, debug pages and tests.
 
 use std::{
     any::TypeId,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
 };
 
+use super::{
+    checks::{Checks, Probe},
+    debug_report::{DebugReport, Found},
+    health::{self, HealthReport, Standing},
+    process::Process,
+};
 use crate::{
-    controller::{Inspected, KeyReport, KeyReports, Why},
+    controller::{ControllerReport, Inspected, KeyReport, KeyReports, Why},
     informer::Watched,
     object::ObjectKey,
 };
 
-/// Why an object is not being reconciled; clones look at the same manager.
+/// Most keys of each sort that a report lists.
+const LISTED: usize = 100;
+
+/// Tells how a manager is doing, and why an object is not being reconciled; clones look at the same manager.
 ///
 /// Made before the start, it knows controllers once they run. It keeps none of them, nor their caches, alive: of one that
-/// has ended it says that.
+/// has ended it says that. Whatever it returns is a snapshot, and may be outdated when it is read.
 #[derive(Clone, Default)]
 pub struct Inspector {
-    controllers: Arc<Mutex<Vec<Known>>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    controllers: Mutex<Vec<Known>>,
+    process: OnceLock<Process>,
+    checks: Checks,
 }
 
 /// A controller that was started, and what is left of it.
@@ -29,6 +45,22 @@ struct Known {
 }
 
 impl Known {
+    fn standing(&self) -> Standing {
+        Standing { name: self.name.clone(), controller: self.controller.upgrade() }
+    }
+
+    /// Returns how the controller stands to all objects of a name; it has an answer, whether or not there is one.
+    fn reports_by_name(&self, name: &str) -> Vec<KeyReport> {
+        let Some(controller) = self.controller.upgrade() else {
+            return vec![self.report(&ObjectKey::cluster(name))];
+        };
+        let found = controller.find(name);
+        match found.is_empty() {
+            true => vec![controller.report(&ObjectKey::cluster(name))],
+            false => found.iter().map(|key| controller.report(key)).collect(),
+        }
+    }
+
     fn report(&self, key: &ObjectKey) -> KeyReport {
         match self.controller.upgrade() {
             Some(controller) => controller.report(key),
@@ -45,19 +77,71 @@ impl Known {
 
 impl Inspector {
     /// Returns how each controller of a kind stands to a key; none, where the kind is not reconciled.
-    ///
-    /// A snapshot: it may be outdated when it is read.
     pub fn why<K: Watched>(&self, key: &ObjectKey) -> KeyReports {
         let of_kind = |known: &&Known| known.reconciles == TypeId::of::<K>();
         let reports = self.controllers().iter().filter(of_kind).map(|known| known.report(key)).collect();
         KeyReports::new(reports)
     }
 
+    /// Tells whether the process is fit to go on, as `/healthz` does: if not, it had better be started anew.
+    ///
+    /// It fails where a replica leads without renewing its Lease, where an informer is over by a defect, and where a
+    /// [check](super::Manager::health_check) of the program's own does.
+    pub fn health(&self) -> HealthReport {
+        let mut checks = health::of_process(self.shared.process.get());
+        checks.extend(self.shared.checks.run(Probe::Health));
+        HealthReport::new("healthz", checks)
+    }
+
+    /// Tells whether the manager does its work, as `/readyz` does: each cache that has not synced is named.
+    ///
+    /// A replica that stands by is ready. One that has not started, or stops, is not.
+    pub fn readiness(&self) -> HealthReport {
+        let standings: Vec<_> = self.controllers().iter().map(Known::standing).collect();
+        let mut checks = health::readiness_of(self.shared.process.get(), &standings);
+        checks.extend(self.shared.checks.run(Probe::Readiness));
+        HealthReport::new("readyz", checks)
+    }
+
+    /// Tells how all stands, as `/debug` does; with a key it also says how each controller stands to that.
+    ///
+    /// Asks the server for its version, for a second at most. A key is `namespace/name`, or a name alone.
+    pub async fn debug_report(&self, key: Option<&str>) -> DebugReport {
+        let (health, readiness) = (self.health(), self.readiness());
+        let search = key.map(|key| Found::new(key, &self.find(key)));
+        let controllers = self.live();
+        let controllers: Vec<ControllerReport> =
+            controllers.iter().map(|controller| controller.overview(LISTED)).collect();
+        DebugReport::new(self.shared.process.get(), (health, readiness), search, controllers).await
+    }
+
+    /// Returns how each controller stands to a key, whatever it reconciles.
+    ///
+    /// The key is written `namespace/name`; a name alone is looked for in all namespaces.
+    pub fn find(&self, key: &str) -> KeyReports {
+        let of_one = |known: &Known| match key.trim().split_once('/') {
+            Some((namespace, name)) => vec![known.report(&ObjectKey::new(namespace, name))],
+            None => known.reports_by_name(key.trim()),
+        };
+        KeyReports::new(self.controllers().iter().flat_map(of_one).collect())
+    }
+
+    pub(super) fn begin(&self, process: Process) {
+        let _ = self.shared.process.set(process);
+    }
+
+    pub(super) fn checks(&self) -> &Checks {
+        &self.shared.checks
+    }
+
+    fn live(&self) -> Vec<Arc<dyn Inspected>> {
+        self.controllers().iter().filter_map(|known| known.controller.upgrade()).collect()
+    }
+
     /// Names what runs, in one line; `None` if nothing does.
     pub(super) fn in_flight(&self) -> Option<String> {
-        let known = self.controllers();
-        let controllers = known.iter().filter_map(|known| known.controller.upgrade());
-        let running: Vec<_> = controllers.filter_map(|controller| controller.in_flight()).collect();
+        let controllers = self.live();
+        let running: Vec<_> = controllers.iter().filter_map(|controller| controller.in_flight()).collect();
         (!running.is_empty()).then(|| running.join(", "))
     }
 
@@ -67,7 +151,7 @@ impl Inspector {
     }
 
     fn controllers(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.controllers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,20 +1,33 @@
 //! The process: one factory of informers, the controllers that share it, start and stop.
 //!
-//! Order of a start: informers, then, controller by controller, workers as soon as the caches that this one
-//! reads have synced. Order of a stop: workers finish what runs, then informers close their watches. SIGTERM and
-//! SIGINT stop; a second signal gives up waiting.
+//! Order of a start: HTTP, informers, then, controller by controller, workers as soon as the caches that this one
+//! reads have synced. Order of a stop: workers finish what runs, then informers close their watches, then HTTP ends.
+//! SIGTERM and SIGINT stop; a second signal gives up waiting.
 
+mod process;
+mod health;
+mod checks;
+mod debug_report;
+mod inspector;
 mod campaign;
 mod client;
 mod dry_run;
-mod inspector;
+#[cfg(feature = "http")]
+pub mod http;
 mod install;
 mod rules;
+mod serve;
 mod running;
+#[cfg(feature = "http")]
+mod over_http;
 mod signals;
 mod tasks;
 
 pub use client::client;
+pub use debug_report::{DebugReport, Found, LeaderReport, ProgramReport, ServerReport};
+pub use health::{HealthCheck, HealthReport};
+#[cfg(feature = "http")]
+pub use http::{Http, HttpService};
 pub use inspector::Inspector;
 pub use rules::Rules;
 pub use running::Running;
@@ -32,13 +45,16 @@ use std::{
 
 use campaign::Held;
 use prometheus_client::registry::Registry;
+use checks::Probe;
+use process::{Cluster, Process};
 use running::Parts;
+use serve::Serve;
 use tasks::{Runs, Task};
 
 use crate::{
     chain::one_line,
-    clock::WallClock,
-    controller::{Controller, ControllerEnv, Election, Plan, Synced, TraceIds, Writes},
+    clock::{Moment, WallClock},
+    controller::{Controller, ControllerEnv, Election, Plan, Stop, Synced, TraceIds, Writes},
     error::{Error, Stopped},
     informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -88,6 +104,8 @@ pub struct Manager {
     client: kube::Client,
     /// What no gate stands before: for informers and the Lease.
     direct: kube::Client,
+    /// What stands before nothing, not even a dry run: for questions that are written as if they created something.
+    reviews: kube::Client,
     client_taken: AtomicBool,
     election: Option<Held>,
     clock: WallClock,
@@ -103,6 +121,8 @@ pub struct Manager {
     seed: Option<u64>,
     writes: Writes,
     trace_ids: TraceIds,
+    cluster: Cluster,
+    serve: Serve,
 }
 
 impl Manager {
@@ -134,6 +154,7 @@ impl Manager {
             clock: config.clock.clone(),
             factory: SharedInformerFactory::with_config(client.clone(), config),
             direct: client.clone(),
+            reviews: client.clone(),
             client,
             client_taken: AtomicBool::new(false),
             election: None,
@@ -146,15 +167,20 @@ impl Manager {
             inspector: Inspector::default(),
             writes: Writes::Sent,
             trace_ids: TraceIds::default(),
+            cluster: Cluster::default(),
+            serve: Serve::default(),
         }
     }
 
     /// Finds the cluster by `KUBECONFIG`, `~/.kube/config`, or the pod's service account.
     ///
+    /// With a pod's service account, HTTP is served at `:8080` unless [`http`](Self::http) says otherwise.
+    ///
     /// # Errors
     /// [`Error::Configuration`] where none is found, [`Error::Client`] where it can't be used.
     pub async fn infer() -> Result<Self, Error> {
-        client::infer().await.map(Self::new)
+        let (client, cluster) = client::infer().await?;
+        Ok(Self { cluster, ..Self::new(client) })
     }
 
     /// Returns the client that controllers use.
@@ -239,7 +265,43 @@ impl Manager {
         self
     }
 
-    /// Returns an inspector, which says why an object is not being reconciled, once the manager runs.
+    /// Adds a check to `/healthz`: while it fails, the process had better be started anew.
+    ///
+    /// It is called by whoever probes: it must return at once. One that panics fails.
+    ///
+    /// ```
+    /// # use watchkeeper::prelude::*;
+    /// # fn checked(manager: Manager, disk_is_full: impl Fn() -> bool + Send + Sync + 'static) -> Manager {
+    /// manager.readiness_check("disk", move || if disk_is_full() { Err("the disk is full") } else { Ok(()) })
+    /// # }
+    /// ```
+    pub fn health_check<E>(
+        self,
+        name: impl Into<String>,
+        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.inspector.checks().add(Probe::Health, name.into(), check);
+        self
+    }
+
+    /// Adds a check to `/readyz`: while it fails, the program does not do its work. In all else as
+    /// [`health_check`](Self::health_check).
+    pub fn readiness_check<E>(
+        self,
+        name: impl Into<String>,
+        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.inspector.checks().add(Probe::Readiness, name.into(), check);
+        self
+    }
+
+    /// Returns what tells how the manager is doing, and why an object is not being reconciled, once it runs.
     pub fn inspector(&self) -> Inspector {
         self.inspector.clone()
     }
@@ -255,6 +317,9 @@ impl Manager {
         let read = self.read_rights.lock().unwrap_or_else(PoisonError::into_inner);
         read.iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces));
         self.election.iter().for_each(|held| rules.lead(held.leadership.lease()));
+        if self.serve.reviews() {
+            rules.review();
+        }
         rules
     }
 
@@ -421,7 +486,9 @@ impl Manager {
     }
 
     fn start(self) -> Result<Running, Error> {
+        let http = self.serve.bind(&self.cluster)?;
         let asked = self.asked.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let leadership = self.election.as_ref().map(|held| held.leadership.clone());
         let candidate = self.election.map(|held| held.candidate).transpose()?;
         let candidate = candidate.filter(|_| self.writes == Writes::Sent);
         let env = ControllerEnv {
@@ -442,9 +509,30 @@ impl Manager {
             planned.push(plan.prepare(&env)?);
         }
         planned.iter().for_each(|one| self.inspector.add(one.name.clone(), &one.inspected));
-        self.factory.start();
-        let (factory, grace_period, inspector) = (self.factory, self.grace_period, self.inspector);
-        Ok(Running::start(Parts { planned, tasks: self.tasks, candidate, factory, grace_period, inspector }))
+        let (factory, grace_period, inspector, stop) =
+            (self.factory, self.grace_period, self.inspector, Stop::new());
+        inspector.begin(Process {
+            started: Moment::now(),
+            factory: factory.clone(),
+            leadership: leadership.filter(|_| candidate.is_some()),
+            cluster: self.cluster,
+            client: self.direct,
+            stop: stop.finish.clone(),
+            version: Default::default(),
+        });
+        let served = self.serve.start(http, &inspector, &self.metrics, &self.reviews);
+        factory.start();
+        let tasks = self.tasks;
+        Ok(Running::start(Parts {
+            planned,
+            tasks,
+            candidate,
+            factory,
+            grace_period,
+            inspector,
+            stop,
+            served,
+        }))
     }
 }
 

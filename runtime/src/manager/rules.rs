@@ -78,6 +78,16 @@ impl Rules {
         self.grant(place, of(None), &[ApiVerb::Create]);
     }
 
+    /// Adds what it takes to ask who may see what.
+    pub(super) fn review(&mut self) {
+        for (group, resource) in
+            [("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews")]
+        {
+            let (group, resource) = (group.to_owned(), resource.to_owned());
+            self.grant(None, Resource { group, resource, name: None }, &[ApiVerb::Create]);
+        }
+    }
+
     fn grant(&mut self, place: Option<Arc<str>>, resource: Resource, verbs: &[ApiVerb]) {
         self.granted.entry(place).or_default().entry(resource).or_default().extend(verbs);
     }

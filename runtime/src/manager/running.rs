@@ -25,6 +25,7 @@ use crate::{
 use super::{
     Inspector,
     campaign::Campaign,
+    serve::Served,
     tasks::{InFlight, Task},
 };
 
@@ -47,6 +48,7 @@ pub struct Running {
     inspector: Inspector,
     campaign: Option<JoinHandle<()>>,
     in_flight: InFlight,
+    pub(super) served: Served,
 }
 
 /// What a manager is made of when it starts.
@@ -57,13 +59,14 @@ pub(super) struct Parts {
     pub(super) factory: SharedInformerFactory,
     pub(super) grace_period: Duration,
     pub(super) inspector: Inspector,
+    pub(super) stop: Stop,
+    pub(super) served: Served,
 }
 
 impl Running {
     pub(super) fn start(parts: Parts) -> Self {
-        let Parts { planned, tasks, candidate, factory, grace_period, inspector } = parts;
+        let Parts { planned, tasks, candidate, factory, grace_period, inspector, stop, served } = parts;
         let in_flight = InFlight::new(inspector.clone(), &tasks);
-        let stop = Stop::new();
         let mut controllers = JoinSet::new();
         let end =
             End { stop: stop.clone(), factory: factory.clone(), live: TaskTracker::new(), grace_period };
@@ -84,7 +87,17 @@ impl Running {
         }
         end.live.close();
         let factory = Some(factory);
-        Self { stop, controllers, factory, grace_period, failed: None, inspector, campaign, in_flight }
+        Self {
+            stop,
+            controllers,
+            factory,
+            grace_period,
+            failed: None,
+            inspector,
+            campaign,
+            in_flight,
+            served,
+        }
     }
 
     pub(super) fn failed(error: Error) -> Self {
@@ -97,6 +110,7 @@ impl Running {
             inspector: Inspector::default(),
             campaign: None,
             in_flight: InFlight::default(),
+            served: Served::default(),
         }
     }
 
@@ -105,7 +119,7 @@ impl Running {
         self.inspector.why::<K>(key)
     }
 
-    /// Returns what answers the same after this is gone.
+    /// Returns what answers the same, and more, also after this is gone.
     pub fn inspector(&self) -> Inspector {
         self.inspector.clone()
     }
@@ -144,6 +158,7 @@ impl Running {
             let left = grace_period.saturating_sub(began.elapsed()).max(ABORT);
             deaf = timeout(left, factory.shutdown()).await.is_err();
         }
+        self.served.stop().await;
         let past_grace_period =
             |who: RanOn| Err(Error::Stopped(Stopped::PastGracePeriod { period: grace_period, who }));
         match (late, deaf) {
@@ -229,6 +244,7 @@ impl Drop for Running {
         }
         let mut controllers = mem::take(&mut self.controllers);
         let (abort, grace_period) = (self.stop.abort.clone(), self.grace_period);
+        let mut served = mem::take(&mut self.served);
         if controllers.is_empty() {
             return;
         }
@@ -239,6 +255,7 @@ impl Drop for Running {
                     timeout(grace_period, async { while controllers.join_next().await.is_some() {} }).await;
                 abort.cancel();
                 while controllers.join_next().await.is_some() {}
+                served.stop().await;
             });
         }
     }

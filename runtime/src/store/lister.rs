@@ -217,6 +217,13 @@ impl<K: Object> Lister<K> {
         self.shared.published.load().objects.len()
     }
 
+    /// Counts the bytes of the objects that are cached as text; `None` where none is.
+    pub(crate) fn bytes(&self) -> Option<usize> {
+        let snapshot = self.snapshot();
+        let texts = snapshot.objects.iter().filter_map(|stored| stored.held.text());
+        snapshot.compact.then(|| texts.map(|text| text.json().len()).sum())
+    }
+
     /// Returns whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -126,6 +126,18 @@ impl Depth {
     }
 }
 
+/// Keys by where they stand, at most so many of each; for debug pages.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing<K> {
+    pub(crate) depth: Depth,
+    /// Since when the oldest has been ready, if the queue keeps times.
+    pub(crate) oldest: Option<Instant>,
+    /// In the order of [`Snapshot::keys`].
+    pub(crate) keys: Vec<(K, KeyState)>,
+    /// How many back off, of those with a timer that were looked at.
+    pub(crate) backing_off: usize,
+}
+
 /// A moment of a queue, as far as was asked for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

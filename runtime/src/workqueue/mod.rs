@@ -64,6 +64,7 @@ mod queue;
 mod tests;
 
 pub use entries::QueueKey;
+pub(crate) use inspect::Standing;
 pub use inspect::{Depth, KeyState, Snapshot};
 pub use queue::{Item, WorkQueue};
 pub use rate_limit::{InvalidRate, RateLimit};

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::clock::At;
 use super::entries::QueueKey;
-use super::inspect::{Depth, KeyState, Snapshot};
+use super::inspect::{Depth, KeyState, Snapshot, Standing};
 use super::rate_limiter::RateLimiter;
 use super::shared::{Drain, Drained, Get, Shared};
 use super::state::{Grant, State, Stood};
@@ -198,6 +198,15 @@ impl<K: QueueKey> WorkQueue<K> {
             let state = &dispatcher.state;
             let keys = state.standing_somewhere(origin).take(at_most).collect();
             (Snapshot { depth: Depth::of(state), keys }, wakes)
+        })
+    }
+
+    /// Returns where keys stand, at most so many in each place, and how many there are.
+    pub(crate) fn standing(&self, each: usize) -> Standing<K> {
+        let origin = self.shared.origin;
+        self.shared.with(|dispatcher, clock| {
+            let wakes = dispatcher.change(|state| state.promote(clock));
+            (dispatcher.state.by_place(origin, each), wakes)
         })
     }
 

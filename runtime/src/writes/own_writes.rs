@@ -10,7 +10,7 @@
 use std::hash::Hash;
 
 use super::{
-    record::{OwnVersion, RunActivity, RunEnd, RunRecord, Seen, Verdict},
+    record::{OwnVersion, RunActivity, RunDone, RunEnd, RunRecord, Seen, Verdict},
     records::WriteRecords,
     source::SourceId,
 };
@@ -36,6 +36,7 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
     pub(crate) fn note(&mut self, key: &Key, activity: RunActivity) {
         if let Some(run) = self.run_mut(key) {
             run.activity = run.activity.max(activity);
+            run.writes = run.writes.saturating_add((activity == RunActivity::Wrote).into());
         }
     }
 
@@ -54,17 +55,20 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
     }
 
     /// Ends the run, judges what is still deferred, and forgets what only the run needed; tells what the run did.
-    pub(crate) fn end(&mut self, key: &Key) -> (RunEnd, RunActivity) {
-        let nothing = (RunEnd::Quiet, RunActivity::Nothing);
+    pub(crate) fn end(&mut self, key: &Key) -> (RunEnd, RunDone) {
+        let nothing = (RunEnd::Quiet, RunDone::default());
         let Some(record) = self.by_key.get_mut(key) else { return nothing };
         let run = record.run.take();
         record.answers.retain(|_, answer| answer.awaits().is_some() && answer.seen == Seen::NotYet);
         if record.is_empty() {
             self.by_key.remove(key);
         }
-        run.map_or(nothing, |run| match run.changed || !run.deferred.is_empty() {
-            true => (RunEnd::Changed, run.activity),
-            false => (RunEnd::Quiet, run.activity),
+        run.map_or(nothing, |run| {
+            let done = RunDone { activity: run.activity, writes: run.writes };
+            match run.changed || !run.deferred.is_empty() {
+                true => (RunEnd::Changed, done),
+                false => (RunEnd::Quiet, done),
+            }
         })
     }
 

@@ -51,6 +51,14 @@ pub(crate) enum RunActivity {
     Wrote,
 }
 
+/// What a run did so far, as far as is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunDone {
+    pub(crate) activity: RunActivity,
+    /// How many writes the server took.
+    pub(crate) writes: u32,
+}
+
 /// One object as a write's target: the resource, without its version, and the key.
 pub(super) type ObjectId = (String, String, ObjectKey);
 
@@ -112,6 +120,8 @@ pub(super) struct RunRecord {
     pub(super) deferred: Vec<(SourceId, Version)>,
     pub(super) changed: bool,
     pub(super) activity: RunActivity,
+    /// How many writes the server took.
+    pub(super) writes: u32,
     /// Sources whose versions started anew meanwhile: an answer may be of either side.
     pub(super) new_epochs: Vec<SourceId>,
 }

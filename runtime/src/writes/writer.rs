@@ -22,7 +22,7 @@ use super::{
     overload::Sender,
     owner::Ownership,
     pending_writes::AT_MOST,
-    record::{LastAnswer, RunActivity, RunEnd, Seen, StatusSeen, Verdict},
+    record::{LastAnswer, RunActivity, RunDone, RunEnd, Seen, StatusSeen, Verdict},
     records::{Settled, WriteRecords},
     request::{Answer, Request, Target},
     rights::{Rights, Use},
@@ -203,7 +203,7 @@ impl Writer {
         self.memory().records.begin(key);
     }
 
-    pub(crate) fn end(&self, key: &ObjectKey) -> (RunEnd, RunActivity) {
+    pub(crate) fn end(&self, key: &ObjectKey) -> (RunEnd, RunDone) {
         self.memory().records.end(key)
     }
 

@@ -13,11 +13,13 @@ mod harness;
 mod children;
 mod definitions;
 mod deletion;
+mod http;
 mod informers;
 mod leaders;
 mod life;
 mod outages;
 mod own_writes;
+mod page;
 mod restored;
 mod rights;
 mod roles;
@@ -28,11 +30,13 @@ fn main() -> std::process::ExitCode {
         children::TESTS,
         definitions::TESTS,
         deletion::TESTS,
+        http::TESTS,
         informers::TESTS,
         leaders::TESTS,
         life::TESTS,
         outages::TESTS,
         own_writes::TESTS,
+        page::TESTS,
         restored::TESTS,
         rights::TESTS,
         roles::TESTS,

@@ -29,6 +29,7 @@ use tower_http::decompression::DecompressionLayer;
 
 pub(super) use self::observed::observed;
 use self::{direct::DirectWatches, io::Connector, unusable::Place};
+use super::process::{Cluster, Surroundings};
 use crate::error::Error;
 
 /// How long a connection may be silent before the kernel asks whether its peer is there.
@@ -37,8 +38,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const PROBES: u32 = 3;
 
 /// Builds a client for the cluster that the environment names, and says which that is.
-pub(super) async fn infer() -> Result<Client, Error> {
+pub(super) async fn infer() -> Result<(Client, Cluster), Error> {
     let place = Place::find(|name| std::env::var(name).ok(), Path::exists);
+    let mut surroundings = Surroundings::Elsewhere;
     let mut config = match Config::from_kubeconfig(&KubeConfigOptions::default()).await {
         Ok(config) => {
             let kubeconfig = Kubeconfig::read().unwrap_or_default();
@@ -50,11 +52,14 @@ pub(super) async fn infer() -> Result<Client, Error> {
         Err(cause) => {
             let config = Config::incluster().map_err(|_| place.refuse(cause))?;
             tracing::info!(server = %config.cluster_url, "using the pod's service account");
+            surroundings = Surroundings::Pod;
             config
         }
     };
     config.apply_debug_overrides();
-    client(config.clone()).map_err(|error| place.refuse_client(&config, &error))
+    let cluster = Cluster { url: Some(config.cluster_url.to_string()), surroundings };
+    let client = client(config.clone()).map_err(|error| place.refuse_client(&config, &error))?;
+    Ok((client, cluster))
 }
 
 /// Builds the client that watchkeeper works with best, as [`Manager::infer`](super::Manager::infer) does.

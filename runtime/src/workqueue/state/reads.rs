@@ -5,7 +5,10 @@ use tokio::time::Instant;
 use super::*;
 use crate::metrics::QueueReport;
 use crate::workqueue::clock::ClockOrigin;
-use crate::workqueue::inspect::KeyState;
+use crate::workqueue::inspect::{Depth, KeyState, Standing};
+
+/// How many keys with a timer one look at a queue takes in, since workers wait meanwhile.
+const LOOKED_AT: usize = 20_000;
 
 impl<K: QueueKey> State<K> {
     /// Returns before when nothing can be handed out: start is now, never is not without a change.
@@ -112,6 +115,42 @@ impl<K: QueueKey> State<K> {
         let last =
             low_behind.chain(self.awaiting_token.iter(slab)).chain(waiting).chain(self.terminal.iter(slab));
         first.map(told).chain(listed).chain(last.map(told))
+    }
+
+    /// Shows at most so many keys of each place; of those with a timer it looks at a bounded number.
+    pub(in crate::workqueue) fn by_place(&self, origin: ClockOrigin, each: usize) -> Standing<K> {
+        let slab = &self.entries.slab;
+        let told = |entry: &Entry<K>| (entry.key.clone(), KeyState::of(entry, origin));
+        let mut keys: Vec<_> = self.flying().take(each).map(told).collect();
+        let line = |priority| self.ready.line(priority, slab).map(told);
+        let lines = line(Priority::High).chain(line(Priority::Normal)).chain(line(Priority::Low));
+        let listed =
+            self.listed.iter().map(|(key, mark)| (key.clone(), KeyState::listed(mark.since, origin)));
+        keys.extend(lines.chain(listed).take(each));
+        keys.extend(self.awaiting_token.iter(slab).take(each).map(told));
+        let (mut backing_off, mut delayed, mut held) = (0, 0, 0);
+        for entry in self.delayed.ids().take(LOOKED_AT).map(|id| &slab[id]) {
+            let shown = match KeyState::of(entry, origin) {
+                KeyState::BackingOff { .. } => &mut backing_off,
+                KeyState::Held { .. } => &mut held,
+                _ => &mut delayed,
+            };
+            *shown += 1;
+            if *shown <= each {
+                keys.push(told(entry));
+            }
+        }
+        keys.extend(self.terminal.iter(slab).take(each).map(told));
+        Standing { depth: Depth::of(self), oldest: self.oldest(origin), keys, backing_off }
+    }
+
+    /// Returns since when the key has been ready that waits longest for a worker.
+    fn oldest(&self, origin: ClockOrigin) -> Option<Instant> {
+        let first = |priority| self.ready.line(priority, &self.entries.slab).next();
+        let lines = Priority::ALL.into_iter().filter_map(first).map(|entry| entry.since);
+        let listed = self.listed.iter().next().map(|(_, mark)| mark.since);
+        let oldest = lines.chain(listed).filter(|since| *since != At::NEVER).min();
+        oldest.map(|since| origin.instant(since))
     }
 
     #[cfg(test)]

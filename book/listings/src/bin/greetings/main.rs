@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod controllers;
 #[cfg(test)]
+mod health;
+#[cfg(test)]
 mod replicas;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,169 @@
+//! What a debug page shows of one controller, read from its queue and its caches.
+
+use std::{collections::BTreeMap, sync::atomic::Ordering};
+
+use super::{
+    LastError, Reconciler, Why,
+    overview::{
+        ControllerPhase, ControllerReport, ErrorLine, KeyGroup, KeyLine, KeyPlace, Lagging, QueueDepths,
+        Workers,
+    },
+    worker::ControllerCore,
+};
+use crate::{
+    clock::Moment,
+    informer::Watched,
+    object::ObjectKey,
+    workqueue::{Depth, KeyState, Standing},
+};
+
+/// Most objects that are found by their name alone.
+const MOST_FOUND: usize = 20;
+
+impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
+    pub(super) fn phase_now(&self) -> ControllerPhase {
+        let stands_by = self.stands_by.load(Ordering::Relaxed);
+        match () {
+            () if !stands_by && self.queue.inner.is_shut_down() => ControllerPhase::Stopped,
+            () if !self.waits.lagging().is_empty() => ControllerPhase::WaitsForCaches,
+            () if stands_by => ControllerPhase::StandsBy,
+            () => ControllerPhase::Works,
+        }
+    }
+
+    /// Finds objects by name: in whatever namespace, or the one without.
+    pub(super) fn find_by_name(&self, name: &str) -> Vec<ObjectKey> {
+        let keys = self.objects.keys(None).into_iter();
+        keys.filter(|key| key.name() == name).take(MOST_FOUND).collect()
+    }
+
+    pub(super) fn lagging_caches(&self) -> Vec<Lagging> {
+        let lag = self.waits.all().filter(|informer| !informer.has_synced());
+        let lagging = lag.map(|informer| Lagging {
+            kind: informer.kind().to_string(),
+            since: informer.state().failure.map(|failure| failure.since),
+            why: informer.why(),
+        });
+        let mut lagging: Vec<_> = lagging.collect();
+        lagging.dedup_by(|one, other| one.kind == other.kind && one.why == other.why);
+        lagging
+    }
+
+    pub(super) fn report_of_all(&self, each: usize) -> ControllerReport {
+        let standing = self.queue.inner.standing(each);
+        ControllerReport {
+            name: self.name.to_string(),
+            kind: self.kind.clone(),
+            phase: self.phase_now(),
+            waits_for: self.waits.lagging(),
+            workers: Workers { busy: standing.depth.in_flight, total: self.workers },
+            queue: depths(&standing),
+            keys: self.groups(standing),
+            recent_runs: self.recent.report(),
+        }
+    }
+
+    fn groups(&self, standing: Standing<ObjectKey>) -> Vec<KeyGroup> {
+        let totals = Totals { backing_off: standing.backing_off, depth: standing.depth };
+        let mut groups = BTreeMap::<KeyPlace, Vec<KeyLine>>::new();
+        for (key, state) in standing.keys {
+            if let Some(place) = place(state) {
+                groups.entry(place).or_default().push(self.line(&key, state));
+            }
+        }
+        let group = |(place, mut keys): (KeyPlace, Vec<KeyLine>)| {
+            // Those in line stand in their order.
+            if place != KeyPlace::Queued {
+                keys.sort_by(|one, other| (one.due, &one.key).cmp(&(other.due, &other.key)));
+            }
+            KeyGroup { place, total: totals.of(place).max(keys.len()), keys }
+        };
+        groups.into_iter().map(group).collect()
+    }
+
+    fn line(&self, key: &ObjectKey, state: KeyState) -> KeyLine {
+        // It may stand elsewhere by now: what is said of it is said by the same rules in either place.
+        let report = self.key_report(key);
+        KeyLine {
+            key: key.to_string(),
+            due: due(&report.why),
+            why: report.why.to_string(),
+            reason: report.reason.map(|reason| reason.to_string()),
+            attempt: attempt(state),
+            last_error: report.last_error.map(ErrorLine::from),
+        }
+    }
+}
+
+impl From<LastError> for ErrorLine {
+    fn from(LastError { error, at, attempt }: LastError) -> Self {
+        Self { error, at, attempt }
+    }
+}
+
+/// How many keys stand where.
+struct Totals {
+    backing_off: usize,
+    depth: Depth,
+}
+
+impl Totals {
+    fn of(&self, place: KeyPlace) -> usize {
+        let Self { backing_off, depth } = self;
+        match place {
+            KeyPlace::FailedForGood => depth.awaiting_change,
+            KeyPlace::BackingOff => backing_off + depth.awaiting_retry_token,
+            KeyPlace::Held => depth.held,
+            KeyPlace::InFlight => depth.in_flight,
+            KeyPlace::Queued => depth.ready,
+            KeyPlace::Waiting => depth.delayed.saturating_sub(*backing_off),
+        }
+    }
+}
+
+fn depths(standing: &Standing<ObjectKey>) -> QueueDepths {
+    let Depth { ready, delayed, held, awaiting_retry_token, in_flight, awaiting_change, .. } = standing.depth;
+    let oldest = standing.oldest.map(|since| since.elapsed().as_secs_f64());
+    QueueDepths {
+        ready,
+        oldest_seconds: oldest,
+        waiting: delayed,
+        held,
+        awaiting_retry_token,
+        in_flight,
+        failed_for_good: awaiting_change,
+    }
+}
+
+fn place(state: KeyState) -> Option<KeyPlace> {
+    Some(match state {
+        KeyState::Idle => return None,
+        KeyState::Queued { .. } => KeyPlace::Queued,
+        KeyState::Delayed { .. } => KeyPlace::Waiting,
+        KeyState::BackingOff { .. } | KeyState::AwaitsRetryToken { .. } => KeyPlace::BackingOff,
+        KeyState::AwaitsChange { .. } => KeyPlace::FailedForGood,
+        KeyState::Held { .. } => KeyPlace::Held,
+        KeyState::InFlight { .. } => KeyPlace::InFlight,
+    })
+}
+
+fn attempt(state: KeyState) -> Option<u32> {
+    match state {
+        KeyState::InFlight { attempt, .. } => Some(attempt),
+        KeyState::BackingOff { failures, .. } | KeyState::AwaitsRetryToken { failures } => {
+            Some(failures.saturating_add(1))
+        }
+        KeyState::AwaitsChange { failures } => Some(failures),
+        _ => None,
+    }
+}
+
+fn due(why: &Why) -> Option<Moment> {
+    match why {
+        Why::WaitsUntil(until) | Why::BackingOff { until, .. } | Why::Paced { until } => Some(*until),
+        Why::AwaitsOwnWrites { at_most_until } | Why::AwaitsCaches { at_most_until, .. } => {
+            Some(*at_most_until)
+        }
+        _ => None,
+    }
+}

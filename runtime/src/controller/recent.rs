@@ -1,0 +1,152 @@
+//! The last runs of a controller, for debug pages.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::context::RunInfo;
+use crate::{clock::Moment, metrics::Ended, object::ObjectKey};
+
+/// How many runs are kept.
+const KEPT: usize = 50;
+/// Most of an error that is kept, in bytes.
+const LONGEST_ERROR: usize = 1_000;
+
+/// The last runs that ended; bounded, so that it costs a controller the same whatever it does.
+#[derive(Debug, Default)]
+pub(crate) struct RecentRuns {
+    runs: Mutex<VecDeque<Run>>,
+}
+
+/// A run that ended.
+#[derive(Clone, Debug)]
+struct Run {
+    key: ObjectKey,
+    reason: super::Reason,
+    attempt: u32,
+    id: u64,
+    began: Instant,
+    took: Duration,
+    ended: Option<Ended>,
+    error: Option<String>,
+    writes: u32,
+}
+
+/// A run that ended, as debug pages show it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct RunReport {
+    /// The object.
+    pub key: String,
+    /// Which run of its controller it was; spans and logs have the same id.
+    pub id: u64,
+    /// When it began.
+    pub began: Moment,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// What asked for it.
+    pub reason: String,
+    /// Which run in a row it was without a success before it; the first is 1.
+    pub attempt: u32,
+    /// How it ended, in a word, as the metric `controller_runtime_reconcile_total` says it.
+    pub result: &'static str,
+    /// How many writes of it the server took.
+    pub writes: u32,
+    /// The error and its causes, in one line.
+    pub error: Option<String>,
+}
+
+impl RecentRuns {
+    /// Takes note of a run that ended.
+    pub(crate) fn note(
+        &self,
+        run_info: &RunInfo,
+        (began, took): (Instant, Duration),
+        (ended, error): (Option<Ended>, Option<&str>),
+        writes: u32,
+    ) {
+        let RunInfo { key, attempt, reason, id, .. } = run_info;
+        let (key, reason) = (key.clone(), reason.clone());
+        let error = error.map(|error| shortened(error).to_owned());
+        let run = Run { key, reason, attempt: *attempt, id: *id, began, took, ended, error, writes };
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        if runs.len() == KEPT {
+            runs.pop_front();
+        }
+        runs.push_back(run);
+    }
+
+    /// Shows the runs, the last first.
+    pub(crate) fn report(&self) -> Vec<RunReport> {
+        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        runs.into_iter().rev().map(Run::report).collect()
+    }
+}
+
+impl Run {
+    fn report(self) -> RunReport {
+        RunReport {
+            key: self.key.to_string(),
+            id: self.id,
+            began: self.began.into(),
+            seconds: self.took.as_secs_f64(),
+            reason: self.reason.to_string(),
+            attempt: self.attempt,
+            result: result(self.ended),
+            writes: self.writes,
+            error: self.error,
+        }
+    }
+}
+
+fn result(ended: Option<Ended>) -> &'static str {
+    match ended {
+        None => "not_reconciled",
+        Some(Ended::Success) => "success",
+        Some(Ended::Requeue) => "requeue",
+        Some(Ended::RequeueAfter) => "requeue_after",
+        Some(Ended::Error) => "error",
+        Some(Ended::TerminalError) => "terminal_error",
+    }
+}
+
+/// Cuts a text that is too long to be kept fifty times.
+fn shortened(text: &str) -> &str {
+    let mut end = text.len().min(LONGEST_ERROR);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::controller::Reason;
+
+    // P4
+    #[tokio::test(start_paused = true)]
+    async fn only_the_last_runs_are_kept_and_no_error_is_kept_whole_that_is_too_long() {
+        let recent = RecentRuns::default();
+        let long = "ü".repeat(LONGEST_ERROR);
+        for id in 1..=KEPT as u64 + 7 {
+            let key = ObjectKey::new("shop", format!("map-{id}"));
+            let (attempt, reason) = (1, Reason::Changed);
+            let run_info = RunInfo { key, attempt, reason, id, trace_id: None, took_client: AtomicBool::default() };
+            let took = Duration::from_millis(id);
+            recent.note(&run_info, (Instant::now(), took), (Some(Ended::Error), Some(&long)), 2);
+        }
+        let runs = recent.report();
+        assert_eq!((runs.len(), runs[0].id, runs[KEPT - 1].id), (KEPT, KEPT as u64 + 7, 8));
+        assert_eq!((&*runs[0].key, runs[0].result, runs[0].writes), ("shop/map-57", "error", 2));
+        assert_eq!(runs[0].error.as_ref().unwrap().len(), LONGEST_ERROR);
+    }
+}

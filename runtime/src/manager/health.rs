@@ -1,0 +1,207 @@
+//! What probes are answered: each check by name, why it fails and since when.
+
+use std::{fmt, sync::Arc};
+
+use serde::Serialize;
+
+use super::process::Process;
+use crate::{
+    clock::{Moment, readable},
+    controller::{ControllerPhase, Inspected},
+    informer::{FailureCause, SyncPhase, SyncState},
+    leader_election::{LeaderState, Leadership},
+};
+
+/// The checks of a probe, and how they went.
+///
+/// Shown as Kubernetes shows its own: a line a check, then whether all passed.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct HealthReport {
+    /// The probe: `healthz` or `readyz`.
+    pub probe: &'static str,
+    /// Its checks.
+    pub checks: Vec<HealthCheck>,
+}
+
+/// One check of a probe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct HealthCheck {
+    /// What is checked, such as `cache/deployments.apps`.
+    pub name: String,
+    /// Why it fails, in one line; `None` where it passes.
+    pub failure: Option<String>,
+    /// Since when it fails, where that is known.
+    pub since: Option<Moment>,
+    /// What there is to say although it passes.
+    pub note: Option<String>,
+}
+
+impl HealthCheck {
+    pub(super) fn passed(name: impl Into<String>) -> Self {
+        Self { name: name.into(), failure: None, since: None, note: None }
+    }
+
+    pub(super) fn failed(name: impl Into<String>, since: Option<Moment>, why: impl Into<String>) -> Self {
+        // Whatever is said stays in its line.
+        let why = why.into().replace(['\n', '\r'], " ");
+        Self { name: name.into(), failure: Some(why), since, note: None }
+    }
+
+    fn noting(self, note: impl Into<String>) -> Self {
+        Self { note: Some(note.into().replace(['\n', '\r'], " ")), ..self }
+    }
+
+    /// Returns whether it passes.
+    pub fn is_ok(&self) -> bool {
+        self.failure.is_none()
+    }
+}
+
+impl HealthReport {
+    pub(super) fn new(probe: &'static str, checks: Vec<HealthCheck>) -> Self {
+        Self { probe, checks }
+    }
+
+    /// Returns whether every check passes.
+    pub fn is_ok(&self) -> bool {
+        self.checks.iter().all(HealthCheck::is_ok)
+    }
+
+    /// Leaves out the checks of some names.
+    pub fn without<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: Vec<_> = names.into_iter().collect();
+        self.checks.retain(|check| !names.contains(&&*check.name));
+        self
+    }
+
+    /// Keeps the one check of a name; `None` where there is none.
+    pub fn only(mut self, name: &str) -> Option<Self> {
+        self.checks.retain(|check| check.name == name);
+        (!self.checks.is_empty()).then_some(self)
+    }
+}
+
+impl fmt::Display for HealthReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.checks.iter().try_for_each(|check| writeln!(f, "{check}"))?;
+        let verdict = if self.is_ok() { "passed" } else { "failed" };
+        writeln!(f, "{} check {verdict}", self.probe)
+    }
+}
+
+impl fmt::Display for HealthCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, failure, since, note } = self;
+        match (failure, since) {
+            (None, _) => write!(f, "[+]{name} ok")?,
+            (Some(why), None) => write!(f, "[-]{name} failed: {why}")?,
+            (Some(why), Some(since)) => {
+                write!(f, "[-]{name} failed since {since} ({}): {why}", readable(since.elapsed()))?;
+            }
+        }
+        note.as_ref().map_or(Ok(()), |note| write!(f, ": {note}"))
+    }
+}
+
+/// A controller that was started; `None` once it has ended and nobody holds it.
+pub(super) struct Standing {
+    pub(super) name: Arc<str>,
+    pub(super) controller: Option<Arc<dyn Inspected>>,
+}
+
+/// Checks what only a new process could mend.
+pub(super) fn of_process(process: Option<&Process>) -> Vec<HealthCheck> {
+    let mut checks = vec![HealthCheck::passed("ping")];
+    let Some(process) = process else { return checks };
+    checks.extend(process.leadership.as_ref().map(leads_by_a_lease));
+    checks.extend(process.factory.sync_states().iter().filter(|state| is_lost(state)).map(lost));
+    checks
+}
+
+fn leads_by_a_lease(leadership: &Leadership) -> HealthCheck {
+    match leadership.check() {
+        Ok(()) => HealthCheck::passed("leader-election"),
+        Err(stale) => HealthCheck::failed("leader-election", None, stale.to_string()),
+    }
+}
+
+/// Whether an informer is over by a defect: nothing brings it back.
+fn is_lost(state: &SyncState) -> bool {
+    let cause = state.failure.as_ref().map(|failure| failure.cause);
+    state.phase == SyncPhase::Stopped && cause == Some(FailureCause::Panicked)
+}
+
+fn lost(state: &SyncState) -> HealthCheck {
+    let why = state.failure.as_ref().map_or_else(String::new, |failure| failure.message.clone());
+    let since = state.failure.as_ref().map(|failure| failure.since);
+    HealthCheck::failed(format!("cache/{}", state.kind), since, format!("its informer is over: {why}"))
+}
+
+/// Checks whether controllers could work.
+pub(super) fn readiness_of(process: Option<&Process>, controllers: &[Standing]) -> Vec<HealthCheck> {
+    let Some(process) = process else {
+        return vec![HealthCheck::failed("manager", None, "it has not started")];
+    };
+    if process.stops() {
+        return vec![HealthCheck::failed("manager", None, "it stops, or has stopped")];
+    }
+    let mut checks = vec![HealthCheck::passed("manager")];
+    checks.extend(process.leadership.as_ref().map(stands));
+    checks.extend(controllers.iter().map(|standing| could_work(standing, process.started)));
+    let states = process.factory.sync_states();
+    checks.extend(states.iter().filter_map(|state| synced(state, process.started)));
+    checks
+}
+
+fn stands(leadership: &Leadership) -> HealthCheck {
+    let check = HealthCheck::passed("leader-election");
+    let since = Moment::from(leadership.since());
+    check.noting(match leadership.state() {
+        LeaderState::Leads => format!("leads since {since}"),
+        LeaderState::StandsBy { holder: Some(holder) } => format!("stands by: {holder} leads"),
+        LeaderState::StandsBy { holder: None } => "stands by: nobody is known to lead".to_owned(),
+        LeaderState::Ends => format!("its term is over since {since}: the last runs end"),
+        LeaderState::Idle => "does not campaign yet".to_owned(),
+    })
+}
+
+fn could_work(standing: &Standing, started: Moment) -> HealthCheck {
+    let name = format!("controller/{}", standing.name);
+    let stopped = |name| HealthCheck::failed(name, None, "it has stopped");
+    let Some(controller) = &standing.controller else { return stopped(name) };
+    match controller.phase() {
+        ControllerPhase::Stopped => stopped(name),
+        ControllerPhase::WaitsForCaches => {
+            let lagging = controller.lagging();
+            let since = lagging.iter().filter_map(|cache| cache.since).min().unwrap_or(started);
+            let mut kinds: Vec<_> = lagging.into_iter().map(|cache| cache.kind).collect();
+            kinds.dedup();
+            let why = format!("waits for the caches of {}", kinds.join(", "));
+            HealthCheck::failed(name, Some(since), why)
+        }
+        ControllerPhase::StandsBy | ControllerPhase::Works => HealthCheck::passed(name),
+    }
+}
+
+/// Checks a cache; one that was never started, or that its users stopped, is nobody's.
+fn synced(state: &SyncState, started: Moment) -> Option<HealthCheck> {
+    let name = format!("cache/{}", state.kind);
+    let failure = state.failure.as_ref();
+    match state.phase {
+        SyncPhase::Stopped if is_lost(state) => Some(lost(state)),
+        SyncPhase::NotStarted | SyncPhase::Stopped => None,
+        SyncPhase::Synced => Some(match failure {
+            None => HealthCheck::passed(name),
+            Some(failure) => HealthCheck::passed(name).noting(failure.to_string()),
+        }),
+        SyncPhase::Syncing => {
+            let since = failure.map_or(started, |failure| failure.since);
+            let why = failure.map_or_else(|| "its first list is not through".to_owned(), ToString::to_string);
+            Some(HealthCheck::failed(name, Some(since), format!("{why}; {}", state.remedy())))
+        }
+    }
+}

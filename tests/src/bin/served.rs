@@ -1,0 +1,31 @@
+//! An operator that serves HTTP, whose runs take as long as it is told: for tests that send it signals.
+//!
+//! ```text
+//! served NAMESPACE ADDRESS SECONDS      with KUBECONFIG in the environment
+//! ```
+//!
+//! Each begin and end of a run is a line on its standard output.
+
+#![expect(clippy::print_stdout, reason = "the test reads it")]
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Config;
+use watchkeeper::{manager::client, prelude::*};
+
+#[tokio::main]
+async fn main() -> Result<(), watchkeeper::Error> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    let [_, namespace, address, seconds] =
+        std::env::args().collect::<Vec<_>>().try_into().map_err(|_| "three words")?;
+    let takes = Duration::from_secs(seconds.parse().map_err(watchkeeper::Error::other)?);
+    let config = Config::infer().await.map_err(watchkeeper::Error::other)?;
+    let slow = Controller::from_fn(async move |_: Arc<ConfigMap>, _: Context<ConfigMap>| {
+        println!("begins");
+        tokio::time::sleep(takes).await;
+        println!("ends");
+        Ok::<_, watchkeeper::Error>(Action::await_change())
+    });
+    let slow =
+        slow.namespace(namespace).field_selector("metadata.name=busy").map_err(watchkeeper::Error::other)?;
+    Manager::new(client(config)?).http(address).controller(slow).run().await
+}

@@ -1,0 +1,279 @@
+//! What probes are answered, without a socket; and what a manager does first and last.
+
+use std::{net::TcpListener, sync::atomic::AtomicBool, sync::atomic::Ordering};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::ObjectMeta;
+use tokio::time::sleep;
+use watchkeeper::{
+    Running,
+    manager::{Http, HttpService},
+    prelude::*,
+};
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
+use watchkeeper_tests::{
+    ask::{Told, ask},
+    does,
+};
+
+fn config_map(name: &str) -> ConfigMap {
+    ConfigMap { metadata: ObjectMeta { name: Some(name.into()), ..Default::default() }, ..Default::default() }
+}
+
+async fn shop() -> ApiServer {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    server.create(&config_map("a")).await;
+    server
+}
+
+fn idle() -> impl Reconciler<ConfigMap> {
+    does::<ConfigMap, _, _>(async |_, _| Ok(Action::await_change())).0
+}
+
+fn service(running: &Running) -> HttpService {
+    running.http_service().unwrap()
+}
+
+/// The line about one check.
+fn line<'a>(told: &'a Told, check: &str) -> &'a str {
+    let about = |line: &&str| line.get(3..).is_some_and(|rest| rest.split(' ').next() == Some(check));
+    told.body.lines().find(about).unwrap_or_else(|| panic!("no {check} in {}", told.body))
+}
+
+// P2
+#[tokio::test(start_paused = true)]
+async fn readiness_names_each_cache_that_has_not_synced_why_and_since_when() {
+    let server = shop().await;
+    let forbidden = server.faults().on_any("secrets").always().then(Fault::Status(403));
+    let controller = Controller::new(idle()).owns::<Secret>();
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    let service = service(&running);
+    sleep(Duration::from_secs(90)).await;
+    let told = ask(&service, "/readyz").await;
+    assert_eq!((told.status.as_u16(), told.header("content-type")), (503, "text/plain; charset=utf-8"));
+    assert_eq!(line(&told, "cache/configmaps"), "[+]cache/configmaps ok");
+    let secrets = line(&told, "cache/secrets");
+    assert!(secrets.starts_with("[-]cache/secrets failed since 20"), "{secrets}");
+    for part in ["Z (1m ", "the right to list it is missing", "403", "allow `list` and `watch` of secrets"] {
+        assert!(secrets.contains(part), "no {part} in {secrets}");
+    }
+    let controller = line(&told, "controller/configmaps");
+    assert!(controller.starts_with("[-]controller/configmaps failed since 20"), "{controller}");
+    assert!(controller.ends_with(": waits for the caches of secrets"), "{controller}");
+    assert!(told.body.ends_with("readyz check failed\n"), "{}", told.body);
+    let alive = ask(&service, "/healthz").await;
+    assert_eq!((alive.status.as_u16(), &*alive.body), (200, "ok"), "a new process would not mend it");
+
+    forbidden.disarm();
+    sleep(Duration::from_secs(60)).await;
+    let told = ask(&service, "/readyz").await;
+    assert_eq!((told.status.as_u16(), &*told.body), (200, "ok"));
+    let told = ask(&service, "/readyz?verbose").await;
+    assert_eq!(line(&told, "cache/secrets"), "[+]cache/secrets ok");
+    assert!(told.body.ends_with("readyz check passed\n"), "{}", told.body);
+    running.stop().await.unwrap();
+}
+
+// P2
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_lost_its_watch_is_named_although_it_is_ready() {
+    let server = shop().await;
+    let running = Manager::new(server.client()).controller(Controller::new(idle())).spawn();
+    sleep(Duration::from_secs(1)).await;
+    let _faults = server.faults().on_any("configmaps").always().then(Fault::Status(500));
+    server.faults().on(Verb::Watch, "configmaps").once().then(Fault::Cut);
+    sleep(Duration::from_secs(600)).await;
+    let told = ask(&service(&running), "/readyz?verbose").await;
+    assert_eq!(told.status.as_u16(), 200, "{}", told.body);
+    let cache = line(&told, "cache/configmaps");
+    assert!(cache.starts_with("[+]cache/configmaps ok: ") && cache.contains("attempts"), "{cache}");
+    running.stop().await.unwrap();
+}
+
+// P2
+#[tokio::test(start_paused = true)]
+async fn checks_are_asked_for_by_name_and_left_out_by_name() {
+    let server = shop().await;
+    server.faults().on_any("secrets").always().then(Fault::Status(403));
+    let (full, empty) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
+    let disk = full.clone();
+    let running = Manager::new(server.client())
+        .controller(Controller::new(idle()).owns::<Secret>())
+        .health_check("disk", move || if disk.load(Ordering::SeqCst) { Err("it is\nfull") } else { Ok(()) })
+        .readiness_check("users", move || -> Result<(), String> {
+            assert!(empty.load(Ordering::SeqCst), "a check may panic");
+            empty.store(false, Ordering::SeqCst);
+            Ok(())
+        })
+        .spawn();
+    let service = service(&running);
+    sleep(Duration::from_secs(1)).await;
+    for (path, status) in [
+        ("/healthz", 200),
+        ("/healthz/ping", 200),
+        ("/healthz/disk", 200),
+        ("/readyz", 503),
+        ("/readyz/cache/secrets", 503),
+        ("/readyz/cache/configmaps", 200),
+        ("/readyz/users", 503),
+        ("/readyz?exclude=cache/secrets&exclude=controller/configmaps&exclude=users", 200),
+        ("/readyz?exclude=cache/secrets", 503),
+        ("/readyz/nonsense", 404),
+        ("/", 404),
+        ("/healthz/", 404),
+    ] {
+        let told = ask(&service, path).await;
+        assert_eq!(told.status.as_u16(), status, "{path}: {}", told.body);
+    }
+    assert_eq!(line(&ask(&service, "/readyz").await, "users"), "[-]users failed: the check panicked");
+    full.store(true, Ordering::SeqCst);
+    let told = ask(&service, "/healthz").await;
+    assert_eq!((told.status.as_u16(), line(&told, "disk")), (503, "[-]disk failed: it is full"));
+    running.stop().await.unwrap();
+}
+
+// P2 P6
+#[tokio::test(start_paused = true)]
+async fn before_its_start_and_from_its_stop_on_a_manager_is_not_ready() {
+    let server = shop().await;
+    let manager = Manager::new(server.client()).controller(Controller::new(idle()));
+    let service = manager.http_service();
+    let told = ask(&service, "/readyz").await;
+    assert_eq!(
+        (told.status.as_u16(), line(&told, "manager")),
+        (503, "[-]manager failed: it has not started")
+    );
+    let running = manager.spawn();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(ask(&service, "/readyz").await.status.as_u16(), 200);
+    running.stop().await.unwrap();
+    let told = ask(&service, "/readyz").await;
+    let stopped = "[-]manager failed: it stops, or has stopped";
+    assert_eq!((told.status.as_u16(), line(&told, "manager")), (503, stopped));
+    assert_eq!(ask(&service, "/healthz").await.status.as_u16(), 200);
+}
+
+// P2
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_stands_by_is_ready_and_says_who_leads() {
+    let server = shop().await;
+    let replica = |name: &str| {
+        let election = watchkeeper::LeaderElection::new("maps").namespace("shop").identity(name);
+        Manager::new(server.client()).leader_election(election).controller(Controller::new(idle())).spawn()
+    };
+    let first = replica("first");
+    sleep(Duration::from_secs(60)).await;
+    let second = replica("second");
+    sleep(Duration::from_secs(60)).await;
+    let told = ask(&service(&second), "/readyz?verbose").await;
+    let leads = "[+]leader-election ok: stands by: first leads";
+    assert_eq!((told.status.as_u16(), line(&told, "leader-election")), (200, leads));
+    let told = ask(&service(&first), "/readyz?verbose").await;
+    assert!(
+        line(&told, "leader-election").starts_with("[+]leader-election ok: leads since 20"),
+        "{}",
+        told.body
+    );
+    let page = ask(&service(&second), "/debug?format=json").await.json();
+    let leadership = &page["leadership"];
+    assert_eq!(
+        (leadership["identity"].as_str(), leadership["leader"].as_str()),
+        (Some("second"), Some("first"))
+    );
+    assert_eq!(page["controllers"][0]["phase"], "standsBy");
+    second.stop().await.unwrap();
+    first.stop().await.unwrap();
+}
+
+// P2
+#[tokio::test(start_paused = true)]
+async fn metrics_are_served_in_the_format_that_they_are_written_in() {
+    let server = shop().await;
+    let running = Manager::new(server.client()).controller(Controller::new(idle())).spawn();
+    sleep(Duration::from_secs(1)).await;
+    let told = ask(&service(&running), "/metrics").await;
+    let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!((told.status.as_u16(), told.header("content-type")), (200, format));
+    let line = "controller_runtime_reconcile_total{controller=\"configmaps\",result=\"success\"} 1";
+    assert!(told.body.lines().any(|one| one == line), "{}", told.body);
+    assert!(told.body.ends_with("# EOF\n"), "a scrape that was cut can be told");
+    running.stop().await.unwrap();
+}
+
+// P6
+#[tokio::test(start_paused = true)]
+async fn a_port_in_use_ends_the_start_before_anything_is_asked_of_the_server() {
+    let server = shop().await;
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = held.local_addr().unwrap();
+    let manager = Manager::new(server.client()).controller(Controller::new(idle())).http(address);
+    // Held, it would go on listing, had it begun.
+    let _lister = manager.lister::<ConfigMap>();
+    let before = server.requests().total();
+    let mut running = manager.spawn();
+    let error = running.ended().await.unwrap_err();
+    let text = format!("{error:?}");
+    assert!(matches!(error, watchkeeper::Error::Http { .. }), "{text}");
+    for part in [address.to_string().as_str(), "the port is in use", ".http(\":8081\")", "Http::off()"] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.requests().total(), before, "caches come after the port");
+    assert_eq!(running.http_address(), None);
+}
+
+// P6
+#[tokio::test(start_paused = true)]
+async fn a_start_that_fails_half_way_gives_the_port_back_and_begins_nothing() {
+    let server = shop().await;
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let manager = Manager::new(server.client())
+        .http(free)
+        .controller(Controller::new(idle()))
+        .controller(Controller::new(idle()));
+    let before = server.requests().total();
+    let mut running = manager.spawn();
+    let error = running.ended().await.unwrap_err();
+    assert!(matches!(error, watchkeeper::Error::DuplicateController(_)), "{error:?}");
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.requests().total(), before);
+    TcpListener::bind(free).expect("nobody holds the port");
+}
+
+// P6
+#[tokio::test(start_paused = true)]
+async fn rubbish_for_an_address_is_refused_at_the_start() {
+    let server = shop().await;
+    let mut running = Manager::new(server.client()).http("port 8080").spawn();
+    let error = format!("{:?}", running.ended().await.unwrap_err());
+    assert!(error.contains("HTTP can't be served at \"port 8080\": it has no port: write it as"), "{error}");
+    let mut nowhere = Manager::new(server.client()).http(Http::off()).spawn();
+    nowhere.ended().await.unwrap();
+    assert_eq!(nowhere.http_address(), None);
+}
+
+// P6
+#[tokio::test(start_paused = true)]
+async fn the_port_is_given_up_after_the_last_run() {
+    let takes_five_seconds = || {
+        does::<ConfigMap, _, _>(async |_, _| {
+            sleep(Duration::from_secs(5)).await;
+            Ok(Action::await_change())
+        })
+    };
+    let server = shop().await;
+    for dropped in [false, true] {
+        let (slow, record) = takes_five_seconds();
+        let manager = Manager::new(server.client()).http("127.0.0.1:0").controller(Controller::new(slow));
+        let running = manager.spawn();
+        let address = running.http_address().unwrap();
+        record.reaches(1).await;
+        let stopping =
+            tokio::spawn(async move { if dropped { Ok(drop(running)) } else { running.stop().await } });
+        sleep(Duration::from_secs(2)).await;
+        assert!(TcpListener::bind(address).is_err(), "a run goes on");
+        stopping.await.unwrap().unwrap();
+        sleep(Duration::from_secs(5)).await;
+        TcpListener::bind(address).expect("nobody holds the port");
+    }
+}
