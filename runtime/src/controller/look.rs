@@ -53,7 +53,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         let standing = self.queue.inner.standing(each);
         ControllerReport {
             name: self.name.to_string(),
-            kind: self.kind.clone(),
+            kind: self.kind_name.clone(),
             phase: self.phase_now(),
             waits_for: self.waits.lagging(),
             workers: Workers { busy: standing.depth.in_flight, total: self.workers },

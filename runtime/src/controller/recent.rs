@@ -140,7 +140,8 @@ mod tests {
         for id in 1..=KEPT as u64 + 7 {
             let key = ObjectKey::new("shop", format!("map-{id}"));
             let (attempt, reason) = (1, Reason::Changed);
-            let run_info = RunInfo { key, attempt, reason, id, trace_id: None, took_client: AtomicBool::default() };
+            let run_info =
+                RunInfo { key, attempt, reason, id, trace_id: None, took_client: AtomicBool::default() };
             let took = Duration::from_millis(id);
             recent.note(&run_info, (Instant::now(), took), (Some(Ended::Error), Some(&long)), 2);
         }

@@ -44,9 +44,9 @@ use std::{
 };
 
 use campaign::Held;
-use prometheus_client::registry::Registry;
 use checks::Probe;
 use process::{Cluster, Process};
+use prometheus_client::registry::Registry;
 use running::Parts;
 use serve::Serve;
 use tasks::{Runs, Task};

@@ -120,11 +120,7 @@ impl ReconcileMetrics {
                 "Runs that waited because their key writes too often",
                 &self.paced,
             ),
-            (
-                "watchkeeper_storms",
-                "Keys that began to write, or to change, in run after run",
-                &self.storms,
-            ),
+            ("watchkeeper_storms", "Keys that began to write, or to change, in run after run", &self.storms),
             (
                 "watchkeeper_deletions_dropped",
                 "Deletions that the reconciler never got, or failed on for good",
