@@ -66,6 +66,8 @@ mod namespaces;
 
 mod crd;
 
+mod data;
+
 mod discovery;
 
 mod core;
@@ -87,7 +89,8 @@ mod server;
 pub mod trials;
 
 pub use crate::clock::Clock;
-pub use crate::core::Restart;
+pub use crate::core::{Restart, Restored};
+pub use crate::data::DataError;
 pub use crate::faults::{Fault, Faults, Lag, Requests};
 pub use crate::http::StartError;
 pub use crate::kit::Kit;

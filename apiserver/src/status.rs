@@ -186,6 +186,12 @@ impl Status {
         Self::new(500, None, message)
     }
 
+    /// 500 as the real server words what went wrong inside of it.
+    pub(crate) fn internal_error(why: &str) -> Self {
+        Self::new(500, Some("InternalError"), format!("Internal error occurred: {why}"))
+            .with_details(json!({"causes": [{"message": why}]}))
+    }
+
     /// 403: the user may not do this.
     ///
     /// `what` is e.g. `cannot get resource "configmaps" in API group "" in the namespace "x"`.

@@ -70,8 +70,8 @@ pub(super) fn request(
     object::carry(&tracked, &mut answer, "managedFields");
     let expires = ends.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     answer["status"] = json!({"token": token, "expirationTimestamp": expires});
-    let issued = IssuedToken { account: target.key(), uid: object::uid(&account).to_owned(), ends };
-    state.issued.insert(token, issued);
+    let (account, uid) = (target.key(), object::uid(&account).to_owned());
+    state.issue(IssuedToken { token, account, uid, ends });
     Ok(Written::created(Shown::Other(answer)))
 }
 

@@ -1,6 +1,7 @@
 //! Building a server: what it is to hold, how it is reached.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{ApiServer, InMemory, OverHttp, Running};
 use crate::control::Control;
-use crate::core::{Core, CoreConfig};
+use crate::core::{Core, CoreConfig, Restored};
 use crate::http::{Listener, StartError, loopback};
 use crate::kit::{DEADLINE, Kit, Observer, Scope};
 use crate::service::{Front, LocalService, Passage};
@@ -29,25 +30,37 @@ impl Setup {
         }
     }
 
-    pub(super) async fn install(&self, kit: &Kit) -> Result<(), StartError> {
+    pub(super) async fn install(&self, kit: &Kit, there: There) -> Result<(), StartError> {
         for name in &self.namespaces {
             let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
             post(kit, "/api/v1/namespaces", &namespace)
                 .await
+                .map(drop)
                 .map_err(|message| StartError::Namespace { name: name.clone(), message })?;
         }
         for crd in &self.crds {
             let name = crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            install_crd(kit, &name, crd).await.map_err(|message| StartError::Crd { name, message })?;
+            install_crd(kit, &name, crd, there).await.map_err(|message| StartError::Crd { name, message })?;
         }
         Ok(())
     }
 }
 
+/// What becomes of a definition that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum There {
+    /// It stays as it is.
+    Stays,
+    /// It becomes what the builder says: it is of an earlier run.
+    Updated,
+}
+
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-async fn install_crd(kit: &Kit, name: &str, crd: &Value) -> Result<(), String> {
-    post(kit, CRDS, crd).await?;
+async fn install_crd(kit: &Kit, name: &str, crd: &Value, there: There) -> Result<(), String> {
+    if post(kit, CRDS, crd).await? == Posted::There && there == There::Updated {
+        update_crd(kit, name, crd).await?;
+    }
     let mut observer = Observer::new(kit.client_ref().clone(), Scope::one(CRDS.to_owned(), name));
     let established = observer.until(DEADLINE, |objects| {
         let conditions = objects.first()?["status"]["conditions"].as_array()?;
@@ -60,15 +73,33 @@ async fn install_crd(kit: &Kit, name: &str, crd: &Value) -> Result<(), String> {
     })
 }
 
+/// Makes a definition that is there already, from an earlier run, what it is to be.
+async fn update_crd(kit: &Kit, name: &str, crd: &Value) -> Result<(), String> {
+    let path = format!("{CRDS}/{name}?fieldManager=watchkeeper-apiserver");
+    let request = http::Request::patch(path)
+        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
+        .body(json!({ "spec": crd["spec"] }).to_string().into_bytes())
+        .map_err(|error| error.to_string())?;
+    let patched = kit.client_ref().request::<Value>(request).await;
+    patched.map(drop).map_err(|error| error.to_string())
+}
+
+/// What became of a request to create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Posted {
+    Made,
+    There,
+}
+
 /// Creates an object; one of the same name may be there already.
-async fn post(kit: &Kit, path: &str, object: &Value) -> Result<(), String> {
+async fn post(kit: &Kit, path: &str, object: &Value) -> Result<Posted, String> {
     let request = http::Request::post(path)
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(object.to_string().into_bytes())
         .map_err(|error| error.to_string())?;
     match kit.client_ref().request::<Value>(request).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Ok(_) => Ok(Posted::Made),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Posted::There),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -120,6 +151,21 @@ impl<F> Builder<F> {
         self
     }
 
+    /// Keeps the state in a file: what a server says is written outlives the process.
+    ///
+    /// What is there is loaded, and the builder's namespaces and definitions are added; a definition that has changed
+    /// is replaced. No answer and no event tells of a change before that is synced to disk; writes that come together
+    /// share one sync. An unfinished write at the end, as a crash leaves it, is cut off; a file that is damaged in
+    /// another way is refused. Objects, versions, definitions and the tokens of service accounts are kept; fault rules,
+    /// records of requests, what [`allow`](ApiServer::allow) gave and certificates are not. Watches from versions
+    /// before the last snapshot get 410. `FILE.lock` beside it keeps a second server away.
+    ///
+    /// Without it nothing touches the disk.
+    pub fn data(mut self, path: impl Into<PathBuf>) -> Self {
+        self.config.data = Some(path.into());
+        self
+    }
+
     /// Sets the seed of uids and generated names; equal seeds and requests give equal objects.
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = seed;
@@ -156,12 +202,13 @@ impl<F> Builder<F> {
         self
     }
 
-    fn split(self) -> (Parts, F) {
-        let running = Running(Arc::new(Front::new(Core::new(self.config))));
+    fn split(self) -> Result<(Parts, F), StartError> {
+        let (core, restored) = Core::open(self.config)?;
+        let running = Running(Arc::new(Front::new(core)));
         let service = LocalService::new(Arc::clone(&running.0), Passage::Unruled);
         let client = service.client(Some("admin-token"), &self.setup.namespace());
         let kit = Kit::new(client).within(self.deadline);
-        (Parts { running, kit, setup: self.setup }, self.form)
+        Ok((Parts { running, kit, setup: self.setup, restored }, self.form))
     }
 }
 
@@ -170,12 +217,13 @@ struct Parts {
     running: Running,
     kit: Kit,
     setup: Setup,
+    restored: Option<Restored>,
 }
 
 impl Parts {
     fn with<T>(self, transport: T) -> ApiServer<T> {
-        let Self { running, kit, setup } = self;
-        ApiServer { running, kit, setup, transport }
+        let Self { running, kit, setup, restored } = self;
+        ApiServer { running, kit, setup, restored, transport }
     }
 }
 
@@ -184,14 +232,28 @@ impl Builder<ForMemory> {
     ///
     /// # Panics
     ///
-    /// When the server refuses a definition, saying why; outside a tokio runtime.
+    /// When the server refuses a definition or the data file can't be used, saying why; outside a tokio runtime.
     pub async fn start(self) -> ApiServer {
-        let (parts, ForMemory(())) = self.split();
-        let server = parts.with(InMemory(()));
-        match server.install().await {
-            Ok(()) => server,
+        match self.try_start().await {
+            Ok(server) => server,
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Starts the server, for those who expect that it may not.
+    ///
+    /// # Errors
+    ///
+    /// When the server refuses a definition, or the data file can't be used.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn try_start(self) -> Result<ApiServer, StartError> {
+        let (parts, ForMemory(())) = self.split()?;
+        let server = parts.with(InMemory(()));
+        server.setup.install(&server.kit, There::Updated).await?;
+        Ok(server)
     }
 }
 
@@ -217,14 +279,14 @@ impl Builder<ForHttp> {
     ///
     /// # Errors
     ///
-    /// When the port is taken, TLS can't be set up, or a definition is refused.
+    /// When the port is taken, TLS can't be set up, a definition is refused, or the data file can't be used.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub async fn start(self) -> Result<ApiServer<OverHttp>, StartError> {
-        let (parts, form) = self.split();
-        parts.setup.install(&parts.kit).await?;
+        let (parts, form) = self.split()?;
+        parts.setup.install(&parts.kit, There::Updated).await?;
         let listener = Listener::start(Arc::clone(&parts.running.0), form.address).await?;
         let client = listener.client(Some("admin-token"), "default");
         client.map_err(|error| StartError::Client(Box::new(error)))?;
