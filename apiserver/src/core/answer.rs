@@ -10,7 +10,28 @@ use crate::negotiate::{Media, Shape, error_media};
 use crate::proto;
 use crate::route::Query;
 use crate::status::Status;
+use crate::watch::WatchStream;
 use crate::write::{Shown, Written};
+
+/// What handling came to.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// A whole answer.
+    Full(Response<Bytes>),
+    /// A stream of events.
+    Watch(Box<WatchStream>),
+    /// Handle it again once this version is there.
+    Wait(u64),
+}
+
+/// Whether waiting for a version is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// It may still come.
+    Fresh,
+    /// It did not come in time.
+    Over,
+}
 
 /// Makes a JSON response.
 pub(super) fn json(code: u16, body: Bytes) -> Response<Bytes> {

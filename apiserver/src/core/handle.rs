@@ -2,52 +2,29 @@
 
 use bytes::Bytes;
 use http::{Method, Response};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{ApiRequest, access, answer, binary, openapi, reviews, service_tokens};
+use super::answer::{self, Outcome, Patience};
+use super::target::{find, makes, of, unknown};
+use super::{ApiRequest, access, binary, openapi, reading, reviews, service_tokens};
 use crate::crd;
 use crate::discovery::{self, Half};
-use crate::encode::{self, Encoder};
+use crate::encode::Encoder;
 use crate::kinds::Reach;
-use crate::negotiate::{Answer, Discovery, Of, Shape, accept};
+use crate::negotiate::{Answer, Discovery, Shape, accept};
 use crate::object;
-use crate::read::{ListOptions, Reached, get, list, list_body};
+use crate::read::{ListOptions, list_body};
 use crate::route::{Query, RequestInfo, Shape as PathShape, Verb};
 use crate::state::State;
 use crate::status::Status;
-use crate::store::{Scope, View};
-use crate::table::{Header, IncludeObject};
-use crate::watch::{TableWriter, WatchSetup, WatchStream, open};
+use crate::store::View;
 use crate::write::{
-    DeleteOptions, Shown, Target, WriteOptions, Written, create, delete, delete_collection, get_scale, patch,
+    DeleteOptions, Shown, Target, WriteOptions, Written, create, delete, delete_collection, patch,
     patch_scale, put, put_scale,
 };
 
-/// The subresources of pods that only a cluster can offer.
-const NOT_OFFERED: [&str; 6] = ["attach", "eviction", "exec", "log", "portforward", "proxy"];
-
 /// The most bytes of a request's body.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
-
-/// What handling came to.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// A whole answer.
-    Full(Response<Bytes>),
-    /// A stream of events.
-    Watch(Box<WatchStream>),
-    /// Handle it again once this version is there.
-    Wait(u64),
-}
-
-/// Whether waiting for a version is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// It may still come.
-    Fresh,
-    /// It did not come in time.
-    Over,
-}
 
 /// Handles one request; reads as a view has them.
 ///
@@ -84,7 +61,7 @@ pub(super) fn handle(
     let verb = info.verb.or(head).ok_or_else(Status::method_not_allowed)?;
     let mut outcome = match verb {
         Verb::Get | Verb::List | Verb::Watch => {
-            read(state, request, &query, &target, verb, (patience, view))?
+            reading::read(state, request, &query, &target, verb, (patience, view))?
         }
         _ => write(state, request, &query, &target, verb).map(Outcome::Full)?,
     };
@@ -145,207 +122,6 @@ fn other_path(state: &State, request: &ApiRequest, info: &RequestInfo) -> Result
 
 fn only_get(request: &ApiRequest) -> Result<(), Status> {
     if request.method == Method::GET { Ok(()) } else { Err(Status::method_not_allowed()) }
-}
-
-/// 404 as the group deserves: text for groups nobody serves and for custom ones.
-fn unknown(state: &State, group: &str) -> Status {
-    if group.is_empty() || state.registry.is_built_in_group(group) {
-        Status::no_such_resource()
-    } else {
-        Status::page_not_found()
-    }
-}
-
-fn find(state: &State, info: &RequestInfo) -> Result<Target, Status> {
-    let missing = || unknown(state, &info.group);
-    let resource = state.registry.find(&info.group, &info.resource).ok_or_else(missing)?.clone();
-    let served = resource.served(&info.version).ok_or_else(missing)?.clone();
-    let is_namespaces = info.group.is_empty() && info.resource == "namespaces";
-    let namespace = if is_namespaces { None } else { info.namespace.clone() };
-    match (resource.reach, &namespace) {
-        (Reach::Cluster, Some(_)) => return Err(missing()),
-        (Reach::Namespaced, None) if info.shape == PathShape::Object => return Err(missing()),
-        _ => {}
-    }
-    let name =
-        if info.shape == PathShape::Object { info.name.clone().unwrap_or_default() } else { String::new() };
-    let target = Target {
-        resource,
-        served,
-        namespace: namespace.unwrap_or_default(),
-        name,
-        subresource: info.subresource.clone(),
-    };
-    let made = makes(&target);
-    let sub = info.subresource.split('/').next().unwrap_or_default();
-    if target.resource.built_in().is_some_and(|row| row.kind == "Pod") && NOT_OFFERED.contains(&sub) {
-        let why = format!("{sub} needs a cluster: this server stores pods, and runs none");
-        return Err(Status::new(501, Some("NotImplemented"), why).with_details(json!({})));
-    }
-    if !info.subresource.is_empty() && !target.served.offers(&info.subresource) && !made {
-        return Err(if target.resource.is_custom() {
-            target.not_found()
-        } else {
-            Status::no_such_resource()
-        });
-    }
-    Ok(target)
-}
-
-fn read(
-    state: &mut State,
-    request: &ApiRequest,
-    query: &Query,
-    target: &Target,
-    verb: Verb,
-    (patience, view): (Patience, Option<View>),
-) -> Result<Outcome, Status> {
-    let kind = if verb == Verb::Watch { Answer::Stream } else { Answer::Whole };
-    let accepted = accept(&request.headers, kind, of(target))?;
-    let shape = accepted.shape;
-    let encoder = Encoder::new(target.resource.clone(), target.served.clone(), shape);
-    let info = request.info();
-    let namespace = (!target.namespace.is_empty()).then(|| target.namespace.clone());
-    if makes(target) || target.subresource == "finalize" {
-        return Err(Status::method_not_allowed());
-    }
-    if target.subresource == "scale" {
-        let scale = get_scale(state, target)?;
-        return Ok(Outcome::Full(answer::json(200, Bytes::from(scale.to_string()))));
-    }
-    match verb {
-        Verb::Get => {
-            answer::fits_object(&target.resource, shape)?;
-            let version = query.text("resourceVersion");
-            match get(state, &target.resource, &target.key(), &target.name, version, view)? {
-                Reached::At(version) => wait(state, target, version, patience, view),
-                Reached::Now(stored) if matches!(shape, Shape::Table(_)) => {
-                    let metadata = json!({"resourceVersion": stored.version.to_string()});
-                    let rows = [encoder.show(&stored.value)];
-                    let body = encoder.table(metadata, &rows, Header::Shown, included(query)?, now(state));
-                    Ok(Outcome::Full(answer::json(200, body)))
-                }
-                Reached::Now(stored) => Ok(Outcome::Full(answer::json(200, encoder.object(&stored)))),
-            }
-        }
-        Verb::List => {
-            answer::fits_list(&target.resource, shape)?;
-            let options = ListOptions::list(query, &target.resource, &target.served)?;
-            let scope = Scope { namespace, name: None };
-            match list(state, &target.resource, &target.served, scope, &options, view)? {
-                Reached::At(version) => wait(state, target, version, patience, view),
-                Reached::Now(page) if matches!(shape, Shape::Table(_)) => {
-                    let rows: Vec<Value> =
-                        page.items.iter().map(|stored| encoder.show(&stored.value)).collect();
-                    let metadata = page.metadata(&target.resource, shape);
-                    let body = encoder.table(metadata, &rows, Header::Shown, included(query)?, now(state));
-                    Ok(Outcome::Full(answer::json(200, body)))
-                }
-                Reached::Now(page) => Ok(Outcome::Full(answer::json(200, list_body(&page, &encoder)))),
-            }
-        }
-        _ => {
-            let options = ListOptions::watch(query, &target.resource, &target.served)?;
-            let name = if info.path.split('/').any(|part| part == "watch") { info.name } else { None };
-            let encoder_for_tables = encoder.clone();
-            let setup = WatchSetup {
-                encoder,
-                scope: Scope { namespace, name },
-                bookmark_period: state.bookmark_period,
-                waited: patience == Patience::Over,
-                view,
-                table: table_writer(state, &encoder_for_tables, shape, query)?,
-                media: accepted.media,
-            };
-            match open(state, &options, setup)? {
-                Reached::At(version) => Ok(Outcome::Wait(version)),
-                Reached::Now(stream) => Ok(Outcome::Watch(Box::new(stream))),
-            }
-        }
-    }
-}
-
-/// Returns whether a subresource only takes objects that are made below another.
-fn makes(target: &Target) -> bool {
-    let kind = target.resource.built_in().map(|row| row.kind);
-    matches!(
-        (kind, target.subresource.as_str()),
-        (Some("Pod"), "binding") | (Some("ServiceAccount"), "token")
-    )
-}
-
-fn of(target: &Target) -> Of {
-    if target.resource.is_custom() { Of::Custom } else { Of::BuiltIn }
-}
-
-fn now(state: &State) -> i64 {
-    state.clock.now().as_second()
-}
-
-fn included(query: &Query) -> Result<IncludeObject, Status> {
-    match query.text("includeObject") {
-        "" | "Metadata" => Ok(IncludeObject::Metadata),
-        "Object" => Ok(IncludeObject::Object),
-        "None" => Ok(IncludeObject::None),
-        other => {
-            let why = "must be 'Metadata', 'Object', 'None', or empty";
-            let message = format!("includeObject: Invalid value: {other:?}: {why}");
-            Err(Status::bad_request(format!("Unable to convert to Table as requested: {message}")))
-        }
-    }
-}
-
-fn table_writer(
-    state: &State,
-    encoder: &Encoder,
-    shape: Shape,
-    query: &Query,
-) -> Result<Option<TableWriter>, Status> {
-    if !matches!(shape, Shape::Table(_)) {
-        return Ok(None);
-    }
-    let (include, clock, encoder) = (included(query)?, state.clock.clone(), encoder.clone());
-    let mut header = Header::Shown;
-    Ok(Some(Box::new(move |value, version| {
-        let rows = [encode::at_version(&encoder.show(value), version)];
-        let metadata = json!({"resourceVersion": version.to_string()});
-        let bytes = encoder.table(metadata, &rows, header, include, clock.now().as_second());
-        header = Header::Hidden;
-        bytes
-    })))
-}
-
-fn wait(
-    state: &State,
-    target: &Target,
-    version: u64,
-    patience: Patience,
-    view: Option<View>,
-) -> Result<Outcome, Status> {
-    match patience {
-        Patience::Fresh => Ok(Outcome::Wait(version)),
-        Patience::Over => {
-            let seen = state.store.seen(&target.resource.storage, view);
-            Err(Status::version_too_large(version, seen))
-        }
-    }
-}
-
-/// Writes the named object as somebody else would: an annotation changes, and so does its version.
-/// Reads the stored object that a request names.
-pub(super) fn peek(state: &State, info: &RequestInfo) -> Option<serde_json::Value> {
-    let target = find(state, info).ok().filter(|_| info.name.is_some())?;
-    Some(state.store.get(&target.resource.storage, &target.key())?.value.clone())
-}
-
-pub(super) fn bump(state: &mut State, info: &RequestInfo) {
-    let Ok(target) = find(state, info) else { return };
-    let Some(stored) = state.store.get(&target.resource.storage, &target.key()).cloned() else { return };
-    let mut value = stored.value.clone();
-    let metadata = object::child_mut(object::map_mut(&mut value), "metadata");
-    let annotations = object::child_mut(metadata, "annotations");
-    annotations.insert("watchkeeper.dev/bumped-at".into(), stored.version.to_string().into());
-    state.store.put(&target.resource.storage, &target.key(), value);
 }
 
 fn write(

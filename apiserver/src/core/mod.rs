@@ -9,8 +9,9 @@ use http::Response;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use self::answer::{Outcome, Patience};
 use self::commit::{Committer, Shared, Ticket};
-use self::handle::{Outcome, Patience, handle};
+use self::handle::handle;
 use self::restore::Opening;
 use crate::clock::Clock;
 use crate::data::DataError;
@@ -35,10 +36,12 @@ mod commit;
 mod config;
 mod handle;
 mod openapi;
+mod reading;
 mod request;
 mod restore;
 mod reviews;
 mod service_tokens;
+mod target;
 
 #[cfg(test)]
 mod data_tests;
@@ -256,12 +259,12 @@ impl Core {
 
     /// Reads the stored object that a request names.
     pub(crate) fn peek(&self, info: &RequestInfo) -> Option<serde_json::Value> {
-        handle::peek(&self.inner.lock(), info)
+        target::peek(&self.inner.lock(), info)
     }
 
     /// Changes the object a request names, as somebody else would.
     pub(crate) fn bump(&self, info: &RequestInfo) {
-        handle::bump(&mut self.inner.lock(), info);
+        target::bump(&mut self.inner.lock(), info);
     }
 
     /// Runs the controllers (garbage, namespaces, CRDs) until nothing is left to do, delays included.

@@ -11,10 +11,9 @@ use tokio::time::Instant;
 
 use super::action::Drip;
 use super::edit::Edit;
-use super::interrupt::{Edge, From, Interrupt, Interruption, Place};
-use super::registry::Firing;
+use super::firing::Firing;
+use super::interrupt::{self, Edge, Interrupt, Interrupted, Interruption, Place};
 use super::reply::{Saying, Then};
-use super::stream::{Interrupted, Piece};
 use crate::route::{RequestInfo, Verb};
 use crate::store::{Lag, View};
 use crate::watch::{Frame, Phase};
@@ -69,7 +68,7 @@ impl Plant {
     }
 
     fn counts(&self, piece: &Piece) -> bool {
-        self.place.from == From::Start || piece.phase == Phase::Live
+        self.place.from == interrupt::From::Start || piece.phase == Phase::Live
     }
 
     /// Gives the byte of a piece that it stops before, if its place may be in there.
@@ -133,6 +132,24 @@ struct Flow {
     events: u64,
     version: u64,
     waker: Option<Waker>,
+}
+
+/// Bytes that come in one go.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) bytes: Bytes,
+    pub(super) event: bool,
+    pub(super) version: u64,
+    pub(super) phase: Phase,
+    /// Whether nothing of it has passed yet.
+    pub(super) fresh: bool,
+}
+
+impl From<Frame> for Piece {
+    fn from(frame: Frame) -> Self {
+        let Frame { bytes, event, version, phase } = frame;
+        Self { bytes, event: event.is_change(), version, phase, fresh: true }
+    }
 }
 
 /// What may happen next.

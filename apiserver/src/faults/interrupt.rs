@@ -1,5 +1,16 @@
 //! Interruptions: breaks and pauses at a place in an answer.
 
+/// The connection broke before the answer was whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Interrupted {
+    /// It was closed.
+    #[error("the connection was cut")]
+    Cut,
+    /// It was reset.
+    #[error("connection reset")]
+    Reset,
+}
+
 /// A break or a pause in the middle of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interruption {

@@ -41,9 +41,11 @@ mod action;
 mod registry;
 mod distort;
 mod edit;
+mod firing;
 mod flow;
 mod interrupt;
 mod lists;
+mod matcher;
 mod reply;
 mod requests;
 mod rule;
@@ -56,8 +58,9 @@ mod watches;
 pub use crate::store::Lag;
 pub use action::{Action, Fault, HeldReply};
 pub use distort::{Distortion, Events, Garble, Mark};
+pub use firing::Firing;
 pub use interrupt::Interruption;
-pub use registry::{Armed, Faults, Firing};
+pub use registry::{Armed, Faults};
 pub use reply::{Saying, StatusReply, TooLarge};
 pub use requests::{RequestRecord, Requests};
 pub use rule::Rule;
@@ -66,10 +69,11 @@ pub use stale::Staleness;
 pub use watches::Watches;
 
 pub(crate) use flow::{Graft, Tap};
+pub(crate) use interrupt::Interrupted;
 pub(crate) use lists::distort_list;
 pub(crate) use registry::Verdict;
 pub(crate) use requests::{Recorded, text};
-pub(crate) use stream::{FaultyBody, Interrupted};
+pub(crate) use stream::FaultyBody;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,6 @@
 //! The registry: armed rules, open streams, and what has fired.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,13 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::action::{Action, Effect, Token};
 use super::edit::Edit;
+use super::firing::Firing;
 use super::flow::{Graft, Pace, Plant, Tap};
-use super::interrupt::Interrupt;
+use super::interrupt::{Interrupt, Interrupted};
+use super::matcher::{Count, Matcher, When};
 use super::reply::Versions;
-use super::rule::{Count, Matcher, Rule, Verbs, When};
 use super::stale::Staleness;
-use super::stream::Interrupted;
-use super::watches::Watches;
 use crate::read::expired_page;
 use crate::route::{RequestInfo, Verb};
 
@@ -81,56 +79,7 @@ pub(crate) enum Verdict {
     Hold(CancellationToken),
 }
 
-/// One firing of one rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Firing {
-    /// The line that fires the same way at the same request again.
-    pub script: String,
-    /// The request it fired at, e.g. `watch deployments in shop`.
-    pub request: String,
-    /// The resource version the server, or the stream, had come to.
-    pub version: u64,
-}
-
-impl Firing {
-    pub(crate) fn at(script: String, info: &RequestInfo, version: u64) -> Self {
-        Self { script, request: describe(info), version }
-    }
-}
-
-impl fmt::Display for Firing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} // {} at version {}", self.script, self.request, self.version)
-    }
-}
-
 impl Faults {
-    /// Starts a rule about one verb on one resource, by its plural; `"*"` is any.
-    pub fn on(&self, verb: Verb, resource: &str) -> Rule {
-        Rule::new(self.clone(), Verbs::One(verb), resource)
-    }
-
-    /// Starts a rule about every verb on one resource, by its plural; `"*"` is any.
-    pub fn on_any(&self, resource: &str) -> Rule {
-        Rule::new(self.clone(), Verbs::Any, resource)
-    }
-
-    /// Starts a rule about gets, lists and watches of one resource, by its plural; `"*"` is any.
-    pub fn on_reads(&self, resource: &str) -> Rule {
-        Rule::new(self.clone(), Verbs::Reads, resource)
-    }
-
-    /// Starts a rule about every request there is, discovery and health included.
-    pub fn on_everything(&self) -> Rule {
-        Rule::new(self.clone(), Verbs::Everything, "*")
-    }
-
-    /// Starts a rule about every write of every resource.
-    pub fn on_any_write(&self) -> Rule {
-        Rule::new(self.clone(), Verbs::Writes, "*")
-    }
-
     /// Disarms all rules and lets everything that is held back go on.
     ///
     /// The log stays.
@@ -162,12 +111,6 @@ impl Faults {
     #[must_use]
     pub fn open_streams(&self) -> usize {
         self.lock().streams.values().filter(|tap| tap.is_watch()).count()
-    }
-
-    /// Gives the handle by which the watches of one resource, by its plural, are stopped and stepped.
-    #[must_use]
-    pub fn watches(&self, resource: &str) -> Watches {
-        Watches::new(self.clone(), resource)
     }
 
     pub(super) fn arm(&self, matcher: Matcher, when: When, action: Action) -> Armed {
@@ -394,20 +337,4 @@ impl Armed {
             tap.release(self.id);
         }
     }
-}
-
-/// Says in words what a request is about.
-fn describe(info: &RequestInfo) -> String {
-    let Some(verb) = info.verb else { return info.path.clone() };
-    let mut out = format!("{verb} {}", info.resource);
-    if !info.subresource.is_empty() {
-        out += &format!("/{}", info.subresource);
-    }
-    if let Some(name) = &info.name {
-        out += &format!(" {name}");
-    }
-    if let Some(namespace) = &info.namespace {
-        out += &format!(" in {namespace}");
-    }
-    out
 }

@@ -1,11 +1,9 @@
 //! Rules: which requests, how often.
 
-use rand::rngs::SmallRng;
-use rand::{Rng as _, SeedableRng as _};
-
 use super::action::Action;
+use super::matcher::{Matcher, Verbs, When};
 use super::registry::{Armed, Faults};
-use crate::route::{RequestInfo, Verb};
+use crate::route::Verb;
 
 /// A rule being written; [`then`](Rule::then) arms it.
 ///
@@ -18,45 +16,35 @@ pub struct Rule {
     when: When,
 }
 
-/// Which requests a rule is about; what is not set matches all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Matcher {
-    pub(super) verbs: Verbs,
-    pub(super) resource: Option<String>,
-    pub(super) namespace: Option<String>,
-    pub(super) name: Option<String>,
-    pub(super) subresource: Option<String>,
-    pub(super) user_agent: Option<String>,
-    pub(super) resource_version: Option<String>,
-}
+impl Faults {
+    /// Starts a rule about one verb on one resource, by its plural; `"*"` is any.
+    pub fn on(&self, verb: Verb, resource: &str) -> Rule {
+        Rule::new(self.clone(), Verbs::One(verb), resource)
+    }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verbs {
-    /// Every request, those of no resource included.
-    Everything,
-    Any,
-    Reads,
-    Writes,
-    One(Verb),
-}
+    /// Starts a rule about every verb on one resource, by its plural; `"*"` is any.
+    pub fn on_any(&self, resource: &str) -> Rule {
+        Rule::new(self.clone(), Verbs::Any, resource)
+    }
 
-/// How often a rule fires.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct When {
-    /// Matches let pass first.
-    pub(super) skip: u64,
-    /// Of the matches after that, each this many-th counts.
-    pub(super) every: Option<u64>,
-    /// Firings after which the rule is spent.
-    pub(super) limit: Option<u64>,
-    /// The chance of each firing.
-    pub(super) probability: Option<f64>,
-    /// The seed of the chances.
-    pub(super) seed: u64,
+    /// Starts a rule about gets, lists and watches of one resource, by its plural; `"*"` is any.
+    pub fn on_reads(&self, resource: &str) -> Rule {
+        Rule::new(self.clone(), Verbs::Reads, resource)
+    }
+
+    /// Starts a rule about every request there is, discovery and health included.
+    pub fn on_everything(&self) -> Rule {
+        Rule::new(self.clone(), Verbs::Everything, "*")
+    }
+
+    /// Starts a rule about every write of every resource.
+    pub fn on_any_write(&self) -> Rule {
+        Rule::new(self.clone(), Verbs::Writes, "*")
+    }
 }
 
 impl Rule {
-    pub(super) fn new(faults: Faults, verbs: Verbs, resource: &str) -> Self {
+    fn new(faults: Faults, verbs: Verbs, resource: &str) -> Self {
         let resource = (resource != "*").then(|| resource.to_owned());
         Self { faults, matcher: Matcher { resource, ..Matcher::of(verbs) }, when: When::default() }
     }
@@ -144,109 +132,5 @@ impl Rule {
     /// Arms the rule: from here on it acts, also on streams that are open.
     pub fn then(self, action: impl Into<Action>) -> Armed {
         self.faults.arm(self.matcher, self.when, action.into())
-    }
-}
-
-impl Matcher {
-    /// Matches these verbs on everything.
-    pub(super) fn of(verbs: Verbs) -> Self {
-        Self {
-            verbs,
-            resource: None,
-            namespace: None,
-            name: None,
-            subresource: None,
-            user_agent: None,
-            resource_version: None,
-        }
-    }
-
-    pub(super) fn matches(&self, info: &RequestInfo, user_agent: &str) -> bool {
-        if self.verbs == Verbs::Everything {
-            return true;
-        }
-        let Some(verb) = info.verb else { return false };
-        let verbs = match self.verbs {
-            Verbs::Everything | Verbs::Any => true,
-            Verbs::Reads => !verb.writes(),
-            Verbs::Writes => verb.writes(),
-            Verbs::One(one) => one == verb,
-        };
-        let same = |wanted: &Option<String>, is: Option<&str>| {
-            wanted.as_deref().is_none_or(|wanted| is == Some(wanted))
-        };
-        verbs
-            && same(&self.resource, Some(&info.resource))
-            && same(&self.namespace, info.namespace.as_deref())
-            && same(&self.name, info.name.as_deref())
-            && same(&self.subresource, Some(&info.subresource))
-            && same(&self.resource_version, Some(&info.version_asked))
-            && self.user_agent.as_deref().is_none_or(|part| user_agent.contains(part))
-    }
-
-    /// Writes the matcher as it stands in a test.
-    pub(super) fn script(&self) -> String {
-        let resource = self.resource.as_deref().unwrap_or("*");
-        let mut out = match self.verbs {
-            Verbs::One(verb) => format!("on(Verb::{verb:?}, {resource:?})"),
-            Verbs::Everything => "on_everything()".to_owned(),
-            Verbs::Any => format!("on_any({resource:?})"),
-            Verbs::Reads => format!("on_reads({resource:?})"),
-            Verbs::Writes => "on_any_write()".to_owned(),
-        };
-        let parts = [
-            ("namespace", &self.namespace),
-            ("name", &self.name),
-            ("subresource", &self.subresource),
-            ("user_agent", &self.user_agent),
-            ("resource_version", &self.resource_version),
-        ];
-        for (call, value) in parts {
-            if let Some(value) = value {
-                out += &format!(".{call}({value:?})");
-            }
-        }
-        out
-    }
-}
-
-/// The running count of one rule.
-#[derive(Debug)]
-pub(super) struct Count {
-    when: When,
-    dice: SmallRng,
-    seen: u64,
-    fired: u64,
-}
-
-impl Count {
-    pub(super) fn new(when: When) -> Self {
-        Self { when, dice: SmallRng::seed_from_u64(when.seed), seen: 0, fired: 0 }
-    }
-
-    /// Takes note of one match and tells whether the rule fires at it.
-    pub(super) fn fires(&mut self) -> bool {
-        if self.when.limit.is_some_and(|limit| self.fired >= limit) {
-            return false;
-        }
-        self.seen += 1;
-        if self.seen <= self.when.skip {
-            return false;
-        }
-        if self.when.every.is_some_and(|n| !(self.seen - self.when.skip).is_multiple_of(n)) {
-            return false;
-        }
-        let lucky = self.when.probability.is_none_or(|p| self.dice.random_bool(p));
-        self.fired += u64::from(lucky);
-        lucky
-    }
-
-    /// Gives the number of matches so far.
-    pub(super) fn seen(&self) -> u64 {
-        self.seen
-    }
-
-    pub(super) fn fired(&self) -> u64 {
-        self.fired
     }
 }

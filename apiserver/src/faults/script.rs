@@ -7,9 +7,10 @@ use serde::Deserialize;
 use super::action::{Action, Fault};
 use super::distort::{Distortion, Events, Garble, Mark};
 use super::interrupt::Interruption;
+use super::matcher::{Matcher, Verbs, When};
 use super::registry::{Armed, Faults};
 use super::reply::{StatusReply, TooLarge};
-use super::rule::{Matcher, Rule, Verbs, When};
+use super::rule::Rule;
 use crate::route::Verb;
 use crate::store::Lag;
 

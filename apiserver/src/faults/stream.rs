@@ -12,39 +12,11 @@ use http_body::{Body, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::flow::{Admitted, Gate, Tap};
+use super::flow::{Admitted, Gate, Piece, Tap};
+use super::interrupt::Interrupted;
 use super::registry::Faults;
 use super::reply::Then;
 use crate::watch::{Frame, Phase, WatchStream};
-
-/// The connection broke before the answer was whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Interrupted {
-    /// It was closed.
-    #[error("the connection was cut")]
-    Cut,
-    /// It was reset.
-    #[error("connection reset")]
-    Reset,
-}
-
-/// Bytes that come in one go.
-#[derive(Debug)]
-pub(super) struct Piece {
-    pub(super) bytes: Bytes,
-    pub(super) event: bool,
-    pub(super) version: u64,
-    pub(super) phase: Phase,
-    /// Whether nothing of it has passed yet.
-    pub(super) fresh: bool,
-}
-
-impl From<Frame> for Piece {
-    fn from(frame: Frame) -> Self {
-        let Frame { bytes, event, version, phase } = frame;
-        Self { bytes, event: event.is_change(), version, phase, fresh: true }
-    }
-}
 
 /// A registered tap; leaves the registry when the answer is over.
 struct Registered {

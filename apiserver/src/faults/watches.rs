@@ -11,8 +11,16 @@ pub struct Watches {
     resource: String,
 }
 
+impl Faults {
+    /// Gives the handle by which the watches of one resource, by its plural, are stopped and stepped.
+    #[must_use]
+    pub fn watches(&self, resource: &str) -> Watches {
+        Watches::new(self.clone(), resource)
+    }
+}
+
 impl Watches {
-    pub(super) fn new(faults: Faults, resource: &str) -> Self {
+    fn new(faults: Faults, resource: &str) -> Self {
         Self { faults, resource: resource.to_owned() }
     }
 

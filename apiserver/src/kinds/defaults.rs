@@ -8,96 +8,109 @@ use crate::object::{child_mut, map_mut};
 /// Fills in the defaults of a kind that has some.
 pub(super) fn fill(kind: &str, object: &mut Value) {
     match kind {
-        "Pod" => {
-            let spec = child_mut(map_mut(object), "spec");
-            pod_spec(spec);
-            put(spec, "enableServiceLinks", json!(true));
-        }
-        "Deployment" => {
-            let spec = child_mut(map_mut(object), "spec");
-            put(spec, "replicas", json!(1));
-            put(spec, "revisionHistoryLimit", json!(10));
-            put(spec, "progressDeadlineSeconds", json!(600));
-            let strategy = child_mut(spec, "strategy");
-            put(strategy, "type", json!("RollingUpdate"));
-            if strategy["type"] == "RollingUpdate" {
-                let rolling = child_mut(strategy, "rollingUpdate");
-                put(rolling, "maxUnavailable", json!("25%"));
-                put(rolling, "maxSurge", json!("25%"));
-            }
-            template(spec);
-        }
-        "ReplicaSet" => {
-            let spec = child_mut(map_mut(object), "spec");
-            put(spec, "replicas", json!(1));
-            template(spec);
-        }
-        "StatefulSet" => {
-            let spec = child_mut(map_mut(object), "spec");
-            put(spec, "replicas", json!(1));
-            put(spec, "revisionHistoryLimit", json!(10));
-            put(spec, "podManagementPolicy", json!("OrderedReady"));
-            put(spec, "serviceName", json!(""));
-            put(
-                spec,
-                "persistentVolumeClaimRetentionPolicy",
-                json!({"whenDeleted": "Retain", "whenScaled": "Retain"}),
-            );
-            let strategy = child_mut(spec, "updateStrategy");
-            put(strategy, "type", json!("RollingUpdate"));
-            if strategy["type"] == "RollingUpdate" {
-                put(child_mut(strategy, "rollingUpdate"), "partition", json!(0));
-            }
-            template(spec);
-        }
-        "DaemonSet" => {
-            let spec = child_mut(map_mut(object), "spec");
-            put(spec, "revisionHistoryLimit", json!(10));
-            let strategy = child_mut(spec, "updateStrategy");
-            put(strategy, "type", json!("RollingUpdate"));
-            if strategy["type"] == "RollingUpdate" {
-                let rolling = child_mut(strategy, "rollingUpdate");
-                put(rolling, "maxUnavailable", json!(1));
-                put(rolling, "maxSurge", json!(0));
-            }
-            template(spec);
-        }
-        "Job" => {
-            let spec = child_mut(map_mut(object), "spec");
-            if !spec.contains_key("parallelism") {
-                put(spec, "completions", json!(1));
-            }
-            put(spec, "parallelism", json!(1));
-            let by_index = spec.get("backoffLimitPerIndex").is_some_and(|limit| !limit.is_null());
-            put(spec, "backoffLimit", json!(if by_index { i32::MAX } else { 6 }));
-            put(spec, "completionMode", json!("NonIndexed"));
-            put(spec, "suspend", json!(false));
-            let replaces =
-                if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
-            put(spec, "podReplacementPolicy", json!(replaces));
-            put(spec, "manualSelector", json!(false));
-            template(spec);
-            let labels = spec["template"]["metadata"].get("labels").cloned();
-            let metadata = child_mut(map_mut(object), "metadata");
-            if let Some(labels) = labels
-                && metadata.get("labels").and_then(Value::as_object).is_none_or(Map::is_empty)
-            {
-                metadata.insert("labels".into(), labels);
-            }
-        }
-        "CronJob" => {
-            let spec = child_mut(map_mut(object), "spec");
-            put(spec, "concurrencyPolicy", json!("Allow"));
-            put(spec, "suspend", json!(false));
-            put(spec, "successfulJobsHistoryLimit", json!(3));
-            put(spec, "failedJobsHistoryLimit", json!(1));
-            let job = child_mut(spec, "jobTemplate");
-            job.entry("metadata").or_insert_with(|| json!({}));
-            template(child_mut(job, "spec"));
-        }
+        "Pod" => pod(object),
+        "Deployment" => deployment(object),
+        "ReplicaSet" => replica_set(object),
+        "StatefulSet" => stateful_set(object),
+        "DaemonSet" => daemon_set(object),
+        "Job" => job(object),
+        "CronJob" => cron_job(object),
         "Service" => service(object),
         other => super::fill::fill(other, object),
     }
+}
+
+fn pod(object: &mut Value) {
+    let spec = child_mut(map_mut(object), "spec");
+    pod_spec(spec);
+    put(spec, "enableServiceLinks", json!(true));
+}
+
+fn deployment(object: &mut Value) {
+    let spec = child_mut(map_mut(object), "spec");
+    put(spec, "replicas", json!(1));
+    put(spec, "revisionHistoryLimit", json!(10));
+    put(spec, "progressDeadlineSeconds", json!(600));
+    let strategy = child_mut(spec, "strategy");
+    put(strategy, "type", json!("RollingUpdate"));
+    if strategy["type"] == "RollingUpdate" {
+        let rolling = child_mut(strategy, "rollingUpdate");
+        put(rolling, "maxUnavailable", json!("25%"));
+        put(rolling, "maxSurge", json!("25%"));
+    }
+    template(spec);
+}
+
+fn replica_set(object: &mut Value) {
+    let spec = child_mut(map_mut(object), "spec");
+    put(spec, "replicas", json!(1));
+    template(spec);
+}
+
+fn stateful_set(object: &mut Value) {
+    let spec = child_mut(map_mut(object), "spec");
+    put(spec, "replicas", json!(1));
+    put(spec, "revisionHistoryLimit", json!(10));
+    put(spec, "podManagementPolicy", json!("OrderedReady"));
+    put(spec, "serviceName", json!(""));
+    put(
+        spec,
+        "persistentVolumeClaimRetentionPolicy",
+        json!({"whenDeleted": "Retain", "whenScaled": "Retain"}),
+    );
+    let strategy = child_mut(spec, "updateStrategy");
+    put(strategy, "type", json!("RollingUpdate"));
+    if strategy["type"] == "RollingUpdate" {
+        put(child_mut(strategy, "rollingUpdate"), "partition", json!(0));
+    }
+    template(spec);
+}
+
+fn daemon_set(object: &mut Value) {
+    let spec = child_mut(map_mut(object), "spec");
+    put(spec, "revisionHistoryLimit", json!(10));
+    let strategy = child_mut(spec, "updateStrategy");
+    put(strategy, "type", json!("RollingUpdate"));
+    if strategy["type"] == "RollingUpdate" {
+        let rolling = child_mut(strategy, "rollingUpdate");
+        put(rolling, "maxUnavailable", json!(1));
+        put(rolling, "maxSurge", json!(0));
+    }
+    template(spec);
+}
+
+fn job(object: &mut Value) {
+    let spec = child_mut(map_mut(object), "spec");
+    if !spec.contains_key("parallelism") {
+        put(spec, "completions", json!(1));
+    }
+    put(spec, "parallelism", json!(1));
+    let by_index = spec.get("backoffLimitPerIndex").is_some_and(|limit| !limit.is_null());
+    put(spec, "backoffLimit", json!(if by_index { i32::MAX } else { 6 }));
+    put(spec, "completionMode", json!("NonIndexed"));
+    put(spec, "suspend", json!(false));
+    let replaces = if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+    put(spec, "podReplacementPolicy", json!(replaces));
+    put(spec, "manualSelector", json!(false));
+    template(spec);
+    let labels = spec["template"]["metadata"].get("labels").cloned();
+    let metadata = child_mut(map_mut(object), "metadata");
+    if let Some(labels) = labels
+        && metadata.get("labels").and_then(Value::as_object).is_none_or(Map::is_empty)
+    {
+        metadata.insert("labels".into(), labels);
+    }
+}
+
+fn cron_job(object: &mut Value) {
+    let spec = child_mut(map_mut(object), "spec");
+    put(spec, "concurrencyPolicy", json!("Allow"));
+    put(spec, "suspend", json!(false));
+    put(spec, "successfulJobsHistoryLimit", json!(3));
+    put(spec, "failedJobsHistoryLimit", json!(1));
+    let job = child_mut(spec, "jobTemplate");
+    job.entry("metadata").or_insert_with(|| json!({}));
+    template(child_mut(job, "spec"));
 }
 
 /// Adds what admission adds to a new pod.

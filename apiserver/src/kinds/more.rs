@@ -1,7 +1,6 @@
 //! More built-in kinds: those that are stored and nothing else.
 
-use super::builtin::{ALL, BuiltIn, Generation, SCALE, STATUS, row};
-use super::{OnPut, Reach};
+use super::row::{ALL, BuiltIn, Generation, OnPut, Reach, SCALE, STATUS, row};
 
 const EXTENSIONS: &[&str] = &["api-extensions"];
 const ADMISSION: &str = "admissionregistration.k8s.io";

@@ -1,7 +1,6 @@
 //! The schemas of the built-in kinds, and what their published form leaves out.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use k8s_openapi::api;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as crd;
@@ -10,9 +9,7 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as registration
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value};
 
-use super::Schema;
 use super::node::ListKind;
-use super::parse::{self, Origin};
 use crate::facts::{Field, Ownership, Presence, facts};
 
 /// Names a built-in kind and its definition.
@@ -115,21 +112,9 @@ built_ins! {
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1" crd::CustomResourceDefinition;
 }
 
-/// Finds a built-in kind's schema.
-pub(super) fn find(group: &str, version: &str, kind: &str) -> Option<Schema> {
-    static SCHEMAS: LazyLock<HashMap<&'static str, Schema>> = LazyLock::new(|| {
-        let names: Vec<&str> = KINDS.iter().map(|kind| kind.definition).collect();
-        let (arena, roots) = parse::definitions(&names);
-        let arena = Arc::new(arena);
-        let schemas = roots.into_iter().map(|root| Schema {
-            arena: Arc::clone(&arena),
-            root,
-            origin: Origin::BuiltIn,
-            has_rules: false,
-        });
-        names.into_iter().zip(schemas).collect()
-    });
-    SCHEMAS.get(definition_name(group, version, kind)?).cloned()
+/// Lists the definitions of the built-in kinds.
+pub(super) fn kinds() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|known| known.definition)
 }
 
 /// Names the definition of a built-in kind.

@@ -40,7 +40,11 @@ impl Schema {
     ///
     /// What makes the schema not structural; fields are relative to the CRD (`spec.validation.openAPIV3Schema…`).
     pub(crate) fn from_crd(schema: &Value) -> Result<Schema, Vec<FieldError>> {
-        let (arena, root) = parse::custom(schema)?;
+        let errors = structural::check(schema);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let (arena, root) = parse::custom(schema);
         let errors = cel::check(arena.at(root), structural::ROOT);
         if !errors.is_empty() {
             return Err(errors);
@@ -51,7 +55,8 @@ impl Schema {
 
     /// Finds the schema of a built-in kind (the core group is `""`).
     pub(crate) fn builtin(group: &str, version: &str, kind: &str) -> Option<Schema> {
-        builtin::find(group, version, kind)
+        let (arena, root) = parse::built_in(group, version, kind)?;
+        Some(Schema { arena, root, origin: Origin::BuiltIn, has_rules: false })
     }
 
     /// Holds the published definitions of all built-in kinds, by full name, for OpenAPI documents.
@@ -149,7 +154,7 @@ impl Schema {
     ///
     /// For built-in kinds in the order of the text; for the others duplicates first, then by path.
     pub(crate) fn strict_errors(&self, text: &[u8]) -> Vec<String> {
-        strict::report(self, text)
+        strict::report(self.root(), self.origin, text)
     }
 
     /// Builds the object that a typed server would hold before creation.

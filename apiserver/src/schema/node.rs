@@ -47,7 +47,7 @@ pub(crate) enum ListKind {
     Atomic,
     /// Every scalar is an item of its own.
     Set,
-    /// Items are objects, told apart by the named fields.
+    /// Items are objects, identified by the named fields.
     Map(Vec<String>),
 }
 
@@ -133,6 +133,19 @@ impl<'a> NodeRef<'a> {
     /// Returns what JSON is accepted here.
     pub(crate) fn kind(self) -> Kind {
         self.node().kind
+    }
+
+    /// Names what JSON is accepted here, as a schema does.
+    pub(crate) fn type_name(self) -> &'static str {
+        match self.kind() {
+            Kind::Object => "object",
+            Kind::Array => "array",
+            Kind::String => "string",
+            Kind::Integer => "integer",
+            Kind::Number => "number",
+            Kind::Boolean => "boolean",
+            Kind::Any | Kind::IntOrString => "",
+        }
     }
 
     /// Returns how a list's items are owned here.

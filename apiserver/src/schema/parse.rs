@@ -1,21 +1,16 @@
 //! Reads OpenAPI schemas into arenas.
 
 use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value};
 
 use super::builtin;
 use super::cel::Rule;
-use super::error::FieldError;
 use super::node::{Arena, Kind, ListKind, MapKind, Node, NodeId};
-use super::structural;
 
-/// Reads a CRD version's schema.
-pub(super) fn custom(schema: &Value) -> Result<(Arena, NodeId), Vec<FieldError>> {
-    let errors = structural::check(schema);
-    if !errors.is_empty() {
-        return Err(errors);
-    }
+/// Reads a CRD version's schema, which is structural.
+pub(super) fn custom(schema: &Value) -> (Arena, NodeId) {
     let mut reader = Reader { arena: Arena::new(), known: HashMap::new(), origin: Origin::Custom };
     let root = reader.read(schema, "");
     let meta = reader.object_meta();
@@ -25,7 +20,7 @@ pub(super) fn custom(schema: &Value) -> Result<(Arena, NodeId), Vec<FieldError>>
     node.properties.insert("apiVersion".to_owned(), text);
     node.properties.insert("kind".to_owned(), text);
     node.properties.insert("metadata".to_owned(), meta);
-    Ok((reader.arena, root))
+    (reader.arena, root)
 }
 
 /// Makes the schema of objects about which nothing is known but their metadata.
@@ -48,11 +43,16 @@ pub(super) fn fragment(schema: &Map<String, Value>) -> (Arena, NodeId) {
     (reader.arena, root)
 }
 
-/// Reads the definition of a built-in kind and all that it refers to.
-pub(super) fn definitions(names: &[&str]) -> (Arena, Vec<NodeId>) {
-    let mut reader = Reader { arena: Arena::new(), known: HashMap::new(), origin: Origin::BuiltIn };
-    let roots = names.iter().map(|name| reader.definition(name)).collect();
-    (reader.arena, roots)
+/// Finds the schema of a built-in kind; all of them are read once, into one arena.
+pub(super) fn built_in(group: &str, version: &str, kind: &str) -> Option<(Arc<Arena>, NodeId)> {
+    static READ: LazyLock<(Arc<Arena>, HashMap<&'static str, NodeId>)> = LazyLock::new(|| {
+        let mut reader = Reader { arena: Arena::new(), known: HashMap::new(), origin: Origin::BuiltIn };
+        let roots = builtin::kinds().map(|name| (name, reader.definition(name))).collect();
+        (Arc::new(reader.arena), roots)
+    });
+    let (arena, roots) = &*READ;
+    let root = roots.get(builtin::definition_name(group, version, kind)?)?;
+    Some((Arc::clone(arena), *root))
 }
 
 /// Where a schema comes from, which decides how it is completed.

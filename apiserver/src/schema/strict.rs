@@ -5,20 +5,20 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::Schema;
 use super::node::NodeRef;
+use super::parse::Origin;
 
 /// Lists what is wrong with the fields of a JSON text.
 ///
 /// A text that is no JSON has no such errors: parsing it reports that.
-pub(super) fn report(schema: &Schema, text: &[u8]) -> Vec<String> {
+pub(super) fn report(root: NodeRef<'_>, origin: Origin, text: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let walker = Walker { node: Some(schema.root()), path: String::new(), found: &mut found };
+    let walker = Walker { node: Some(root), path: String::new(), found: &mut found };
     if walker.deserialize(&mut deserializer).is_err() {
         return Vec::new();
     }
-    if !schema.is_builtin() {
+    if origin == Origin::Custom {
         found.sort();
     }
     found.into_iter().map(|finding| finding.to_string()).collect()

@@ -3,47 +3,19 @@
 mod formats;
 mod keywords;
 mod lists;
+mod place;
 
 use serde_json::Value;
 
 pub(super) use self::lists::counterpart;
+pub(super) use self::place::join;
+
+use self::place::Place;
 
 use super::error::FieldError;
 use super::node::NodeRef;
 use super::prune::allows_null;
 use crate::selector::{check_label_key, check_label_value};
-
-/// Names the place of a value.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    /// Leads to the checked root from outside of it, such as `status`.
-    prefix: &'a str,
-    /// Leads from the root to the value, such as `conditions[0].type`.
-    name: &'a str,
-}
-
-impl Place<'_> {
-    /// Names the field of an error here.
-    fn field(self) -> String {
-        join(self.prefix, self.name)
-    }
-
-    /// Names the value in an error's text.
-    fn body(self) -> String {
-        format!("{} in body", self.name)
-    }
-}
-
-/// Joins two parts of a path.
-pub(super) fn join(parent: &str, name: &str) -> String {
-    if parent.is_empty() {
-        name.to_owned()
-    } else if name.is_empty() || name.starts_with('[') {
-        format!("{parent}{name}")
-    } else {
-        format!("{parent}.{name}")
-    }
-}
 
 /// Checks a value; what equals the old one passes.
 pub(super) fn check(node: NodeRef<'_>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {

@@ -1,94 +1,10 @@
 //! The columns of built-in kinds, as the real server prints them.
 
 mod kinds;
-
-use serde_json::{Value, json};
-
-use crate::schema::Schema;
-
-/// Prints the objects of one kind.
-#[derive(Debug)]
-pub(super) struct Printer {
-    columns: &'static [Column],
-    cells: fn(&Value, i64) -> Vec<Value>,
-}
-
-/// Describes one column.
-#[derive(Debug)]
-struct Column {
-    name: &'static str,
-    kind: &'static str,
-    /// Columns of priority 1 are shown in wide output only.
-    priority: i64,
-    description: Described,
-}
-
-/// Where a column's description is.
-#[derive(Debug)]
-enum Described {
-    /// In the definition of a field.
-    Field(&'static str, &'static str),
-    /// Nowhere else.
-    Text(&'static str),
-}
-
-impl Printer {
-    /// Describes the columns.
-    pub(super) fn definitions(&self) -> Vec<Value> {
-        self.columns.iter().map(Column::definition).collect()
-    }
-
-    /// Writes an object's cells.
-    pub(super) fn cells(&self, object: &Value, now: i64) -> Vec<Value> {
-        (self.cells)(object, now)
-    }
-}
-
-impl Column {
-    fn definition(&self) -> Value {
-        let description = match self.description {
-            Described::Field(definition, field) => Schema::description(definition, field),
-            Described::Text(text) => text,
-        };
-        json!({
-            "name": self.name,
-            "type": self.kind,
-            "format": if self.name == "Name" { "name" } else { "" },
-            "description": description,
-            "priority": self.priority,
-        })
-    }
-}
-
-const fn col(name: &'static str, definition: &'static str, field: &'static str) -> Column {
-    Column { name, kind: "string", priority: 0, description: Described::Field(definition, field) }
-}
-
-const fn told(name: &'static str, text: &'static str) -> Column {
-    Column { name, kind: "string", priority: 0, description: Described::Text(text) }
-}
-
-impl Column {
-    const fn wide(self) -> Column {
-        Column { priority: 1, ..self }
-    }
-
-    const fn of(self, kind: &'static str) -> Column {
-        Column { kind, ..self }
-    }
-}
-
-macro_rules! definition {
-    ($name:literal) => {
-        concat!("io.k8s.api.", $name)
-    };
-}
-
 mod stored;
 
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-const NAME: Column = col("Name", META, "name");
-const AGE: Column = col("Age", META, "creationTimestamp");
+use super::printer::{AGE, Column, NAME, Printer, col, definition, told};
+
 const CONTAINERS: Column = told("Containers", "Names of each container in the template.").wide();
 const IMAGES: Column = told("Images", "Images referenced by each container in the template.").wide();
 

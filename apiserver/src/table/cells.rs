@@ -1,7 +1,7 @@
 //! What cells are made of: texts, counts and ages.
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Reads a text; empty if there is none.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
@@ -64,6 +64,11 @@ pub(super) fn selector(object: &Value, pointer: &str) -> String {
         });
     }
     or_none(&terms.join(",")).to_owned()
+}
+
+/// Writes an object's age; `<unknown>` without a time of creation.
+pub(super) fn object_age(object: &Value, now: i64) -> Value {
+    json!(age(text(object, "/metadata/creationTimestamp"), now))
 }
 
 /// Writes how long ago a time was; `<unknown>` without one.

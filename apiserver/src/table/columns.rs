@@ -4,9 +4,10 @@ use serde_json::{Value, json};
 
 use crate::schema::Schema;
 
-use super::builtin::{self, Printer};
-use super::cells::{age, since, text};
+use super::builtin;
+use super::cells::{since, text};
 use super::path::Path;
+use super::printer::Printer;
 
 /// What a Table shows of a kind's objects.
 #[derive(Clone, Debug)]
@@ -144,9 +145,4 @@ fn creation(name: &str) -> Value {
         "description": Schema::description(META, "creationTimestamp"),
         "priority": 0,
     })
-}
-
-/// Writes an object's age; `<unknown>` without a time of creation.
-pub(super) fn object_age(object: &Value, now: i64) -> Value {
-    json!(age(text(object, "/metadata/creationTimestamp"), now))
 }

@@ -4,6 +4,7 @@ mod builtin;
 mod cells;
 mod columns;
 mod path;
+mod printer;
 
 use serde_json::{Map, Value, json};
 

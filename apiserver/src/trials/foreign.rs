@@ -7,14 +7,9 @@ use tokio::time::sleep;
 use super::harness::{Harness, Owed};
 use super::timeline::Who;
 use super::trouble::{AWAY, Deed, Whose};
-use super::world::{Found, everything};
+use super::world::{CONDITION, Found, MARK, everything};
 use crate::object;
 use crate::route::RequestInfo;
-
-/// The prefix of all that strangers leave behind.
-pub(super) const MARK: &str = "trials.watchkeeper.dev/stranger";
-/// The type of someone else's condition.
-pub(super) const CONDITION: &str = "StrangerWasHere";
 
 /// What a request is about.
 #[derive(Debug)]

@@ -33,11 +33,16 @@
 //! Trials are deterministic where the operator is: let it draw what is random from a seed. Where two runs without
 //! trouble differ, `check` says at which request.
 
+mod answers;
+mod body;
+mod call;
 mod foreign;
+mod harness;
+mod plan;
 mod play;
 mod report;
 mod search;
-mod harness;
+mod supervise;
 mod timeline;
 mod trouble;
 mod visit;
@@ -51,59 +56,28 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::LocalBoxFuture;
-use serde_json::Value;
-
 pub use play::Fault;
-pub use report::{Failure, Report};
+pub use report::{Failure, REPLAY, Report};
 pub use trouble::{Deed, Event, Moment, Trouble, Whose};
 pub use visit::Visit;
 pub use world::Difference;
 
+use self::plan::{Operator, Plan};
+use self::search::{Settings, Wanted};
 use crate::kit::Kit;
-use crate::server::{ApiServer, Builder, ForMemory};
-
-pub(super) type Operator = Arc<dyn Fn(kube::Client) -> LocalBoxFuture<'static, String> + Send + Sync>;
-type Visitor = Arc<dyn Fn(Visit) -> LocalBoxFuture<'static, ()> + Send + Sync>;
-type Claim = Arc<dyn Fn(Kit) -> LocalBoxFuture<'static, ()> + Send + Sync>;
-type Wanted = Arc<dyn Fn(Trouble) -> bool + Send + Sync>;
-
-/// The variable that names one trial to replay, as a failure prints it.
-pub const REPLAY: &str = "WATCHKEEPER_TRIAL";
 
 /// What an operator is tried with.
 #[must_use = "nothing is tried before `check` or `run`"]
 pub struct Trials {
-    plan: Plan,
-    wanted: Wanted,
-    pairs: usize,
-    seed: u64,
-    at_most: Option<Duration>,
-    diagram: Option<PathBuf>,
-    replay: Option<String>,
-}
-
-/// What all runs share.
-pub(super) struct Plan {
-    pub(super) operator: Operator,
-    pub(super) visitor: Visitor,
-    pub(super) claims: Vec<Claim>,
-    pub(super) patience: Duration,
-    crds: Vec<Value>,
-    namespaces: Vec<String>,
+    settings: Settings,
 }
 
 impl fmt::Debug for Trials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trials").field("pairs", &self.pairs).field("seed", &self.seed).finish_non_exhaustive()
-    }
-}
-
-impl Plan {
-    pub(super) fn server(&self) -> Builder<ForMemory> {
-        let builder = ApiServer::in_memory();
-        let builder = self.namespaces.iter().fold(builder, |builder, name| builder.namespace(name));
-        self.crds.iter().fold(builder, |builder, crd| builder.crd_object(crd.clone()))
+        f.debug_struct("Trials")
+            .field("pairs", &self.settings.pairs)
+            .field("seed", &self.settings.seed)
+            .finish_non_exhaustive()
     }
 }
 
@@ -131,18 +105,19 @@ impl Trials {
             namespaces: Vec::new(),
         };
         let wanted: Wanted = Arc::new(|_| true);
-        Self { plan, wanted, pairs: 100, seed: 0, at_most: None, diagram: None, replay: None }
+        let (at_most, diagram, replay) = (None, None, None);
+        Self { settings: Settings { plan, wanted, pairs: 100, seed: 0, at_most, diagram, replay } }
     }
 
     /// Serves a custom resource.
     pub fn crd<K: kube::CustomResourceExt>(mut self) -> Self {
-        self.plan.crds.push(serde_json::to_value(K::crd()).expect("a definition is JSON"));
+        self.settings.plan.crds.push(serde_json::to_value(K::crd()).expect("a definition is JSON"));
         self
     }
 
     /// Adds a namespace; if it is the only one, it is that of objects and keys that name none.
     pub fn namespace(mut self, name: impl Into<String>) -> Self {
-        self.plan.namespaces.push(name.into());
+        self.settings.plan.namespaces.push(name.into());
         self
     }
 
@@ -152,7 +127,7 @@ impl Trials {
         V: AsyncFn(Visit) + Send + Sync + 'static,
     {
         let visitor = Arc::new(visitor);
-        self.plan.visitor = Arc::new(move |visit| {
+        self.settings.plan.visitor = Arc::new(move |visit| {
             let visitor = visitor.clone();
             Box::pin(async move { visitor(visit).await })
         });
@@ -165,7 +140,7 @@ impl Trials {
         C: AsyncFn(Kit) + Send + Sync + 'static,
     {
         let claim = Arc::new(claim);
-        self.plan.claims.push(Arc::new(move |kit| {
+        self.settings.plan.claims.push(Arc::new(move |kit| {
             let claim = claim.clone();
             Box::pin(async move { claim(kit).await })
         }));
@@ -174,43 +149,43 @@ impl Trials {
 
     /// Leaves out the troubles for which this says `false`.
     pub fn only(mut self, wanted: impl Fn(Trouble) -> bool + Send + Sync + 'static) -> Self {
-        self.wanted = Arc::new(wanted);
+        self.settings.wanted = Arc::new(wanted);
         self
     }
 
     /// Sets how many pairs of troubles are tried after the single ones; 100 unless set.
     pub fn pairs(mut self, pairs: usize) -> Self {
-        self.pairs = pairs;
+        self.settings.pairs = pairs;
         self
     }
 
     /// Sets the seed by which pairs are chosen; 0 unless set.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.settings.seed = seed;
         self
     }
 
     /// Sets how long an end may take to become right, in the operator's own time; 10 minutes unless set.
     pub fn patience(mut self, patience: Duration) -> Self {
-        self.plan.patience = patience;
+        self.settings.plan.patience = patience;
         self
     }
 
     /// Ends after this time of the machine's; the report says how many trials were left out.
     pub fn for_at_most(mut self, time: Duration) -> Self {
-        self.at_most = Some(time);
+        self.settings.at_most = Some(time);
         self
     }
 
     /// Writes the story of a failure as a Mermaid sequence diagram as well.
     pub fn diagram(mut self, file: impl Into<PathBuf>) -> Self {
-        self.diagram = Some(file.into());
+        self.settings.diagram = Some(file.into());
         self
     }
 
     /// Plays one trial alone, as a failure prints it; so does the variable `WATCHKEEPER_TRIAL`.
     pub fn replay(mut self, trial: impl Into<String>) -> Self {
-        self.replay = Some(trial.into());
+        self.settings.replay = Some(trial.into());
         self
     }
 
@@ -234,6 +209,6 @@ impl Trials {
     /// When the trial to replay can't be read.
     #[must_use]
     pub fn run(self) -> Report {
-        search::run(&self)
+        search::run(&self.settings)
     }
 }

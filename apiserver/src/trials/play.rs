@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
-use super::Plan;
-use super::foreign::{CONDITION, MARK};
 use super::harness::{Harness, Meddling, Owed, Sent, panic_text};
+use super::plan::Plan;
+use super::supervise::supervise;
 use super::timeline::{Line, Who};
 use super::trouble::Case;
 use super::visit::Visit;
-use super::world::{Difference, World, everything};
+use super::world::{CONDITION, Difference, MARK, World, everything};
 
 /// How long nothing must happen for all to be at rest.
 const QUIET: Duration = Duration::from_secs(30);
@@ -138,7 +138,7 @@ async fn on_stage(plan: &Plan, case: &Case, calm: Option<&Calm>, tell: bool) -> 
     let server = Arc::new(plan.server().start().await);
     let bound = calm.map_or(20_000, |calm| calm.requests * BOUND.0 + BOUND.1);
     let harness = Harness::new(server, case, bound, tell);
-    let life = tokio::task::spawn_local(harness.clone().supervise(plan.operator.clone()));
+    let life = tokio::task::spawn_local(supervise(harness.clone(), plan.operator.clone()));
     let mut faults = Vec::new();
     harness.rest(Duration::from_secs(1), Instant::now() + Duration::from_secs(60)).await;
     let done = Arc::new(AtomicUsize::new(0));

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::REPLAY;
 use super::play::Fault;
+
+/// The variable that names one trial to replay, as a failure prints it.
+pub const REPLAY: &str = "WATCHKEEPER_TRIAL";
 
 /// What was tried, and what failed.
 #[derive(Clone, Debug, Default)]

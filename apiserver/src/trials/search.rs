@@ -2,24 +2,40 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::Instant;
 
+use super::plan::Plan;
 use super::play::{Calm, Fault, Played, play};
-use super::report::{Failure, Report};
+use super::report::{Failure, REPLAY, Report};
 use super::timeline;
 use super::trouble::{Case, Planned, Trouble};
-use super::{REPLAY, Trials};
 
 /// How many requests of one sort are tried; later ones are like them.
 const OF_A_SORT: u32 = 3;
 
-pub(super) fn run(trials: &Trials) -> Report {
+/// Returns whether a trouble is to be tried.
+pub(super) type Wanted = Arc<dyn Fn(Trouble) -> bool + Send + Sync>;
+
+/// What is tried, and how much of it.
+pub(super) struct Settings {
+    pub(super) plan: Plan,
+    pub(super) wanted: Wanted,
+    pub(super) pairs: usize,
+    pub(super) seed: u64,
+    pub(super) at_most: Option<Duration>,
+    pub(super) diagram: Option<PathBuf>,
+    pub(super) replay: Option<String>,
+}
+
+pub(super) fn run(trials: &Settings) -> Report {
     let began = Instant::now();
     let plan = &trials.plan;
     let first = play(plan, &Case::default(), None, false);
@@ -65,7 +81,7 @@ pub(super) fn run(trials: &Trials) -> Report {
 }
 
 /// Says what is wrong without any trouble: then there is nothing to compare with.
-fn calm_failure(trials: &Trials, first: &Played) -> Option<Failure> {
+fn calm_failure(trials: &Settings, first: &Played) -> Option<Failure> {
     let told = |played: &Played, faults: Vec<Fault>| Failure {
         trial: String::new(),
         faults,
@@ -116,7 +132,7 @@ fn pairs(singles: &[Planned], count: usize, seed: u64) -> Vec<Case> {
 }
 
 struct Search<'a> {
-    trials: &'a Trials,
+    trials: &'a Settings,
     calm: &'a Calm,
     steps: usize,
     began: Instant,

@@ -5,9 +5,13 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::foreign::{CONDITION, MARK};
 use crate::core::Core;
 use crate::object;
+
+/// The prefix of all that strangers leave behind.
+pub(super) const MARK: &str = "trials.watchkeeper.dev/stranger";
+/// The type of someone else's condition.
+pub(super) const CONDITION: &str = "StrangerWasHere";
 
 /// What is not compared: kept by the server itself, or by machinery beside the operator's purpose.
 const LEFT_OUT: [&str; 4] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io", "namespaces"];

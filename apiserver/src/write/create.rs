@@ -49,6 +49,38 @@ pub(crate) fn create(
     }
 }
 
+/// The metadata that a client can't give.
+const OF_THE_SERVER: [&str; 6] = [
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "resourceVersion",
+    "uid",
+];
+
+/// What becomes of nulls that the schema does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nulls {
+    /// They go.
+    Dropped,
+    /// They stay in objects of custom kinds, to be refused.
+    Refused,
+}
+
+/// Removes what the schema does not know, and fills in the defaults.
+pub(super) fn fit_schema(target: &Target, object: &mut Value, nulls: Nulls) {
+    let (resource, schema) = (&target.resource, &target.served.schema);
+    if nulls == Nulls::Refused && resource.is_custom() {
+        schema.prune_unknown(object);
+    } else {
+        schema.prune(object);
+    }
+    schema.default(object);
+    prepare::defaults(resource, object);
+    object::tidy(object);
+}
+
 /// Who tracks the fields of a new object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tracking {
@@ -73,14 +105,7 @@ pub(super) fn insert(
     if !target.namespace.is_empty() {
         object::set(&mut object, "namespace", target.namespace.clone());
     }
-    for field in [
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-        "resourceVersion",
-        "uid",
-    ] {
+    for field in OF_THE_SERVER {
         object::remove(&mut object, field);
     }
     if tracking == Tracking::Update {
@@ -94,14 +119,8 @@ pub(super) fn insert(
         object::set(&mut object, "generation", 1);
     }
     prepare::for_create(resource, &mut object);
-    if tracking == Tracking::Done && resource.is_custom() {
-        served.schema.prune_unknown(&mut object);
-    } else {
-        served.schema.prune(&mut object);
-    }
-    served.schema.default(&mut object);
-    prepare::defaults(resource, &mut object);
-    object::tidy(&mut object);
+    let nulls = if tracking == Tracking::Done { Nulls::Refused } else { Nulls::Dropped };
+    fit_schema(target, &mut object, nulls);
     let mut causes = check::metadata(target, &object);
     causes.extend(served.schema.validate(&object, None).into_iter().map(Cause::from));
     causes.extend(prepare::faults(resource, &object));

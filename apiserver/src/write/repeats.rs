@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// The most repeats that are told.
+/// The most repeats that are reported.
 const MOST: usize = 20;
 
 /// Lists the keys that a text gives twice in one map, as `line 4: key "a" already set in map`.

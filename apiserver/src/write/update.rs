@@ -1,10 +1,10 @@
-//! Update: PUT, and what every change of a living object has in common.
+//! Update: PUT, and what every change of an existing object has in common.
 
 use http::HeaderMap;
 use serde_json::Value;
 
 use super::body::decode;
-use super::create::{Tracking, insert};
+use super::create::{Nulls, Tracking, fit_schema, insert};
 use super::{Keep, Shown, Target, WriteOptions, Written, check};
 use crate::apply::{UpdateInput, track_update};
 use crate::kinds::prepare::Hold;
@@ -77,14 +77,8 @@ pub(super) fn replace(
     if target.subresource.is_empty() {
         prepare::for_update(resource, &shown, &mut new);
     }
-    if source == Source::Apply && resource.is_custom() {
-        served.schema.prune_unknown(&mut new);
-    } else {
-        served.schema.prune(&mut new);
-    }
-    served.schema.default(&mut new);
-    prepare::defaults(resource, &mut new);
-    object::tidy(&mut new);
+    let nulls = if source == Source::Apply { Nulls::Refused } else { Nulls::Dropped };
+    fit_schema(target, &mut new, nulls);
     causes.extend(
         check::metadata(target, &new)
             .into_iter()
@@ -119,27 +113,33 @@ pub(super) fn replace(
     if same(&shown, &new) {
         return Ok(Written::ok(Shown::Stored(live)));
     }
-    let released = object::is_deleting(&new) && object::finalizers(&new).is_empty();
-    let was_held = !object::finalizers(&live.value).is_empty();
-    let grace_over =
-        object::meta(&new, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0;
-    let held = prepare::holds_itself(resource, &new);
+    let goes = is_let_go(target, &live.value, &new);
     let new = served.unshow(new, resource.storage_version());
     if options.keep == Keep::DryRun {
         return Ok(Written::ok(Shown::Unstored(new)));
     }
     state.unsettled = true;
-    let let_go = match held {
-        Hold::None => was_held && grace_over,
-        Hold::Held => false,
-        Hold::Released => true,
-    };
-    if released && let_go {
+    if goes {
         state.store.delete(&resource.storage, &target.key());
         return Ok(Written::ok(Shown::Unstored(new)));
     }
     let stored = state.store.put(&resource.storage, &target.key(), new);
     Ok(Written::ok(Shown::Stored(stored)))
+}
+
+/// Returns whether nothing keeps an object any more that is being deleted.
+fn is_let_go(target: &Target, live: &Value, new: &Value) -> bool {
+    if !object::is_deleting(new) || !object::finalizers(new).is_empty() {
+        return false;
+    }
+    match prepare::holds_itself(&target.resource, new) {
+        Hold::None => {
+            let grace = object::meta(new, "deletionGracePeriodSeconds").and_then(Value::as_i64);
+            !object::finalizers(live).is_empty() && grace.unwrap_or(0) == 0
+        }
+        Hold::Held => false,
+        Hold::Released => true,
+    }
 }
 
 /// Checks what this endpoint writes against the schema.

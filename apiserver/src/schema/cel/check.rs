@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::infer::Checker;
 use super::run::deepest;
-use super::types::{Checker, Type};
+use super::types::Type;
 use super::{Parsed, Rule, roomy};
 use crate::schema::error::FieldError;
 use crate::schema::node::{ListKind, MapKind, NodeRef};
@@ -24,7 +25,7 @@ pub(in crate::schema) fn check(root: NodeRef<'_>, path: &str) -> Vec<FieldError>
     checked.unwrap_or_else(|| vec![FieldError::forbidden(path, "the rules can't be checked")])
 }
 
-/// Walks a schema; below `lost` old values can't be told.
+/// Walks a schema; below `lost` there are no old values.
 fn walk(node: NodeRef<'_>, path: &str, lost: Option<&str>, errors: &mut Vec<FieldError>) {
     for (index, rule) in node.node().validations.iter().enumerate() {
         let at = format!("{path}.x-kubernetes-validations[{index}]");

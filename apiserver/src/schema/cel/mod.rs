@@ -2,6 +2,9 @@
 
 mod check;
 mod cost;
+mod functions;
+mod infer;
+mod library;
 mod run;
 mod types;
 mod value;
@@ -19,12 +22,10 @@ use serde_json::{Map, Value, json};
 pub(super) use self::check::check;
 pub(super) use self::run::{deepest, run};
 
-use super::node::{Kind, NodeRef};
-
 /// The most letters of an expression.
 const LONGEST: usize = 100_000;
 
-/// What a violated rule is told as.
+/// The reason of the error that a violated rule gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     Invalid,
@@ -182,19 +183,6 @@ fn depth(text: &str) -> usize {
         most = most.max(below + own);
     }
     most
-}
-
-/// Names the type of a node as a schema does.
-fn type_name(node: NodeRef<'_>) -> &'static str {
-    match node.kind() {
-        Kind::Object => "object",
-        Kind::Array => "array",
-        Kind::String => "string",
-        Kind::Integer => "integer",
-        Kind::Number => "number",
-        Kind::Boolean => "boolean",
-        Kind::Any | Kind::IntOrString => "",
-    }
 }
 
 /// Writes a field's name as rules have it.

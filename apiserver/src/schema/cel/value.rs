@@ -9,7 +9,7 @@ use kube_cel::cel::Value as Cel;
 use kube_cel::cel::objects::{Key, Map};
 use serde_json::{Number, Value};
 
-use super::run::evaluate;
+use super::library::evaluate;
 use super::{Parsed, escaped, parse};
 use crate::schema::node::{Kind, NodeRef};
 

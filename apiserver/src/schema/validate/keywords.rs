@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 
 use super::super::error::{FieldError, FieldReason};
 use super::super::node::{Kind, NodeRef};
-use super::{Place, formats, join};
+use super::formats;
+use super::place::{Place, join};
 
 /// Checks a value against the keywords of its node, but not what is below it.
 pub(super) fn check(node: NodeRef<'_>, place: Place<'_>, value: &Value, errors: &mut Vec<FieldError>) {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::super::error::FieldError;
 use super::super::node::{ListKind, NodeRef};
-use super::join;
+use super::place::join;
 
 /// Finds the old item of which a new one is the next state.
 ///

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::super::cells::{
-    age, duration, fields, items, join, labels, number, or_none, selector, since, text, text_or_none,
+    age, duration, fields, items, join, labels, number, object_age, or_none, selector, since, text,
+    text_or_none,
 };
-use super::super::columns::object_age;
 
 fn name(object: &Value) -> Value {
     json!(text(object, "/metadata/name"))

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::cells::{items, number, selector, text, text_or_none};
-use super::super::columns::object_age;
-use super::{AGE, NAME, Printer, col, told};
+use super::super::cells::{items, number, object_age, selector, text, text_or_none};
+use super::super::printer::{AGE, NAME, Printer, col, definition, told};
 
 const VOLUME: &str = definition!("core.v1.PersistentVolumeSpec");
 const VOLUME_STATUS: &str = definition!("core.v1.PersistentVolumeStatus");

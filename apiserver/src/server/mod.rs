@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::control::Control;
 use crate::core::{Core, Restart, Restored};
 use crate::faults::{Armed, Fault, Faults, Lag, Requests, Watches};
-use crate::http::{Listener, StartError, loopback};
+use crate::http::{Listener, StartError};
 use crate::kit::Kit;
 use crate::route::Verb;
 use crate::service::{Front, IN_MEMORY_URL, LocalService, Passage};
@@ -18,10 +18,11 @@ use crate::state::Grant;
 use crate::store::Forgotten;
 
 mod builder;
+mod setup;
 
 pub use builder::{Builder, ForHttp, ForMemory};
 
-use builder::{Setup, There};
+use setup::{Setup, There};
 
 /// An API server inside the process; dropping it stops it and breaks its connections.
 ///
@@ -85,21 +86,7 @@ impl<T> Deref for ApiServer<T> {
     }
 }
 
-impl ApiServer<InMemory> {
-    /// Builds a server in memory: no sockets, and tokio's clock, paused or not, from the start of 2026.
-    pub fn in_memory() -> Builder<ForMemory> {
-        Builder::new(ForMemory(()))
-    }
-}
-
 impl ApiServer<OverHttp> {
-    /// Builds a server that listens on loopback with TLS; its clock shows the machine's time.
-    pub fn http() -> Builder<ForHttp> {
-        let mut builder = Builder::new(ForHttp { address: loopback(0), control: None });
-        builder.config.clock = Clock::wall();
-        builder
-    }
-
     /// Gives the address, e.g. `https://127.0.0.1:6443`.
     #[must_use]
     pub fn url(&self) -> String {

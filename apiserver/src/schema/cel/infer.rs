@@ -1,0 +1,230 @@
+//! Inference: the type of an expression, and what is wrong in it.
+
+use kube_cel::cel::IdedExpr;
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr, operators,
+};
+
+use super::functions::{FUNCTIONS, NAMES, Takes};
+use super::types::Type;
+
+/// Finds the type of an expression, and what is wrong in it.
+pub(super) struct Checker<'a, 's> {
+    source: &'s str,
+    scope: Vec<(String, Type<'a>)>,
+    /// What is wrong, as the server says it.
+    pub(super) errors: Vec<String>,
+}
+
+impl<'a, 's> Checker<'a, 's> {
+    pub(super) fn new(source: &'s str, scope: Vec<(String, Type<'a>)>) -> Self {
+        Self { source, scope, errors: Vec::new() }
+    }
+
+    /// Notes what is wrong where a text stands in the source.
+    fn complain(&mut self, at: &str, into: usize, what: &str) {
+        let at = self.source.find(at).map_or(0, |start| start + into);
+        let before = &self.source[..at];
+        let line = before.matches('\n').count();
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count();
+        let text = self.source.lines().nth(line).unwrap_or_default();
+        let error = format!(
+            "ERROR: <input>:{}:{}: {what}\n | {text}\n | {}^",
+            line + 1,
+            column + 1,
+            ".".repeat(column)
+        );
+        if !self.errors.contains(&error) {
+            self.errors.push(error);
+        }
+    }
+
+    pub(super) fn infer(&mut self, expression: &IdedExpr) -> Type<'a> {
+        match &expression.expr {
+            Expr::Unspecified | Expr::Struct(_) => Type::Dyn,
+            Expr::Literal(literal) => match literal {
+                LiteralValue::Boolean(_) => Type::Bool,
+                LiteralValue::Bytes(_) => Type::Bytes,
+                LiteralValue::Double(_) => Type::Double,
+                LiteralValue::Int(_) => Type::Int,
+                LiteralValue::Null => Type::Null,
+                LiteralValue::String(_) => Type::Text,
+                LiteralValue::UInt(_) => Type::Uint,
+            },
+            Expr::Ident(name) => self.variable(name),
+            Expr::Select(select) => self.select(select),
+            Expr::List(list) => {
+                let types: Vec<Type<'a>> = list.elements.iter().map(|item| self.infer(item)).collect();
+                Type::List(Box::new(types.into_iter().reduce(Type::join).unwrap_or(Type::Dyn)))
+            }
+            Expr::Map(map) => {
+                let mut types = Vec::new();
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        self.infer(&entry.key);
+                        types.push(self.infer(&entry.value));
+                    }
+                }
+                Type::Map(Box::new(types.into_iter().reduce(Type::join).unwrap_or(Type::Dyn)))
+            }
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+            Expr::Call(call) => self.call(call),
+        }
+    }
+
+    fn variable(&mut self, name: &str) -> Type<'a> {
+        let found = self.scope.iter().rev().find(|(known, _)| known == name);
+        match found {
+            Some((_, found)) => found.clone(),
+            None if NAMES.contains(&name) => Type::Dyn,
+            None => {
+                self.complain(name, 0, &format!("undeclared reference to '{name}' (in container '')"));
+                Type::Dyn
+            }
+        }
+    }
+
+    fn select(&mut self, select: &SelectExpr) -> Type<'a> {
+        let operand = self.infer(&select.operand);
+        let found = operand.field(&select.field).unwrap_or_else(|why| {
+            self.complain(&format!(".{}", select.field), 0, &why);
+            Type::Dyn
+        });
+        if select.test { Type::Bool } else { found }
+    }
+
+    fn comprehension(&mut self, comprehension: &ComprehensionExpr) -> Type<'a> {
+        let (key, value) = match self.infer(&comprehension.iter_range) {
+            Type::Dyn => (Type::Dyn, Type::Dyn),
+            Type::List(item) => (Type::Int, *item),
+            Type::Map(value) => (Type::Text, *value),
+            other => {
+                let why = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
+                self.complain(self.source, 0, &why);
+                (Type::Dyn, Type::Dyn)
+            }
+        };
+        let is_map = matches!(key, Type::Text);
+        let result = self.infer(&comprehension.accu_init);
+        let depth = self.scope.len();
+        match &comprehension.iter_var2 {
+            Some(second) => {
+                self.scope.push((comprehension.iter_var.clone(), key));
+                self.scope.push((second.clone(), value));
+            }
+            None => self.scope.push((comprehension.iter_var.clone(), if is_map { key } else { value })),
+        }
+        self.scope.push((comprehension.accu_var.clone(), result.clone()));
+        let step = self.infer(&comprehension.loop_step);
+        let is_list = matches!((&result, &step), (Type::List(_), Type::List(_)));
+        self.scope.truncate(depth);
+        self.scope.push((comprehension.accu_var.clone(), if is_list { step } else { result }));
+        let result = self.infer(&comprehension.result);
+        self.scope.truncate(depth);
+        result
+    }
+
+    fn call(&mut self, call: &CallExpr) -> Type<'a> {
+        let target = call.target.as_ref().map(|target| self.infer(target));
+        let arguments: Vec<Type<'a>> = call.args.iter().map(|argument| self.infer(argument)).collect();
+        if let Some(operator) = self.operator(&call.func_name, &arguments) {
+            return operator;
+        }
+        match (call.func_name.as_str(), &target, arguments.as_slice()) {
+            ("value", Some(Type::Optional(inner)), []) | ("orValue", Some(Type::Optional(inner)), [_]) => {
+                return (**inner).clone();
+            }
+            ("value" | "orValue", ..) => return Type::Dyn,
+            _ => {}
+        }
+        let name = call.func_name.rsplit('.').next().unwrap_or_default();
+        let Some((_, gives, takes)) = FUNCTIONS.iter().find(|(known, ..)| *known == name) else {
+            // The formats of a library are functions as well.
+            if matches!(call.target.as_ref().map(|target| &target.expr), Some(Expr::Ident(name)) if name == "format")
+            {
+                return Type::Dyn;
+            }
+            self.complain(
+                &format!("{name}("),
+                name.len(),
+                &format!("undeclared reference to '{name}' (in container '')"),
+            );
+            return Type::Dyn;
+        };
+        let named = matches!(call.target.as_ref().map(|target| &target.expr), Some(Expr::Ident(name)) if NAMES.contains(&name.as_str()));
+        if let Some(target) = target
+            && *takes == Takes::Text
+            && !named
+            && !target.meets(&Type::Text)
+        {
+            let shown: Vec<String> = arguments.iter().map(Type::to_string).collect();
+            let why = format!(
+                "found no matching overload for '{name}' applied to '{target}.({})'",
+                shown.join(", ")
+            );
+            self.complain(&format!("{name}("), name.len(), &why);
+        }
+        gives.type_of()
+    }
+
+    /// Gives the type of an operation; `None` for what is no operator.
+    fn operator(&mut self, name: &str, operands: &[Type<'a>]) -> Option<Type<'a>> {
+        use operators as op;
+        let dynamic = operands.iter().any(Type::is_dyn);
+        let fitting = match (name, operands) {
+            (op::LOGICAL_AND | op::LOGICAL_OR, [a, b]) => {
+                (a.meets(&Type::Bool) && b.meets(&Type::Bool)).then_some(Type::Bool)
+            }
+            (op::LOGICAL_NOT | op::NOT_STRICTLY_FALSE, [a]) => a.meets(&Type::Bool).then_some(Type::Bool),
+            (op::EQUALS | op::NOT_EQUALS, [a, b]) => a.meets(b).then_some(Type::Bool),
+            (op::IN, [_, within]) => {
+                matches!(within, Type::Dyn | Type::List(_) | Type::Map(_)).then_some(Type::Bool)
+            }
+            (op::LESS | op::LESS_EQUALS | op::GREATER | op::GREATER_EQUALS, [a, b]) => {
+                let ordered =
+                    |t: &Type<'_>| !matches!(t, Type::List(_) | Type::Map(_) | Type::Object(_) | Type::Null);
+                let fits = (a.is_number() && b.is_number()) || (a.meets(b) && ordered(a) && ordered(b));
+                fits.then_some(Type::Bool)
+            }
+            (op::CONDITIONAL, [condition, a, b]) => {
+                condition.meets(&Type::Bool).then(|| a.clone().join(b.clone()))
+            }
+            (op::INDEX, [of, _]) => match of {
+                Type::Dyn => Some(Type::Dyn),
+                Type::List(item) | Type::Map(item) | Type::Optional(item) => Some((**item).clone()),
+                _ => None,
+            },
+            (op::OPT_INDEX, [of, _]) => match of {
+                Type::List(item) | Type::Map(item) => Some(Type::Optional(item.clone())),
+                _ => Some(Type::Optional(Box::new(Type::Dyn))),
+            },
+            (op::OPT_SELECT, _) => Some(Type::Optional(Box::new(Type::Dyn))),
+            (op::NEGATE, [a]) => (a.is_number() || a.is_dyn()).then(|| a.clone()),
+            (op::ADD, [_, _]) if dynamic => Some(operands[0].clone().join(operands[1].clone())),
+            (op::SUBSTRACT | op::MULTIPLY | op::DIVIDE | op::MODULO, [_, _]) if dynamic => Some(Type::Dyn),
+            (op::ADD, [Type::Timestamp, Type::Duration] | [Type::Duration, Type::Timestamp])
+            | (op::SUBSTRACT, [Type::Timestamp, Type::Duration]) => Some(Type::Timestamp),
+            (op::SUBSTRACT, [Type::Timestamp, Type::Timestamp]) => Some(Type::Duration),
+            (op::ADD, [a @ (Type::Text | Type::Bytes | Type::List(_)), b]) => {
+                a.meets(b).then(|| a.clone().join(b.clone()))
+            }
+            (op::ADD | op::SUBSTRACT, [Type::Duration, Type::Duration]) => Some(Type::Duration),
+            (op::ADD | op::SUBSTRACT | op::MULTIPLY | op::DIVIDE, [a, b]) => {
+                (a.is_number() && a.meets(b)).then(|| a.clone())
+            }
+            (op::MODULO, [a @ (Type::Int | Type::Uint), b]) => a.meets(b).then(|| a.clone()),
+            (op::MODULO, _) => None,
+            _ => return None,
+        };
+        if fitting.is_none() {
+            let shown: Vec<String> = operands.iter().map(Type::to_string).collect();
+            let sign: String =
+                name.trim_matches('_').chars().filter(|c| !matches!(c, '@' | '_' | ']')).collect();
+            let why = format!("found no matching overload for '{name}' applied to '({})'", shown.join(", "));
+            self.complain(&sign, 0, &why);
+        }
+        Some(fitting.unwrap_or(Type::Dyn))
+    }
+}

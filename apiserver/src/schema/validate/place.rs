@@ -1,0 +1,33 @@
+//! Where in an object a value is.
+
+/// Names the place of a value.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// Leads to the checked root from outside of it, such as `status`.
+    pub(super) prefix: &'a str,
+    /// Leads from the root to the value, such as `conditions[0].type`.
+    pub(super) name: &'a str,
+}
+
+impl Place<'_> {
+    /// Names the field of an error here.
+    pub(super) fn field(self) -> String {
+        join(self.prefix, self.name)
+    }
+
+    /// Names the value in an error's text.
+    pub(super) fn body(self) -> String {
+        format!("{} in body", self.name)
+    }
+}
+
+/// Joins two parts of a path.
+pub(in crate::schema) fn join(parent: &str, name: &str) -> String {
+    if parent.is_empty() {
+        name.to_owned()
+    } else if name.is_empty() || name.starts_with('[') {
+        format!("{parent}{name}")
+    } else {
+        format!("{parent}.{name}")
+    }
+}

@@ -1,0 +1,158 @@
+//! What the answers of the server tell about the operator: what it made, changed and has seen.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::body::seen_as;
+use super::harness::Harness;
+use super::timeline::Who;
+use crate::object;
+use crate::route::{RequestInfo, Verb};
+
+/// A request, and who sent it.
+pub(super) struct Exchange<'a> {
+    pub(super) harness: &'a Harness,
+    pub(super) info: &'a RequestInfo,
+    pub(super) name: &'a str,
+    pub(super) body: &'a [u8],
+}
+
+impl Exchange<'_> {
+    /// Takes note of an answer; `version` and `before` are what the server had before.
+    pub(super) fn note(&self, code: u16, version: u64, before: Option<&Value>, answer: Option<&Value>) {
+        let failed = code >= 400 && !(code == 404 && self.info.verb == Some(Verb::Get));
+        let writes = self.info.verb.is_some_and(Verb::writes);
+        let after = answer.filter(|_| writes && code < 300);
+        let risen = |after: &Value| {
+            object::text(after, "resourceVersion").parse::<u64>().is_ok_and(|now| now > version)
+        };
+        let deletes = matches!(self.info.verb, Some(Verb::Delete | Verb::DeleteCollection));
+        let changed = after.is_some_and(|after| risen(after) || deletes);
+        if failed {
+            self.harness.disturb(|| format!("{} → {code}", self.name));
+        }
+        if changed {
+            self.harness.disturb(|| format!("{} changed something", self.name));
+            self.harness.book().changes += 1;
+        }
+        if let Some(after) = after {
+            self.wrote(before, after, changed, deletes);
+        }
+        self.harness.tell(Who::Operator, || self.line(code, before, answer, changed));
+        self.saw(answer);
+    }
+
+    /// Keeps what was made, what was sent, and whose it was.
+    fn wrote(&self, before: Option<&Value>, after: &Value, changed: bool, deletes: bool) {
+        let mut book = self.harness.book();
+        let uid = object::uid(after).to_owned();
+        if before.is_none() && !deletes && !uid.is_empty() && self.info.subresource.is_empty() {
+            book.made.insert(uid);
+        } else if changed
+            && let Some(before) = before
+            && !book.made.contains(object::uid(before))
+        {
+            let resource = self.info.resource.clone();
+            let fields = if deletes { vec!["(deleted)".to_owned()] } else { changed_fields(before, after) };
+            for field in fields {
+                let what = format!("{}: {field}", self.name);
+                if book.meddled.insert((resource.clone(), field)) {
+                    book.meddled_objects.push(what);
+                }
+            }
+        }
+        if !deletes
+            && self.info.subresource.is_empty()
+            && let Ok(sent) = serde_yaml_ng::from_slice::<Value>(self.body)
+        {
+            let key = object::key(object::namespace(after), object::name(after));
+            book.bodies.insert(format!("{} {key}", self.info.resource), sent);
+        }
+    }
+
+    /// Takes note of what an answer has shown to the operator.
+    fn saw(&self, answer: Option<&Value>) {
+        let Some(answer) = answer else { return };
+        let mut book = self.harness.book();
+        if !book.tell {
+            return;
+        }
+        let now = Instant::now();
+        let one = [answer.clone()];
+        for item in answer["items"].as_array().map_or(&one[..], Vec::as_slice) {
+            if let Some((key, version)) = seen_as(&self.info.resource, item) {
+                book.seen.insert(key, (version, now));
+            }
+        }
+    }
+
+    fn line(&self, code: u16, before: Option<&Value>, answer: Option<&Value>, changed: bool) -> String {
+        let mut line = format!("{} → {code}", self.name);
+        let writes = self.info.verb.is_some_and(Verb::writes);
+        if let Some(answer) = answer {
+            if code >= 400 {
+                line += &format!(" {}", answer["message"].as_str().unwrap_or_default());
+            } else if writes {
+                let made = before.is_none() && self.info.name.is_none();
+                let name = if made { format!(", made {}", object::name(answer)) } else { String::new() };
+                let version = object::text(answer, "resourceVersion");
+                line += &match changed {
+                    true if version.is_empty() => ", gone".to_owned(),
+                    true => format!("{name}, version {version}"),
+                    false => ", nothing changed".to_owned(),
+                };
+            }
+        }
+        if let Some(before) = before.filter(|_| writes) {
+            line += &self.staleness(before);
+            for field in changed_fields(before, answer.unwrap_or(&Value::Null)).iter().take(4) {
+                if changed && code < 300 {
+                    line += &format!("\n{:>12}{field}", "");
+                }
+            }
+        }
+        line
+    }
+
+    /// Says how far behind the operator's view of an object is.
+    fn staleness(&self, before: &Value) -> String {
+        let version = object::text(before, "resourceVersion").parse::<u64>().unwrap_or_default();
+        let Some((key, _)) = seen_as(&self.info.resource, before) else { return String::new() };
+        match self.harness.book().seen.get(&key) {
+            Some((known, at)) if *known < version => {
+                format!(
+                    "  [stale: it has seen version {known}, {:.1?} ago; {version} is there]",
+                    at.elapsed()
+                )
+            }
+            Some(_) => String::new(),
+            None => "  [it has not seen this object]".to_owned(),
+        }
+    }
+}
+
+/// Names the fields outside the status that differ, to the second level within the metadata.
+fn changed_fields(before: &Value, after: &Value) -> Vec<String> {
+    const KEPT_BY_SERVERS: [&str; 6] =
+        ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"];
+    let empty = serde_json::Map::new();
+    let (old, new) = (before.as_object().unwrap_or(&empty), after.as_object().unwrap_or(&empty));
+    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let mut fields = Vec::new();
+    for key in keys {
+        if key == "metadata" {
+            let (old, new) = (old[key].as_object().unwrap_or(&empty), &after["metadata"]);
+            let new = new.as_object().unwrap_or(&empty);
+            let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+            let changed = names
+                .into_iter()
+                .filter(|name| !KEPT_BY_SERVERS.contains(&name.as_str()) && old.get(*name) != new.get(*name));
+            fields.extend(changed.map(|name| format!("metadata.{name}")));
+        } else if key != "status" && old.get(key) != new.get(key) {
+            fields.push(key.clone());
+        }
+    }
+    fields
+}

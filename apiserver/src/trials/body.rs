@@ -1,0 +1,90 @@
+//! The body of an answer, as one life of the operator reads it.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::harness::Harness;
+use super::timeline::Who;
+use crate::faults::{FaultyBody, Interrupted};
+use crate::object;
+
+/// Who hears a watch.
+#[derive(Debug)]
+pub(super) struct Heard {
+    pub(super) harness: Harness,
+    pub(super) generation: u64,
+    pub(super) of: String,
+}
+
+impl Heard {
+    fn note(&self, bytes: &Bytes) {
+        if !self.harness.book().tell {
+            return;
+        }
+        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let Ok(event) = serde_json::from_slice::<Value>(line) else { continue };
+            let (kind, item) = (event["type"].as_str().unwrap_or_default(), &event["object"]);
+            if kind == "BOOKMARK" {
+                continue;
+            }
+            let key = object::key(object::namespace(item), object::name(item));
+            let version = object::text(item, "resourceVersion");
+            self.harness.tell(Who::Watch, || format!("{kind} {} {key}, version {version}", self.of));
+            if let Some((key, version)) = seen_as(&self.of, item) {
+                self.harness.book().seen.insert(key, (version, Instant::now()));
+            }
+        }
+    }
+}
+
+/// An answer's body; one that a dead operator reads never goes on.
+pub(super) struct HarnessBody {
+    pub(super) body: FaultyBody,
+    pub(super) heard: Option<Heard>,
+}
+
+impl fmt::Debug for HarnessBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HarnessBody").finish_non_exhaustive()
+    }
+}
+
+impl HarnessBody {
+    pub(super) fn whole(body: FaultyBody) -> Self {
+        Self { body, heard: None }
+    }
+}
+
+impl Body for HarnessBody {
+    type Data = Bytes;
+    type Error = Interrupted;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
+        if self.heard.as_ref().is_some_and(|heard| heard.harness.is_dead(heard.generation)) {
+            return Poll::Pending;
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let (Some(heard), Some(Ok(frame))) = (&self.heard, &frame)
+            && let Some(bytes) = frame.data_ref()
+        {
+            heard.note(bytes);
+        }
+        Poll::Ready(frame)
+    }
+}
+
+/// Gives the key and the version by which an object is known to have been seen.
+pub(super) fn seen_as(resource: &str, item: &Value) -> Option<(String, u64)> {
+    let version = object::text(item, "resourceVersion").parse().ok()?;
+    let key = object::key(object::namespace(item), object::name(item));
+    Some((format!("{resource} {key}"), version))
+}

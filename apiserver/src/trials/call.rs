@@ -1,0 +1,307 @@
+//! One request on its way from the operator to the server, and the trouble that befalls it.
+
+use std::future::pending;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+use tower::Service;
+
+use super::answers::Exchange;
+use super::body::{HarnessBody, Heard};
+use super::foreign;
+use super::harness::{Denied, Harness};
+use super::timeline::Who;
+use super::trouble::{AWAY, Event, Moment, SLOW, Trouble};
+use crate::core::Restart;
+use crate::faults::{Fault, FaultyBody, Interrupted};
+use crate::object;
+use crate::route::{RequestInfo, Verb};
+use crate::service::{Passage, client_over};
+use crate::status::Status;
+
+/// How late a request is carried out whose connection broke first.
+const LATE: Duration = Duration::from_secs(3);
+/// How long watches of a kind are late.
+const LAG: Duration = Duration::from_secs(5);
+
+/// Makes the client of one life of the operator.
+pub(super) fn client(harness: &Harness, generation: u64) -> kube::Client {
+    let service = HarnessService { harness: harness.clone(), generation };
+    client_over(service, Some("admin-token"), harness.server.kit().namespace())
+}
+
+/// The harness as a tower service, for one life of the operator.
+#[derive(Clone, Debug)]
+struct HarnessService {
+    harness: Harness,
+    generation: u64,
+}
+
+impl Service<Request<kube::client::Body>> for HarnessService {
+    type Response = Response<HarnessBody>;
+    type Error = Interrupted;
+    type Future = BoxFuture<'static, Result<Response<HarnessBody>, Interrupted>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        Box::pin(carry(self.harness.clone(), self.generation, request))
+    }
+}
+
+/// Carries a request to the server, under the trouble that is planned for it.
+async fn carry(
+    harness: Harness,
+    generation: u64,
+    request: Request<kube::client::Body>,
+) -> Result<Response<HarnessBody>, Interrupted> {
+    let info = RequestInfo::of(request.method(), request.uri());
+    let Some(arrival) = harness.arrive(generation, request.method(), &info) else { return pending().await };
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(|_| Interrupted::Cut)?.to_bytes();
+    let call = Call { harness, generation, info, name: arrival.name, parts, body };
+    let answer = call.under(arrival.trouble, arrival.denied).await;
+    drop(arrival.in_flight);
+    if call.harness.is_dead(generation) {
+        return pending().await;
+    }
+    answer
+}
+
+/// One request under way.
+struct Call {
+    harness: Harness,
+    generation: u64,
+    info: RequestInfo,
+    name: String,
+    parts: http::request::Parts,
+    body: Bytes,
+}
+
+impl Call {
+    async fn under(
+        &self,
+        trouble: Option<(usize, Trouble)>,
+        denied: Option<Denied>,
+    ) -> Result<Response<HarnessBody>, Interrupted> {
+        if let Some(Denied { resource, .. }) = denied {
+            return match resource {
+                Some(_) => Ok(self.refuse(403)),
+                None => Err(self.broken("the server is out of reach")),
+            };
+        }
+        let Some((at, trouble)) = trouble else { return self.serve().await };
+        self.harness.tell(Who::Trouble, || format!("{}: {}", self.name, trouble.tell()));
+        match trouble {
+            Trouble::Lost => Err(self.broken("lost")),
+            Trouble::ReplyLost => {
+                drop(self.serve().await);
+                Err(self.broken("done, and the reply lost"))
+            }
+            Trouble::DoneLate => {
+                self.arrives_after(LATE);
+                Err(self.broken("the connection broke"))
+            }
+            Trouble::Frozen => {
+                self.arrives_after(AWAY);
+                self.harness.kill(None);
+                pending().await
+            }
+            Trouble::Slow => {
+                let answer = self.serve().await;
+                sleep(SLOW).await;
+                answer
+            }
+            Trouble::Refused(code) => Ok(self.refuse(code)),
+            Trouble::Killed(moment) | Trouble::Down(moment) => {
+                if moment == Moment::After {
+                    drop(self.serve().await);
+                }
+                self.harness.kill(matches!(trouble, Trouble::Down(_)).then_some(AWAY));
+                pending().await
+            }
+            Trouble::Stranger(deed, whose, moment) => {
+                if moment == Moment::Before
+                    && !foreign::act(&self.harness, deed, whose, &self.hand(None)).await
+                {
+                    self.harness.inert(at);
+                }
+                let answer = self.serve_read().await?;
+                if moment == Moment::After {
+                    let hand = self.hand(answer.1.as_ref());
+                    if !foreign::act(&self.harness, deed, whose, &hand).await {
+                        self.harness.inert(at);
+                    }
+                }
+                Ok(answer.0)
+            }
+            Trouble::Server(event) => {
+                if !self.event(event) {
+                    self.harness.inert(at);
+                }
+                match event {
+                    Event::Partitioned => Err(self.broken("the server is out of reach")),
+                    Event::RightsTaken => Ok(self.refuse(403)),
+                    _ => self.serve().await,
+                }
+            }
+        }
+    }
+
+    /// Lets the request be carried out later, on its own.
+    fn arrives_after(&self, time: Duration) {
+        let (late, in_flight) = (self.again(), self.harness.clone().fly());
+        tokio::spawn(async move {
+            sleep(time).await;
+            drop(late.serve().await);
+            drop(in_flight);
+        });
+    }
+
+    /// The same request, to be carried out on its own.
+    fn again(&self) -> Self {
+        let mut parts = Request::new(()).into_parts().0;
+        parts.method = self.parts.method.clone();
+        parts.uri = self.parts.uri.clone();
+        parts.headers = self.parts.headers.clone();
+        Self {
+            harness: self.harness.clone(),
+            generation: self.generation,
+            info: self.info.clone(),
+            name: self.name.clone(),
+            parts,
+            body: self.body.clone(),
+        }
+    }
+
+    /// What the request is about, as far as it says so itself or its answer does.
+    fn hand(&self, answer: Option<&Value>) -> foreign::Hand {
+        let body: Value = serde_yaml_ng::from_slice(&self.body).unwrap_or_default();
+        let named = |value: &Value| {
+            let name = object::name(value);
+            (!name.is_empty()).then(|| name.to_owned())
+        };
+        let name = self.info.name.clone().or_else(|| answer.and_then(named)).or_else(|| named(&body));
+        foreign::Hand { info: self.info.clone(), name, body }
+    }
+
+    fn broken(&self, how: &str) -> Interrupted {
+        self.harness.disturb(|| format!("{}: {how}", self.name));
+        self.harness.tell(Who::Operator, || format!("{} → {how}", self.name));
+        Interrupted::Cut
+    }
+
+    fn refuse(&self, code: u16) -> Response<HarnessBody> {
+        self.harness.disturb(|| format!("{}: {code}", self.name));
+        self.harness.tell(Who::Operator, || format!("{} → {code}", self.name));
+        refusal(code, &self.info).to_response().map(|bytes| HarnessBody::whole(FaultyBody::whole(bytes)))
+    }
+
+    async fn serve(&self) -> Result<Response<HarnessBody>, Interrupted> {
+        Ok(self.serve_read().await?.0)
+    }
+
+    /// Carries it out; gives the answer's object as well.
+    async fn serve_read(&self) -> Result<(Response<HarnessBody>, Option<Value>), Interrupted> {
+        let writes = self.info.verb.is_some_and(Verb::writes);
+        let core = self.harness.server.core();
+        let before = writes.then(|| core.peek(&self.info)).flatten();
+        let version = core.resource_version();
+        let mut request = Request::new(http_body_util::Full::new(self.body.clone()));
+        *request.method_mut() = self.parts.method.clone();
+        *request.uri_mut() = self.parts.uri.clone();
+        *request.headers_mut() = self.parts.headers.clone();
+        let handled = self.harness.server.front().handle(request, Passage::Ruled).await;
+        let response = handled.inspect_err(|_| {
+            self.broken("the connection broke");
+        })?;
+        if self.info.verb == Some(Verb::Watch) && response.status().is_success() {
+            self.harness
+                .tell(Who::Operator, || format!("{} from version {:?}", self.name, self.info.version_asked));
+            let heard = Heard {
+                harness: self.harness.clone(),
+                generation: self.generation,
+                of: self.info.resource.clone(),
+            };
+            return Ok((response.map(|body| HarnessBody { body, heard: Some(heard) }), None));
+        }
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.map_err(|_| Interrupted::Cut)?.to_bytes();
+        let reads = writes || self.harness.book().tell;
+        let value = reads.then(|| serde_json::from_slice::<Value>(&bytes).ok()).flatten();
+        let exchange =
+            Exchange { harness: &self.harness, info: &self.info, name: &self.name, body: &self.body };
+        exchange.note(parts.status.as_u16(), version, before.as_ref(), value.as_ref());
+        let response = Response::from_parts(parts, HarnessBody::whole(FaultyBody::whole(bytes)));
+        Ok((response, value))
+    }
+
+    /// Lets something happen to the server; false where there is nothing to happen.
+    fn event(&self, event: Event) -> bool {
+        let (server, faults) = (&self.harness.server, self.harness.server.faults());
+        let open = faults.open_streams() as u64;
+        match event {
+            Event::WatchesCut | Event::WatchesSilent if open == 0 => return false,
+            Event::WatchesCut => {
+                let rule = faults.on(Verb::Watch, "*").times(open);
+                drop(rule.then(Fault::Cut));
+            }
+            Event::WatchesSilent => {
+                let rule = faults.on(Verb::Watch, "*").times(open);
+                drop(rule.then(Fault::Silence));
+            }
+            Event::WatchesLate => {
+                let armed = faults.on(Verb::Watch, &self.info.resource).then(Fault::Silence);
+                let in_flight = self.harness.clone().fly();
+                tokio::spawn(async move {
+                    sleep(LAG).await;
+                    armed.disarm();
+                    drop(in_flight);
+                });
+            }
+            Event::Restarts => server.restart(Restart::Keep),
+            Event::ForgetsHistory => server.restart(Restart::ForgetHistory),
+            Event::Restored => {
+                let to = server.resource_version().saturating_sub(2);
+                return server.front().restart(Restart::At(to)).is_ok();
+            }
+            Event::RightsTaken | Event::Partitioned => {
+                let resource = (event == Event::RightsTaken).then(|| self.info.resource.clone());
+                let until = Instant::now() + AWAY;
+                self.harness.book().denied = Some(Denied { resource, until });
+                if event == Event::Partitioned && open > 0 {
+                    drop(faults.on(Verb::Watch, "*").times(open).then(Fault::Cut));
+                }
+            }
+            Event::ClockAhead => server.clock().skew(jiff::SignedDuration::from_hours(1)),
+        }
+        true
+    }
+}
+
+fn refusal(code: u16, info: &RequestInfo) -> Status {
+    let name = info.name.as_deref().unwrap_or_default();
+    let reason = match code {
+        403 => "Forbidden",
+        404 => return Status::not_found(&info.group, &info.resource, name),
+        409 => "Conflict",
+        410 => "Expired",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        _ => "InternalError",
+    };
+    let mut status = Status::new(code, Some(reason), format!("a trial refuses this request with {code}"));
+    if matches!(code, 429 | 503) {
+        status.retry_after = Some(2);
+    }
+    status
+}

@@ -1,0 +1,66 @@
+//! The operator's life: it is started, dies or ends, and is started anew.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, sleep_until};
+
+use super::call::client;
+use super::harness::{Harness, panic_text};
+use super::plan::Operator;
+use super::timeline::Who;
+
+/// How long an operator that ended by itself waits for its next start, at first.
+const RESTART: Duration = Duration::from_secs(1);
+
+/// Runs the operator for ever: what dies or ends is started anew.
+pub(super) async fn supervise(harness: Harness, operator: Operator) {
+    let mut wait = RESTART;
+    loop {
+        let generation = {
+            let mut book = harness.book();
+            book.generation += 1;
+            book.seen.clear();
+            book.generation
+        };
+        harness.tell(Who::Operator, || if generation == 1 { "starts".into() } else { "starts anew".into() });
+        let mut running = tokio::task::spawn_local(operator(client(&harness, generation)));
+        tokio::select! {
+            biased;
+            () = dead(&harness, generation) => {
+                running.abort();
+                drop(running.await);
+            }
+            ended = &mut running => {
+                let how = match ended {
+                    Ok(how) => format!("it ended: {how}"),
+                    Err(error) if error.is_panic() => format!("it panicked: {}", panic_text(&*error.into_panic())),
+                    Err(_) => "it was stopped".to_owned(),
+                };
+                harness.tell(Who::Operator, || how.clone());
+                harness.book().generation += 1;
+                harness.disturb(|| how.clone());
+                harness.book().ended.push(how);
+                sleep(wait).await;
+                wait = (wait * 2).min(Duration::from_secs(60));
+            }
+        }
+        let down_until = || harness.book().down;
+        while let Some(until) = down_until() {
+            tokio::select! {
+                () = sleep_until(until) => harness.book().down = None,
+                () = harness.moved.notified() => {}
+            }
+        }
+    }
+}
+
+/// Waits until a life of the operator is over.
+async fn dead(harness: &Harness, generation: u64) {
+    loop {
+        let moved = harness.moved.notified();
+        if harness.book().generation != generation {
+            return;
+        }
+        moved.await;
+    }
+}
