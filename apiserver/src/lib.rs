@@ -24,6 +24,8 @@ mod status;
 
 mod object;
 
+mod identity;
+
 mod facts;
 
 mod proto;
@@ -57,6 +59,8 @@ mod encode;
 mod read;
 
 mod watch;
+
+mod authz;
 
 mod write;
 

@@ -29,9 +29,20 @@ struct Options {
     /// The file that keeps the state; without it everything is gone when this process ends.
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
+    /// What decides who may do what: RBAC for roles and bindings; else all but the administrator may only look around.
+    #[arg(long, value_name = "MODE")]
+    authorization_mode: Option<Mode>,
     /// A loopback address for compaction, faults and the request recorder, without TLS.
     #[arg(long, value_name = "ADDRESS")]
     control: Option<SocketAddr>,
+}
+
+/// What decides who may do what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    /// Roles and bindings.
+    #[value(name = "RBAC")]
+    Rbac,
 }
 
 /// Why the server did not come up.
@@ -68,6 +79,9 @@ async fn run(options: Options) -> Result<(), Failure> {
         for definition in definitions(folder)? {
             builder = builder.crd_object(definition);
         }
+    }
+    if options.authorization_mode == Some(Mode::Rbac) {
+        builder = builder.rbac();
     }
     if let Some(path) = &options.data {
         builder = builder.data(path);

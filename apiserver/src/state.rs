@@ -15,6 +15,16 @@ use crate::kinds::Registry;
 use crate::openapi::Documents;
 use crate::store::{Store, Unsaved};
 
+/// What decides about rights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Authorization {
+    /// What a test gives to users.
+    #[default]
+    Grants,
+    /// Roles and their bindings, besides that.
+    Rbac,
+}
+
 /// A right of one user; `*` is any verb or resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Grant {
@@ -58,6 +68,10 @@ pub(crate) struct State {
     pub(crate) documents: Documents,
     /// The time.
     pub(crate) clock: Clock,
+    /// What decides about rights.
+    pub(crate) authorization: Authorization,
+    /// The version up to which aggregated roles are up to date.
+    pub(crate) aggregated: u64,
     /// Rights beyond none.
     pub(crate) grants: BTreeSet<Grant>,
     /// The tokens given out for service accounts.
@@ -81,6 +95,8 @@ impl State {
             registry: Registry::new(),
             documents: Documents::default(),
             clock,
+            authorization: Authorization::default(),
+            aggregated: 0,
             grants: BTreeSet::new(),
             issued: BTreeMap::new(),
             establishing: Vec::new(),

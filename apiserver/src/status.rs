@@ -206,9 +206,8 @@ impl Status {
     }
 
     /// 403 on a path that is not a resource.
-    pub(crate) fn forbidden_path(user: &str, verb: &str, path: &str) -> Self {
-        let message = format!("forbidden: User {user:?} cannot {verb} path {path:?}");
-        Self::new(403, Some("Forbidden"), message).with_details(json!({}))
+    pub(crate) fn forbidden_outside(what: &str) -> Self {
+        Self::new(403, Some("Forbidden"), format!("forbidden: {what}")).with_details(json!({}))
     }
 
     /// 401: the token is not one of ours.

@@ -146,6 +146,7 @@ impl Committer {
             state.forget_fact(&fact);
         }
         crd::register_all(state);
+        state.aggregated = 0;
         std::mem::take(&mut lock(&self.turn).waiting)
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::state::Authorization;
 
 /// What a restart forgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(crate) struct CoreConfig {
     pub(crate) data: Option<PathBuf>,
     /// The clock of `creationTimestamp` and the like.
     pub(crate) clock: Clock,
+    /// What decides about rights.
+    pub(crate) authorization: Authorization,
     /// The seed of uids and generated names.
     pub(crate) seed: u64,
     /// The resource version before the first write.
@@ -47,6 +50,7 @@ impl Default for CoreConfig {
     fn default() -> Self {
         Self {
             data: None,
+            authorization: Authorization::default(),
             clock: Clock::default(),
             seed: 1,
             first_version: 1,

@@ -8,8 +8,9 @@ use futures::StreamExt as _;
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 
-use super::{ApiRequest, Core, CoreConfig, Reply, Restart, Restored, User};
+use super::{ApiRequest, Core, CoreConfig, Reply, Restart, Restored};
 use crate::data::DataFile;
+use crate::identity::User;
 
 /// A data file of its own, gone at the end.
 struct Kept(PathBuf);

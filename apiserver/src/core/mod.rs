@@ -13,8 +13,10 @@ use self::answer::{Outcome, Patience};
 use self::commit::{Committer, Shared, Ticket};
 use self::handle::handle;
 use self::restore::Opening;
+use crate::authz::{Attributes, Wanted};
 use crate::clock::Clock;
 use crate::data::DataError;
+use crate::identity::User;
 use crate::negotiate::Media;
 use crate::proto;
 use crate::route::{Query, RequestInfo};
@@ -22,14 +24,13 @@ use crate::state::{Grant, State};
 use crate::status::Status;
 use crate::store::{Forgotten, View};
 use crate::watch::WatchStream;
-use crate::{crd, gc, namespaces};
+use crate::{authz, crd, gc, namespaces};
 
 pub(crate) use self::config::CoreConfig;
 pub use self::config::Restart;
-pub(crate) use self::request::{ApiRequest, User};
+pub(crate) use self::request::ApiRequest;
 pub use self::restore::Restored;
 
-mod access;
 mod answer;
 mod binary;
 mod commit;
@@ -242,10 +243,13 @@ impl Core {
                 state.registry = crate::kinds::Registry::new();
                 state.establishing.clear();
                 namespaces::preload(&mut state);
+                state.aggregated = 0;
+                authz::install(&mut state);
             }
             Restart::At(version) => {
                 state.store.rewind(version)?;
                 crd::register_all(&mut state);
+                state.aggregated = 0;
                 self.inner.unsettled.notify_one();
             }
         }
@@ -285,6 +289,19 @@ impl Core {
     /// Lets a named user do something.
     pub(crate) fn allow(&self, grant: Grant) {
         self.inner.lock().grants.insert(grant);
+    }
+
+    /// Gives the user that a user acts as.
+    ///
+    /// # Errors
+    /// 403 where rights don't allow it.
+    pub(crate) fn impersonate(
+        &self,
+        user: &User,
+        wanted: &Wanted,
+        asked: &Attributes,
+    ) -> Result<User, Status> {
+        authz::impersonate(&self.inner.lock(), user, wanted, asked)
     }
 
     /// Finds the service account of a token that this server has given out.
@@ -380,7 +397,8 @@ async fn control(inner: Weak<Inner>, unsettled: Arc<Notify>, delay: Duration) {
 fn run_controllers(state: &mut State, due: crd::Due) {
     loop {
         state.unsettled = false;
-        let touched = crd::step(state, due) + namespaces::step(state) + gc::collect(state);
+        let touched =
+            crd::step(state, due) + namespaces::step(state) + gc::collect(state) + authz::step(state);
         if touched == 0 && !state.store.owners.has_suspects() {
             state.unsettled = false;
             return;

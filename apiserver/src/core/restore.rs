@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::data::{DataError, DataFile, Entry, Loaded, Opened};
 use crate::state::State;
 use crate::store::{ResourceId, Store};
-use crate::{crd, namespaces};
+use crate::{authz, crd, namespaces};
 
 /// What a server found in its data file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,7 @@ pub(super) struct Opening {
 pub(super) fn fresh(config: &CoreConfig) -> State {
     let mut state = empty(config, config.seed, config.clock.clone());
     namespaces::preload(&mut state);
+    authz::install(&mut state);
     state
 }
 
@@ -45,6 +46,7 @@ fn empty(config: &CoreConfig, seed: u64, clock: Clock) -> State {
     let mut state = State::new(Store::new(config.first_version, config.history), clock, seed);
     state.establish_delay = config.establish_delay;
     state.bookmark_period = config.bookmark_period;
+    state.authorization = config.authorization;
     state
 }
 
@@ -70,6 +72,7 @@ pub(super) fn open(config: &CoreConfig, path: &Path) -> Result<Opening, DataErro
             file.append([Entry::Started(started)])?;
             state.store.keep();
             crd::register_all(&mut state);
+            authz::install(&mut state);
             let objects = state.store.everything().len();
             let resource_version = state.store.version();
             let restored = Some(Restored { objects, resource_version, unfinished_bytes, end });

@@ -15,6 +15,7 @@ use crate::core::{Core, CoreConfig, Restored};
 use crate::http::{Listener, StartError, loopback};
 use crate::kit::{DEADLINE, Kit};
 use crate::service::{Front, LocalService, Passage};
+use crate::state::Authorization;
 
 /// Sets up a server; `start` starts it.
 #[derive(Debug)]
@@ -91,6 +92,18 @@ impl<F> Builder<F> {
     /// Without it nothing touches the disk.
     pub fn data(mut self, path: impl Into<PathBuf>) -> Self {
         self.config.data = Some(path.into());
+        self
+    }
+
+    /// Has roles decide who may do what, as with `--authorization-mode=RBAC` of kube-apiserver.
+    ///
+    /// Roles, bindings and aggregated roles count as they are written; members of `system:masters`, the administrator
+    /// among them, may do everything. The default roles of a cluster are there, those of its own components left out.
+    /// Whoever writes a role or a binding must have the rights in it, or `escalate` or `bind`. What
+    /// [`allow`](ApiServer::allow) gives counts as well. Without this users have nothing but what `allow` gives, and
+    /// roles are stored only.
+    pub fn rbac(mut self) -> Self {
+        self.config.authorization = Authorization::Rbac;
         self
     }
 

@@ -142,6 +142,27 @@ impl Store {
             .map(|(_, stored)| stored)
     }
 
+    /// Reads the present objects of a namespace in key order.
+    pub(crate) fn in_namespace<'a>(
+        &'a self,
+        id: &ResourceId,
+        namespace: &str,
+    ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+        // No character of a name stands between these two.
+        let (first, end) = (format!("{namespace}/"), format!("{namespace}0"));
+        let bounds = (Bound::Included(first.as_str()), Bound::Excluded(end.as_str()));
+        let current = self.shelves.get(id).map(|shelf| shelf.current.range::<str, _>(bounds));
+        current.into_iter().flatten().map(|(_, stored)| stored)
+    }
+
+    /// Returns whether a resource has changed since a version.
+    pub(crate) fn changed_since(&self, id: &ResourceId, version: u64) -> bool {
+        self.shelves.get(id).is_some_and(|shelf| {
+            let last = shelf.changes.back().map_or(0, |change| change.version);
+            last.max(shelf.forgotten).max(self.compacted) > version
+        })
+    }
+
     /// Reads every object as of a past version, in key order, from a prefix on.
     ///
     /// # Errors
