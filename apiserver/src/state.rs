@@ -72,6 +72,8 @@ pub(crate) struct State {
     pub(crate) authorization: Authorization,
     /// The version up to which aggregated roles are up to date.
     pub(crate) aggregated: u64,
+    /// Users who last impersonated by the old right, `impersonate`.
+    pub(crate) old_impersonators: BTreeSet<String>,
     /// Rights beyond none.
     pub(crate) grants: BTreeSet<Grant>,
     /// The tokens given out for service accounts.
@@ -97,6 +99,7 @@ impl State {
             clock,
             authorization: Authorization::default(),
             aggregated: 0,
+            old_impersonators: BTreeSet::new(),
             grants: BTreeSet::new(),
             issued: BTreeMap::new(),
             establishing: Vec::new(),

@@ -81,7 +81,7 @@ pub(crate) fn check_escalation(
                 return Ok(());
             }
             let rules = rules_of(&state.store, role, &asked.namespace).map_err(|missing| match &missing {
-                Missing::Role(singular, name) => Status::not_found(GROUP, singular, name),
+                Missing::Role(_, name) => Status::not_found(GROUP, &asked.resource, name),
                 Missing::Kind(_) => Status::internal(missing.to_string()),
             })?;
             hold(state, user, &asked.namespace, rules).map_err(forbidden)

@@ -19,6 +19,9 @@ const EXTRA: &str = "impersonate-extra-";
 /// From so many values on, one right for all of them is looked for first.
 const MANY: usize = 4;
 
+/// The most users of whom it is remembered how they impersonate.
+const MOST_REMEMBERED: usize = 10_000;
+
 /// Whom the `Impersonate-…` headers name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
@@ -111,22 +114,40 @@ enum Mode {
 
 /// Gives the user to go on as.
 ///
+/// The way that worked last for a user is tried first, and a refusal is in the words of the first that was tried.
+///
 /// # Errors
-/// 403 where the user may not, in the words of the first way that was tried.
+/// 403 where the user may not.
 pub(crate) fn impersonate(
-    state: &State,
+    state: &mut State,
     user: &User,
     wanted: &Wanted,
     request: &Attributes,
 ) -> Result<User, Status> {
+    let mut modes = wanted.modes();
+    if state.old_impersonators.contains(user.name()) {
+        modes.rotate_right(1);
+    }
     let mut first = None;
-    for mode in wanted.modes() {
+    for mode in modes {
         match try_mode(state, user, wanted, request, mode) {
-            Ok(()) => return Ok(become_user(wanted, mode)),
+            Ok(()) => {
+                remember(state, user, mode);
+                return Ok(become_user(wanted, mode));
+            }
             Err(refused) => drop(first.get_or_insert(refused)),
         }
     }
     Err(first.unwrap_or_else(|| request.forbidden(user.name(), "")))
+}
+
+fn remember(state: &mut State, user: &User, mode: Mode) {
+    let known = &mut state.old_impersonators;
+    if mode != Mode::Legacy {
+        known.remove(user.name());
+    } else if known.len() < MOST_REMEMBERED {
+        known.insert(user.name().to_owned());
+    }
 }
 
 fn try_mode(

@@ -17,6 +17,7 @@ fn asked(verb: &str, group: &str, resource: &str, name: &str) -> Attributes {
     }
 }
 
+// A6
 #[test]
 fn a_rule_lets_what_it_names() {
     let rule =
@@ -48,6 +49,7 @@ fn a_rule_lets_what_it_names() {
     }
 }
 
+// A6
 #[test]
 fn a_path_ends_with_a_star_or_is_meant_whole() {
     let rule = json!({"verbs": ["get"], "nonResourceURLs": ["/healthz/*", "/version"]});
@@ -69,6 +71,7 @@ fn a_path_ends_with_a_star_or_is_meant_whole() {
     assert!(!Rule(&rule).allows(&asked("get", "", "pods", "")));
 }
 
+// A7
 #[test]
 fn rules_cover_others_piece_by_piece() {
     let cover = |own: serde_json::Value, wanted: serde_json::Value| {

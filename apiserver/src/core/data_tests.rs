@@ -82,6 +82,7 @@ fn definition() -> Value {
     })
 }
 
+// A2
 #[tokio::test(start_paused = true)]
 async fn a_restart_keeps_objects_versions_definitions_and_tokens() {
     for stop in ["cleanly", "by a crash"] {
@@ -135,6 +136,7 @@ async fn first_event(core: &Core, version: u64) -> Value {
     serde_json::from_slice(&frame.bytes).expect("JSON")
 }
 
+// A5
 #[tokio::test(start_paused = true)]
 async fn a_watch_from_before_a_restart_gets_the_history_that_is_there_or_410() {
     let kept = Kept::new("history");
@@ -158,6 +160,7 @@ async fn a_watch_from_before_a_restart_gets_the_history_that_is_there_or_410() {
     );
 }
 
+// A1
 #[tokio::test(start_paused = true)]
 async fn what_is_answered_is_on_disk() {
     let kept = Kept::new("answered");
@@ -170,6 +173,7 @@ async fn what_is_answered_is_on_disk() {
     }
 }
 
+// A1
 #[tokio::test(start_paused = true)]
 async fn writes_that_come_together_share_a_record() {
     let kept = Kept::new("group");
@@ -186,6 +190,7 @@ async fn writes_that_come_together_share_a_record() {
     assert_eq!(list["items"].as_array().map(Vec::len), Some(200));
 }
 
+// A1 A4
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_written_is_refused_and_taken_back() {
     let kept = Kept::new("refused");
@@ -213,6 +218,7 @@ async fn what_cannot_be_written_is_refused_and_taken_back() {
     assert!(matches!(told, Ok(None)), "the stream ends, and tells of nothing: {told:?}");
 }
 
+// A2
 #[tokio::test(start_paused = true)]
 async fn a_core_that_goes_back_is_kept_as_it_is_then() {
     let kept = Kept::new("back");
@@ -233,6 +239,7 @@ async fn a_core_that_goes_back_is_kept_as_it_is_then() {
     assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{list}");
 }
 
+// A2
 #[tokio::test(start_paused = true)]
 async fn a_log_that_outgrows_its_state_becomes_a_snapshot() {
     let kept = Kept::new("outgrown");

@@ -45,6 +45,8 @@ mod service_tokens;
 mod target;
 
 #[cfg(test)]
+mod authz_tests;
+#[cfg(test)]
 mod data_tests;
 #[cfg(test)]
 mod tests;
@@ -301,7 +303,7 @@ impl Core {
         wanted: &Wanted,
         asked: &Attributes,
     ) -> Result<User, Status> {
-        authz::impersonate(&self.inner.lock(), user, wanted, asked)
+        authz::impersonate(&mut self.inner.lock(), user, wanted, asked)
     }
 
     /// Finds the service account of a token that this server has given out.

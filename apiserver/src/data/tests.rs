@@ -142,6 +142,7 @@ fn open(path: &Path) -> Result<Loaded, DataError> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
+    // A3
     #[test]
     fn any_prefix_opens_to_the_state_of_the_last_whole_record(batches in steps()) {
         let folder = Folder::new();
@@ -161,6 +162,7 @@ proptest! {
         }
     }
 
+    // A3
     #[test]
     fn a_flipped_bit_is_refused_with_its_place(batches in steps(), bit in 0..8_u32) {
         let folder = Folder::new();
@@ -182,6 +184,7 @@ proptest! {
     }
 }
 
+// A3
 #[test]
 fn an_unfinished_record_is_cut_off_and_a_damaged_file_is_left_alone() {
     let folder = Folder::new();
@@ -203,6 +206,7 @@ fn put(version: u64) -> Entry<'static> {
         .expect("an entry")
 }
 
+// A3
 #[test]
 fn a_record_that_is_missing_in_the_middle_is_damage() {
     let folder = Folder::new();

@@ -149,6 +149,7 @@ impl Real {
     }
 }
 
+// A6 A7 A8 A9
 #[tokio::test]
 async fn roles_decide_as_in_a_real_server() {
     let own = ApiServer::http().rbac().start().await.unwrap();

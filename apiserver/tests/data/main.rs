@@ -123,6 +123,7 @@ async fn write(maps: Api<ConfigMap>, round: u32, next: Arc<AtomicUsize>, acknowl
     }
 }
 
+// A2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_killed_loses_nothing_it_has_acknowledged() {
     let rounds: u32 =
@@ -220,6 +221,7 @@ async fn a_terminated_server_leaves_a_snapshot() {
 }
 
 /// A limit on the size of files stands for a full disk: the system refuses to write on.
+// A4
 #[tokio::test]
 async fn a_full_disk_refuses_writes_and_loses_none() {
     let folder = Folder::new();
