@@ -14,10 +14,12 @@ const CUSTOM_VERBS: [&str; 8] =
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// The kinds that are answered and never stored, each with its group and plural.
-const REVIEWS: [(&str, &str, &str); 3] = [
+const REVIEWS: [(&str, &str, &str); 5] = [
     ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
+    ("authorization.k8s.io", "localsubjectaccessreviews", "LocalSubjectAccessReview"),
     ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
     ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+    ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview"),
 ];
 
 /// What stands below a built-in kind and is no view of its objects: plural, name, kind with group and version, verbs.
@@ -68,6 +70,11 @@ fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
 fn reviews_of(group: &str, version: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let wanted = if version == "v1" { group.to_owned() } else { String::new() };
     REVIEWS.into_iter().filter(move |(group, _, _)| *group == wanted).map(|(_, plural, kind)| (plural, kind))
+}
+
+/// Returns whether a review is asked in a namespace.
+fn is_local(plural: &str) -> bool {
+    plural.starts_with("local")
 }
 
 fn verbs(resource: &Resource) -> Vec<&'static str> {
@@ -130,8 +137,8 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
     for (plural, kind) in reviews_of(group, version) {
         known = true;
         out.push(json!({
-            "name": plural, "singularName": kind.to_lowercase(), "namespaced": false, "kind": kind,
-            "verbs": ["create"],
+            "name": plural, "singularName": kind.to_lowercase(), "namespaced": is_local(plural),
+            "kind": kind, "verbs": ["create"],
         }));
     }
     let mut list = json!({
@@ -204,7 +211,8 @@ pub(crate) fn aggregated(registry: &Registry, half: Half) -> Value {
                     let reviews = reviews_of(name, version).map(|(plural, kind)| {
                         json!({
                             "resource": plural, "responseKind": {"group": "", "version": "", "kind": kind},
-                            "scope": "Cluster", "singularResource": kind.to_lowercase(), "verbs": ["create"],
+                            "scope": if is_local(plural) { "Namespaced" } else { "Cluster" },
+                            "singularResource": kind.to_lowercase(), "verbs": ["create"],
                         })
                     });
                     let found = found.chain(reviews);

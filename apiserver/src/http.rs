@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
+use crate::data::DataError;
 use crate::faults::Interrupted;
 use crate::service::{Front, Passage, auth_info};
 
@@ -49,6 +50,9 @@ pub enum StartError {
     /// No client could be built for the server.
     #[error("cannot build a client for the server: {0}")]
     Client(Box<kube::Error>),
+    /// The data file can't be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// A namespace was refused.
     #[error("cannot create the namespace {name}: {message}")]
     Namespace {

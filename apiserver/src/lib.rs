@@ -24,6 +24,8 @@ mod status;
 
 mod object;
 
+mod identity;
+
 mod facts;
 
 mod proto;
@@ -58,6 +60,8 @@ mod read;
 
 mod watch;
 
+mod authz;
+
 mod write;
 
 mod gc;
@@ -65,6 +69,8 @@ mod gc;
 mod namespaces;
 
 mod crd;
+
+mod data;
 
 mod discovery;
 
@@ -87,7 +93,8 @@ mod server;
 pub mod trials;
 
 pub use crate::clock::Clock;
-pub use crate::core::Restart;
+pub use crate::core::{Restart, Restored};
+pub use crate::data::DataError;
 pub use crate::faults::{Fault, Faults, Lag, Requests};
 pub use crate::http::StartError;
 pub use crate::kit::Kit;

@@ -8,7 +8,7 @@ use clap::Parser;
 use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
-use watchkeeper_apiserver::{ApiServer, StartError};
+use watchkeeper_apiserver::{ApiServer, Restored, StartError};
 
 /// The version that the server says it is.
 const KUBERNETES: &str = "v1.36.3";
@@ -26,9 +26,23 @@ struct Options {
     /// A folder of custom resource definitions (*.yaml, *.yml, *.json) to serve from the start.
     #[arg(long, value_name = "DIR")]
     crd: Option<PathBuf>,
+    /// The file that keeps the state; without it everything is gone when this process ends.
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// What decides who may do what: RBAC for roles and bindings; else all but the administrator may only look around.
+    #[arg(long, value_name = "MODE")]
+    authorization_mode: Option<Mode>,
     /// A loopback address for compaction, faults and the request recorder, without TLS.
     #[arg(long, value_name = "ADDRESS")]
     control: Option<SocketAddr>,
+}
+
+/// What decides who may do what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    /// Roles and bindings.
+    #[value(name = "RBAC")]
+    Rbac,
 }
 
 /// Why the server did not come up.
@@ -66,6 +80,12 @@ async fn run(options: Options) -> Result<(), Failure> {
             builder = builder.crd_object(definition);
         }
     }
+    if options.authorization_mode == Some(Mode::Rbac) {
+        builder = builder.rbac();
+    }
+    if let Some(path) = &options.data {
+        builder = builder.data(path);
+    }
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
     let server = builder.start().await?;
     write(&options.kubeconfig, &server.kubeconfig_yaml())?;
@@ -74,7 +94,8 @@ async fn run(options: Options) -> Result<(), Failure> {
         write(&options.kubeconfig.with_file_name("control-url"), url)?;
     }
     // `ready` comes first: scripts wait for it. A reader that has gone away is no reason to stop serving.
-    let text = format!("ready\n{}", greeting(&server.url(), &options.kubeconfig, control.as_deref()));
+    let state = state(options.data.as_deref(), server.restored());
+    let text = format!("ready\n{}", greeting(&server.url(), &options.kubeconfig, &state, control.as_deref()));
     let _told = std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
     tokio::select! {
         _ = terminate.recv() => {}
@@ -85,12 +106,12 @@ async fn run(options: Options) -> Result<(), Failure> {
 }
 
 /// Says where the server is, how to join in, and what it does not do.
-fn greeting(url: &str, kubeconfig: &Path, control: Option<&str>) -> String {
+fn greeting(url: &str, kubeconfig: &Path, state: &str, control: Option<&str>) -> String {
     let kubeconfig = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
     let mut text = format!(
         "Kubernetes {KUBERNETES} at {url}, objects only: nothing runs them\n\
          join in:  export KUBECONFIG={}\n\
-         state:    in memory, gone when this process ends\n",
+         state:    {state}\n",
         kubeconfig.display()
     );
     if let Some(control) = control {
@@ -99,6 +120,20 @@ fn greeting(url: &str, kubeconfig: &Path, control: Option<&str>) -> String {
              \x20         POST /compact   forget history, so that old watches are answered 410\n\
              \x20         POST /faults    arm a fault: the JSON is that of `RuleScript`\n\
              \x20         GET  /requests  the requests so far, as JSON\n"
+        );
+    }
+    text
+}
+
+/// Says where the state is, and what was there at the start.
+fn state(data: Option<&Path>, restored: Option<&Restored>) -> String {
+    let Some(path) = data else { return "in memory, gone when this process ends".to_owned() };
+    let Some(restored) = restored else { return format!("kept in {}, which is new", path.display()) };
+    let Restored { objects, resource_version, unfinished_bytes, end, .. } = restored;
+    let mut text = format!("kept in {}: {objects} objects at version {resource_version}", path.display());
+    if *unfinished_bytes > 0 {
+        text += &format!(
+            "; {unfinished_bytes} bytes of an unfinished write, at byte {end}, are cut off: nobody was told of it"
         );
     }
     text
@@ -153,13 +188,17 @@ mod tests {
 
     #[test]
     fn a_greeting_says_where_how_and_what_is_not_kept() {
-        let text = greeting("https://127.0.0.1:6443", Path::new("/tmp/k"), Some("http://127.0.0.1:7000"));
+        let memory = state(None, None);
+        let text =
+            greeting("https://127.0.0.1:6443", Path::new("/tmp/k"), &memory, Some("http://127.0.0.1:7000"));
         for part in
             ["v1.36.3 at https://127.0.0.1:6443", "export KUBECONFIG=/tmp/k", "in memory", "POST /faults"]
         {
             assert!(text.contains(part), "{text}");
         }
-        assert!(!greeting("https://127.0.0.1:6443", Path::new("k"), None).contains("control"));
+        assert_eq!(text.matches("in memory").count(), 1, "said once: {text}");
+        assert!(!greeting("https://127.0.0.1:6443", Path::new("k"), &memory, None).contains("control"));
+        assert!(!state(Some(Path::new("/tmp/d")), None).contains("in memory"));
     }
 
     #[cfg(unix)]

@@ -1,7 +1,8 @@
 //! Routes: what a method and a path ask for.
 
 use http::{Method, Uri};
-use percent::decode;
+
+pub(crate) use percent::decode;
 
 /// What is done to a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -235,7 +236,7 @@ impl Query {
 /// Percent decoding, lenient: what is no escape stays.
 mod percent {
     /// Decodes `%XX`; invalid UTF-8 is replaced.
-    pub(super) fn decode(text: &str) -> String {
+    pub(crate) fn decode(text: &str) -> String {
         let bytes = text.as_bytes();
         let mut out = Vec::with_capacity(bytes.len());
         let mut i = 0;

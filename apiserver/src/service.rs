@@ -13,15 +13,17 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
-use crate::core::{ApiRequest, Core, Reply, Restart, User};
+use crate::authz::{Attributes, Wanted};
+use crate::core::{ApiRequest, Core, Reply, Restart};
 use crate::faults::{
     Armed, Fault, Faults, FaultyBody, Firing, Graft, Interrupted, Recorded, Requests, Tap, Verdict,
     distort_list,
 };
+use crate::identity::User;
 use crate::route::RequestInfo;
 use crate::status::Status;
 use crate::store::Forgotten;
-use crate::tokens::{Tokens, name_of};
+use crate::tokens::Tokens;
 
 /// The longest body taken, in bytes.
 const BODY_LIMIT: usize = 3_145_728;
@@ -160,12 +162,11 @@ impl Front {
         let http::request::Parts { method, uri, headers, .. } = parts;
         let mut request = ApiRequest { method, uri, headers, body: Bytes::new(), user: User::Anonymous };
         let info = request.info();
-        let allowed =
-            self.tokens.user(&request.headers, &info, |token| self.core.account_of(token)).and_then(|user| {
-                request.user = user;
-                request.body = body?;
-                Ok(())
-            });
+        let allowed = self.user(&request, &info).and_then(|user| {
+            request.user = user;
+            request.body = body?;
+            Ok(())
+        });
         let recorded = (passage == Passage::Ruled).then(|| self.record(&request, &info));
         match (allowed, recorded) {
             (Ok(()), Some(recorded)) => self.serve_ruled(request, info, recorded, epoch).await,
@@ -176,6 +177,15 @@ impl Front {
                 }
                 Ok(refusal.to_response().map(FaultyBody::whole))
             }
+        }
+    }
+
+    /// Finds the user a request is to be served as.
+    fn user(&self, request: &ApiRequest, info: &RequestInfo) -> Result<User, Status> {
+        let user = self.tokens.user(&request.headers, |token| self.core.account_of(token))?;
+        match Wanted::of(&request.headers)? {
+            None => Ok(user),
+            Some(wanted) => self.core.impersonate(&user, &wanted, &Attributes::of(&request.method, info)),
         }
     }
 
@@ -272,7 +282,7 @@ impl Front {
     }
 
     fn record(&self, request: &ApiRequest, info: &RequestInfo) -> Recorded {
-        self.requests.arrived(&request.method, &request.uri, &request.headers, info, name_of(&request.user))
+        self.requests.arrived(&request.method, &request.uri, &request.headers, info, request.user.name())
     }
 }
 

@@ -6,12 +6,24 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid_text::format_uuid;
 
 use crate::clock::Clock;
 use crate::kinds::Registry;
 use crate::openapi::Documents;
-use crate::store::Store;
+use crate::store::{Store, Unsaved};
+
+/// What decides about rights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Authorization {
+    /// What a test gives to users.
+    #[default]
+    Grants,
+    /// Roles and their bindings, besides that.
+    Rbac,
+}
 
 /// A right of one user; `*` is any verb or resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,14 +39,22 @@ pub(crate) struct Grant {
 }
 
 /// A token given out for a service account.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IssuedToken {
+    /// The token.
+    pub(crate) token: String,
     /// The account's key.
     pub(crate) account: String,
     /// The account's uid.
     pub(crate) uid: String,
     /// When it holds no longer.
     pub(crate) ends: Timestamp,
+}
+
+impl IssuedToken {
+    fn fact(&self) -> Value {
+        serde_json::to_value(self).expect("texts and a moment are JSON")
+    }
 }
 
 /// Everything behind the server's mutex.
@@ -48,6 +68,12 @@ pub(crate) struct State {
     pub(crate) documents: Documents,
     /// The time.
     pub(crate) clock: Clock,
+    /// What decides about rights.
+    pub(crate) authorization: Authorization,
+    /// The version up to which aggregated roles are up to date.
+    pub(crate) aggregated: u64,
+    /// Users who last impersonated by the old right, `impersonate`.
+    pub(crate) old_impersonators: BTreeSet<String>,
     /// Rights beyond none.
     pub(crate) grants: BTreeSet<Grant>,
     /// The tokens given out for service accounts.
@@ -71,6 +97,9 @@ impl State {
             registry: Registry::new(),
             documents: Documents::default(),
             clock,
+            authorization: Authorization::default(),
+            aggregated: 0,
+            old_impersonators: BTreeSet::new(),
             grants: BTreeSet::new(),
             issued: BTreeMap::new(),
             establishing: Vec::new(),
@@ -78,6 +107,35 @@ impl State {
             bookmark_period: Duration::from_secs(60),
             unsettled: false,
             random: SmallRng::seed_from_u64(seed),
+        }
+    }
+
+    /// Notes a token as given out.
+    pub(crate) fn issue(&mut self, issued: IssuedToken) {
+        self.store.note(|| Unsaved::Fact(issued.fact()));
+        self.issued.insert(issued.token.clone(), issued);
+    }
+
+    /// Gives what is to be kept beside the objects: the tokens that still hold.
+    pub(crate) fn facts(&self) -> Vec<Value> {
+        let now = self.clock.now();
+        self.issued.values().filter(|issued| now < issued.ends).map(IssuedToken::fact).collect()
+    }
+
+    /// Takes a fact over that was kept.
+    ///
+    /// # Errors
+    /// It is none that this server writes.
+    pub(crate) fn take_fact(&mut self, fact: &Value) -> Result<(), serde_json::Error> {
+        let issued = IssuedToken::deserialize(fact)?;
+        self.issued.insert(issued.token.clone(), issued);
+        Ok(())
+    }
+
+    /// Forgets a fact that could not be kept.
+    pub(crate) fn forget_fact(&mut self, fact: &Value) {
+        if let Some(token) = fact["token"].as_str() {
+            self.issued.remove(token);
         }
     }
 

@@ -186,6 +186,12 @@ impl Status {
         Self::new(500, None, message)
     }
 
+    /// 500 as the real server words what went wrong inside of it.
+    pub(crate) fn internal_error(why: &str) -> Self {
+        Self::new(500, Some("InternalError"), format!("Internal error occurred: {why}"))
+            .with_details(json!({"causes": [{"message": why}]}))
+    }
+
     /// 403: the user may not do this.
     ///
     /// `what` is e.g. `cannot get resource "configmaps" in API group "" in the namespace "x"`.
@@ -200,9 +206,8 @@ impl Status {
     }
 
     /// 403 on a path that is not a resource.
-    pub(crate) fn forbidden_path(user: &str, verb: &str, path: &str) -> Self {
-        let message = format!("forbidden: User {user:?} cannot {verb} path {path:?}");
-        Self::new(403, Some("Forbidden"), message).with_details(json!({}))
+    pub(crate) fn forbidden_outside(what: &str) -> Self {
+        Self::new(403, Some("Forbidden"), format!("forbidden: {what}")).with_details(json!({}))
     }
 
     /// 401: the token is not one of ours.

@@ -19,7 +19,7 @@ use crate::read::{ListOptions, Reached, narrow, parse_version, selects};
 use crate::selector::Selector;
 use crate::state::State;
 use crate::status::Status;
-use crate::store::{Change, ChangeKind, Lag, Scope, Stored, View};
+use crate::store::{Change, ChangeKind, Gate, Lag, Pass, Scope, Stored, View};
 
 /// The kind of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,6 +104,10 @@ pub(crate) struct WatchStream {
     bookmarks: Option<(Pin<Box<Sleep>>, Duration)>,
     table: Option<TableWriter>,
     media: Media,
+    /// Holds events back that are not on disk, for servers that keep their state.
+    gate: Option<Gate>,
+    /// The event that waits at the gate.
+    parked: Option<Frame>,
 }
 
 impl std::fmt::Debug for WatchStream {
@@ -204,6 +208,8 @@ pub(crate) fn open(
         bookmarks,
         table,
         media,
+        gate: state.store.gate(),
+        parked: None,
     }))
 }
 
@@ -341,7 +347,7 @@ impl Stream for WatchStream {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
         let this = self.get_mut();
-        let next = this.poll_line(cx);
+        let next = this.poll_durable(cx);
         if this.media == Media::Protobuf { next.map(|frame| frame.map(in_protobuf)) } else { next }
     }
 }
@@ -356,6 +362,33 @@ impl WatchStream {
     /// Gives the encoding of the events.
     pub(crate) fn media(&self) -> Media {
         self.media
+    }
+
+    /// Gives the next event that is on disk.
+    fn poll_durable(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
+        if self.gate.is_none() {
+            return self.poll_line(cx);
+        }
+        let frame = match self.parked.take() {
+            Some(frame) => frame,
+            None => match self.poll_line(cx) {
+                Poll::Ready(Some(frame)) => frame,
+                other => return other,
+            },
+        };
+        let pass = self.gate.as_mut().map_or(Poll::Ready(Pass::Show), |gate| gate.poll(frame.version, cx));
+        match pass {
+            Poll::Ready(Pass::Show) => Poll::Ready(Some(frame)),
+            Poll::Ready(Pass::End) => {
+                self.feed = None;
+                self.pending.clear();
+                Poll::Ready(None)
+            }
+            Poll::Pending => {
+                self.parked = Some(frame);
+                Poll::Pending
+            }
+        }
     }
 
     fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame>> {

@@ -78,7 +78,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::core::{Core, CoreConfig, Reply, User};
+    use crate::core::{Core, CoreConfig, Reply};
+    use crate::identity::User;
 
     async fn reply(core: &Core, method: Method, uri: &str, body: &[u8], types: [&str; 2]) -> Reply {
         let mut headers = HeaderMap::new();

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::answer::{self, Outcome, Patience};
 use super::target::{find, makes, of, unknown};
-use super::{ApiRequest, access, binary, openapi, reading, reviews, service_tokens};
+use super::{ApiRequest, binary, openapi, reading, reviews, service_tokens};
+use crate::authz::{Attributes, check};
 use crate::crd;
 use crate::discovery::{self, Half};
 use crate::encode::Encoder;
@@ -19,7 +20,7 @@ use crate::state::State;
 use crate::status::Status;
 use crate::store::View;
 use crate::write::{
-    DeleteOptions, Shown, Target, WriteOptions, Written, create, delete, delete_collection, patch,
+    Author, DeleteOptions, Shown, Target, WriteOptions, Written, create, delete, delete_collection, patch,
     patch_scale, put, put_scale,
 };
 
@@ -40,7 +41,7 @@ pub(super) fn handle(
     if let Some(answer) = reviews::review(state, request, info)? {
         return Ok(Outcome::Full(answer));
     }
-    access::check(state, &request.user, &request.method, info)?;
+    check(state, &request.user, &Attributes::of(&request.method, info))?;
     if request.body.len() > BODY_LIMIT {
         return Err(Status::too_large(BODY_LIMIT));
     }
@@ -139,7 +140,9 @@ fn write(
         .get(http::header::USER_AGENT)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let options = |kind: &str| WriteOptions::read(query, agent, kind);
+    let author =
+        || Author { user: request.user.clone(), asked: Attributes::of(&request.method, &request.info()) };
+    let options = |kind: &str| WriteOptions::read(query, agent, kind).map(|options| options.by(author()));
     let (headers, body) = (&request.headers, &request.body);
     let scale = target.subresource == "scale";
     let written = match verb {

@@ -1,5 +1,6 @@
 //! The core: requests in, answers or event streams out, one mutex around one state.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -9,30 +10,44 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::answer::{Outcome, Patience};
+use self::commit::{Committer, Shared, Ticket};
 use self::handle::handle;
+use self::restore::Opening;
+use crate::authz::{Attributes, Wanted};
 use crate::clock::Clock;
+use crate::data::DataError;
+use crate::identity::User;
 use crate::negotiate::Media;
 use crate::proto;
 use crate::route::{Query, RequestInfo};
 use crate::state::{Grant, State};
 use crate::status::Status;
-use crate::store::{Forgotten, Store, View};
+use crate::store::{Forgotten, View};
 use crate::watch::WatchStream;
-use crate::{crd, gc, namespaces};
+use crate::{authz, crd, gc, namespaces};
 
-pub(crate) use self::request::{ApiRequest, User};
+pub(crate) use self::config::CoreConfig;
+pub use self::config::Restart;
+pub(crate) use self::request::ApiRequest;
+pub use self::restore::Restored;
 
-mod access;
 mod answer;
 mod binary;
+mod commit;
+mod config;
 mod handle;
 mod openapi;
 mod reading;
 mod request;
+mod restore;
 mod reviews;
 mod service_tokens;
 mod target;
 
+#[cfg(test)]
+mod authz_tests;
+#[cfg(test)]
+mod data_tests;
 #[cfg(test)]
 mod tests;
 
@@ -56,66 +71,63 @@ pub(crate) enum Reply {
     },
 }
 
-/// What a restart forgets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restart {
-    /// Nothing: streams are cut, data and history stay.
-    Keep,
-    /// The history: older versions are gone, watches from them get 410.
-    ForgetHistory,
-    /// Everything: a fresh store whose versions start low again.
-    Empty,
-    /// What came after this version: objects, definitions and the counter are as they were then.
-    ///
-    /// So a backup is restored: versions are given out a second time, with other contents. The clock goes on.
-    /// A watch from a version that is not reached any more is held open in silence; clients have to find out
-    /// themselves that time went back.
-    At(u64),
-}
-
-/// The settings of a core; the defaults suit tests.
-#[derive(Clone, Debug)]
-pub(crate) struct CoreConfig {
-    /// The clock of `creationTimestamp` and the like.
-    pub(crate) clock: Clock,
-    /// The seed of uids and generated names.
-    pub(crate) seed: u64,
-    /// The resource version before the first write.
-    pub(crate) first_version: u64,
-    /// The number of changes kept for each resource.
-    pub(crate) history: usize,
-    /// The time between two bookmarks of a watch that asked for them.
-    pub(crate) bookmark_period: Duration,
-    /// The time from a CRD's creation to its being served.
-    pub(crate) establish_delay: Duration,
-    /// The time from a write to the controllers' looking at it.
-    pub(crate) controller_delay: Duration,
-}
-
-impl Default for CoreConfig {
-    fn default() -> Self {
-        Self {
-            clock: Clock::default(),
-            seed: 1,
-            first_version: 1,
-            history: 100_000,
-            bookmark_period: Duration::from_secs(60),
-            establish_delay: Duration::from_millis(30),
-            controller_delay: Duration::from_millis(20),
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Inner {
     state: Mutex<State>,
     first_version: u64,
     unsettled: Arc<Notify>,
+    committer: Option<Committer>,
+    me: Weak<Inner>,
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> Locked<'_> {
+        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), inner: self }
+    }
+
+    /// Gives what to wait for before anybody is told of this state.
+    fn ticket(&self, state: &State) -> Option<Ticket> {
+        self.committer.as_ref()?.ticket(state)
+    }
+}
+
+impl Shared for Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn committer(&self) -> Option<&Committer> {
+        self.committer.as_ref()
+    }
+}
+
+/// The state, locked; what was written is on its way to the disk when the lock goes.
+struct Locked<'a> {
+    state: MutexGuard<'a, State>,
+    inner: &'a Inner,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if let Some(committer) = &self.inner.committer
+            && self.state.store.has_unsaved()
+        {
+            committer.start(&self.inner.me);
+        }
     }
 }
 
@@ -137,21 +149,66 @@ impl Core {
     /// Its controllers run as a task of the current tokio runtime until the last clone is dropped; outside of a
     /// runtime they run in [`Core::settle`] only.
     pub(crate) fn new(config: CoreConfig) -> Self {
-        let store = Store::new(config.first_version, config.history);
-        let mut state = State::new(store, config.clock, config.seed);
-        state.establish_delay = config.establish_delay;
-        state.bookmark_period = config.bookmark_period;
-        namespaces::preload(&mut state);
+        let state = restore::fresh(&config);
+        Self::over(state, None, &config)
+    }
+
+    /// Starts a core as its data file has it, if it is to have one.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, where there is a data file.
+    pub(crate) fn open(config: CoreConfig) -> Result<(Self, Option<Restored>), DataError> {
+        let Some(path) = &config.data else { return Ok((Self::new(config), None)) };
+        let Opening { state, file, started, restored } = restore::open(&config, path)?;
+        Ok((Self::over(state, Some(Committer::new(file, started)), &config), restored))
+    }
+
+    fn over(state: State, committer: Option<Committer>, config: &CoreConfig) -> Self {
         let unsettled = Arc::new(Notify::new());
-        let inner = Arc::new(Inner {
+        let due = state.unsettled || state.store.owners.has_suspects();
+        let inner = Arc::new_cyclic(|me| Inner {
             state: Mutex::new(state),
             first_version: config.first_version,
             unsettled: unsettled.clone(),
+            committer,
+            me: me.clone(),
         });
+        if due {
+            unsettled.notify_one();
+        }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(control(Arc::downgrade(&inner), unsettled, config.controller_delay));
         }
         Self { inner }
+    }
+
+    /// Writes a last snapshot and lets go of the data file; writes are refused from then on.
+    ///
+    /// # Errors
+    /// Something could not be written that nobody has been told of.
+    pub(crate) async fn close(&self) -> Result<(), Arc<DataError>> {
+        let Some(committer) = &self.inner.committer else { return Ok(()) };
+        let Some(ticket) = committer.close(&self.inner.lock()) else { return Ok(()) };
+        committer.start(&self.inner.me);
+        ticket.await.unwrap_or(Ok(()))
+    }
+
+    /// Breaks the data file.
+    #[cfg(test)]
+    fn break_file(&self, how: impl FnOnce(&mut crate::data::DataFile)) {
+        if let Some(committer) = &self.inner.committer {
+            committer.break_file(how);
+        }
+    }
+
+    /// Lets go of the data file as it is.
+    pub(crate) fn abandon(&self) {
+        if let Some(committer) = &self.inner.committer {
+            committer.abandon();
+        }
     }
 
     /// Forgets all history up to a version; open watches go on.
@@ -188,10 +245,13 @@ impl Core {
                 state.registry = crate::kinds::Registry::new();
                 state.establishing.clear();
                 namespaces::preload(&mut state);
+                state.aggregated = 0;
+                authz::install(&mut state);
             }
             Restart::At(version) => {
                 state.store.rewind(version)?;
                 crd::register_all(&mut state);
+                state.aggregated = 0;
                 self.inner.unsettled.notify_one();
             }
         }
@@ -233,6 +293,19 @@ impl Core {
         self.inner.lock().grants.insert(grant);
     }
 
+    /// Gives the user that a user acts as.
+    ///
+    /// # Errors
+    /// 403 where rights don't allow it.
+    pub(crate) fn impersonate(
+        &self,
+        user: &User,
+        wanted: &Wanted,
+        asked: &Attributes,
+    ) -> Result<User, Status> {
+        authz::impersonate(&mut self.inner.lock(), user, wanted, asked)
+    }
+
     /// Finds the service account of a token that this server has given out.
     pub(crate) fn account_of(&self, token: &str) -> Option<User> {
         service_tokens::account_of(&self.inner.lock(), token)
@@ -254,15 +327,15 @@ impl Core {
         let mut patience = Patience::Fresh;
         let over = Instant::now() + PATIENCE;
         let outcome = loop {
-            let (outcome, mut reached) = {
+            let (outcome, ticket, mut reached) = {
                 let mut state = self.inner.lock();
                 let outcome = handle(&mut state, &request, &info, patience, view);
                 if state.unsettled || state.store.owners.has_suspects() {
                     self.inner.unsettled.notify_one();
                 }
-                (outcome, state.store.reached())
+                (outcome, self.inner.ticket(&state), state.store.reached())
             };
-            let Ok(Outcome::Wait(version)) = outcome else { break outcome };
+            let Ok(Outcome::Wait(version)) = outcome else { break durable(ticket).await.and(outcome) };
             if view.is_some() {
                 // A replica says nothing of its progress: it is asked again and again.
                 sleep(REPLICA_PAUSE).await;
@@ -292,6 +365,16 @@ impl Core {
     }
 }
 
+/// Waits until everything an answer may show is on disk.
+async fn durable(ticket: Option<Ticket>) -> Result<(), Status> {
+    let Some(ticket) = ticket else { return Ok(()) };
+    match ticket.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Status::internal_error(&error.to_string())),
+        Err(_) => Err(Status::internal_error("the server stops")),
+    }
+}
+
 /// Runs the controllers a moment after each write that may concern them.
 async fn control(inner: Weak<Inner>, unsettled: Arc<Notify>, delay: Duration) {
     loop {
@@ -316,7 +399,8 @@ async fn control(inner: Weak<Inner>, unsettled: Arc<Notify>, delay: Duration) {
 fn run_controllers(state: &mut State, due: crd::Due) {
     loop {
         state.unsettled = false;
-        let touched = crd::step(state, due) + namespaces::step(state) + gc::collect(state);
+        let touched =
+            crd::step(state, due) + namespaces::step(state) + gc::collect(state) + authz::step(state);
         if touched == 0 && !state.store.owners.has_suspects() {
             state.unsettled = false;
             return;

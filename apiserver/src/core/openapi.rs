@@ -108,7 +108,8 @@ mod tests {
     use http::Uri;
 
     use super::*;
-    use crate::core::{Core, CoreConfig, Reply, User};
+    use crate::core::{Core, CoreConfig, Reply};
+    use crate::identity::User;
 
     async fn ask(core: &Core, uri: &str, header: Option<(header::HeaderName, &str)>) -> Response<Bytes> {
         let mut headers = HeaderMap::new();

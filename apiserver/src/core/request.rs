@@ -3,23 +3,8 @@
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
 
+use crate::identity::User;
 use crate::route::RequestInfo;
-
-/// Who sends a request, as far as authentication has found out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum User {
-    /// May do everything.
-    Admin,
-    /// A user whose rights are looked up.
-    Named {
-        /// The user's name, e.g. `viewer`.
-        name: String,
-        /// The groups of the user.
-        groups: Vec<String>,
-    },
-    /// Sent no token.
-    Anonymous,
-}
 
 /// One request, whole.
 #[derive(Clone, Debug)]

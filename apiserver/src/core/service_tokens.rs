@@ -3,13 +3,15 @@
 //! They look like the real ones: what is in them can be read, by client-go for one. Only this server can tell that they are
 //! genuine, as it remembers them.
 
+use std::collections::BTreeMap;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::User;
 use crate::apply::{UpdateInput, track_update};
+use crate::identity::{AUTHENTICATED, User, service_account_groups};
 use crate::object;
 use crate::schema::Schema;
 use crate::state::{IssuedToken, State};
@@ -70,8 +72,8 @@ pub(super) fn request(
     object::carry(&tracked, &mut answer, "managedFields");
     let expires = ends.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     answer["status"] = json!({"token": token, "expirationTimestamp": expires});
-    let issued = IssuedToken { account: target.key(), uid: object::uid(&account).to_owned(), ends };
-    state.issued.insert(token, issued);
+    let (account, uid) = (target.key(), object::uid(&account).to_owned());
+    state.issue(IssuedToken { token, account, uid, ends });
     Ok(Written::created(Shown::Other(answer)))
 }
 
@@ -116,12 +118,10 @@ pub(super) fn account_of(state: &State, token: &str) -> Option<User> {
         return None;
     }
     let (namespace, name) = (object::namespace(&account.value), object::name(&account.value));
-    let groups = [
-        "system:serviceaccounts".to_owned(),
-        format!("system:serviceaccounts:{namespace}"),
-        "system:authenticated".to_owned(),
-    ];
-    Some(User::Named { name: format!("system:serviceaccount:{namespace}:{name}"), groups: groups.into() })
+    let mut groups = service_account_groups(namespace);
+    groups.push(AUTHENTICATED.to_owned());
+    let name = format!("system:serviceaccount:{namespace}:{name}");
+    Some(User::Named { name, groups, uid: issued.uid.clone(), extra: BTreeMap::new() })
 }
 
 #[cfg(test)]
@@ -153,7 +153,9 @@ mod tests {
         let (code, answer) = ask(&core, Method::POST, "/robot/token", asked.clone()).await;
         assert_eq!((code, &answer["spec"]["audiences"]), (201, &json!([AUDIENCE])));
         let token = answer["status"]["token"].as_str().expect("a token").to_owned();
-        let Some(User::Named { name, groups }) = core.account_of(&token) else { panic!("nobody's token") };
+        let Some(User::Named { name, groups, .. }) = core.account_of(&token) else {
+            panic!("nobody's token")
+        };
         assert_eq!(name, "system:serviceaccount:default:robot");
         assert!(groups.contains(&"system:serviceaccounts:default".to_owned()));
         assert_eq!(core.account_of("other"), None);

@@ -359,7 +359,7 @@ async fn a_restart_cuts_streams_and_empties_on_demand() {
 async fn a_named_user_may_do_what_is_granted() {
     let core = Core::new(CoreConfig::default());
     let viewer = |uri: &str| ApiRequest {
-        user: User::Named { name: "viewer".into(), groups: Vec::new() },
+        user: User::named("viewer", Vec::new()),
         ..request(Method::GET, uri, &Value::Null)
     };
     let (code, status) = send(&core, viewer(MAPS)).await;

@@ -10,6 +10,29 @@ mod labels;
 pub(crate) use fields::FieldSelector;
 pub(crate) use labels::{LabelSelector, check_label_key, check_label_value};
 
+/// Returns whether an object's labels fit a `LabelSelector` as objects hold them; one that asks nothing fits all.
+pub(crate) fn matches_labels(selector: &Value, object: &Value) -> bool {
+    let wanted = selector["matchLabels"].as_object();
+    let fits = wanted
+        .is_none_or(|wanted| wanted.iter().all(|(key, value)| object::label(object, key) == value.as_str()));
+    let terms = selector["matchExpressions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    fits && terms.iter().all(|term| fits_term(term, object))
+}
+
+fn fits_term(term: &Value, object: &Value) -> bool {
+    let label = object::label(object, term["key"].as_str().unwrap_or_default());
+    let listed = |label: &str| {
+        term["values"].as_array().is_some_and(|values| values.iter().any(|value| value == label))
+    };
+    match term["operator"].as_str().unwrap_or_default() {
+        "In" => label.is_some_and(listed),
+        "NotIn" => !label.is_some_and(listed),
+        "Exists" => label.is_some(),
+        "DoesNotExist" => label.is_none(),
+        _ => false,
+    }
+}
+
 /// Why a selector can't be read; the message is the server's own.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

@@ -1,19 +1,21 @@
 //! Building a server: what it is to hold, how it is reached.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::setup::Setup;
+use super::setup::{Setup, There};
 use super::{ApiServer, InMemory, OverHttp, Running};
 use crate::clock::Clock;
 use crate::control::Control;
-use crate::core::{Core, CoreConfig};
+use crate::core::{Core, CoreConfig, Restored};
 use crate::http::{Listener, StartError, loopback};
 use crate::kit::{DEADLINE, Kit};
 use crate::service::{Front, LocalService, Passage};
+use crate::state::Authorization;
 
 /// Sets up a server; `start` starts it.
 #[derive(Debug)]
@@ -78,6 +80,33 @@ impl<F> Builder<F> {
         self
     }
 
+    /// Keeps the state in a file: what a server says is written outlives the process.
+    ///
+    /// What is there is loaded, and the builder's namespaces and definitions are added; a definition that has changed
+    /// is replaced. No answer and no event tells of a change before that is synced to disk; writes that come together
+    /// share one sync. An unfinished write at the end, as a crash leaves it, is cut off; a file that is damaged in
+    /// another way is refused. Objects, versions, definitions and the tokens of service accounts are kept; fault rules,
+    /// records of requests, what [`allow`](ApiServer::allow) gave and certificates are not. Watches from versions
+    /// before the last snapshot get 410. `FILE.lock` beside it keeps a second server away.
+    ///
+    /// Without it nothing touches the disk.
+    pub fn data(mut self, path: impl Into<PathBuf>) -> Self {
+        self.config.data = Some(path.into());
+        self
+    }
+
+    /// Has roles decide who may do what, as with `--authorization-mode=RBAC` of kube-apiserver.
+    ///
+    /// Roles, bindings and aggregated roles count as they are written; members of `system:masters`, the administrator
+    /// among them, may do everything. The default roles of a cluster are there, those of its own components left out.
+    /// Whoever writes a role or a binding must have the rights in it, or `escalate` or `bind`. What
+    /// [`allow`](ApiServer::allow) gives counts as well. Without this users have nothing but what `allow` gives, and
+    /// roles are stored only.
+    pub fn rbac(mut self) -> Self {
+        self.config.authorization = Authorization::Rbac;
+        self
+    }
+
     /// Sets the seed of uids and generated names; equal seeds and requests give equal objects.
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = seed;
@@ -114,12 +143,13 @@ impl<F> Builder<F> {
         self
     }
 
-    fn split(self) -> (Parts, F) {
-        let running = Running(Arc::new(Front::new(Core::new(self.config))));
+    fn split(self) -> Result<(Parts, F), StartError> {
+        let (core, restored) = Core::open(self.config)?;
+        let running = Running(Arc::new(Front::new(core)));
         let service = LocalService::new(Arc::clone(&running.0), Passage::Unruled);
         let client = service.client(Some("admin-token"), &self.setup.namespace());
         let kit = Kit::new(client).within(self.deadline);
-        (Parts { running, kit, setup: self.setup }, self.form)
+        Ok((Parts { running, kit, setup: self.setup, restored }, self.form))
     }
 }
 
@@ -128,12 +158,13 @@ struct Parts {
     running: Running,
     kit: Kit,
     setup: Setup,
+    restored: Option<Restored>,
 }
 
 impl Parts {
     fn with<T>(self, transport: T) -> ApiServer<T> {
-        let Self { running, kit, setup } = self;
-        ApiServer { running, kit, setup, transport }
+        let Self { running, kit, setup, restored } = self;
+        ApiServer { running, kit, setup, restored, transport }
     }
 }
 
@@ -142,14 +173,28 @@ impl Builder<ForMemory> {
     ///
     /// # Panics
     ///
-    /// When the server refuses a definition, saying why; outside a tokio runtime.
+    /// When the server refuses a definition or the data file can't be used, saying why; outside a tokio runtime.
     pub async fn start(self) -> ApiServer {
-        let (parts, ForMemory(())) = self.split();
-        let server = parts.with(InMemory(()));
-        match server.install().await {
-            Ok(()) => server,
+        match self.try_start().await {
+            Ok(server) => server,
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Starts the server, for those who expect that it may not.
+    ///
+    /// # Errors
+    ///
+    /// When the server refuses a definition, or the data file can't be used.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn try_start(self) -> Result<ApiServer, StartError> {
+        let (parts, ForMemory(())) = self.split()?;
+        let server = parts.with(InMemory(()));
+        server.setup.install(&server.kit, There::Updated).await?;
+        Ok(server)
     }
 }
 
@@ -175,14 +220,14 @@ impl Builder<ForHttp> {
     ///
     /// # Errors
     ///
-    /// When the port is taken, TLS can't be set up, or a definition is refused.
+    /// When the port is taken, TLS can't be set up, a definition is refused, or the data file can't be used.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub async fn start(self) -> Result<ApiServer<OverHttp>, StartError> {
-        let (parts, form) = self.split();
-        parts.setup.install(&parts.kit).await?;
+        let (parts, form) = self.split()?;
+        parts.setup.install(&parts.kit, There::Updated).await?;
         let listener = Listener::start(Arc::clone(&parts.running.0), form.address).await?;
         let client = listener.client(Some("admin-token"), "default");
         client.map_err(|error| StartError::Client(Box::new(error)))?;

@@ -8,7 +8,7 @@ use kube::config::Kubeconfig;
 
 use crate::clock::Clock;
 use crate::control::Control;
-use crate::core::{Core, Restart};
+use crate::core::{Core, Restart, Restored};
 use crate::faults::{Armed, Fault, Faults, Lag, Requests, Watches};
 use crate::http::{Listener, StartError};
 use crate::kit::Kit;
@@ -22,7 +22,7 @@ mod setup;
 
 pub use builder::{Builder, ForHttp, ForMemory};
 
-use setup::Setup;
+use setup::{Setup, There};
 
 /// An API server inside the process; dropping it stops it and breaks its connections.
 ///
@@ -36,6 +36,7 @@ pub struct ApiServer<T = InMemory> {
     running: Running,
     kit: Kit,
     setup: Setup,
+    restored: Option<Restored>,
     transport: T,
 }
 
@@ -57,6 +58,17 @@ struct Running(Arc<Front>);
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.stop();
+        self.0.core().abandon();
+    }
+}
+
+impl Running {
+    /// Stops the front and closes the data file.
+    async fn close(self) {
+        self.0.stop();
+        if let Err(error) = self.0.core().close().await {
+            tracing::error!(%error, "the server stops, and what nobody was told of is lost");
+        }
     }
 }
 
@@ -132,10 +144,13 @@ impl ApiServer<OverHttp> {
         client.expect("a client was built from the same parts at the start")
     }
 
-    /// Stops the server; when this returns, the port is free again.
+    /// Stops the server; when this returns, the port is free again, and the data file if there is one.
+    ///
+    /// A data file holds a snapshot then. Where that can't be written, the log in it says the same, and a line is
+    /// logged.
     pub async fn stop(self) {
         let Self { running, transport, .. } = self;
-        drop(running);
+        running.close().await;
         transport.listener.stop().await;
         if let Some(control) = transport.control {
             control.stop().await;
@@ -184,7 +199,22 @@ impl ApiServer<InMemory> {
     }
 }
 
+impl ApiServer<InMemory> {
+    /// Stops the server; when this returns, the data file is free again, if there is one.
+    ///
+    /// Dropping the server does as much but for the snapshot, and doesn't wait.
+    pub async fn stop(self) {
+        self.running.close().await;
+    }
+}
+
 impl<T> ApiServer<T> {
+    /// Tells what was in the data file at the start; `None` where there is no file, or a new one.
+    #[must_use]
+    pub fn restored(&self) -> Option<&Restored> {
+        self.restored.as_ref()
+    }
+
     /// Returns the registry of fault rules.
     #[must_use]
     pub fn faults(&self) -> &Faults {
@@ -292,7 +322,7 @@ impl<T> ApiServer<T> {
     ///
     /// When the server refuses one of them, or a definition doesn't become established.
     pub async fn install(&self) -> Result<(), StartError> {
-        self.setup.install(&self.kit).await
+        self.setup.install(&self.kit, There::Stays).await
     }
 
     /// Lets the server's own controllers finish what is due now: garbage, namespaces, definitions.

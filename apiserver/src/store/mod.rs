@@ -2,94 +2,31 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::object;
 
+mod backlog;
+mod change;
+mod gate;
+mod keep;
 mod owners;
 mod resource_id;
 mod view;
 
+use backlog::Backlog;
+
+pub(crate) use backlog::{Batch, Unsaved};
+pub(crate) use change::{Change, ChangeKind, FormCache, FormKey, Stored};
+pub(crate) use gate::{Gate, Pass};
 pub(crate) use owners::{Owners, Place};
 pub(crate) use resource_id::ResourceId;
 pub use view::Lag;
 pub(crate) use view::{Consistency, View};
-
-/// Names one way an object is written: a served version and a shape of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FormKey {
-    /// The served version's own number.
-    pub(crate) served: u64,
-    /// Which of its shapes.
-    pub(crate) shape: u8,
-}
-
-/// Bytes made once for each form and shared by all who ask.
-#[derive(Debug)]
-pub(crate) struct FormCache<K>(Mutex<Vec<(K, Bytes)>>);
-
-impl<K> Default for FormCache<K> {
-    fn default() -> Self {
-        Self(Mutex::new(Vec::new()))
-    }
-}
-
-impl<K: PartialEq> FormCache<K> {
-    /// Gives the bytes of a form, making them the first time.
-    pub(crate) fn get(&self, key: K, make: impl FnOnce() -> Bytes) -> Bytes {
-        let mut forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, bytes)) = forms.iter().find(|(k, _)| *k == key) {
-            return bytes.clone();
-        }
-        let bytes = make();
-        forms.push((key, bytes.clone()));
-        bytes
-    }
-}
-
-/// One version of one object; never changed.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    /// The storage key, `namespace/name` or the name.
-    pub(crate) key: Arc<str>,
-    /// The version that wrote it.
-    pub(crate) version: u64,
-    /// The object, `resourceVersion` included.
-    pub(crate) value: Value,
-    /// Its encoded forms.
-    pub(crate) forms: FormCache<FormKey>,
-}
-
-/// What a change did to its object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ChangeKind {
-    /// Wrote it.
-    Put,
-    /// Removed it.
-    Delete,
-}
-
-/// One change of one object.
-#[derive(Debug)]
-pub(crate) struct Change {
-    /// The version of the change.
-    pub(crate) version: u64,
-    /// The moment of it.
-    pub(crate) at: Instant,
-    /// What it did.
-    pub(crate) kind: ChangeKind,
-    /// The new state; for a deletion the last state at the deletion's version.
-    pub(crate) object: Arc<Stored>,
-    /// The state before.
-    pub(crate) previous: Option<Arc<Stored>>,
-    /// Encoded event lines, by form and event type.
-    pub(crate) lines: FormCache<(FormKey, u8)>,
-}
 
 /// Says that a version is no longer remembered; holds the oldest that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +77,7 @@ pub(crate) struct Store {
     history: usize,
     shelves: HashMap<ResourceId, Shelf>,
     reached: watch::Sender<u64>,
+    backlog: Option<Backlog>,
     /// Who depends on whom.
     pub(crate) owners: Owners,
 }
@@ -154,6 +92,7 @@ impl Store {
             history,
             shelves: HashMap::new(),
             reached,
+            backlog: None,
             owners: Owners::default(),
         }
     }
@@ -201,6 +140,27 @@ impl Store {
             .flatten()
             .take_while(move |(key, _)| key.starts_with(prefix))
             .map(|(_, stored)| stored)
+    }
+
+    /// Reads the present objects of a namespace in key order.
+    pub(crate) fn in_namespace<'a>(
+        &'a self,
+        id: &ResourceId,
+        namespace: &str,
+    ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+        // No character of a name stands between these two.
+        let (first, end) = (format!("{namespace}/"), format!("{namespace}0"));
+        let bounds = (Bound::Included(first.as_str()), Bound::Excluded(end.as_str()));
+        let current = self.shelves.get(id).map(|shelf| shelf.current.range::<str, _>(bounds));
+        current.into_iter().flatten().map(|(_, stored)| stored)
+    }
+
+    /// Returns whether a resource has changed since a version.
+    pub(crate) fn changed_since(&self, id: &ResourceId, version: u64) -> bool {
+        self.shelves.get(id).is_some_and(|shelf| {
+            let last = shelf.changes.back().map_or(0, |change| change.version);
+            last.max(shelf.forgotten).max(self.compacted) > version
+        })
     }
 
     /// Reads every object as of a past version, in key order, from a prefix on.
@@ -290,6 +250,7 @@ impl Store {
         self.owners.note(&place, previous.as_ref().map(|p| &p.value), after);
         let (version, at, lines) = (self.version, Instant::now(), FormCache::default());
         let change = Arc::new(Change { version, at, kind, object, previous, lines });
+        self.note(|| Unsaved::Change(id.clone(), change.clone()));
         let history = self.history;
         if let Some(shelf) = self.shelves.get_mut(id) {
             for follower in &shelf.followers {
@@ -310,6 +271,8 @@ impl Store {
     /// Forgets the changes up to a version, at most the newest.
     pub(crate) fn compact(&mut self, version: u64) {
         self.compacted = self.compacted.max(version.min(self.version));
+        let compacted = self.compacted;
+        self.note(|| Unsaved::Compacted(compacted));
         for shelf in self.shelves.values_mut() {
             while shelf.changes.front().is_some_and(|change| change.version <= self.compacted) {
                 shelf.changes.pop_front();
@@ -363,6 +326,7 @@ impl Store {
         }
         self.version = self.version.min(version);
         self.reached.send_replace(self.version);
+        self.went_back();
         Ok(())
     }
 
@@ -373,6 +337,7 @@ impl Store {
         self.compacted = 0;
         self.version = first_version;
         self.reached.send_replace(first_version);
+        self.went_back();
     }
 }
 

@@ -121,6 +121,7 @@ pub(super) fn insert(
     prepare::for_create(resource, &mut object);
     let nulls = if tracking == Tracking::Done { Nulls::Refused } else { Nulls::Dropped };
     fit_schema(target, &mut object, nulls);
+    options.check_escalation(state, None, &object)?;
     let mut causes = check::metadata(target, &object);
     causes.extend(served.schema.validate(&object, None).into_iter().map(Cause::from));
     causes.extend(prepare::faults(resource, &object));

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::authz::{Attributes, check_escalation};
+use crate::identity::User;
 use crate::kinds::{Resource, Served};
 use crate::object;
 use crate::route::Query;
+use crate::state::State;
 use crate::status::{Cause, Status};
 use crate::store::Stored;
 
@@ -123,9 +126,34 @@ pub(crate) struct WriteOptions {
     pub(crate) validation: FieldValidation,
     /// Whether an apply forces.
     pub(crate) taking: Taking,
+    /// Who writes; the server itself when absent.
+    pub(crate) author: Option<Author>,
+}
+
+/// Who writes, and what was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Author {
+    /// The user.
+    pub(crate) user: User,
+    /// The request.
+    pub(crate) asked: Attributes,
 }
 
 impl WriteOptions {
+    /// Says who writes.
+    pub(crate) fn by(self, author: Author) -> Self {
+        Self { author: Some(author), ..self }
+    }
+
+    /// Refuses to give rights away that the author has not.
+    ///
+    /// # Errors
+    /// 403, naming the rights; 404 for a role that is bound and not there.
+    fn check_escalation(&self, state: &State, before: Option<&Value>, new: &Value) -> Result<(), Status> {
+        let Some(Author { user, asked }) = &self.author else { return Ok(()) };
+        check_escalation(state, user, asked, before, new)
+    }
+
     /// Reads the options from the query; `kind` is e.g. `CreateOptions`.
     ///
     /// # Errors
@@ -171,6 +199,7 @@ impl WriteOptions {
             named_manager: !manager.is_empty(),
             validation,
             taking: if query.flag("force") { Taking::Forces } else { Taking::Asks },
+            author: None,
         })
     }
 }

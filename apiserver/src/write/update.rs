@@ -79,6 +79,7 @@ pub(super) fn replace(
     }
     let nulls = if source == Source::Apply { Nulls::Refused } else { Nulls::Dropped };
     fit_schema(target, &mut new, nulls);
+    options.check_escalation(state, Some(&shown), &new)?;
     causes.extend(
         check::metadata(target, &new)
             .into_iter()

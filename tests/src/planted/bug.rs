@@ -12,6 +12,8 @@ use crate::behaviours::Id;
 pub enum TestTarget {
     /// The unit tests of the runtime.
     Lib,
+    /// The unit tests of the API server.
+    Apiserver,
     /// `tests/tests/suite`.
     Suite,
     /// `tests/tests/chaos`.
@@ -20,13 +22,16 @@ pub enum TestTarget {
 
 impl TestTarget {
     fn of(word: &str) -> Option<Self> {
-        [Self::Lib, Self::Suite, Self::Chaos].into_iter().find(|target| target.name() == word)
+        [Self::Lib, Self::Apiserver, Self::Suite, Self::Chaos]
+            .into_iter()
+            .find(|target| target.name() == word)
     }
 
     /// Names it, as the files do.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lib => "lib",
+            Self::Apiserver => "apiserver",
             Self::Suite => "suite",
             Self::Chaos => "chaos",
         }
@@ -135,10 +140,10 @@ impl Bug {
         let found_by = lines.next().and_then(|(_, line)| line.strip_prefix("found by: "));
         let mut words = found_by.unwrap_or_default().split(' ');
         let target = words.next().and_then(TestTarget::of);
-        let target = target.ok_or_else(|| flaw(2, "`found by: lib|suite|chaos TEST..`"))?;
+        let target = target.ok_or_else(|| flaw(2, "`found by: lib|apiserver|suite|chaos TEST..`"))?;
         let tests: Vec<String> = words.map(str::to_owned).collect();
         if tests.is_empty() {
-            return Err(flaw(2, "`found by: lib|suite|chaos TEST..`"));
+            return Err(flaw(2, "`found by: lib|apiserver|suite|chaos TEST..`"));
         }
         let mut hunks = Vec::<Hunk>::new();
         for (at, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {

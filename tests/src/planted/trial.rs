@@ -101,6 +101,7 @@ impl Trials {
             .args(FEATURES)
             .args(match target {
                 TestTarget::Lib => ["-p", "watchkeeper", "--lib"].to_vec(),
+                TestTarget::Apiserver => ["-p", "watchkeeper-apiserver", "--lib"].to_vec(),
                 TestTarget::Suite | TestTarget::Chaos => {
                     ["-p", "watchkeeper-tests", "--test", target.name()].to_vec()
                 }
@@ -117,6 +118,7 @@ impl Trials {
         let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let wanted = match target {
             TestTarget::Lib => "watchkeeper",
+            TestTarget::Apiserver => "watchkeeper_apiserver",
             TestTarget::Suite | TestTarget::Chaos => target.name(),
         };
         let program = messages.filter(|message| message["target"]["name"] == wanted).find_map(|message| {

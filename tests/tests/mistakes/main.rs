@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod data;
 mod process;
 mod runtime;
 mod start;
@@ -21,6 +22,7 @@ fn every_mistake_is_told_with_what_is_wrong_where_and_what_to_do() {
         ("Start: what `Manager::run` and `install_crd` return", start::mistakes()),
         ("Writes: what a reconciler gets, and the log shows", writes::mistakes()),
         ("At run time: what the log says", runtime::mistakes()),
+        ("The API server's data file", data::mistakes()),
     ];
     let count: usize = chapters.iter().map(|(_, mistakes)| mistakes.len()).sum();
     assert!(count >= 30, "{count}");

@@ -1,0 +1,218 @@
+//! The file itself: locked, appended to, replaced.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::entry::{Entry, Image, lines};
+use super::error::DataError;
+use super::frame::{self, Kind};
+use super::load::{Loaded, load, title};
+
+/// The most bytes of a frame's payload, but for one large entry.
+const PART: usize = 4 << 20;
+
+/// A log shorter than this is never too long, in bytes.
+const SHORT: u64 = 4 << 20;
+
+/// A data file in use; dropping it lets others have it.
+#[derive(Debug)]
+pub(crate) struct DataFile {
+    path: PathBuf,
+    file: File,
+    /// Where the last synced record ends.
+    length: u64,
+    /// The length from which on a snapshot is due.
+    limit: u64,
+    /// What a sync has said that failed.
+    unknown: Option<String>,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+/// What opening has found.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    /// No file, or an empty one: [`DataFile::replace`] comes first.
+    New(DataFile),
+    /// A file with data.
+    Old(DataFile, Loaded),
+}
+
+impl DataFile {
+    /// Opens a file, cutting off an unfinished write; one that is not there is made.
+    ///
+    /// # Errors
+    /// The file is in use, damaged, something else or can't be opened; it is as it was then.
+    pub(crate) fn open(path: &Path) -> Result<Opened, DataError> {
+        let lock = lock(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(path).map_err(DataError::io("open", path))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(DataError::io("read", path))?;
+        let path = path.to_owned();
+        if bytes.is_empty() {
+            let new = Self { path, file, length: 0, limit: 0, unknown: None, _lock: lock };
+            return Ok(Opened::New(new));
+        }
+        let loaded = load(&path, &bytes)?;
+        let (length, limit) = (loaded.end, twice(loaded.snapshot_length));
+        let mut old = Self { path, file, length, limit, unknown: None, _lock: lock };
+        if loaded.unfinished > 0 {
+            tracing::warn!(
+                path = %old.path.display(), at = loaded.end, bytes = loaded.unfinished,
+                "the last record was not written to its end, and nobody was told of it: it is cut off"
+            );
+            let cut = old.file.set_len(loaded.end).and_then(|()| old.file.sync_all());
+            cut.map_err(DataError::io("cut the unfinished record off", &old.path))?;
+        }
+        old.file.seek(SeekFrom::Start(old.length)).map_err(DataError::io("read", &old.path))?;
+        Ok(Opened::Old(old, loaded))
+    }
+
+    /// Makes every write fail, as a disk that is taken away does.
+    #[cfg(test)]
+    pub(crate) fn take_away_writing(&mut self) {
+        self.file = File::open(&self.path).expect("it can be read");
+    }
+
+    /// Gives the path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns whether the log is longer than what a snapshot would take.
+    pub(crate) fn is_outgrown(&self) -> bool {
+        self.length > self.limit
+    }
+
+    /// Writes entries; when it returns, they are on disk.
+    ///
+    /// # Errors
+    /// None of the entries counts: the file ends where it did. After a failed sync nothing is written any more.
+    pub(crate) fn append<'a>(
+        &mut self,
+        entries: impl IntoIterator<Item = Entry<'a>>,
+    ) -> Result<(), DataError> {
+        if let Some(earlier) = self.unknown.clone() {
+            return Err(DataError::Unknown { path: self.path.clone(), earlier });
+        }
+        let before = self.length;
+        let mut frame = Vec::new();
+        for part in lines(entries, PART) {
+            frame.clear();
+            frame::write(&mut frame, Kind::Log, &part);
+            if let Err(error) = self.append_frame(&frame) {
+                self.go_back(before);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn append_frame(&mut self, frame: &[u8]) -> Result<(), DataError> {
+        self.file.write_all(frame).map_err(DataError::io("write", &self.path))?;
+        if let Err(source) = self.file.sync_data() {
+            // The system may take the pages for clean now: another sync would prove nothing.
+            self.unknown = Some(source.to_string());
+            return Err(DataError::Io { what: "sync", path: self.path.clone(), source });
+        }
+        self.length += frame.len() as u64;
+        Ok(())
+    }
+
+    /// Takes back what was written from a place on.
+    fn go_back(&mut self, length: u64) {
+        let back = self.file.set_len(length).and_then(|()| self.file.seek(SeekFrom::Start(length)));
+        if let Err(error) = back {
+            self.unknown.get_or_insert_with(|| error.to_string());
+        }
+        self.length = length;
+    }
+
+    /// Puts a snapshot in the place of all that is there; when it returns, it is on disk.
+    ///
+    /// # Errors
+    /// The file is as it was.
+    pub(crate) fn replace(&mut self, image: &Image) -> Result<(), DataError> {
+        if let Some(earlier) = self.unknown.clone() {
+            return Err(DataError::Unknown { path: self.path.clone(), earlier });
+        }
+        let beside = beside(&self.path, ".new");
+        let written = write_snapshot(&beside, image).map_err(DataError::io("write", &beside)).and_then(
+            |(file, length)| {
+                std::fs::rename(&beside, &self.path).map_err(DataError::io("replace", &self.path))?;
+                Ok((file, length))
+            },
+        );
+        let (file, length) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                // It is in nobody's way: the next snapshot is written over it.
+                let _left = std::fs::remove_file(&beside);
+                self.limit = twice(self.length);
+                return Err(error);
+            }
+        };
+        (self.file, self.length, self.limit) = (file, length, twice(length));
+        sync_folder(&self.path)
+            .inspect_err(|error| self.unknown = Some(error.to_string()))
+            .map_err(DataError::io("sync the folder of", &self.path))
+    }
+}
+
+/// Gives the length at which what a length was once has doubled; short logs may grow at first.
+fn twice(length: u64) -> u64 {
+    length + length.max(SHORT)
+}
+
+fn write_snapshot(path: &Path, image: &Image) -> io::Result<(File, u64)> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    let mut bytes = title().into_bytes();
+    let mut length = 0;
+    for part in lines(image.entries(), PART) {
+        frame::write(&mut bytes, Kind::Snapshot, &part);
+        file.write_all(&bytes)?;
+        length += bytes.len() as u64;
+        bytes.clear();
+    }
+    for part in lines([image.end()], PART) {
+        frame::write(&mut bytes, Kind::End, &part);
+    }
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    Ok((file, length + bytes.len() as u64))
+}
+
+/// Makes a rename last.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+/// Names a file beside another.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Takes the lock of a data file: a file of its own, as a snapshot takes the place of the other.
+fn lock(path: &Path) -> Result<File, DataError> {
+    let beside = beside(path, ".lock");
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&beside);
+    let file = opened.map_err(DataError::io("open", &beside))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DataError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(DataError::Io { what: "lock", path: beside, source }),
+    }
+}

@@ -1,0 +1,194 @@
+//! Loading: bytes of a data file to what they say, all of it or nothing.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::entry::Entry;
+use super::error::DataError;
+use super::frame::{Found, Kind, read};
+use crate::object;
+
+/// The first line of a file, but for the format's number.
+const TITLE: &str = "watchkeeper-apiserver data ";
+
+/// The format that is read and written.
+const FORMAT: u32 = 1;
+
+/// Gives the first line of a file.
+pub(super) fn title() -> String {
+    format!("{TITLE}{FORMAT}\n")
+}
+
+/// An entry, and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Line {
+    /// Where its record begins, in bytes from the start of the file.
+    offset: u64,
+    /// The number of its record, the first is 1.
+    record: u64,
+    /// What it says.
+    pub(crate) entry: Entry<'static>,
+}
+
+impl Line {
+    /// Says that the entry doesn't fit.
+    pub(crate) fn damaged(offset: u64, record: u64, path: &Path, why: impl Into<String>) -> DataError {
+        DataError::Damaged { path: path.to_owned(), offset, record, why: why.into() }
+    }
+
+    /// Takes the entry out, and gives how to say that it doesn't fit.
+    pub(crate) fn open(self, path: &Path) -> (Entry<'static>, impl Fn(String) -> DataError + '_) {
+        let Self { offset, record, entry } = self;
+        (entry, move |why| Self::damaged(offset, record, path, why))
+    }
+}
+
+/// What a data file says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Loaded {
+    /// The version of the snapshot.
+    pub(crate) version: u64,
+    /// How often a server was started on the file.
+    pub(crate) started: u64,
+    /// The snapshot's objects and facts.
+    pub(crate) snapshot: Vec<Line>,
+    /// What came after it, oldest first.
+    pub(crate) log: Vec<Line>,
+    /// The length of the snapshot, in bytes.
+    pub(super) snapshot_length: u64,
+    /// Where the last whole record ends, in bytes.
+    pub(crate) end: u64,
+    /// The bytes of an unfinished write after that.
+    pub(crate) unfinished: u64,
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+/// What is wrong with it, and where.
+pub(super) fn load(path: &Path, bytes: &[u8]) -> Result<Loaded, DataError> {
+    let start = first_line(path, bytes)?;
+    let mut reader = Reader { path, bytes, at: start, record: 0 };
+    let mut loaded = Loaded::default();
+    reader.snapshot(&mut loaded)?;
+    let mut version = loaded.version;
+    loop {
+        match read(bytes, reader.at) {
+            Found::Nothing => break,
+            Found::Unfinished => {
+                loaded.unfinished = (bytes.len() - reader.at) as u64;
+                break;
+            }
+            Found::Frame(Kind::Log, payload) => {
+                reader.record += 1;
+                for line in reader.lines(&bytes[payload.clone()])? {
+                    reader.follows(&line.entry, &mut version)?;
+                    match line.entry {
+                        Entry::Started(times) => loaded.started = times,
+                        _ => loaded.log.push(line),
+                    }
+                }
+                reader.at = payload.end;
+            }
+            Found::Frame(..) => return Err(reader.next_damaged("part of a second snapshot")),
+            Found::Damage(why) => return Err(reader.next_damaged(why)),
+        }
+    }
+    loaded.end = reader.at as u64;
+    Ok(loaded)
+}
+
+fn first_line(path: &Path, bytes: &[u8]) -> Result<usize, DataError> {
+    let line = bytes.iter().take(64).position(|byte| *byte == b'\n');
+    let line = line.and_then(|end| std::str::from_utf8(&bytes[..end]).ok());
+    let found = line.and_then(|line| line.strip_prefix(TITLE));
+    match found {
+        None => Err(DataError::NotData { path: path.to_owned() }),
+        Some(found) if found == FORMAT.to_string() => Ok(TITLE.len() + found.len() + 1),
+        Some(found) => {
+            Err(DataError::Format { path: path.to_owned(), found: found.to_owned(), known: FORMAT })
+        }
+    }
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    bytes: &'a [u8],
+    at: usize,
+    record: u64,
+}
+
+impl Reader<'_> {
+    /// Reads the snapshot; it was put in place whole, so no part of it may be missing.
+    fn snapshot(&mut self, loaded: &mut Loaded) -> Result<(), DataError> {
+        loop {
+            let (kind, payload) = match read(self.bytes, self.at) {
+                Found::Frame(kind, payload) => (kind, payload),
+                Found::Damage(why) => return Err(self.next_damaged(why)),
+                Found::Nothing | Found::Unfinished => {
+                    return Err(self.next_damaged("the file ends inside of its snapshot"));
+                }
+            };
+            self.record += 1;
+            let lines = self.lines(&self.bytes[payload.clone()])?;
+            match kind {
+                Kind::Snapshot => loaded.snapshot.extend(lines),
+                Kind::Log => return Err(self.damaged("a change inside of the snapshot")),
+                Kind::End => {
+                    let [Line { entry: Entry::End { version, started, entries }, .. }] = lines[..] else {
+                        return Err(self.damaged("a snapshot's end that says something else"));
+                    };
+                    if entries != loaded.snapshot.len() as u64 {
+                        let there = loaded.snapshot.len();
+                        return Err(self.damaged(format!("{entries} entries are due, and {there} are there")));
+                    }
+                    (loaded.version, loaded.started) = (version, started);
+                    self.at = payload.end;
+                    loaded.snapshot_length = self.at as u64;
+                    return Ok(());
+                }
+            }
+            self.at = payload.end;
+        }
+    }
+
+    fn lines(&self, payload: &[u8]) -> Result<Vec<Line>, DataError> {
+        let lines = payload.split_inclusive(|byte| *byte == b'\n');
+        let parsed = lines.map(|line| {
+            let entry = serde_json::from_slice(line)
+                .map_err(|error| self.damaged(format!("a line is no entry: {error}")))?;
+            Ok(Line { offset: self.at as u64, record: self.record, entry })
+        });
+        parsed.collect()
+    }
+
+    /// Checks that a change is the next one: each takes one version.
+    fn follows(&self, entry: &Entry<'_>, version: &mut u64) -> Result<(), DataError> {
+        let found = match entry {
+            Entry::Put { object, .. } => version_of(object).unwrap_or(0),
+            Entry::Delete { version, .. } => *version,
+            Entry::End { .. } => return Err(self.damaged("the end of a snapshot among changes")),
+            Entry::Compacted(_) | Entry::Fact(_) | Entry::Started(_) => return Ok(()),
+        };
+        *version += 1;
+        if found == *version {
+            return Ok(());
+        }
+        Err(self.damaged(format!("version {version} is due, and {found} is there")))
+    }
+
+    fn damaged(&self, why: impl Into<String>) -> DataError {
+        Line::damaged(self.at as u64, self.record, self.path, why)
+    }
+
+    fn next_damaged(&mut self, why: &'static str) -> DataError {
+        self.record += 1;
+        self.damaged(why)
+    }
+}
+
+/// Reads the version of an object.
+pub(super) fn version_of(object: &Value) -> Option<u64> {
+    object::text(object, "resourceVersion").parse().ok()
+}

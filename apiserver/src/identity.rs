@@ -1,0 +1,97 @@
+//! Identities: who sends a request.
+
+use std::collections::BTreeMap;
+
+/// The group whose members may do everything.
+pub(crate) const MASTERS: &str = "system:masters";
+
+/// The group of everyone who has shown a token.
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+
+/// The group of everyone who has not.
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
+
+/// The name of everyone who has not shown a token.
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
+
+/// Who sends a request, as far as authentication has found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum User {
+    /// May do everything.
+    Admin,
+    /// A user whose rights are looked up.
+    Named {
+        /// The user's name, e.g. `viewer`.
+        name: String,
+        /// The groups of the user.
+        groups: Vec<String>,
+        /// The uid; may be empty.
+        uid: String,
+        /// What else is known of the user.
+        extra: BTreeMap<String, Vec<String>>,
+    },
+    /// Sent no token.
+    Anonymous,
+}
+
+impl User {
+    /// Makes a user of a name and groups.
+    pub(crate) fn named(name: impl Into<String>, groups: Vec<String>) -> Self {
+        let name = name.into();
+        Self::Named { uid: name.clone(), name, groups, extra: BTreeMap::new() }
+    }
+
+    /// Gives the name as messages have it.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Admin => "admin",
+            Self::Named { name, .. } => name,
+            Self::Anonymous => ANONYMOUS,
+        }
+    }
+
+    /// Gives the uid.
+    pub(crate) fn uid(&self) -> &str {
+        match self {
+            Self::Named { uid, .. } => uid,
+            Self::Admin | Self::Anonymous => self.name(),
+        }
+    }
+
+    /// Gives the groups.
+    pub(crate) fn groups(&self) -> Vec<&str> {
+        match self {
+            Self::Admin => vec![MASTERS, AUTHENTICATED],
+            Self::Named { groups, .. } => groups.iter().map(String::as_str).collect(),
+            Self::Anonymous => vec![UNAUTHENTICATED],
+        }
+    }
+
+    /// Gives what else is known.
+    pub(crate) fn extra(&self) -> Option<&BTreeMap<String, Vec<String>>> {
+        match self {
+            Self::Named { extra, .. } if !extra.is_empty() => Some(extra),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it may do everything, whatever roles say.
+    pub(crate) fn is_superuser(&self) -> bool {
+        match self {
+            Self::Admin => true,
+            Self::Named { groups, .. } => groups.iter().any(|group| group == MASTERS),
+            Self::Anonymous => false,
+        }
+    }
+}
+
+/// Splits the name of a service account into namespace and name.
+pub(crate) fn service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}
+
+/// Gives the groups of the service accounts of a namespace.
+pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
+    vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
+}
