@@ -6,6 +6,7 @@ use super::{Reason, Reconciler, Terminal, queue::ControllerQueue};
 use crate::{
     chain::one_line,
     informer::Watched,
+    metrics::ControllerMetrics,
     object::ObjectKey,
     workqueue::Item,
     writes::{
@@ -83,6 +84,22 @@ impl Failure {
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         let text = text.unwrap_or_else(|| "no message".to_owned());
         Self { report: format!("the reconciler panicked: {text}"), action: FailureAction::Retry }
+    }
+}
+
+/// Counts a worker as active while it is held.
+pub(super) struct Active<'a>(&'a ControllerMetrics);
+
+impl<'a> Active<'a> {
+    pub(super) fn begin(metrics: &'a ControllerMetrics) -> Self {
+        metrics.active_workers.inc();
+        Self(metrics)
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.0.active_workers.dec();
     }
 }
 

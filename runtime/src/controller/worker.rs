@@ -27,7 +27,7 @@ use super::{
     last_read::LastRead,
     queue::ControllerQueue,
     recent::RecentRuns,
-    run::{Failure, FailureAction, RunGuard},
+    run::{Active, Failure, FailureAction, RunGuard},
     sources::{Objects, Selection},
     terminating::with_metadata_of,
     tombstones::{DeletionRetry, Tombstone, Tombstones},
@@ -81,22 +81,6 @@ pub(crate) struct ControllerCore<K: Watched, R> {
     /// Whether another replica works in its place.
     pub(crate) stands_by: AtomicBool,
     pub(crate) trace_ids: TraceIds,
-}
-
-/// Counts a worker as active while it is held.
-struct Active<'a>(&'a ControllerMetrics);
-
-impl<'a> Active<'a> {
-    fn begin(metrics: &'a ControllerMetrics) -> Self {
-        metrics.active_workers.inc();
-        Self(metrics)
-    }
-}
-
-impl Drop for Active<'_> {
-    fn drop(&mut self) {
-        self.0.active_workers.dec();
-    }
 }
 
 impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {

@@ -109,7 +109,7 @@ impl From<SocketAddr> for Http {
 /// Reads an address; what it means is tried in order.
 pub(super) fn read(address: &str) -> Result<Vec<SocketAddr>, Error> {
     let text = address.trim();
-    if let Some(port) = text.strip_prefix(':') {
+    if let Some(port) = text.strip_prefix(':').filter(|port| !port.contains(':')) {
         let port = port.parse().map_err(|_| unreadable(address, "its port is no number up to 65535"))?;
         return Ok(everywhere(port));
     }

@@ -105,7 +105,7 @@ async fn a_drain_serves_a_roll_and_a_discard_drops_it() {
 
 // Q13
 #[tokio::test(start_paused = true)]
-async fn times_and_states_of_listed_keys_count_from_the_roll() {
+async fn times_and_states_of_listed_keys_count_from_the_list() {
     let (metrics, queue) = (Metrics::new(), queue());
     queue.report_to(&metrics, "q");
     let since = Some(Instant::now());
@@ -128,9 +128,9 @@ async fn times_and_states_of_listed_keys_count_from_the_roll() {
     assert_eq!(order(&queue), ["c", "a", "b", "later"]);
     let page = metrics.encode();
     for line in [
-        r#"workqueue_adds_total{name="q"} 4"#,
-        r#"workqueue_queue_duration_seconds_sum{name="q"} 6.0"#,
-        r#"workqueue_queue_duration_seconds_count{name="q"} 4"#,
+        r#"workqueue_adds_total{name="q",controller="q"} 4"#,
+        r#"workqueue_queue_duration_seconds_sum{name="q",controller="q"} 6.0"#,
+        r#"workqueue_queue_duration_seconds_count{name="q",controller="q"} 4"#,
     ] {
         assert!(page.contains(line), "{line} in {page}");
     }
