@@ -59,10 +59,8 @@ async fn main() -> anyhow::Result<()> {
     server.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
 
     let controller = Controller::from_fn(keep).owns::<Secret>();
-    let running = Manager::new(watchkeeper::manager::client(config)?)
-        .trace_id(trace_id)
-        .controller(controller)
-        .spawn();
+    let running =
+        Manager::new(watchkeeper::manager::client(config)?).trace_id(trace_id).controller(controller).spawn();
     server.eventually_list::<v1::Event>("default", |events| !events.is_empty()).await;
     running.stop().await?;
     provider.shutdown()?;

@@ -45,7 +45,8 @@ pub fn families(page: &str) -> BTreeMap<String, Family> {
         } else if let Some(told) = line.strip_prefix("# TYPE ") {
             let (name, shape) = told.rsplit_once(' ').expect("a name and a type");
             named = if shape == "counter" { format!("{name}_total") } else { name.to_owned() };
-            let family = Family { shape: shape.to_owned(), help: std::mem::take(&mut help), ..Family::default() };
+            let family =
+                Family { shape: shape.to_owned(), help: std::mem::take(&mut help), ..Family::default() };
             assert!(families.insert(named.clone(), family).is_none(), "{named} is there twice");
         } else {
             let sample = sample(line);

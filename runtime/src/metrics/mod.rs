@@ -16,9 +16,9 @@ mod requests;
 
 pub(crate) use backlog::{BacklogReport, BacklogSource};
 pub(crate) use durations::Durations;
-pub use format::Format;
 pub(crate) use election::{ElectionMeter, ElectionMetrics};
 pub(crate) use fetch::{CacheMeter, FetchMeter, FetchMetrics};
+pub use format::Format;
 pub(crate) use queue::{QueueMetrics, QueueReport, QueueSource};
 pub(crate) use reconcile::{ControllerMetrics, Ended, ReconcileMetrics};
 pub(crate) use requests::RequestMetrics;
@@ -151,9 +151,7 @@ fn append(text: &mut String, registry: &Registry) {
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::{
-        collector::Collector, encoding::DescriptorEncoder, metrics::counter::Counter,
-    };
+    use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::counter::Counter};
 
     use super::*;
 

@@ -38,7 +38,8 @@ struct Usage {
 impl Usage {
     fn now() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let open_files = fs::read_dir("/proc/self/fd").ok().map(|files| files.count().saturating_sub(1) as f64);
+        let open_files =
+            fs::read_dir("/proc/self/fd").ok().map(|files| files.count().saturating_sub(1) as f64);
         let parsed = Self::parse(
             &read("/proc/self/stat"),
             &read("/proc/self/status"),

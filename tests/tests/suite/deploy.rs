@@ -6,6 +6,7 @@ use http::Request;
 use regex::Regex;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
+use watchkeeper::metrics::Format;
 use watchkeeper_apiserver::ApiServer;
 use watchkeeper_tests::exposition::families;
 
@@ -19,14 +20,18 @@ fn read(path: &str) -> String {
 fn documents(path: &str) -> Vec<Value> {
     let text = read(path);
     let documents = serde_yaml_ng::Deserializer::from_str(&text);
-    documents.map(|document| Value::deserialize(document).unwrap_or_else(|error| panic!("{path}: {error}"))).collect()
+    documents
+        .map(|document| Value::deserialize(document).unwrap_or_else(|error| panic!("{path}: {error}")))
+        .collect()
 }
 
 /// Every manifest that the kustomization lists, in its order.
 fn manifests() -> Vec<(String, Value)> {
     let listed = documents("kustomization.yaml").remove(0)["resources"].as_array().unwrap().clone();
     let files = listed.into_iter().map(|file| file.as_str().unwrap().to_owned());
-    files.flat_map(|file| documents(&file).into_iter().map(move |document| (file.clone(), document))).collect()
+    files
+        .flat_map(|file| documents(&file).into_iter().map(move |document| (file.clone(), document)))
+        .collect()
 }
 
 fn kind<'a>(manifests: &'a [(String, Value)], kind: &str) -> &'a Value {
@@ -67,7 +72,15 @@ async fn a_server_takes_every_manifest_as_it_is() {
         }
     }
     println!("taken: {taken:?}; not served by the embedded server: {not_served:?}");
-    for kind in ["Namespace", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "Deployment"] {
+    for kind in [
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "Role",
+        "ClusterRoleBinding",
+        "RoleBinding",
+        "Deployment",
+    ] {
         assert!(taken.contains(kind), "{kind}: {not_served:?}");
     }
 }
@@ -120,7 +133,9 @@ fn expressions() -> Vec<(String, String)> {
                 let place = title.map_or_else(|| place.to_owned(), |title| format!("{place}: {title}"));
                 for (name, value) in fields {
                     match (name.as_str(), value) {
-                        ("expr", Value::String(expression)) => found.push((place.clone(), expression.clone())),
+                        ("expr", Value::String(expression)) => {
+                            found.push((place.clone(), expression.clone()))
+                        }
                         _ => collect(value, &place, found),
                     }
                 }
@@ -138,7 +153,7 @@ fn expressions() -> Vec<(String, String)> {
 // P3
 #[tokio::test(start_paused = true)]
 async fn every_metric_and_label_that_rules_and_dashboard_ask_for_exists() {
-    let shown = families(&everything().await.encode());
+    let shown = families(&everything(Format::OpenMetrics).await);
     let selector = Regex::new(r"([a-z_]+)\{([^}]*)\}").unwrap();
     let grouped = Regex::new(r"by \(([a-z_, ]+)\)").unwrap();
     // What Prometheus adds to a target's samples.
@@ -167,5 +182,9 @@ async fn every_metric_and_label_that_rules_and_dashboard_ask_for_exists() {
         }
         assert!(selector.is_match(&expression), "{place}: {expression} asks for nothing");
     }
-    assert!(expressions_seen > 30 && asked.len() > 20, "{expressions_seen} expressions, {} metrics", asked.len());
+    assert!(
+        expressions_seen > 30 && asked.len() > 20,
+        "{expressions_seen} expressions, {} metrics",
+        asked.len()
+    );
 }

@@ -129,12 +129,15 @@ async fn the_requests_of_a_run_are_spans_within_its_own() {
     );
     let mut sent: Vec<_> = requests
         .iter()
-        .filter(|request| field(request, "operation") != "record")
-        .map(|request| {
+        .filter_map(|request| {
             let run = spans.parent_of(request).unwrap_or_else(|| panic!("{request:?} stands alone"));
+            // A write of unknown fate is asked after beside the runs.
+            if run.name == "follow_up" {
+                return None;
+            }
             assert_eq!(run.name, "reconcile", "{request:?}");
             let names = ["operation", "object", "status", "otel.status_code"];
-            format!("{}: {}", field(&run, "id"), names.map(|name| field(request, name)).join(" "))
+            Some(format!("{}: {}", field(&run, "id"), names.map(|name| field(request, name)).join(" ")))
         })
         .collect();
     sent.sort();
@@ -150,7 +153,10 @@ async fn the_requests_of_a_run_are_spans_within_its_own() {
 }
 
 /// Runs a keeper that tells the same event twice, a minute apart; each run is a trace of its own.
-async fn traced(spans: &Spans, ids: impl Fn() -> Option<String> + Send + Sync + 'static) -> (ApiServer, Vec<String>) {
+async fn traced(
+    spans: &Spans,
+    ids: impl Fn() -> Option<String> + Send + Sync + 'static,
+) -> (ApiServer, Vec<String>) {
     let _heard = hear(tracing_subscriber::registry().with(spans.clone()));
     let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
     server.create(&website("a")).await;
@@ -198,7 +204,11 @@ async fn the_trace_of_a_run_stands_in_its_lines_and_in_its_events() {
     let [event] = &told[..] else { panic!("{told:#?}") };
     assert_eq!(event.series.as_ref().unwrap().count, 2);
     let annotations = event.metadata.annotations.clone().unwrap_or_default();
-    assert_eq!(annotations.get(TRACE_ID_ANNOTATION), Some(&ids[1]), "a series has the trace of its latest event");
+    assert_eq!(
+        annotations.get(TRACE_ID_ANNOTATION),
+        Some(&ids[1]),
+        "a series has the trace of its latest event"
+    );
 }
 
 // C39

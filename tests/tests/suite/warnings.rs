@@ -68,7 +68,8 @@ async fn what_the_server_warns_of_is_told_once_with_verb_and_resource() {
 fn that_warns(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, watch) = (client.clone(), request.uri().query().unwrap_or_default().contains("watch=true"));
+        let (client, watch) =
+            (client.clone(), request.uri().query().unwrap_or_default().contains("watch=true"));
         async move {
             let mut answer: Response<Body> = client.send(request).await?;
             let text = if watch { r#"299 - "v1 is old", 299 - "watched""# } else { r#"299 - "v1 is old""# };

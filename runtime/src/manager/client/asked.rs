@@ -22,7 +22,10 @@ impl Asked {
     pub(super) fn of(method: &Method, uri: &Uri) -> Self {
         let path = uri.path();
         let Some((group, rest)) = group_of(path) else {
-            return Self { verb: verb(method, uri, Extent::Object), resource: cut_to(path.to_owned(), LONGEST) };
+            return Self {
+                verb: verb(method, uri, Extent::Object),
+                resource: cut_to(path.to_owned(), LONGEST),
+            };
         };
         let segments: Vec<_> = rest.split('/').filter(|segment| !segment.is_empty()).collect();
         let (resource, name, subresource) = match *segments {
@@ -101,14 +104,26 @@ mod tests {
             (Method::GET, "/api/v1/namespaces", "list namespaces"),
             (Method::DELETE, "/api/v1/namespaces/shop", "delete namespaces"),
             (Method::PUT, "/api/v1/namespaces/shop/finalize", "update namespaces/finalize"),
-            (Method::POST, "/apis/web.example.dev/v1/namespaces/shop/websites", "create websites.web.example.dev"),
+            (
+                Method::POST,
+                "/apis/web.example.dev/v1/namespaces/shop/websites",
+                "create websites.web.example.dev",
+            ),
             (
                 Method::PATCH,
                 "/apis/web.example.dev/v1/namespaces/shop/websites/a/status?fieldManager=x",
                 "patch websites/status.web.example.dev",
             ),
-            (Method::DELETE, "/apis/apps/v1/namespaces/shop/deployments", "deletecollection deployments.apps"),
-            (Method::PATCH, "/apis/rbac.authorization.k8s.io/v1/clusterroles/a", "patch clusterroles.rbac.authorization.k8s.io"),
+            (
+                Method::DELETE,
+                "/apis/apps/v1/namespaces/shop/deployments",
+                "deletecollection deployments.apps",
+            ),
+            (
+                Method::PATCH,
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/a",
+                "patch clusterroles.rbac.authorization.k8s.io",
+            ),
             (Method::GET, "/version", "get /version"),
             (Method::GET, "/apis/apps/v1", "get /apis/apps/v1"),
             (Method::TRACE, "/", "request /"),

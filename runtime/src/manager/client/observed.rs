@@ -17,8 +17,11 @@ const UNKNOWN: &str = "unknown";
 /// Outside a tokio runtime, as every client that is made.
 pub(in crate::manager) fn observed(client: Client, metrics: &Metrics) -> Client {
     let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
-    let observer =
-        Arc::new(Observer { requests: metrics.requests().clone(), warnings: Warnings::default(), unknown: UNKNOWN.into() });
+    let observer = Arc::new(Observer {
+        requests: metrics.requests().clone(),
+        warnings: Warnings::default(),
+        unknown: UNKNOWN.into(),
+    });
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, observer) = (client.clone(), observer.clone());
         async move { observer.send(&client, request).await }

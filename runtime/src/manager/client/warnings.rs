@@ -45,10 +45,17 @@ impl Warnings {
             let Asked { verb, resource } = &asked;
             let news = self.note(&warning);
             if news != News::Old {
-                tracing::warn!(verb, resource, warning, "the API server warns of a {verb} of {resource}: {warning}");
+                tracing::warn!(
+                    verb,
+                    resource,
+                    warning,
+                    "the API server warns of a {verb} of {resource}: {warning}"
+                );
             }
             if news == News::Last {
-                tracing::warn!("the API server has warned of {MOST} different things: further warnings are not told");
+                tracing::warn!(
+                    "the API server has warned of {MOST} different things: further warnings are not told"
+                );
             }
         }
     }
@@ -70,7 +77,9 @@ fn texts_in(header: &[u8]) -> Vec<String> {
         match (&mut text, byte) {
             (None, b'"') => text = Some(Vec::new()),
             (None, _) => {}
-            (Some(_), b'"') => texts.extend(text.take().map(shown).filter(|text| !text.is_empty() && !is_date(text))),
+            (Some(_), b'"') => {
+                texts.extend(text.take().map(shown).filter(|text| !text.is_empty() && !is_date(text)))
+            }
             (Some(text), b'\\') => text.extend(bytes.next()),
             (Some(text), byte) => text.push(byte),
         }
@@ -111,14 +120,20 @@ mod tests {
             assert_eq!(texts_in(header.as_bytes()), texts, "{header}");
         }
         assert_eq!(texts_in(b"299 - \"\xff\""), ["\u{fffd}"]);
-        assert_eq!(texts_in(format!("299 - \"{}\"", "é".repeat(10_000)).as_bytes())[0].len() / 2, LONGEST / 2 - 1);
+        assert_eq!(
+            texts_in(format!("299 - \"{}\"", "é".repeat(10_000)).as_bytes())[0].len() / 2,
+            LONGEST / 2 - 1
+        );
     }
 
     // W21
     #[test]
     fn what_is_remembered_is_bounded_and_the_log_says_so_once() {
         let warnings = Warnings::default();
-        assert_eq!([warnings.note("a"), warnings.note("a"), warnings.note("b")], [News::New, News::Old, News::New]);
+        assert_eq!(
+            [warnings.note("a"), warnings.note("a"), warnings.note("b")],
+            [News::New, News::Old, News::New]
+        );
         let noted = (0..2 * MOST).map(|number| warnings.note(&number.to_string()));
         assert_eq!(noted.filter(|news| *news == News::Last).count(), 1);
         assert_eq!(warnings.told.lock().unwrap().len(), MOST);
