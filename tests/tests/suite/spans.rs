@@ -129,12 +129,15 @@ async fn the_requests_of_a_run_are_spans_within_its_own() {
     );
     let mut sent: Vec<_> = requests
         .iter()
-        .filter(|request| field(request, "operation") != "record")
-        .map(|request| {
+        .filter_map(|request| {
             let run = spans.parent_of(request).unwrap_or_else(|| panic!("{request:?} stands alone"));
+            // A write of unknown fate is asked after beside the runs.
+            if run.name == "follow_up" {
+                return None;
+            }
             assert_eq!(run.name, "reconcile", "{request:?}");
             let names = ["operation", "object", "status", "otel.status_code"];
-            format!("{}: {}", field(&run, "id"), names.map(|name| field(request, name)).join(" "))
+            Some(format!("{}: {}", field(&run, "id"), names.map(|name| field(request, name)).join(" ")))
         })
         .collect();
     sent.sort();

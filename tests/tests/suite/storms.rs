@@ -11,7 +11,7 @@ use kube::{
 use serde_json::json;
 use watchkeeper::{controller::Why, prelude::*};
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
-use watchkeeper_tests::{Record, Website, WebsiteStatus, deployment_for, does, website};
+use watchkeeper_tests::{Record, Website, WebsiteStatus, deployment_for, does, exposition::sum, website};
 
 async fn shop() -> ApiServer {
     ApiServer::in_memory().crd::<Website>().namespace("shop").start().await
@@ -65,6 +65,9 @@ async fn two_operators_that_overwrite_each_other_are_slowed_to_one_run_a_second_
     }
     assert!(written <= 2 * (10 + 60 + 2), "{written} writes");
     assert!(paced(&metrics.encode(), "one") > 10 && paced(&metrics.encode(), "other") > 10);
+    let storms =
+        |controller| sum(&metrics.encode(), "watchkeeper_storms_total", &[("controller", controller)]);
+    assert!(storms("one") >= 1.0 && storms("other") >= 1.0, "{} {}", storms("one"), storms("other"));
 }
 
 // C30
