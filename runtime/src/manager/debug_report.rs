@@ -30,7 +30,7 @@ pub struct DebugReport {
     /// Whether the manager does its work.
     pub readiness: HealthReport,
     /// How each controller stands to the key that was asked about.
-    pub search: Option<Found>,
+    pub search: Option<SearchReport>,
     /// Its controllers.
     pub controllers: Vec<ControllerReport>,
     /// Its informers.
@@ -86,14 +86,14 @@ pub struct LeaderReport {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct Found {
+pub struct SearchReport {
     /// What was asked for.
     pub key: String,
     /// A sentence for each controller, and each object found.
     pub answers: Vec<String>,
 }
 
-impl Found {
+impl SearchReport {
     pub(super) fn new(key: &str, reports: &KeyReports) -> Self {
         let answers = match reports.is_empty() {
             true => vec!["this manager runs no controller".to_owned()],
@@ -107,7 +107,7 @@ impl DebugReport {
     pub(super) async fn new(
         process: Option<&Process>,
         (health, readiness): (HealthReport, HealthReport),
-        search: Option<Found>,
+        search: Option<SearchReport>,
         controllers: Vec<ControllerReport>,
     ) -> Self {
         let version = match process {

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     checks::{Checks, Probe},
-    debug_report::{DebugReport, Found},
+    debug_report::{DebugReport, SearchReport},
     health::{self, HealthReport, Standing},
     process::Process,
 };
@@ -108,7 +108,7 @@ impl Inspector {
     /// Asks the server for its version, for a second at most. A key is `namespace/name`, or a name alone.
     pub async fn debug_report(&self, key: Option<&str>) -> DebugReport {
         let (health, readiness) = (self.health(), self.readiness());
-        let search = key.map(|key| Found::new(key, &self.find(key)));
+        let search = key.map(|key| SearchReport::new(key, &self.find(key)));
         let controllers = self.live();
         let controllers: Vec<ControllerReport> =
             controllers.iter().map(|controller| controller.overview(LISTED)).collect();

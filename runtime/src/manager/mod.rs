@@ -14,6 +14,7 @@ mod client;
 mod dry_run;
 #[cfg(feature = "http")]
 pub mod http;
+mod added_checks;
 mod install;
 mod rules;
 mod serve;
@@ -24,7 +25,7 @@ mod signals;
 mod tasks;
 
 pub use client::client;
-pub use debug_report::{DebugReport, Found, LeaderReport, ProgramReport, ServerReport};
+pub use debug_report::{DebugReport, LeaderReport, ProgramReport, SearchReport, ServerReport};
 pub use health::{HealthCheck, HealthReport};
 #[cfg(feature = "http")]
 pub use http::{Http, HttpService};
@@ -44,7 +45,6 @@ use std::{
 };
 
 use campaign::Held;
-use checks::Probe;
 use process::{Cluster, Process};
 use prometheus_client::registry::Registry;
 use running::Parts;
@@ -262,42 +262,6 @@ impl Manager {
     /// ```
     pub fn registry(self, add: impl FnOnce(&mut Registry)) -> Self {
         self.metrics.register(add);
-        self
-    }
-
-    /// Adds a check to `/healthz`: while it fails, the process had better be started anew.
-    ///
-    /// It is called by whoever probes: it must return at once. One that panics fails.
-    ///
-    /// ```
-    /// # use watchkeeper::prelude::*;
-    /// # fn checked(manager: Manager, disk_is_full: impl Fn() -> bool + Send + Sync + 'static) -> Manager {
-    /// manager.readiness_check("disk", move || if disk_is_full() { Err("the disk is full") } else { Ok(()) })
-    /// # }
-    /// ```
-    pub fn health_check<E>(
-        self,
-        name: impl Into<String>,
-        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
-    ) -> Self
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.inspector.checks().add(Probe::Health, name.into(), check);
-        self
-    }
-
-    /// Adds a check to `/readyz`: while it fails, the program does not do its work. In all else as
-    /// [`health_check`](Self::health_check).
-    pub fn readiness_check<E>(
-        self,
-        name: impl Into<String>,
-        check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
-    ) -> Self
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.inspector.checks().add(Probe::Readiness, name.into(), check);
         self
     }
 

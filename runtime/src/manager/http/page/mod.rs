@@ -8,7 +8,7 @@ mod caches;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::manager::{DebugReport, HealthReport, debug_report::Found};
+use crate::manager::{DebugReport, HealthReport, debug_report::SearchReport};
 
 use parts::{ago, lasting, plural};
 
@@ -99,7 +99,7 @@ fn badge(report: &HealthReport, passes: &str, fails: &str) -> Markup {
     }
 }
 
-fn search(found: Option<&Found>) -> Markup {
+fn search(found: Option<&SearchReport>) -> Markup {
     html! {
         form method="get" action="/debug" role="search" {
             label for="key" { "Why is this object not reconciled?" }
