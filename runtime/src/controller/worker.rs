@@ -25,7 +25,7 @@ use super::{
     context::RunInfo,
     last_read::LastRead,
     queue::ControllerQueue,
-    run::{Failure, FailureAction, RunGuard},
+    run::{Failure, FailureAction, RunGuard, ended},
     sources::{Objects, Selection},
     terminating::with_metadata_of,
     tombstones::{DeletionRetry, Tombstone, Tombstones},
@@ -35,7 +35,7 @@ use crate::{
     clock::Moment,
     informer::Watched,
     list_watch::Unreadable,
-    metrics::{ControllerMetrics, Ended},
+    metrics::ControllerMetrics,
     object::ObjectKey,
     reflector::Doubt,
     store::Lookup,
@@ -405,21 +405,6 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     pub(crate) fn failures(&self) -> MutexGuard<'_, HashMap<ObjectKey, LastError>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Says what a run counts as; one that was computed from an old version is no failure, one without an object none at all.
-fn ended(outcome: &Result<Action, Failure>) -> Option<Ended> {
-    Some(match outcome.as_ref().map(|action| action.next) {
-        Ok(Next::NotReconciled) => return None,
-        Ok(Next::AwaitChange) => Ended::Success,
-        Ok(Next::RequeueAfter { .. }) => Ended::RequeueAfter,
-        Ok(Next::Backoff { .. }) => Ended::Requeue,
-        Err(failure) => match failure.action {
-            FailureAction::RetryUncounted | FailureAction::Overloaded(_) => Ended::Requeue,
-            FailureAction::Retry | FailureAction::RetryAfter(_) => Ended::Error,
-            FailureAction::Terminal => Ended::TerminalError,
-        },
-    })
 }
 
 fn has_finalizer(object: &impl kube::Resource, finalizer: &str) -> bool {
