@@ -1,6 +1,6 @@
 //! Why a key was queued.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use crate::workqueue::Priority;
 
@@ -61,6 +61,23 @@ impl Reason {
         }
     }
 
+    /// What is shown of it; most take no memory.
+    pub(crate) fn text(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::Resync => "resync",
+            Self::InitialList => "initial_list",
+            Self::Changed => "changed",
+            Self::Deleted => "deleted",
+            Self::Related(kind) => return Cow::Owned(format!("related:{kind}")),
+            Self::Source => "external_source",
+            Self::MissedOwnWrite => "missed_own_write",
+            Self::Due => "due",
+            Self::Retry => "retry",
+            Self::Conflict => "conflict",
+            Self::Overload => "overload",
+        })
+    }
+
     /// Whether the run is another attempt at what a run before it could not do, after a delay of its own.
     pub(crate) fn is_retry(&self) -> bool {
         matches!(self, Self::Retry | Self::Overload)
@@ -70,18 +87,6 @@ impl Reason {
 /// Shown as one word, so that it is one value in whatever format a log is written.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Resync => "resync",
-            Self::InitialList => "initial_list",
-            Self::Changed => "changed",
-            Self::Deleted => "deleted",
-            Self::Related(kind) => return write!(f, "related:{kind}"),
-            Self::Source => "external_source",
-            Self::MissedOwnWrite => "missed_own_write",
-            Self::Due => "due",
-            Self::Retry => "retry",
-            Self::Conflict => "conflict",
-            Self::Overload => "the server was overloaded",
-        })
+        f.write_str(&self.text())
     }
 }

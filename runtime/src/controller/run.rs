@@ -2,11 +2,11 @@
 
 use std::{any::Any, error::Error};
 
-use super::{Reason, Reconciler, Terminal, queue::ControllerQueue};
+use super::{Action, Reason, Reconciler, Terminal, action::Next, queue::ControllerQueue};
 use crate::{
     chain::one_line,
     informer::Watched,
-    metrics::ControllerMetrics,
+    metrics::{ControllerMetrics, Ended},
     object::ObjectKey,
     workqueue::Item,
     writes::{
@@ -101,6 +101,21 @@ impl Drop for Active<'_> {
     fn drop(&mut self) {
         self.0.active_workers.dec();
     }
+}
+
+/// Returns what a run counts as; one that was computed from an old version is no failure, one without an object is not counted.
+pub(crate) fn ended(outcome: &Result<Action, Failure>) -> Option<Ended> {
+    Some(match outcome.as_ref().map(|action| action.next) {
+        Ok(Next::NotReconciled) => return None,
+        Ok(Next::AwaitChange) => Ended::Success,
+        Ok(Next::RequeueAfter { .. }) => Ended::RequeueAfter,
+        Ok(Next::Backoff { .. }) => Ended::Requeue,
+        Err(failure) => match failure.action {
+            FailureAction::RetryUncounted | FailureAction::Overloaded(_) => Ended::Requeue,
+            FailureAction::Retry | FailureAction::RetryAfter(_) => Ended::Error,
+            FailureAction::Terminal => Ended::TerminalError,
+        },
+    })
 }
 
 /// A key in flight; without a verdict it goes back into the queue.

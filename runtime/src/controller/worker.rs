@@ -27,7 +27,7 @@ use super::{
     last_read::LastRead,
     queue::ControllerQueue,
     recent::RecentRuns,
-    run::{Active, Failure, FailureAction, RunGuard},
+    run::{Active, Failure, FailureAction, RunGuard, ended},
     sources::{Objects, Selection},
     terminating::with_metadata_of,
     tombstones::{DeletionRetry, Tombstone, Tombstones},
@@ -104,7 +104,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 kind = %self.kind_name,
                 key = %run_info.key,
                 attempt = run_info.attempt,
-                reason = %run_info.reason,
+                reason = &*run_info.reason.text(),
                 id = run_info.id,
                 trace_id = field::Empty,
                 otel.status_code = field::Empty,
@@ -415,21 +415,6 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     pub(crate) fn failures(&self) -> MutexGuard<'_, HashMap<ObjectKey, LastError>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Says what a run counts as; one that was computed from an old version is no failure, one without an object none at all.
-fn ended(outcome: &Result<Action, Failure>) -> Option<Ended> {
-    Some(match outcome.as_ref().map(|action| action.next) {
-        Ok(Next::NotReconciled) => return None,
-        Ok(Next::AwaitChange) => Ended::Success,
-        Ok(Next::RequeueAfter { .. }) => Ended::RequeueAfter,
-        Ok(Next::Backoff { .. }) => Ended::Requeue,
-        Err(failure) => match failure.action {
-            FailureAction::RetryUncounted | FailureAction::Overloaded(_) => Ended::Requeue,
-            FailureAction::Retry | FailureAction::RetryAfter(_) => Ended::Error,
-            FailureAction::Terminal => Ended::TerminalError,
-        },
-    })
 }
 
 fn has_finalizer(object: &impl kube::Resource, finalizer: &str) -> bool {
