@@ -268,8 +268,15 @@ async fn the_port_is_given_up_after_the_last_run() {
         let running = manager.spawn();
         let address = running.http_address().unwrap();
         record.reaches(1).await;
-        let stopping =
-            tokio::spawn(async move { if dropped { Ok(drop(running)) } else { running.stop().await } });
+        let stopping = tokio::spawn(async move {
+            match dropped {
+                true => {
+                    drop(running);
+                    Ok(())
+                }
+                false => running.stop().await,
+            }
+        });
         sleep(Duration::from_secs(2)).await;
         assert!(TcpListener::bind(address).is_err(), "a run goes on");
         stopping.await.unwrap().unwrap();

@@ -94,7 +94,7 @@ async fn production(manager: Manager, reconciler: Sites) -> Result<(), watchkeep
 // P6 L1
 #[tokio::test(start_paused = true)]
 async fn the_main_of_an_operator_in_production_is_written_as_the_documentation_has_it() {
-    let server = ApiServer::in_memory().namespace("shop").namespace("default").start().await;
+    let server = ApiServer::in_memory().namespace("shop").start().await;
     let metadata = ObjectMeta { name: Some("password".into()), ..ObjectMeta::default() };
     server.create(&Secret { metadata, ..Secret::default() }).await;
     let sites = Sites::default();
@@ -106,7 +106,9 @@ async fn the_main_of_an_operator_in_production_is_written_as_the_documentation_h
         record.reaches(1).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         let before = record.len();
-        server.patch_merge::<Secret>("shop/password", json!({"stringData": {"password": "new"}})).await;
+        server
+            .patch_merge::<Secret>("shop/password", json!({"metadata": {"labels": {"changed": "yes"}}}))
+            .await;
         record.reaches(before + 1).await;
     };
     tokio::select! {
