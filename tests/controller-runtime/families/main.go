@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,9 +28,8 @@ import (
 const name = "configmaps"
 
 func main() {
-	klog.SetLogger(klog.NewKlogr())
-	klog.SetOutput(io.Discard)
-	ctrl.SetLogger(klog.NewKlogr())
+	klog.SetLogger(logr.Discard())
+	ctrl.SetLogger(logr.Discard())
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

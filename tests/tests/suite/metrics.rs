@@ -26,10 +26,11 @@ use watchkeeper_tests::{
 };
 
 /// What controller-runtime has and we have not.
-const MISSING: [(&str, &str); 7] = [
+const MISSING: [(&str, &str); 8] = [
     ("certwatcher_read_certificate_total", "no certificate is watched: there are no webhooks"),
     ("certwatcher_read_certificate_errors_total", "the same"),
     ("controller_runtime_conversion_webhook_panics_total", "there are no webhooks"),
+    ("controller_runtime_webhook_panics_total", "the same"),
     ("go_*", "of Go's runtime"),
     (
         "process_network_receive_bytes_total",
@@ -44,12 +45,9 @@ const DIFFERENT: [(&str, &str); 0] = [];
 
 /// Prefixes of what we have and controller-runtime has not.
 const EXTRA: [(&str, &str); 4] = [
-    (
-        "controller_runtime_reconcile_timeouts_total",
-        "of controller-runtime, which shows it once a deadline has passed",
-    ),
     ("informer_", "of client-go, for programs that name their informers; controller-runtime names none"),
-    ("reflector_", "of client-go, which has had nobody to count them for since 1.10"),
+    ("leader_election_slowpath_total", "of controller-runtime, which shows it once there was one"),
+    ("reflector_", "of client-go, in which nobody counts them"),
     ("watchkeeper_", "our own"),
 ];
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode};
 use kube::{Client, client::Body};
+use tower::BoxError;
 
 use super::{asked::Asked, direct, warnings::Warnings};
 use crate::metrics::{Metrics, RequestMetrics};
@@ -24,9 +25,17 @@ pub(in crate::manager) fn observed(client: Client, metrics: &Metrics) -> Client 
     });
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, observer) = (client.clone(), observer.clone());
-        async move { observer.send(&client, request).await }
+        async move { observer.send(&client, request).await.map_err(unwrapped) }
     });
     Client::new(service, namespace).with_valid_until(valid_until)
+}
+
+/// Takes off what a client puts around the errors of its layers: the client outside does it again.
+fn unwrapped(error: kube::Error) -> BoxError {
+    match error {
+        kube::Error::Service(error) => error,
+        error => error.into(),
+    }
 }
 
 struct Observer {
