@@ -21,7 +21,7 @@ pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut line = String::new();
     for cause in chain(error) {
         let text = cause.to_string().replace('\n', " ");
-        let text = NOISE.iter().fold(text.trim(), |text, noise| text.strip_prefix(noise).unwrap_or(text));
+        let text = without_noise(text.trim());
         // hyper says only where in itself it failed; its cause says how.
         let says_nothing = text.starts_with("client error (") && cause.source().is_some();
         if says_nothing || line.contains(text) {
@@ -31,6 +31,14 @@ pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
         line = format!("{line}{separator}{text}");
     }
     line
+}
+
+/// Takes off what libraries put in front, as often as they did.
+fn without_noise(mut text: &str) -> &str {
+    while let Some(rest) = NOISE.iter().find_map(|noise| text.strip_prefix(noise)) {
+        text = rest;
+    }
+    text
 }
 
 #[cfg(test)]
@@ -59,6 +67,7 @@ mod tests {
                 &["ServiceError: no answer", "no answer", "client error (Connect)", "refused"],
                 "no answer: refused",
             ),
+            (&["ServiceError: ServiceError: reset", "ServiceError: reset", "reset"], "reset"),
             (&["client error (Connect)"], "client error (Connect)"),
             (&["two\nlines"], "two lines"),
         ] {
