@@ -71,7 +71,6 @@ async fn a_server_takes_every_manifest_as_it_is() {
             Err(error) => panic!("{file}: {error}"),
         }
     }
-    println!("taken: {taken:?}; not served by the embedded server: {not_served:?}");
     for kind in [
         "Namespace",
         "ServiceAccount",

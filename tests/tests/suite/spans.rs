@@ -41,11 +41,14 @@ impl Visit for Kept {
     }
 }
 
+/// The text of a line, and the span that it stands in.
+type Line = (String, Option<u64>);
+
 /// Keeps every span, and the spans that each line of the log stands in.
 #[derive(Clone, Default)]
 struct Spans {
     spans: Arc<Mutex<BTreeMap<u64, Kept>>>,
-    lines: Arc<Mutex<Vec<(String, Option<u64>)>>>,
+    lines: Arc<Mutex<Vec<Line>>>,
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Spans {
