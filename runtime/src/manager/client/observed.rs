@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
 use kube::{Client, client::Body};
 use tower::BoxError;
 
@@ -25,7 +26,10 @@ pub(in crate::manager) fn observed(client: Client, metrics: &Metrics) -> Client 
     });
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, observer) = (client.clone(), observer.clone());
-        async move { observer.send(&client, request).await.map_err(unwrapped) }
+        async move {
+            let answer = observer.send(&client, request).await.map_err(unwrapped)?;
+            Ok::<_, BoxError>(answer.map(|body| body.map_err(unwrapped)))
+        }
     });
     Client::new(service, namespace).with_valid_until(valid_until)
 }
