@@ -217,11 +217,12 @@ mod tests {
             ('S', 11),
             ('I', 22),
             ('Q', 21),
-            ('C', 38),
-            ('W', 20),
-            ('P', 6),
+            ('C', 39),
+            ('W', 21),
+            ('P', 7),
             ('L', 11),
             ('M', 6),
+            ('A', 9),
         ];
         let numbers = |(family, count)| (1..=count).map(move |number| Id { family, number });
         let whole: Vec<_> = whole.into_iter().flat_map(numbers).collect();

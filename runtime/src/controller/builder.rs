@@ -345,7 +345,8 @@ impl<K: Marker, R> Controller<K, R> {
     /// Runs are charged that are no retry and that sent a write, or took the [context's client](Context::client) while
     /// the object's own version moved; so is every run that ended in a conflict. A run that did neither while the object
     /// moved may have written through an unknown client: it costs a tenth, or a tenth of a second, whichever
-    /// is less. A key past its budget waits; that is logged and counted. It bounds what two operators that overwrite
+    /// is less; so does a run for a change that took the context's client, since what it wrote may show only after
+    /// its end. A key past its budget waits; that is logged and counted. It bounds what two operators that overwrite
     /// each other do to the API server.
     pub fn storm_limit(mut self, limit: RateLimit) -> Self {
         self.definition.settings.storm_limit = limit;

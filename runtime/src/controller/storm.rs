@@ -6,7 +6,7 @@ use kube::Resource as _;
 use tokio::time::Instant;
 
 use super::{
-    Action, Reconciler,
+    Action, Reason, Reconciler,
     budget::{Budgets, Charged, Cost, StormPhase},
     context::RunInfo,
     run::{Failure, FailureAction},
@@ -66,7 +66,10 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 true => Cost::Whole,
                 false => Cost::Tenth,
             }),
-            RunActivity::Changed | RunActivity::Nothing => None,
+            // What it may have written by the client can show after its end: a run for that change is charged.
+            RunActivity::Changed | RunActivity::Nothing => {
+                (run_info.took_client() && run_info.reason == Reason::Changed).then_some(Cost::Tenth)
+            }
         }
     }
 

@@ -148,10 +148,15 @@ async fn runs_that_end_in_conflicts_are_paced_like_others() {
     assert!(paced(&metrics.encode(), "refused") > 30);
 }
 
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
 /// Counts in the status, through a client that it has of its own, or takes from the context.
 fn counts_by_itself(
     record: &Record,
     captured: Option<kube::Client>,
+    goes_on_for: Duration,
 ) -> Controller<Website, impl Reconciler<Website> + use<>> {
     let (started, counter) = (record.clone(), Arc::new(AtomicUsize::new(0)));
     Controller::from_fn(move |site: Arc<Website>, cx: Context<Website>| {
@@ -162,8 +167,10 @@ fn counts_by_itself(
         async move {
             let patch = json!({ "status": { "replicas": count } });
             sites.patch_status(&site.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
-            // The event comes while it does something else.
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            // Where it goes on, the event comes while it does something else.
+            if !goes_on_for.is_zero() {
+                tokio::time::sleep(goes_on_for).await;
+            }
             Ok::<_, watchkeeper::Error>(Action::await_change())
         }
     })
@@ -175,7 +182,7 @@ async fn writes_through_a_client_that_nobody_knows_of_are_slowed_to_ten_a_second
     let server = shop().await;
     server.create(&website("a")).await;
     let record = Record::default();
-    let controller = counts_by_itself(&record, Some(server.client()));
+    let controller = counts_by_itself(&record, Some(server.client()), ms(5));
     let _running = Manager::new(server.client()).controller(controller).spawn();
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!((300..=400).contains(&record.len()), "{} runs in 30 s", record.len());
@@ -187,12 +194,24 @@ async fn writes_through_the_contexts_client_are_a_storm_too() {
     let server = shop().await;
     server.create(&website("a")).await;
     let record = Record::default();
-    let running = Manager::new(server.client()).controller(counts_by_itself(&record, None)).spawn();
+    let running = Manager::new(server.client()).controller(counts_by_itself(&record, None, ms(5))).spawn();
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!((30..=42).contains(&record.len()), "{} runs in 30 s", record.len());
     let report = running.why::<Website>(&key()).remove(0);
     assert!(matches!(report.why, Why::Paced { .. }), "{report:?}");
     assert_eq!(report.reason.unwrap().to_string(), "changed");
+}
+
+// C30
+#[tokio::test(start_paused = true)]
+async fn writes_through_the_contexts_client_that_show_after_the_run_are_slowed_to_ten_a_second() {
+    let server = shop().await;
+    server.create(&website("a")).await;
+    let record = Record::default();
+    let controller = counts_by_itself(&record, None, Duration::ZERO);
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!((30..=500).contains(&record.len()), "{} runs in 30 s", record.len());
 }
 
 // C30

@@ -193,7 +193,7 @@ mod tests {
             (":70000", "its port is no number"),
             ("localhost:http", "its port is no number"),
             ("http://0.0.0.0:8080", "it is no host and port"),
-            ("::1:8080", "its port is no number"),
+            ("::1:8080", "it is no host and port"),
             ("fe80::1:8080", "it is no host and port"),
             ("a b:8080", "it is no host and port"),
         ] {
