@@ -173,7 +173,7 @@ async fn what_is_answered_is_on_disk() {
     }
 }
 
-// A1
+// A1 A2
 #[tokio::test(start_paused = true)]
 async fn writes_that_come_together_share_a_record() {
     let kept = Kept::new("group");

@@ -209,7 +209,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 fn lock(path: &Path) -> Result<File, DataError> {
     let beside = beside(path, ".lock");
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&beside);
-    let file = opened.map_err(DataError::io("open", &beside))?;
+    let file = opened.map_err(DataError::io("open", path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(DataError::InUse { path: path.to_owned() }),

@@ -271,3 +271,45 @@ fn a_place_that_cannot_be_written_is_named() {
         assert!(said.contains(&place.display().to_string()), "{said}");
     }
 }
+
+/// What keeping costs: creates a second, by so many writers at once. It measures, and claims nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn what_keeping_costs() {
+    let folder = Folder::new();
+    for writers in [1, 16, 128] {
+        for data in [None, Some(folder.data())] {
+            let kept = if data.is_some() { "kept" } else { "in memory" };
+            let builder = watchkeeper_apiserver::ApiServer::in_memory();
+            let server = match data {
+                Some(path) => builder.data(path).start().await,
+                None => builder.start().await,
+            };
+            let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");
+            let next = Arc::new(AtomicUsize::new(0));
+            let started = tokio::time::Instant::now();
+            let tasks: Vec<_> = (0..writers)
+                .map(|_| {
+                    let (maps, next) = (maps.clone(), next.clone());
+                    tokio::spawn(async move {
+                        loop {
+                            let number = next.fetch_add(1, Ordering::Relaxed);
+                            if number >= 2000 {
+                                return;
+                            }
+                            maps.create(&PostParams::default(), &map(&format!("w{writers}-{number}")))
+                                .await
+                                .unwrap();
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+            let seconds = started.elapsed().as_secs_f64();
+            eprintln!("{writers} writers, {kept}: {:.0} creates a second", 2000.0 / seconds);
+            server.stop().await;
+        }
+    }
+}
