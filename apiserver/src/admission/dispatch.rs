@@ -48,12 +48,12 @@ pub(crate) fn mutate(state: &mut State, asked: &Asked, object: &mut Option<Value
                 Said::Failed => None,
                 Said::Verdict(verdict) => verdict.outcome.map_err(|refusal| refusal.status(hook.name()))?,
             };
-            if let Some(patch) = patch.filter(|patch| patch.as_array().is_none_or(|steps| !steps.is_empty()))
+            let patch = patch.filter(|patch| patch.as_array().is_none_or(|steps| !steps.is_empty()));
+            if let Some(patch) = patch
+                && apply(hook, asked, &version, object, &patch)?
             {
-                if apply(hook, asked, &version, object, &patch)? {
-                    changed = true;
-                    again.append(&mut may_be_again);
-                }
+                changed = true;
+                again.append(&mut may_be_again);
             }
             if hook.wants_to_be_asked_again() {
                 may_be_again.insert(hook.id());
