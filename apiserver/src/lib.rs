@@ -52,6 +52,8 @@ mod negotiate;
 
 mod openapi;
 
+mod session;
+
 mod state;
 
 mod encode;
@@ -61,6 +63,8 @@ mod read;
 mod watch;
 
 mod authz;
+
+mod admission;
 
 mod write;
 

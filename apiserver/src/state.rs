@@ -13,6 +13,7 @@ use uuid_text::format_uuid;
 use crate::clock::Clock;
 use crate::kinds::Registry;
 use crate::openapi::Documents;
+use crate::session::Session;
 use crate::store::{Store, Unsaved};
 
 /// What decides about rights.
@@ -86,6 +87,8 @@ pub(crate) struct State {
     pub(crate) bookmark_period: Duration,
     /// Whether something changed that a controller may care about.
     pub(crate) unsettled: bool,
+    /// What webhooks have said to the request at hand.
+    pub(crate) session: Session,
     random: SmallRng,
 }
 
@@ -106,6 +109,7 @@ impl State {
             establish_delay: Duration::ZERO,
             bookmark_period: Duration::from_secs(60),
             unsettled: false,
+            session: Session::default(),
             random: SmallRng::seed_from_u64(seed),
         }
     }
@@ -148,6 +152,24 @@ impl State {
     pub(crate) fn make_suffix(&mut self) -> String {
         const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..5).map(|_| char::from(LETTERS[self.random.random_range(0..LETTERS.len())])).collect()
+    }
+
+    /// Gives the uid of the object that the request at hand makes: the same in each of its attempts.
+    pub(crate) fn uid_of_the_request(&mut self) -> String {
+        let uid = self.session.uid.take().unwrap_or_else(|| self.make_uid());
+        self.session.uid.insert(uid).clone()
+    }
+
+    /// Gives the letters behind a `generateName`: the same in each attempt of the request at hand.
+    pub(crate) fn suffix_of_the_request(&mut self) -> String {
+        let suffix = self.session.suffix.take().unwrap_or_else(|| self.make_suffix());
+        self.session.suffix.insert(suffix).clone()
+    }
+
+    /// Gives the moment of the request at hand, in whole seconds: the same in each of its attempts.
+    pub(crate) fn now_of_the_request(&mut self) -> String {
+        let now = self.session.now.take().unwrap_or_else(|| self.clock.seconds());
+        self.session.now.insert(now).clone()
     }
 
     /// Picks a number below a bound.

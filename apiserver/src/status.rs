@@ -186,6 +186,11 @@ impl Status {
         Self::new(500, None, message)
     }
 
+    /// No answer at all: the write begins again once a webhook has answered.
+    pub(crate) fn waiting() -> Self {
+        Self::internal_error("too many webhook calls for one request")
+    }
+
     /// 500 as the real server words what went wrong inside of it.
     pub(crate) fn internal_error(why: &str) -> Self {
         Self::new(500, Some("InternalError"), format!("Internal error occurred: {why}"))

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::admission::Caller;
 use crate::clock::Clock;
 use crate::state::Authorization;
 
@@ -32,6 +33,8 @@ pub(crate) struct CoreConfig {
     pub(crate) clock: Clock,
     /// What decides about rights.
     pub(crate) authorization: Authorization,
+    /// Makes the calls of webhooks.
+    pub(crate) caller: Caller,
     /// The seed of uids and generated names.
     pub(crate) seed: u64,
     /// The resource version before the first write.
@@ -50,6 +53,7 @@ impl Default for CoreConfig {
     fn default() -> Self {
         Self {
             data: None,
+            caller: Caller::default(),
             authorization: Authorization::default(),
             clock: Clock::default(),
             seed: 1,

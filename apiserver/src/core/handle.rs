@@ -20,8 +20,8 @@ use crate::state::State;
 use crate::status::Status;
 use crate::store::View;
 use crate::write::{
-    Author, DeleteOptions, Shown, Target, WriteOptions, Written, create, delete, delete_collection, patch,
-    patch_scale, put, put_scale,
+    Author, DeleteOptions, Shown, Target, WriteOptions, Written, admit_sent, create, delete,
+    delete_collection, patch, patch_scale, put, put_scale,
 };
 
 /// The most bytes of a request's body.
@@ -140,16 +140,22 @@ fn write(
         .get(http::header::USER_AGENT)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let author =
-        || Author { user: request.user.clone(), asked: Attributes::of(&request.method, &request.info()) };
+    let manager = Some(query.text("fieldManager")).filter(|manager| !manager.is_empty());
+    let author = || Author {
+        user: request.user.clone(),
+        asked: Attributes::of(&request.method, &request.info()),
+        manager: manager.map(str::to_owned),
+    };
     let options = |kind: &str| WriteOptions::read(query, agent, kind).map(|options| options.by(author()));
     let (headers, body) = (&request.headers, &request.body);
     let scale = target.subresource == "scale";
     let written = match verb {
-        Verb::Create if target.subresource == "binding" => bind(state, target, body)?,
+        Verb::Create if target.subresource == "binding" => {
+            bind(state, target, &options("CreateOptions")?, body)?
+        }
         Verb::Create if target.subresource == "token" => {
             let options = options("CreateOptions")?;
-            service_tokens::request(state, target, &options.manager, body)?
+            service_tokens::request(state, target, &options, body)?
         }
         Verb::Create => {
             if target.resource.is_custom() && crd::is_terminating(state, &target.resource) {
@@ -161,9 +167,9 @@ fn write(
         Verb::Update => put(state, target, &options("UpdateOptions")?, headers, body)?,
         Verb::Patch if scale => patch_scale(state, target, &options("PatchOptions")?, headers, body)?,
         Verb::Patch => patch(state, target, &options("PatchOptions")?, query, headers, body)?,
-        Verb::Delete => delete(state, target, &DeleteOptions::read(query, body)?)?,
+        Verb::Delete => delete(state, target, &DeleteOptions::read(query, body)?.by(author()))?,
         Verb::DeleteCollection => {
-            let delete_options = DeleteOptions::read(query, body)?;
+            let delete_options = DeleteOptions::read(query, body)?.by(author());
             let selection = ListOptions::list(query, &target.resource, &target.served)?;
             let page = delete_collection(state, target, &selection, &delete_options)?;
             let shape = if let Shape::Partial(version) = shape { Shape::PartialList(version) } else { shape };
@@ -211,10 +217,14 @@ fn going(target: &Target, body: &[u8]) -> Status {
 }
 
 /// Binds a pod to a node.
-fn bind(state: &mut State, target: &Target, body: &[u8]) -> Result<Written, Status> {
-    let binding: Value = serde_json::from_slice(body).map_err(|e| Status::bad_request(e.to_string()))?;
-    let stored =
-        state.store.get(&target.resource.storage, &target.key()).ok_or_else(|| target.not_found())?;
+fn bind(state: &mut State, target: &Target, options: &WriteOptions, body: &[u8]) -> Result<Written, Status> {
+    let mut binding: Value = serde_json::from_slice(body).map_err(|e| Status::bad_request(e.to_string()))?;
+    let stored = state
+        .store
+        .get(&target.resource.storage, &target.key())
+        .cloned()
+        .ok_or_else(|| target.not_found())?;
+    admit_sent(state, target, options, &mut binding)?;
     let mut pod = stored.value.clone();
     let node = object::at(&binding, "target.name").cloned().unwrap_or_default();
     object::child_mut(object::map_mut(&mut pod), "spec").insert("nodeName".into(), node);

@@ -13,6 +13,7 @@ use self::answer::{Outcome, Patience};
 use self::commit::{Committer, Shared, Ticket};
 use self::handle::handle;
 use self::restore::Opening;
+use crate::admission::Caller;
 use crate::authz::{Attributes, Wanted};
 use crate::clock::Clock;
 use crate::data::DataError;
@@ -20,6 +21,7 @@ use crate::identity::User;
 use crate::negotiate::Media;
 use crate::proto;
 use crate::route::{Query, RequestInfo};
+use crate::session::Session;
 use crate::state::{Grant, State};
 use crate::status::Status;
 use crate::store::{Forgotten, View};
@@ -44,6 +46,8 @@ mod reviews;
 mod service_tokens;
 mod target;
 
+#[cfg(test)]
+mod admission_tests;
 #[cfg(test)]
 mod authz_tests;
 #[cfg(test)]
@@ -77,6 +81,7 @@ struct Inner {
     first_version: u64,
     unsettled: Arc<Notify>,
     committer: Option<Committer>,
+    caller: Caller,
     me: Weak<Inner>,
 }
 
@@ -174,6 +179,7 @@ impl Core {
             first_version: config.first_version,
             unsettled: unsettled.clone(),
             committer,
+            caller: config.caller.clone(),
             me: me.clone(),
         });
         if due {
@@ -324,17 +330,30 @@ impl Core {
     /// Answers one request, reads as a view has them.
     pub(crate) async fn serve_as(&self, request: ApiRequest, view: Option<View>) -> Reply {
         let info = request.info();
+        let mut session = Session::default();
         let mut patience = Patience::Fresh;
         let over = Instant::now() + PATIENCE;
         let outcome = loop {
             let (outcome, ticket, mut reached) = {
                 let mut state = self.inner.lock();
+                state.session = std::mem::take(&mut session);
                 let outcome = handle(&mut state, &request, &info, patience, view);
+                session = std::mem::take(&mut state.session);
                 if state.unsettled || state.store.owners.has_suspects() {
                     self.inner.unsettled.notify_one();
                 }
                 (outcome, self.inner.ticket(&state), state.store.reached())
             };
+            let calls = session.take_wanted();
+            if !calls.is_empty() {
+                let caller = &self.inner.caller;
+                let answers = calls.into_iter().map(|call| async move {
+                    let answer = caller.call(&call).await;
+                    (call, answer)
+                });
+                session.answered(futures::future::join_all(answers).await);
+                continue;
+            }
             let Ok(Outcome::Wait(version)) = outcome else { break durable(ticket).await.and(outcome) };
             if view.is_some() {
                 // A replica says nothing of its progress: it is asked again and again.
@@ -353,11 +372,15 @@ impl Core {
                 let (parts, _) = answer::typed(200, media, Bytes::new()).into_parts();
                 return Reply::Stream { parts, events };
             }
-            Ok(Outcome::Full(response)) => response,
+            Ok(Outcome::Full(mut response)) => {
+                answer::warn(&mut response, session.warnings());
+                response
+            }
             Ok(Outcome::Wait(version)) => Status::version_too_large(version, version).to_response(),
             Err(status) => {
                 let mut response = status.to_response();
                 answer::warn(&mut response, &status.warnings);
+                answer::warn(&mut response, session.warnings());
                 response
             }
         };

@@ -16,7 +16,7 @@ use crate::object;
 use crate::schema::Schema;
 use crate::state::{IssuedToken, State};
 use crate::status::{Cause, Status};
-use crate::write::{Shown, Target, Written};
+use crate::write::{Shown, Target, WriteOptions, Written, admit_sent};
 
 /// Whom tokens are for where a request names nobody.
 const AUDIENCE: &str = "https://kubernetes.default.svc";
@@ -31,15 +31,16 @@ const HOUR: i64 = 3600;
 pub(super) fn request(
     state: &mut State,
     target: &Target,
-    manager: &str,
+    options: &WriteOptions,
     body: &[u8],
 ) -> Result<Written, Status> {
     let account =
         state.store.get(&target.resource.storage, &target.key()).ok_or_else(|| target.not_found())?;
     let account = account.value.clone();
-    let given: Value = serde_json::from_slice(body).map_err(|error| {
+    let mut given: Value = serde_json::from_slice(body).map_err(|error| {
         Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
     })?;
+    admit_sent(state, target, options, &mut given)?;
     let seconds = given["spec"]["expirationSeconds"].as_i64().unwrap_or(HOUR);
     let why = match seconds {
         ..600 => Some("may not specify a duration less than 10 minutes"),
@@ -68,7 +69,7 @@ pub(super) fn request(
     });
     let mut tracked =
         json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": given["spec"]});
-    track(&mut tracked, manager, &state.clock.seconds());
+    track(&mut tracked, &options.manager, &state.clock.seconds());
     object::carry(&tracked, &mut answer, "managedFields");
     let expires = ends.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     answer["status"] = json!({"token": token, "expirationTimestamp": expires});

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::setup::{Setup, There};
 use super::{ApiServer, InMemory, OverHttp, Running};
+use crate::admission::{Handler, Place};
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::core::{Core, CoreConfig, Restored};
@@ -107,6 +108,42 @@ impl<F> Builder<F> {
         self
     }
 
+    /// Has a webhook of this process asked where a configuration names its URL; it needs no TLS.
+    ///
+    /// The handler gets an `AdmissionReview` and gives one back, both as JSON. Configurations are stored and deleted like
+    /// any object. A handler that panics has failed, and one that takes longer than its configuration says is late: what
+    /// follows is its failure policy.
+    pub fn webhook<H, Fut>(mut self, url: impl Into<String>, handler: H) -> Self
+    where
+        H: Fn(Value) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Value> + Send + 'static,
+    {
+        self.config.caller.handle(Place::Url(url.into()), boxed(handler));
+        self
+    }
+
+    /// Has a webhook of this process asked where a configuration names its service and path; it needs no TLS.
+    ///
+    /// See [`webhook`](Builder::webhook).
+    pub fn service_webhook<H, Fut>(mut self, namespace: &str, name: &str, path: &str, handler: H) -> Self
+    where
+        H: Fn(Value) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Value> + Send + 'static,
+    {
+        let path = format!("/{}", path.trim_start_matches('/'));
+        let place = Place::Service { namespace: namespace.to_owned(), name: name.to_owned(), path };
+        self.config.caller.handle(place, boxed(handler));
+        self
+    }
+
+    /// Says where a service of webhooks listens: there is no network of a cluster that would.
+    ///
+    /// It is called over TLS as `NAME.NAMESPACE.svc`, and its certificate is checked by the configuration's `caBundle`.
+    pub fn webhook_service(mut self, namespace: &str, name: &str, address: SocketAddr) -> Self {
+        self.config.caller.resolve(namespace, name, address);
+        self
+    }
+
     /// Sets the seed of uids and generated names; equal seeds and requests give equal objects.
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = seed;
@@ -151,6 +188,14 @@ impl<F> Builder<F> {
         let kit = Kit::new(client).within(self.deadline);
         Ok((Parts { running, kit, setup: self.setup, restored }, self.form))
     }
+}
+
+fn boxed<F, Fut>(handler: F) -> Handler
+where
+    F: Fn(Value) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Value> + Send + 'static,
+{
+    Arc::new(move |review| Box::pin(handler(review)))
 }
 
 /// A server but for its transport.

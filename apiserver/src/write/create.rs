@@ -4,7 +4,8 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 use super::body::decode;
-use super::{Keep, Shown, Target, WriteOptions, Written, check};
+use super::{Keep, Shown, Target, WriteOptions, Written, admit, check};
+use crate::admission::Operation;
 use crate::apply::{UpdateInput, track_update};
 use crate::kinds::{Generation, Reach, prepare};
 use crate::object;
@@ -36,7 +37,7 @@ pub(crate) fn create(
             return Err(target.invalid("", &[Cause::required("metadata.name", why)]));
         }
         let prefix: String = prefix.chars().take(58).collect();
-        let name = format!("{prefix}{}", state.make_suffix());
+        let name = format!("{prefix}{}", state.suffix_of_the_request());
         object::set(&mut object, "name", name);
     }
     let name = object::name(&object).to_owned();
@@ -121,6 +122,10 @@ pub(super) fn insert(
     prepare::for_create(resource, &mut object);
     let nulls = if tracking == Tracking::Done { Nulls::Refused } else { Nulls::Dropped };
     fit_schema(target, &mut object, nulls);
+    let given = admit::change(state, target, options, Operation::Create, None, &mut object)?;
+    if given.is_some() {
+        fit_schema(target, &mut object, nulls);
+    }
     options.check_escalation(state, None, &object)?;
     let mut causes = check::metadata(target, &object);
     causes.extend(served.schema.validate(&object, None).into_iter().map(Cause::from));
@@ -130,11 +135,18 @@ pub(super) fn insert(
         return Err(target.invalid(&target.name, &causes));
     }
     prepare::fill_empty(resource, &mut object);
-    let now = state.clock.seconds();
+    let now = state.now_of_the_request();
     if tracking == Tracking::Update {
+        // What webhooks have changed is nobody's.
+        let mut tracked = given.map(|mut given| {
+            prepare::fill_empty(resource, &mut given);
+            given
+        });
+        let whole = tracked.is_none();
+        let new = tracked.as_mut().unwrap_or(&mut object);
         track_update(UpdateInput {
             live: None,
-            new: &mut object,
+            new,
             manager: &options.manager,
             subresource: None,
             api_version: &served.api_version(),
@@ -142,9 +154,15 @@ pub(super) fn insert(
             ignored: if served.offers("status") { &["status"] } else { &[] },
             now: &now,
         });
+        if let Some(tracked) = tracked.filter(|_| !whole) {
+            object::carry(&tracked, &mut object, "managedFields");
+        }
     }
-    let uid = state.make_uid();
+    let uid = state.uid_of_the_request();
     prepare::admit(resource, &mut object, &uid);
+    object::set(&mut object, "uid", uid);
+    object::set(&mut object, "creationTimestamp", now);
+    admit::check(state, target, options, Operation::Create, None, &object)?;
     let key = target.key();
     if let Some(there) = state.store.get(&resource.storage, &key) {
         let mut status = Status::already_exists(resource.group(), resource.plural(), &target.name);
@@ -153,8 +171,6 @@ pub(super) fn insert(
         }
         return Err(status);
     }
-    object::set(&mut object, "uid", uid);
-    object::set(&mut object, "creationTimestamp", now);
     let object = served.unshow(object, resource.storage_version());
     if options.keep == Keep::DryRun {
         return Ok(Written::created(Shown::Unstored(object)));

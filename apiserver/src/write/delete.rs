@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-use super::{Keep, Shown, Target, Written};
+use super::{Author, Keep, Shown, Target, Written, admit};
 use crate::kinds::prepare::{Hold, holds_itself};
 use crate::kinds::{Resource, definition};
 use crate::object;
@@ -46,11 +46,13 @@ pub(crate) struct DeleteOptions {
     pub(crate) grace: Option<i64>,
     /// Whether the deletion is kept.
     pub(crate) keep: Keep,
+    /// Who deletes; the server itself when absent.
+    pub(crate) author: Option<Author>,
 }
 
 impl Default for DeleteOptions {
     fn default() -> Self {
-        Self { uid: None, version: None, policy: None, grace: None, keep: Keep::Yes }
+        Self { uid: None, version: None, policy: None, grace: None, keep: Keep::Yes, author: None }
     }
 }
 
@@ -111,7 +113,13 @@ impl DeleteOptions {
                 .as_i64()
                 .or_else(|| query.get("gracePeriodSeconds")?.parse().ok()),
             keep: if dry.is_empty() { Keep::Yes } else { Keep::DryRun },
+            author: None,
         })
+    }
+
+    /// Says who deletes.
+    pub(crate) fn by(self, author: Author) -> Self {
+        Self { author: Some(author), ..self }
     }
 
     fn check(&self, resource: &Resource, name: &str, object: &Value) -> Result<(), Status> {
@@ -160,6 +168,7 @@ pub(crate) fn delete(state: &mut State, target: &Target, options: &DeleteOptions
         return Err(Status::forbidden("", "namespaces", &target.name, "this namespace may not be deleted"));
     }
     options.check(resource, &target.name, &live.value)?;
+    admit::check_deletion(state, target, options.author.as_ref(), options.keep, &live.value)?;
     let uid = object::uid(&live.value).to_owned();
     let returns_object = matches!(kind, "Pod" | "Namespace" | "CustomResourceDefinition" | "ServiceAccount");
     if options.keep == Keep::DryRun {
@@ -305,8 +314,15 @@ pub(crate) fn delete_collection(
         Reached::Now(page) => page,
         Reached::At(version) => return Err(Status::version_too_large(version, state.store.version())),
     };
+    // All are asked about first: a deletion that has to wait for an answer begins again.
     for stored in &page.items {
-        options.check(&target.resource, object::name(&stored.value), &stored.value)?;
+        let (namespace, name) = (object::namespace(&stored.value), object::name(&stored.value));
+        let one = Target { namespace: namespace.to_owned(), name: name.to_owned(), ..target.clone() };
+        admit::check_deletion(state, &one, options.author.as_ref(), options.keep, &stored.value)?;
+    }
+    for stored in &page.items {
+        let name = object::name(&stored.value);
+        options.check(&target.resource, name, &stored.value)?;
         if options.keep == Keep::Yes {
             remove_or_mark(state, &target.resource, stored, options);
         }

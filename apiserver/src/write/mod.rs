@@ -13,6 +13,7 @@ use crate::state::State;
 use crate::status::{Cause, Status};
 use crate::store::Stored;
 
+mod admit;
 mod body;
 mod check;
 mod create;
@@ -23,6 +24,7 @@ mod scale;
 mod typed;
 mod update;
 
+pub(crate) use admit::admit_sent;
 pub(crate) use body::media_type;
 pub(crate) use create::create;
 pub(crate) use delete::{
@@ -137,6 +139,8 @@ pub(crate) struct Author {
     pub(crate) user: User,
     /// The request.
     pub(crate) asked: Attributes,
+    /// The field manager, where the request names one.
+    pub(crate) manager: Option<String>,
 }
 
 impl WriteOptions {
@@ -150,7 +154,7 @@ impl WriteOptions {
     /// # Errors
     /// 403, naming the rights; 404 for a role that is bound and not there.
     fn check_escalation(&self, state: &State, before: Option<&Value>, new: &Value) -> Result<(), Status> {
-        let Some(Author { user, asked }) = &self.author else { return Ok(()) };
+        let Some(Author { user, asked, .. }) = &self.author else { return Ok(()) };
         check_escalation(state, user, asked, before, new)
     }
 

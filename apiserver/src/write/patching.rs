@@ -242,7 +242,7 @@ fn apply_body(
     }
     let others = other_fields(target, &applied);
     let ignored: Vec<&str> = others.iter().map(String::as_str).collect();
-    let now = state.clock.seconds();
+    let now = state.now_of_the_request();
     let mut merged = apply_to(target, options, shown.as_ref(), &applied, &ignored, &now)?;
     let written = match &live {
         None => insert(state, target, options, merged, Tracking::Done),
@@ -295,7 +295,7 @@ pub(super) fn apply_replicas(
         at = object::map_mut(at).entry(part).or_insert(Value::Null);
     }
     *at = object::at(scale, "spec.replicas").cloned().unwrap_or_default();
-    let now = state.clock.seconds();
+    let now = state.now_of_the_request();
     let mut merged = apply_to(target, options, Some(&shown), &applied, &[], &now)?;
     object::carry(&live.value, &mut merged, "resourceVersion");
     replace(state, target, options, merged, Source::Apply)

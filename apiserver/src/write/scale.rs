@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::body::media_type;
 use super::patching::{APPLY, apply_replicas};
 use super::update::{Source, replace};
-use super::{Shown, Target, WriteOptions, Written};
+use super::{Shown, Target, WriteOptions, Written, admit};
+use crate::admission::Operation;
 use crate::kinds::ScalePaths;
 use crate::object;
 use crate::state::State;
@@ -77,7 +78,7 @@ pub(crate) fn put_scale(
     body: &[u8],
 ) -> Result<Written, Status> {
     let scale: Value = serde_json::from_slice(body).map_err(|e| Status::bad_request(e.to_string()))?;
-    set_scale(state, target, options, &scale)
+    set_scale(state, target, options, scale)
 }
 
 /// Patches the scale of an object.
@@ -94,23 +95,31 @@ pub(crate) fn patch_scale(
     let parent = live(state, target)?;
     let paths = paths(target)?.clone();
     if media_type(headers) == APPLY {
-        let scale = serde_yaml_ng::from_slice(body).map_err(|e| Status::bad_request(e.to_string()))?;
+        let mut scale: Value =
+            serde_yaml_ng::from_slice(body).map_err(|e| Status::bad_request(e.to_string()))?;
+        let old = scale_of(&parent, &paths);
+        admit::change(state, target, options, Operation::Update, Some(&old), &mut scale)?;
+        admit::check(state, target, options, Operation::Update, Some(&old), &scale)?;
         let written = apply_replicas(state, target, options, &paths.spec, &scale)?;
         return Ok(shown_as_scale(target, written, &paths));
     }
     let mut scale = scale_of(&parent, &paths);
     super::patching::change(target, headers, body, &mut scale)?;
-    set_scale(state, target, options, &scale)
+    set_scale(state, target, options, scale)
 }
 
 fn set_scale(
     state: &mut State,
     target: &Target,
     options: &WriteOptions,
-    scale: &Value,
+    mut scale: Value,
 ) -> Result<Written, Status> {
     let mut parent = live(state, target)?;
     let paths = paths(target)?.clone();
+    let old = scale_of(&parent, &paths);
+    admit::change(state, target, options, Operation::Update, Some(&old), &mut scale)?;
+    admit::check(state, target, options, Operation::Update, Some(&old), &scale)?;
+    let scale = &scale;
     let wanted = object::at(scale, "spec.replicas").and_then(Value::as_i64).unwrap_or(0);
     if wanted < 0 {
         let cause =

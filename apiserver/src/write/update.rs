@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::body::decode;
 use super::create::{Nulls, Tracking, fit_schema, insert};
-use super::{Keep, Shown, Target, WriteOptions, Written, check};
+use super::{Keep, Shown, Target, WriteOptions, Written, admit, check};
+use crate::admission::Operation;
 use crate::apply::{UpdateInput, track_update};
 use crate::kinds::prepare::Hold;
 use crate::kinds::{Generation, OnPut, Served, prepare};
@@ -64,7 +65,7 @@ pub(super) fn replace(
     let (resource, served) = (&target.resource, &target.served);
     let live =
         state.store.get(&resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())?;
-    let shown = served.show(&live.value);
+    let shown = served.show(&live.value).into_owned();
     check_version(target, &live.value, &mut new, source)?;
     let uid = object::uid(&new);
     if source == Source::Put && !uid.is_empty() && uid != object::uid(&live.value) {
@@ -79,6 +80,16 @@ pub(super) fn replace(
     }
     let nulls = if source == Source::Apply { Nulls::Refused } else { Nulls::Dropped };
     fit_schema(target, &mut new, nulls);
+    let mut given = None;
+    if target.subresource != "scale" {
+        given = admit::change(state, target, options, Operation::Update, Some(&shown), &mut new)?;
+    }
+    if given.is_some() {
+        // A webhook changes no more than the endpoint does.
+        check::keep_server_fields(&live.value, &mut new, true);
+        keep_other_parts(target, &shown, &mut new);
+        fit_schema(target, &mut new, nulls);
+    }
     options.check_escalation(state, Some(&shown), &new)?;
     causes.extend(
         check::metadata(target, &new)
@@ -98,10 +109,15 @@ pub(super) fn replace(
         object::set(&mut new, "generation", generation + 1);
     }
     if source != Source::Apply {
-        let now = state.clock.seconds();
+        let now = state.now_of_the_request();
+        let mut tracked = given.map(|mut given| {
+            prepare::fill_empty(resource, &mut given);
+            given
+        });
+        let whole = tracked.is_none();
         track_update(UpdateInput {
             live: Some(&shown),
-            new: &mut new,
+            new: tracked.as_mut().unwrap_or(&mut new),
             manager: &options.manager,
             subresource: target.managed_subresource(),
             api_version: &target.managed_version(),
@@ -109,8 +125,14 @@ pub(super) fn replace(
             ignored: if target.subresource.is_empty() && served.offers("status") { &["status"] } else { &[] },
             now: &now,
         });
+        if let Some(tracked) = tracked.filter(|_| !whole) {
+            object::carry(&tracked, &mut new, "managedFields");
+        }
     }
     object::carry(&shown, &mut new, "resourceVersion");
+    if target.subresource != "scale" {
+        admit::check(state, target, options, Operation::Update, Some(&shown), &new)?;
+    }
     if same(&shown, &new) {
         return Ok(Written::ok(Shown::Stored(live)));
     }

@@ -1,6 +1,7 @@
 //! Rules in CEL: read, checked against the schema they stand in, and run on objects.
 
 mod check;
+mod condition;
 mod cost;
 mod functions;
 mod infer;
@@ -20,6 +21,7 @@ use kube_cel::cel::parser::Parser;
 use serde_json::{Map, Value, json};
 
 pub(super) use self::check::check;
+pub(crate) use self::condition::evaluate_condition;
 pub(super) use self::run::{deepest, run};
 
 /// The most letters of an expression.

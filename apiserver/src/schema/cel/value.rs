@@ -59,7 +59,7 @@ fn names(metadata: &serde_json::Map<String, Value>) -> Cel {
 }
 
 /// Gives a value of which nothing is known.
-fn plain(value: &Value) -> Cel {
+pub(super) fn plain(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
         Value::Bool(flag) => Cel::Bool(*flag),

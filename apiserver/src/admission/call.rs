@@ -1,0 +1,205 @@
+//! Calls: a review sent to a webhook, in this process or over TLS.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http::{Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
+use serde_json::Value;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+
+use crate::session::{Answer, Call};
+
+/// The most bytes of an answer.
+const LONGEST_ANSWER: usize = 8 << 20;
+
+/// A webhook in this process: reviews in, reviews out.
+pub(crate) type Handler = Arc<dyn Fn(Value) -> BoxFuture<'static, Value> + Send + Sync>;
+
+/// Where a webhook is, as its configuration says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// By its URL.
+    Url(String),
+    /// By its service and path.
+    Service {
+        /// The service's namespace.
+        namespace: String,
+        /// The service's name.
+        name: String,
+        /// The path, with its slash.
+        path: String,
+    },
+}
+
+impl Place {
+    fn of(client: &Value) -> Result<Self, String> {
+        let service = &client["service"];
+        if let Some(url) = client["url"].as_str() {
+            return Ok(Self::Url(url.to_owned()));
+        }
+        let text = |key: &str| service[key].as_str().unwrap_or_default().to_owned();
+        if !service.is_object() {
+            return Err(
+                "could not get REST client: webhook configuration must have either service or URL".to_owned()
+            );
+        }
+        let path = format!("/{}", text("path").trim_start_matches('/'));
+        Ok(Self::Service { namespace: text("namespace"), name: text("name"), path })
+    }
+}
+
+/// Makes calls.
+#[derive(Clone, Default)]
+pub(crate) struct Caller {
+    handlers: BTreeMap<Place, Handler>,
+    services: BTreeMap<(String, String), SocketAddr>,
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places: Vec<_> = self.handlers.keys().collect();
+        f.debug_struct("Caller").field("handlers", &places).field("services", &self.services).finish()
+    }
+}
+
+impl Caller {
+    /// Adds a webhook of this process.
+    pub(crate) fn handle(&mut self, place: Place, handler: Handler) {
+        self.handlers.insert(place, handler);
+    }
+
+    /// Says where a service listens.
+    pub(crate) fn resolve(&mut self, namespace: &str, name: &str, address: SocketAddr) {
+        self.services.insert((namespace.to_owned(), name.to_owned()), address);
+    }
+
+    /// Makes a call; an answer that is late is none.
+    pub(crate) async fn call(&self, call: &Call) -> Answer {
+        let place = Place::of(&call.client)?;
+        let url = url_of(&place, &call.client, call.timeout.as_secs());
+        let made = async {
+            match self.handlers.get(&place) {
+                Some(handler) => inside(handler, call.review.clone()).await,
+                None => self.outside(&place, &url, call).await,
+            }
+        };
+        let late = |_| Err(format!("Post {url:?}: context deadline exceeded"));
+        tokio::time::timeout(call.timeout, made).await.unwrap_or_else(late)
+    }
+
+    async fn outside(&self, place: &Place, url: &str, call: &Call) -> Answer {
+        let failed = |why: &dyn fmt::Display| format!("Post {url:?}: {why}");
+        let (uri, server_name) = match place {
+            Place::Url(_) => (url.to_owned(), None),
+            Place::Service { namespace, name, path } => {
+                let address = self.services.get(&(namespace.clone(), name.clone()));
+                let address = address.ok_or_else(|| failed(&format!("service {name:?} not found")))?;
+                let seconds = call.timeout.as_secs();
+                (
+                    format!("https://{address}{path}?timeout={seconds}s"),
+                    Some(format!("{name}.{namespace}.svc")),
+                )
+            }
+        };
+        let uri: Uri = uri.parse().map_err(|error| failed(&error))?;
+        let client = client(&uri, &call.client, server_name).map_err(|why| failed(&why))?;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let request = Request::post(path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json, */*")
+            .body(Body::from(call.review.to_string().into_bytes()))
+            .map_err(|error| failed(&error))?;
+        let response = client.send(request).await.map_err(|error| failed(&told(&error)))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
+        let body = body.map_err(|error| failed(&error))?.to_bytes();
+        if !status.is_success() {
+            return Err(refused(status, &body));
+        }
+        serde_json::from_slice(&body)
+            .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))
+    }
+}
+
+/// Asks a webhook of this process; one that panics has failed.
+async fn inside(handler: &Handler, review: Value) -> Answer {
+    let answer = AssertUnwindSafe(async { handler(review).await }).catch_unwind().await;
+    answer.map_err(|_| "the webhook has panicked".to_owned())
+}
+
+fn url_of(place: &Place, client: &Value, seconds: u64) -> String {
+    match place {
+        Place::Url(url) => {
+            let separator = if url.contains('?') { '&' } else { '?' };
+            format!("{url}{separator}timeout={seconds}s")
+        }
+        Place::Service { namespace, name, path } => {
+            let port = client["service"]["port"].as_u64().unwrap_or(443);
+            format!("https://{name}.{namespace}.svc:{port}{path}?timeout={seconds}s")
+        }
+    }
+}
+
+fn client(uri: &Uri, client: &Value, server_name: Option<String>) -> Result<kube::Client, String> {
+    let authority = uri.authority().ok_or("the URL has no host")?;
+    let scheme = uri.scheme_str().unwrap_or_default();
+    if scheme != "https" {
+        return Err(format!("the URL must begin with https, not {scheme:?}"));
+    }
+    let base = format!("https://{authority}").parse().map_err(|error| format!("{error}"))?;
+    let mut config = kube::Config::new(base);
+    config.default_retry = false;
+    config.tls_server_name = server_name;
+    config.root_cert = authorities(client)?;
+    kube::Client::try_from(config).map_err(|error| told(&error))
+}
+
+/// Reads the authorities that a configuration trusts; none are those of the system.
+fn authorities(client: &Value) -> Result<Option<Vec<Vec<u8>>>, String> {
+    let Some(bundle) = client["caBundle"].as_str().filter(|bundle| !bundle.is_empty()) else {
+        return Ok(None);
+    };
+    let invalid = |why: String| format!("unable to load root certificates: {why}");
+    let pem = STANDARD.decode(bundle).map_err(|error| invalid(error.to_string()))?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let certificates = certificates.map_err(|error| invalid(error.to_string()))?;
+    if certificates.is_empty() {
+        return Err(invalid("unable to parse bytes as PEM block".to_owned()));
+    }
+    Ok(Some(certificates.into_iter().map(|certificate| certificate.to_vec()).collect()))
+}
+
+/// Tells an error with its causes.
+fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+fn refused(status: StatusCode, body: &[u8]) -> String {
+    match status.as_u16() {
+        404 => "the server could not find the requested resource".to_owned(),
+        500.. => {
+            let said = String::from_utf8_lossy(body);
+            format!("an error on the server ({:?}) has prevented the request from succeeding", said.trim())
+        }
+        _ => "the server rejected our request for an unknown reason".to_owned(),
+    }
+}

@@ -1,0 +1,199 @@
+//! Dispatch: which webhooks are asked, in which order, and what becomes of their answers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::hook::{Family, Hook, Unclear, are_there, hooks, is_object};
+use super::request::{Asked, Operation};
+use super::review::{Verdict, patched, review, verdict};
+use crate::kinds::Served;
+use crate::session::Call;
+use crate::state::State;
+use crate::status::Status;
+
+/// What is known of a webhook's answer.
+enum Said {
+    /// It has not been asked yet.
+    Nothing,
+    /// It failed, and that is passed over.
+    Failed,
+    /// This.
+    Verdict(Verdict),
+}
+
+/// Has the mutating webhooks change an object; gives whether it has changed.
+///
+/// # Errors
+/// A webhook's no, a failure that is not passed over, or that an answer is waited for.
+pub(crate) fn mutate(state: &mut State, asked: &Asked, object: &mut Option<Value>) -> Result<bool, Status> {
+    if !are_there(state, Family::Mutating) {
+        return Ok(false);
+    }
+    let hooks = hooks(state, Family::Mutating);
+    let (mut again, mut may_be_again) = (BTreeSet::new(), BTreeSet::new());
+    let mut changed = false;
+    for round in [Round::First, Round::Second] {
+        if round == Round::Second && !changed {
+            break;
+        }
+        for hook in &hooks {
+            let Some(version) = wants(state, hook, asked, object.as_ref())? else { continue };
+            if round == Round::Second && !again.contains(&hook.id()) {
+                continue;
+            }
+            let patch = match ask(state, Family::Mutating, hook, asked, &version, object.as_ref())? {
+                Said::Nothing => return Err(Status::waiting()),
+                Said::Failed => None,
+                Said::Verdict(verdict) => verdict.outcome.map_err(|refusal| refusal.status(hook.name()))?,
+            };
+            let patch = patch.filter(|patch| patch.as_array().is_none_or(|steps| !steps.is_empty()));
+            if let Some(patch) = patch
+                && apply(hook, asked, &version, object, &patch)?
+            {
+                changed = true;
+                again.append(&mut may_be_again);
+            }
+            if hook.wants_to_be_asked_again() {
+                may_be_again.insert(hook.id());
+            }
+        }
+    }
+    Ok(changed)
+}
+
+/// Whether all are asked, or those that want to be asked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    First,
+    Second,
+}
+
+/// Applies a patch; gives whether the object has changed.
+fn apply(
+    hook: &Hook,
+    asked: &Asked,
+    version: &Served,
+    object: &mut Option<Value>,
+    patch: &Value,
+) -> Result<bool, Status> {
+    let Some(before) = object else {
+        let name = hook.name();
+        return Err(Status::internal_error(&format!(
+            "admission webhook {name:?} attempted to modify the object, which is not supported for this operation"
+        )));
+    };
+    let shown = asked.shown(before, version);
+    let after = patched(&shown, patch)?;
+    if after == shown {
+        return Ok(false);
+    }
+    let after = asked.taken_back(after, version);
+    if asked.kind.is_none() && (!is_object(&after) || !Asked::is_same_object(before, &after)) {
+        let name = hook.name();
+        let why =
+            format!("admission webhook {name:?} attempted to change the name or namespace of the object");
+        return Err(Status::internal_error(&why));
+    }
+    *before = after;
+    Ok(true)
+}
+
+/// Asks the validating webhooks, all at once.
+///
+/// # Errors
+/// The first no, a failure that is not passed over, or that answers are waited for.
+pub(crate) fn validate(state: &mut State, asked: &Asked, object: Option<&Value>) -> Result<(), Status> {
+    if !are_there(state, Family::Validating) {
+        return Ok(());
+    }
+    let (mut waits, mut refused) = (false, None);
+    for hook in hooks(state, Family::Validating) {
+        let Some(version) = wants(state, &hook, asked, object)? else { continue };
+        match ask(state, Family::Validating, &hook, asked, &version, object) {
+            Ok(Said::Nothing) => waits = true,
+            Ok(Said::Failed) => {}
+            Ok(Said::Verdict(verdict)) => {
+                if let Err(refusal) = verdict.outcome {
+                    refused.get_or_insert_with(|| refusal.status(hook.name()));
+                }
+            }
+            Err(failure) => drop(refused.get_or_insert(failure)),
+        }
+    }
+    match (waits, refused) {
+        (true, _) => Err(Status::waiting()),
+        (false, Some(refused)) => Err(refused),
+        (false, None) => Ok(()),
+    }
+}
+
+fn wants(
+    state: &State,
+    hook: &Hook,
+    asked: &Asked,
+    object: Option<&Value>,
+) -> Result<Option<Arc<Served>>, Status> {
+    hook.wants(state, asked, object).map_err(|unclear| match unclear {
+        Unclear::NoNamespace => Status::not_found("", "namespaces", &asked.namespace),
+        Unclear::Conditions(why) => {
+            let (group, plural) = (asked.resource.group(), asked.resource.plural());
+            Status::forbidden(group, plural, &asked.name, &why)
+        }
+    })
+}
+
+/// Gives what a webhook says, as far as it is known.
+fn ask(
+    state: &mut State,
+    family: Family,
+    hook: &Hook,
+    asked: &Asked,
+    version: &Served,
+    object: Option<&Value>,
+) -> Result<Said, Status> {
+    if !hook.takes(asked.trial) {
+        let why = format!("admission webhook {:?} does not support dry run", hook.name());
+        return Err(Status::bad_request(why));
+    }
+    let failed = |why: &str| {
+        if hook.ignores_failures() {
+            tracing::warn!(
+                webhook = hook.name(),
+                why,
+                "a webhook failed, and its policy is to go on without it"
+            );
+            return Ok(Said::Failed);
+        }
+        Err(Status::internal_error(&format!("failed calling webhook {:?}: {why}", hook.name())))
+    };
+    let Some(review_version) = hook.review_version() else {
+        let why = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)";
+        return failed(why);
+    };
+    let object = object.filter(|_| asked.operation != Operation::Delete);
+    let request = asked.request(version, object);
+    let key = format!("{family:?} {} {} {request}", hook.id(), hook.client());
+    let uid = state.make_uid();
+    let call = Call {
+        key,
+        client: hook.client().clone(),
+        review: review(review_version, &uid, request),
+        timeout: hook.timeout(),
+    };
+    let Some((uid, answer)) = state.session.answer(call) else { return Ok(Said::Nothing) };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(why) => return failed(&format!("failed to call webhook: {why}")),
+    };
+    match verdict(family, review_version, &uid, &answer) {
+        Err(why) => failed(&why),
+        Ok(verdict) => {
+            for warning in &verdict.warnings {
+                state.session.warn(warning);
+            }
+            Ok(Said::Verdict(verdict))
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Hooks: one webhook of a configuration, and whether it wants to be asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::request::{Asked, Trial};
+use crate::kinds::Served;
+use crate::object;
+use crate::schema::evaluate_condition;
+use crate::selector::matches_labels;
+use crate::state::State;
+use crate::store::{ResourceId, Stored};
+
+/// The group of configurations.
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// Which kind of webhooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// They may change the object.
+    Mutating,
+    /// They may only refuse it.
+    Validating,
+}
+
+impl Family {
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Mutating => "mutatingwebhookconfigurations",
+            Self::Validating => "validatingwebhookconfigurations",
+        }
+    }
+}
+
+/// One webhook.
+#[derive(Clone, Debug)]
+pub(super) struct Hook {
+    configuration: Arc<Stored>,
+    index: usize,
+}
+
+/// Gives all webhooks of a family, by the names of their configurations.
+pub(super) fn hooks(state: &State, family: Family) -> Vec<Hook> {
+    let configurations = state.store.scan(&ResourceId::new(GROUP, family.plural()), "");
+    let all = configurations.flat_map(|configuration| {
+        let count = configuration.value["webhooks"].as_array().map_or(0, Vec::len);
+        (0..count).map(|index| Hook { configuration: configuration.clone(), index })
+    });
+    all.collect()
+}
+
+/// Returns whether there are webhooks of either family.
+pub(super) fn are_there(state: &State, family: Family) -> bool {
+    state.store.count(&ResourceId::new(GROUP, family.plural())) > 0
+}
+
+/// Why a webhook can't tell whether it is to be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unclear {
+    /// The namespace of the request is not there.
+    NoNamespace,
+    /// A condition could not be evaluated.
+    Conditions(String),
+}
+
+impl Hook {
+    fn value(&self) -> &Value {
+        &self.configuration.value["webhooks"][self.index]
+    }
+
+    fn text(&self, key: &str, default: &'static str) -> &str {
+        self.value()[key].as_str().filter(|text| !text.is_empty()).unwrap_or(default)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.text("name", "")
+    }
+
+    /// Names it among all.
+    pub(super) fn id(&self) -> String {
+        format!("{}/{}/{}", self.configuration.key, self.name(), self.index)
+    }
+
+    pub(super) fn client(&self) -> &Value {
+        &self.value()["clientConfig"]
+    }
+
+    pub(super) fn ignores_failures(&self) -> bool {
+        self.text("failurePolicy", "Fail") == "Ignore"
+    }
+
+    pub(super) fn wants_to_be_asked_again(&self) -> bool {
+        self.text("reinvocationPolicy", "Never") == "IfNeeded"
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        let seconds = self.value()["timeoutSeconds"].as_u64().unwrap_or(10);
+        Duration::from_secs(seconds.clamp(1, 30))
+    }
+
+    /// Returns whether it may be asked about a write that is only tried.
+    pub(super) fn takes(&self, trial: Trial) -> bool {
+        trial == Trial::Real || matches!(self.text("sideEffects", "Unknown"), "None" | "NoneOnDryRun")
+    }
+
+    /// Gives the version of reviews that it takes and this server writes.
+    pub(super) fn review_version(&self) -> Option<&str> {
+        let versions = self.value()["admissionReviewVersions"].as_array()?;
+        versions.iter().filter_map(Value::as_str).find(|version| matches!(*version, "v1" | "v1beta1"))
+    }
+
+    /// Gives the version in which it wants to be asked; `None` if it does not.
+    ///
+    /// # Errors
+    /// It can't be told.
+    pub(super) fn wants(
+        &self,
+        state: &State,
+        asked: &Asked,
+        object: Option<&Value>,
+    ) -> Result<Option<Arc<Served>>, Unclear> {
+        if asked.resource.group() == GROUP {
+            return Ok(None);
+        }
+        let objects = [object, asked.old.as_ref()];
+        let selector = &self.value()["objectSelector"];
+        let none = json!({});
+        let chosen = |selector: &Value| {
+            is_empty(selector) || objects.iter().flatten().any(|object| matches_labels(selector, object))
+        };
+        if !chosen(selector) {
+            return Ok(None);
+        }
+        let Some(version) = self.version(asked) else { return Ok(None) };
+        let selector = &self.value()["namespaceSelector"];
+        if !is_empty(selector) && asked.is_namespace() {
+            let namespace = object.or(asked.old.as_ref()).unwrap_or(&none);
+            if !matches_labels(selector, namespace) {
+                return Ok(None);
+            }
+        } else if !is_empty(selector) && asked.is_namespaced() {
+            let namespace = state.store.get(&ResourceId::new("", "namespaces"), &asked.namespace);
+            let namespace = namespace.ok_or(Unclear::NoNamespace)?;
+            if !matches_labels(selector, &namespace.value) {
+                return Ok(None);
+            }
+        }
+        Ok(self.meets_conditions(asked, &version, object)?.then_some(version))
+    }
+
+    /// Gives the first version that a rule names.
+    fn version(&self, asked: &Asked) -> Option<Arc<Served>> {
+        let rules = self.value()["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let exact = rules.iter().any(|rule| fits(rule, asked, &asked.served));
+        if exact {
+            return Some(asked.served.clone());
+        }
+        if self.text("matchPolicy", "Equivalent") != "Equivalent" {
+            return None;
+        }
+        let versions = asked.versions();
+        rules.iter().find_map(|rule| versions.iter().find(|version| fits(rule, asked, version)).cloned())
+    }
+
+    fn meets_conditions(
+        &self,
+        asked: &Asked,
+        version: &Served,
+        object: Option<&Value>,
+    ) -> Result<bool, Unclear> {
+        let Some(conditions) = self.value()["matchConditions"].as_array().filter(|list| !list.is_empty())
+        else {
+            return Ok(true);
+        };
+        let mut request = asked.request(version, object);
+        let mut take =
+            |key: &str| request.as_object_mut().and_then(|map| map.remove(key)).unwrap_or_default();
+        let (object, old) = (take("object"), take("oldObject"));
+        let scope = [("object", &object), ("oldObject", &old), ("request", &request)];
+        let mut errors = Vec::new();
+        for condition in conditions {
+            let expression = condition["expression"].as_str().unwrap_or_default();
+            match evaluate_condition(expression, &scope) {
+                Ok(true) => {}
+                // One that is false decides, whatever the others come to.
+                Ok(false) => return Ok(false),
+                Err(why) => errors.push(format!("expression '{expression}' resulted in error: {why}")),
+            }
+        }
+        match errors.as_slice() {
+            [] => Ok(true),
+            _ if self.ignores_failures() => Ok(false),
+            [one] => Err(Unclear::Conditions(one.clone())),
+            many => Err(Unclear::Conditions(format!("[{}]", many.join(", ")))),
+        }
+    }
+}
+
+fn is_empty(selector: &Value) -> bool {
+    let none = |key: &str| match &selector[key] {
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => true,
+    };
+    none("matchLabels") && none("matchExpressions")
+}
+
+/// Returns whether a rule names a request in a version.
+fn fits(rule: &Value, asked: &Asked, served: &Served) -> bool {
+    let names = |key: &str, wanted: &str| {
+        let list = rule[key].as_array().map(Vec::as_slice).unwrap_or_default();
+        list.iter().filter_map(Value::as_str).any(|text| text == "*" || text == wanted)
+    };
+    let scope = match rule["scope"].as_str().unwrap_or("*") {
+        "Namespaced" => asked.is_namespaced() && !asked.is_namespace(),
+        "Cluster" => !asked.is_namespaced() || asked.is_namespace(),
+        _ => true,
+    };
+    let resources = rule["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
+    scope
+        && names("operations", asked.operation.as_str())
+        && names("apiGroups", asked.resource.group())
+        && names("apiVersions", &served.version)
+        && resources.iter().filter_map(Value::as_str).any(|text| is_named(text, asked))
+}
+
+/// Returns whether `pods`, `pods/log`, `*`, `*/log`, `pods/*` or `*/*` names what is asked about.
+fn is_named(text: &str, asked: &Asked) -> bool {
+    let (plural, subresource) = text.split_once('/').unwrap_or((text, ""));
+    let below = subresource == "*" || subresource == asked.subresource;
+    (plural == "*" || plural == asked.resource.plural()) && below
+}
+
+/// Returns whether an object's metadata is that of an object at all; patches may make anything.
+pub(super) fn is_object(value: &Value) -> bool {
+    value.is_object() && !object::name(value).is_empty()
+}

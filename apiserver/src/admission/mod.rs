@@ -1,0 +1,15 @@
+//! Admission webhooks: asked before a write, by the configurations that are stored.
+//!
+//! The core is one synchronous step, and a webhook is not: a write that needs an answer it has not ends, the call is made
+//! without the lock, and the write begins again with the answer. What must not change from one attempt to the next, a
+//! generated name for one, is kept in the `Session` of the request.
+
+mod call;
+mod dispatch;
+mod hook;
+mod request;
+mod review;
+
+pub(crate) use call::{Caller, Handler, Place};
+pub(crate) use dispatch::{mutate, validate};
+pub(crate) use request::{Asked, Operation, Trial};

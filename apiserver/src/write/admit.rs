@@ -1,0 +1,108 @@
+//! Admission: what webhooks say of a write, between what the server fills in and what it checks.
+
+use serde_json::Value;
+
+use super::{Author, Keep, Target, WriteOptions};
+use crate::admission::{Asked, Operation, Trial, mutate, validate};
+use crate::state::State;
+use crate::status::Status;
+
+/// Says what webhooks are asked about; the server's own writes are not asked about.
+fn asked(
+    target: &Target,
+    author: Option<&Author>,
+    keep: Keep,
+    operation: Operation,
+    old: Option<&Value>,
+) -> Option<Asked> {
+    let author = author?;
+    Some(Asked {
+        resource: target.resource.clone(),
+        served: target.served.clone(),
+        subresource: target.subresource.clone(),
+        kind: match (target.subresource.as_str(), target.resource.kind.as_str()) {
+            ("scale", _) => Some(["autoscaling", "v1", "Scale"]),
+            ("binding", "Pod") => Some(["", "v1", "Binding"]),
+            ("token", "ServiceAccount") => Some(["authentication.k8s.io", "v1", "TokenRequest"]),
+            _ => None,
+        },
+        namespace: target.namespace.clone(),
+        name: target.name.clone(),
+        operation,
+        user: author.user.clone(),
+        trial: if keep == Keep::DryRun { Trial::DryRun } else { Trial::Real },
+        manager: author.manager.clone(),
+        old: old.cloned(),
+    })
+}
+
+/// Has webhooks change an object that is made or updated; gives it as it was if it has changed.
+///
+/// # Errors
+/// A webhook's no, or its failure.
+pub(super) fn change(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    operation: Operation,
+    old: Option<&Value>,
+    object: &mut Value,
+) -> Result<Option<Value>, Status> {
+    let Some(asked) = asked(target, options.author.as_ref(), options.keep, operation, old) else {
+        return Ok(None);
+    };
+    let mut held = Some(std::mem::take(object));
+    let before = held.clone();
+    let changed = mutate(state, &asked, &mut held);
+    *object = held.unwrap_or_default();
+    Ok(before.filter(|_| matches!(changed, Ok(true)))).and_then(|before| changed.map(|_| before))
+}
+
+/// Asks webhooks whether an object may be made or updated so.
+///
+/// # Errors
+/// A webhook's no, or its failure.
+pub(super) fn check(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    operation: Operation,
+    old: Option<&Value>,
+    object: &Value,
+) -> Result<(), Status> {
+    match asked(target, options.author.as_ref(), options.keep, operation, old) {
+        Some(asked) => validate(state, &asked, Some(object)),
+        None => Ok(()),
+    }
+}
+
+/// Asks webhooks about an object that is sent to a subresource and never stored.
+///
+/// # Errors
+/// A webhook's no, or its failure.
+pub(crate) fn admit_sent(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    object: &mut Value,
+) -> Result<(), Status> {
+    change(state, target, options, Operation::Create, None, object)?;
+    check(state, target, options, Operation::Create, None, object)
+}
+
+/// Asks webhooks whether an object may go.
+///
+/// # Errors
+/// A webhook's no, or its failure.
+pub(super) fn check_deletion(
+    state: &mut State,
+    target: &Target,
+    author: Option<&Author>,
+    keep: Keep,
+    live: &Value,
+) -> Result<(), Status> {
+    let old = target.served.show(live).into_owned();
+    let Some(asked) = asked(target, author, keep, Operation::Delete, Some(&old)) else { return Ok(()) };
+    mutate(state, &asked, &mut None)?;
+    validate(state, &asked, None)
+}
