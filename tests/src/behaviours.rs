@@ -222,7 +222,7 @@ mod tests {
             ('P', 7),
             ('L', 11),
             ('M', 6),
-            ('A', 9),
+            ('A', 11),
         ];
         let numbers = |(family, count)| (1..=count).map(move |number| Id { family, number });
         let whole: Vec<_> = whole.into_iter().flat_map(numbers).collect();
