@@ -52,3 +52,4 @@ mod warnings;
 mod watches;
 mod why;
 mod window;
+mod without_manager;
