@@ -17,6 +17,7 @@ mod events;
 mod extremes;
 mod first_list;
 mod interleavings;
+mod late_informers;
 mod late_server;
 mod leaders;
 mod logs;
