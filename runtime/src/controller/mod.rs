@@ -19,6 +19,7 @@ mod action;
 mod reason;
 mod reconciler;
 mod context;
+mod without_manager;
 mod from_fn;
 mod owners;
 pub mod predicate;

@@ -15,6 +15,7 @@ mod dry_run;
 #[cfg(feature = "http")]
 pub mod http;
 mod added_checks;
+mod informers;
 mod install;
 mod rules;
 mod serve;
@@ -29,6 +30,7 @@ pub use debug_report::{DebugReport, LeaderReport, ProgramReport, SearchReport, S
 pub use health::{HealthCheck, HealthReport};
 #[cfg(feature = "http")]
 pub use http::{Http, HttpService};
+pub use informers::ManagedInformerBuilder;
 pub use inspector::Inspector;
 pub use rules::Rules;
 pub use running::Running;
@@ -37,14 +39,12 @@ pub use tasks::Stopping;
 use std::{
     fmt,
     future::Future,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 use campaign::Held;
+use informers::{AskedOf, Requested};
 use process::{Cluster, Process};
 use prometheus_client::registry::Registry;
 use running::Parts;
@@ -54,13 +54,13 @@ use tasks::{Runs, Task};
 use crate::{
     chain::one_line,
     clock::{Moment, WallClock},
-    controller::{Controller, ControllerEnv, Election, Plan, Stop, Synced, TraceIds, Writes},
+    controller::{Controller, ControllerEnv, Election, Plan, Stop, TraceIds, Writes},
     error::{Error, Stopped},
-    informer::{InformerBuilder, Marker, SharedInformer, SharedInformerFactory, Watched},
+    informer::{Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
     metrics::Metrics,
     reflector::ReflectorConfig,
-    writes::{Rights, Sender},
+    writes::Sender,
 };
 
 /// How long running reconciles may take to end after a stop.
@@ -110,9 +110,8 @@ pub struct Manager {
     election: Option<Held>,
     clock: WallClock,
     factory: SharedInformerFactory,
-    asked: Mutex<Vec<Arc<dyn Synced>>>,
-    /// What the informers need that were asked for, in their namespaces.
-    read_rights: Mutex<Vec<(Rights, Vec<Arc<str>>)>>,
+    /// The informers that the program asked for.
+    requested: Requested,
     plans: Vec<Plan>,
     tasks: Vec<Task>,
     grace_period: Duration,
@@ -158,8 +157,7 @@ impl Manager {
             client,
             client_taken: AtomicBool::new(false),
             election: None,
-            asked: Mutex::default(),
-            read_rights: Mutex::default(),
+            requested: Requested::default(),
             plans: Vec::new(),
             tasks: Vec::new(),
             grace_period: GRACE_PERIOD,
@@ -278,8 +276,7 @@ impl Manager {
         let first = self.plans.first().map_or("watchkeeper", |plan| &plan.name);
         let mut rules = Rules::named(first.replace('/', "."));
         self.plans.iter().for_each(|plan| rules.add(&plan.rights, &plan.namespaces));
-        let read = self.read_rights.lock().unwrap_or_else(PoisonError::into_inner);
-        read.iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces));
+        self.requested.rights().iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces));
         self.election.iter().for_each(|held| rules.lead(held.leadership.lease()));
         if self.serve.reviews() {
             rules.review();
@@ -382,21 +379,16 @@ impl Manager {
     }
 
     /// Asks for a kind's shared informer, to be narrowed by namespace or selectors.
+    ///
+    /// The builder says what its cache keeps: `.compact()`, `.transform(..)`. Equal queries share an informer.
     pub fn informer<W: Watched<DynamicType = ()>>(&self) -> ManagedInformerBuilder<'_, W> {
-        ManagedInformerBuilder {
-            manager: self,
-            builder: self.factory.informer_of(()),
-            namespaces: Vec::new(),
-        }
+        ManagedInformerBuilder::new(self.factory.informer_of(()), AskedOf::Manager(&self.requested))
     }
 
     /// Asks for the shared informer of what a marker asks for.
     pub fn informer_for<W: Watched>(&self, marker: W) -> ManagedInformerBuilder<'_, W> {
-        ManagedInformerBuilder {
-            manager: self,
-            builder: self.factory.informer_of(marker.dynamic_type()),
-            namespaces: Vec::new(),
-        }
+        let builder = self.factory.informer_of(marker.dynamic_type());
+        ManagedInformerBuilder::new(builder, AskedOf::Manager(&self.requested))
     }
 
     /// Runs until SIGTERM or SIGINT, then stops within the grace period.
@@ -443,15 +435,16 @@ impl Manager {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn spawn(self) -> Running {
+        let factory = self.factory.clone();
         self.start().unwrap_or_else(|error| {
             tracing::error!(%error, "the manager can't be started");
-            Running::failed(error)
+            Running::failed(error, factory)
         })
     }
 
     fn start(self) -> Result<Running, Error> {
         let http = self.serve.bind(&self.cluster)?;
-        let asked = self.asked.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let asked = self.requested.into_informers();
         let leadership = self.election.as_ref().map(|held| held.leadership.clone());
         let candidate = self.election.map(|held| held.candidate).transpose()?;
         let candidate = candidate.filter(|_| self.writes == Writes::Sent);
@@ -503,60 +496,5 @@ impl Manager {
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Manager").field("controllers", &self.plans).finish_non_exhaustive()
-    }
-}
-
-/// A query of the manager's informers, being built.
-#[derive(Debug)]
-#[must_use = "ask it for a lister, a handler or the informer"]
-pub struct ManagedInformerBuilder<'a, W: Watched> {
-    manager: &'a Manager,
-    builder: InformerBuilder<W>,
-    namespaces: Vec<Arc<str>>,
-}
-
-impl<W: Watched> ManagedInformerBuilder<'_, W> {
-    /// Narrows it to one namespace.
-    pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
-        let namespace = namespace.into();
-        self.namespaces =
-            Some(namespace.clone()).filter(|namespace| !namespace.is_empty()).into_iter().collect();
-        self.builder = self.builder.namespace(namespace);
-        self
-    }
-
-    /// Narrows it to objects whose labels match.
-    ///
-    /// # Errors
-    /// The selector does not parse.
-    pub fn label_selector(mut self, selector: &str) -> Result<Self, crate::store::InvalidSelector> {
-        self.builder = self.builder.label_selector(selector)?;
-        Ok(self)
-    }
-
-    /// Narrows it to objects whose fields match, by the server's rules for the kind.
-    ///
-    /// # Errors
-    /// The selector does not parse.
-    pub fn field_selector(mut self, selector: &str) -> Result<Self, crate::store::InvalidSelector> {
-        self.builder = self.builder.field_selector(selector)?;
-        Ok(self)
-    }
-
-    /// Returns the shared informer.
-    pub fn build(self) -> SharedInformer<W> {
-        let informer = self.builder.build();
-        let asked = &self.manager.asked;
-        asked.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(informer.clone()));
-        let mut rights = Rights::default();
-        rights.watch(SharedInformer::kind(&informer));
-        let read = &self.manager.read_rights;
-        read.lock().unwrap_or_else(PoisonError::into_inner).push((rights, self.namespaces));
-        informer
-    }
-
-    /// Returns the lister of the shared informer.
-    pub fn lister(self) -> W::Lister {
-        self.build().lister()
     }
 }

@@ -25,6 +25,7 @@ use crate::{
 use super::{
     Inspector,
     campaign::Campaign,
+    informers::{AskedOf, ManagedInformerBuilder},
     serve::Served,
     tasks::{InFlight, Task},
 };
@@ -43,6 +44,8 @@ pub struct Running {
     stop: Stop,
     controllers: JoinSet<Result<(), Error>>,
     factory: Option<SharedInformerFactory>,
+    /// The same for those who ask for informers; it was stopped where the start failed.
+    informers: SharedInformerFactory,
     grace_period: Duration,
     failed: Option<Error>,
     inspector: Inspector,
@@ -86,11 +89,11 @@ impl Running {
             controllers.spawn(end.live.track_future(task.attend(stop.clone(), terms.clone())));
         }
         end.live.close();
-        let factory = Some(factory);
         Self {
             stop,
             controllers,
-            factory,
+            informers: factory.clone(),
+            factory: Some(factory),
             grace_period,
             failed: None,
             inspector,
@@ -100,11 +103,13 @@ impl Running {
         }
     }
 
-    pub(super) fn failed(error: Error) -> Self {
+    pub(super) fn failed(error: Error, informers: SharedInformerFactory) -> Self {
+        informers.stop();
         Self {
             stop: Stop::new(),
             controllers: JoinSet::new(),
             factory: None,
+            informers,
             grace_period: Duration::ZERO,
             failed: Some(error),
             inspector: Inspector::default(),
@@ -112,6 +117,45 @@ impl Running {
             in_flight: InFlight::default(),
             served: Served::default(),
         }
+    }
+
+    /// Reads a kind from the shared cache, also one that nobody watched so far: it begins at once, and fills.
+    ///
+    /// Empty until its first list is through: to wait for that, ask for the [`informer`](Self::informer).
+    pub fn lister<W: Watched<DynamicType = ()>>(&self) -> W::Lister {
+        self.informer::<W>().lister()
+    }
+
+    /// Reads what a marker asks for from the shared cache, as [`lister`](Self::lister) does.
+    pub fn lister_for<W: Watched>(&self, marker: W) -> W::Lister {
+        self.informer_for(marker).lister()
+    }
+
+    /// Asks for a kind's shared informer while the manager runs; it starts when it is built.
+    ///
+    /// Where an equal query is watched already, this is the same informer, and nothing is listed again. It ends with the
+    /// manager, or sooner, once nobody uses it: who asked for it, its listers, its handlers. No controller waits for it,
+    /// but `/readyz` names it until it has synced. [`Manager::rules`](super::Manager::rules) was printed before, and
+    /// knows nothing of it: say [`Controller::uses`](crate::Controller::uses). Where the manager could not be started,
+    /// or a controller's panic ended it, the informer is over at once.
+    ///
+    /// ```
+    /// # use watchkeeper::{Running, prelude::*};
+    /// # use k8s_openapi::api::core::v1::Secret;
+    /// # async fn count(running: &Running) -> Result<usize, watchkeeper::informer::NotSynced> {
+    /// let secrets = running.informer::<Secret>().namespace("shop").build();
+    /// secrets.wait_for_sync(Duration::from_secs(30)).await?;
+    /// let count = secrets.lister().list().len();
+    /// # Ok(count)
+    /// # }
+    /// ```
+    pub fn informer<W: Watched<DynamicType = ()>>(&self) -> ManagedInformerBuilder<'_, W> {
+        ManagedInformerBuilder::new(self.informers.informer_of(()), AskedOf::Running)
+    }
+
+    /// Asks for the shared informer of what a marker asks for, as [`informer`](Self::informer) does.
+    pub fn informer_for<W: Watched>(&self, marker: W) -> ManagedInformerBuilder<'_, W> {
+        ManagedInformerBuilder::new(self.informers.informer_of(marker.dynamic_type()), AskedOf::Running)
     }
 
     /// Returns how each controller of a kind stands to a key: why it is not being reconciled.

@@ -302,8 +302,13 @@ impl Writer {
     }
 
     /// Says once of each kind that is applied, and that no cache shows, what will not happen.
+    ///
+    /// A controller has caches; a context that was made by hand has none, and nothing to be told.
     pub(super) fn warn_unwatched(&self, target: &Target, ownership: Ownership) {
-        if self.is_cached(target) || !self.memory().warned_kinds.insert(target.kind.clone()) {
+        if self.caches.is_empty()
+            || self.is_cached(target)
+            || !self.memory().warned_kinds.insert(target.kind.clone())
+        {
             return;
         }
         let kind = &target.kind.kind;

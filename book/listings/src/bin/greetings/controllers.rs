@@ -59,3 +59,39 @@ mod tests {
         assert_eq!(running.why::<Greeting>(&ada)[0].why, Why::AwaitsChange);
     }
 }
+
+#[cfg(test)]
+mod without_a_manager {
+    use watchkeeper_apiserver::ApiServer;
+
+    use super::*;
+    use crate::GreetingSpec;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_greeting_gets_its_card() {
+        let server = ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
+        let spec = GreetingSpec { who: "Ada".into(), language: "fr".into() };
+        let ada = server.create(&Greeting::new("ada", spec)).await;
+
+        let cx = Context::without_manager(server.client(), &ada);
+        let action = Greetings.reconcile(Arc::new(ada), &cx).await.expect("the server takes all writes");
+
+        assert_eq!(action, Action::await_change());
+        let card: ConfigMap = cx.get(&ObjectKey::new("home", "ada-card")).await.expect("it was applied");
+        assert_eq!(card.data.unwrap_or_default()["text"], "Bonjour, Ada!");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_running_manager_hands_out_another_cache() {
+        let server = ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
+        let mut secret = Secret::default();
+        secret.metadata.name = Some("key".into());
+        server.create(&secret).await;
+        let running = Manager::new(server.client()).controller(inspection()).spawn();
+
+        let secrets = running.informer::<Secret>().namespace("home").build();
+        secrets.wait_for_sync(Duration::from_secs(30)).await.expect("they can be listed");
+        assert_eq!(secrets.lister().list().len(), 1);
+        assert_eq!(running.lister::<ConfigMap>().list().len(), 0); // the controller's own cache
+    }
+}
