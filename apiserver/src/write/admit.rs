@@ -4,6 +4,8 @@ use serde_json::Value;
 
 use super::{Author, Keep, Target, WriteOptions};
 use crate::admission::{Asked, Operation, Trial, mutate, validate};
+use crate::kinds::{Resource, prepare};
+use crate::object;
 use crate::state::State;
 use crate::status::Status;
 
@@ -105,4 +107,17 @@ pub(super) fn check_deletion(
     let Some(asked) = asked(target, author, keep, Operation::Delete, Some(&old)) else { return Ok(()) };
     mutate(state, &asked, &mut None)?;
     validate(state, &asked, None)
+}
+
+/// Tracks who set what of an object, as it was before webhooks changed it: what they change is nobody's.
+pub(super) fn track_given(
+    resource: &Resource,
+    given: Option<Value>,
+    new: &mut Value,
+    track: impl FnOnce(&mut Value),
+) {
+    let Some(mut given) = given else { return track(new) };
+    prepare::fill_empty(resource, &mut given);
+    track(&mut given);
+    object::carry(&given, new, "managedFields");
 }

@@ -103,22 +103,7 @@ pub(super) fn insert(
     if resource.reach == Reach::Namespaced {
         namespace_takes(state, target)?;
     }
-    if !target.namespace.is_empty() {
-        object::set(&mut object, "namespace", target.namespace.clone());
-    }
-    for field in OF_THE_SERVER {
-        object::remove(&mut object, field);
-    }
-    if tracking == Tracking::Update {
-        object::remove(&mut object, "managedFields");
-    }
-    if served.offers("status") {
-        object::map_mut(&mut object).remove("status");
-    }
-    let generation = resource.built_in().map(|row| row.generation);
-    if generation != Some(Generation::None) {
-        object::set(&mut object, "generation", 1);
-    }
+    begin_anew(target, &mut object, tracking);
     prepare::for_create(resource, &mut object);
     let nulls = if tracking == Tracking::Done { Nulls::Refused } else { Nulls::Dropped };
     fit_schema(target, &mut object, nulls);
@@ -137,26 +122,18 @@ pub(super) fn insert(
     prepare::fill_empty(resource, &mut object);
     let now = state.now_of_the_request();
     if tracking == Tracking::Update {
-        // What webhooks have changed is nobody's.
-        let mut tracked = given.map(|mut given| {
-            prepare::fill_empty(resource, &mut given);
-            given
+        admit::track_given(resource, given, &mut object, |new| {
+            track_update(UpdateInput {
+                live: None,
+                new,
+                manager: &options.manager,
+                subresource: None,
+                api_version: &served.api_version(),
+                schema: &served.schema,
+                ignored: if served.offers("status") { &["status"] } else { &[] },
+                now: &now,
+            });
         });
-        let whole = tracked.is_none();
-        let new = tracked.as_mut().unwrap_or(&mut object);
-        track_update(UpdateInput {
-            live: None,
-            new,
-            manager: &options.manager,
-            subresource: None,
-            api_version: &served.api_version(),
-            schema: &served.schema,
-            ignored: if served.offers("status") { &["status"] } else { &[] },
-            now: &now,
-        });
-        if let Some(tracked) = tracked.filter(|_| !whole) {
-            object::carry(&tracked, &mut object, "managedFields");
-        }
     }
     let uid = state.uid_of_the_request();
     prepare::admit(resource, &mut object, &uid);
@@ -178,6 +155,27 @@ pub(super) fn insert(
     let stored = state.store.put(&resource.storage, &key, object);
     state.unsettled = true;
     Ok(Written::created(Shown::Stored(stored)))
+}
+
+/// Takes away what a new object can't have yet, and gives it its place.
+fn begin_anew(target: &Target, object: &mut Value, tracking: Tracking) {
+    let (resource, served) = (&target.resource, &target.served);
+    if !target.namespace.is_empty() {
+        object::set(object, "namespace", target.namespace.clone());
+    }
+    for field in OF_THE_SERVER {
+        object::remove(object, field);
+    }
+    if tracking == Tracking::Update {
+        object::remove(object, "managedFields");
+    }
+    if served.offers("status") {
+        object::map_mut(object).remove("status");
+    }
+    let generation = resource.built_in().map(|row| row.generation);
+    if generation != Some(Generation::None) {
+        object::set(object, "generation", 1);
+    }
 }
 
 fn namespace_takes(state: &State, target: &Target) -> Result<(), Status> {

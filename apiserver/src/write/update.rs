@@ -103,31 +103,22 @@ pub(super) fn replace(
         return Err(target.invalid(&target.name, &causes));
     }
     prepare::fill_empty(resource, &mut new);
-    let writes_spec = matches!(target.subresource.as_str(), "" | "scale");
-    if writes_spec && spec_changed(resource.built_in().map(|row| row.generation), served, &shown, &new) {
-        let generation = object::meta(&live.value, "generation").and_then(Value::as_i64).unwrap_or(0);
-        object::set(&mut new, "generation", generation + 1);
-    }
+    count_generation(target, &live.value, &shown, &mut new);
     if source != Source::Apply {
         let now = state.now_of_the_request();
-        let mut tracked = given.map(|mut given| {
-            prepare::fill_empty(resource, &mut given);
-            given
+        let status_is_apart = target.subresource.is_empty() && served.offers("status");
+        admit::track_given(resource, given, &mut new, |new| {
+            track_update(UpdateInput {
+                live: Some(&shown),
+                new,
+                manager: &options.manager,
+                subresource: target.managed_subresource(),
+                api_version: &target.managed_version(),
+                schema: &served.schema,
+                ignored: if status_is_apart { &["status"] } else { &[] },
+                now: &now,
+            });
         });
-        let whole = tracked.is_none();
-        track_update(UpdateInput {
-            live: Some(&shown),
-            new: tracked.as_mut().unwrap_or(&mut new),
-            manager: &options.manager,
-            subresource: target.managed_subresource(),
-            api_version: &target.managed_version(),
-            schema: &served.schema,
-            ignored: if target.subresource.is_empty() && served.offers("status") { &["status"] } else { &[] },
-            now: &now,
-        });
-        if let Some(tracked) = tracked.filter(|_| !whole) {
-            object::carry(&tracked, &mut new, "managedFields");
-        }
     }
     object::carry(&shown, &mut new, "resourceVersion");
     if target.subresource != "scale" {
@@ -148,6 +139,16 @@ pub(super) fn replace(
     }
     let stored = state.store.put(&resource.storage, &target.key(), new);
     Ok(Written::ok(Shown::Stored(stored)))
+}
+
+/// Counts a change of the specification.
+fn count_generation(target: &Target, live: &Value, shown: &Value, new: &mut Value) {
+    let writes_spec = matches!(target.subresource.as_str(), "" | "scale");
+    let kept = target.resource.built_in().map(|row| row.generation);
+    if writes_spec && spec_changed(kept, &target.served, shown, new) {
+        let generation = object::meta(live, "generation").and_then(Value::as_i64).unwrap_or(0);
+        object::set(new, "generation", generation + 1);
+    }
 }
 
 /// Returns whether nothing keeps an object any more that is being deleted.
