@@ -10,7 +10,7 @@ impl Manager {
     /// In a pod, as [`infer`](Self::infer) finds out, that is `:8080` unless said otherwise here; elsewhere nothing is
     /// served unless asked for. `/debug` is shown to this machine alone, unless [`Http`] says otherwise. The port is
     /// taken first of all at the start, and given up last of all at the stop; one that is in use, or an address
-    /// that is none, ends the start with [`Error::Http`].
+    /// that is none, ends the start with [`Error::Http`](crate::Error::Http).
     ///
     /// ```no_run
     /// # use watchkeeper::prelude::*;
