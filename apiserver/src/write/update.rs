@@ -67,10 +67,7 @@ pub(super) fn replace(
         state.store.get(&resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())?;
     let shown = served.show(&live.value).into_owned();
     check_version(target, &live.value, &mut new, source)?;
-    let uid = object::uid(&new);
-    if source == Source::Put && !uid.is_empty() && uid != object::uid(&live.value) {
-        return Err(other_uid(target, uid, object::uid(&live.value)));
-    }
+    check_uid(target, &live.value, &new, source)?;
     let given_deletion = object::text(&new, "deletionTimestamp").to_owned();
     let mut causes = check::keep_server_fields(&live.value, &mut new, source != Source::Put);
     causes.retain(|cause| cause.field != "metadata.deletionTimestamp" || !given_deletion.is_empty());
@@ -80,10 +77,10 @@ pub(super) fn replace(
     }
     let nulls = if source == Source::Apply { Nulls::Refused } else { Nulls::Dropped };
     fit_schema(target, &mut new, nulls);
-    let mut given = None;
-    if target.subresource != "scale" {
-        given = admit::change(state, target, options, Operation::Update, Some(&shown), &mut new)?;
-    }
+    let given = match &*target.subresource {
+        "scale" => None,
+        _ => admit::change(state, target, options, Operation::Update, Some(&shown), &mut new)?,
+    };
     if given.is_some() {
         // A webhook changes no more than the endpoint does.
         check::keep_server_fields(&live.value, &mut new, true);
@@ -91,11 +88,9 @@ pub(super) fn replace(
         fit_schema(target, &mut new, nulls);
     }
     options.check_escalation(state, Some(&shown), &new)?;
-    causes.extend(
-        check::metadata(target, &new)
-            .into_iter()
-            .filter(|_| object::meta(&new, "labels") != object::meta(&shown, "labels")),
-    );
+    if object::meta(&new, "labels") != object::meta(&shown, "labels") {
+        causes.extend(check::metadata(target, &new));
+    }
     causes.extend(schema_causes(target, &new, &shown));
     causes.extend(prepare::update_faults(resource, &target.subresource, &shown, &new));
     check::rules(target, &new, Some(&shown), &mut causes);
@@ -139,6 +134,14 @@ pub(super) fn replace(
     }
     let stored = state.store.put(&resource.storage, &target.key(), new);
     Ok(Written::ok(Shown::Stored(stored)))
+}
+
+/// Refuses a PUT that was meant for another object of the name.
+fn check_uid(target: &Target, live: &Value, new: &Value, source: Source) -> Result<(), Status> {
+    match object::uid(new) {
+        uid if source != Source::Put || uid.is_empty() || uid == object::uid(live) => Ok(()),
+        uid => Err(other_uid(target, uid, object::uid(live))),
+    }
 }
 
 /// Counts a change of the specification.
