@@ -251,6 +251,11 @@ pub(crate) trait Relation<C>: Send + Sync + 'static {
     /// Finds those of an object, decoding of it what that takes; `None` where that can't be read.
     fn of(&self, enqueuer: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>>;
 
+    /// Tells whether `of` finds what an object concerns.
+    fn can_read(&self, _object: &CachedObject<C>) -> bool {
+        true
+    }
+
     /// Finds those of an object of which there are its owners alone.
     fn of_owners(
         &self,
@@ -287,6 +292,10 @@ impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C>
         object.object().ok().map(|object| (self.0)(&object))
     }
 
+    fn can_read(&self, object: &CachedObject<C>) -> bool {
+        object.object().is_ok()
+    }
+
     /// An object that never decoded can't be mapped.
     fn of_owners(&self, _: &Enqueuer, _: Option<&str>, _: &[OwnerReference]) -> Vec<ObjectKey> {
         Vec::new()
@@ -309,6 +318,16 @@ impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
     fn wake(&self, via: Via, version: Option<Version>, reason: Reason, keys: Vec<ObjectKey>) {
         let trigger = Trigger { source: self.source, via, version, reason };
         keys.into_iter().for_each(|key| self.enqueuer.take(&trigger, key));
+    }
+
+    /// Tells whether a predicate keeps a change from enqueuing. What can't be read passes, as does what can be again:
+    /// of a compact object that costs a decode to find out.
+    fn refuses(&self, predicate: &Predicate<C>, change: &Change<C>, previous: Previous) -> bool {
+        let is_readable = || match change {
+            Change::Updated { new, .. } => self.relation.can_read(new),
+            _ => true,
+        };
+        previous == Previous::Readable && !predicate.lets_pass(change) && is_readable()
     }
 
     /// Finds the keys that an object concerns, or concerned when it could last be read.
@@ -372,9 +391,7 @@ impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
     fn changed(&self, change: &Change<C>) {
         self.enqueuer.tell_writes(self.source, change);
         let previous = self.unreadable_objects.note(change);
-        let refuses =
-            |predicate: &Predicate<C>| previous == Previous::Readable && !predicate.lets_pass(change);
-        if self.predicate.as_ref().is_some_and(refuses) {
+        if self.predicate.as_ref().is_some_and(|predicate| self.refuses(predicate, change, previous)) {
             return;
         }
         let (enqueuer, why) = (&self.enqueuer, self.reason.clone());

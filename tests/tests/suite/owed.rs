@@ -266,6 +266,32 @@ async fn a_compact_object_that_turned_unreadable_wakes_by_its_deletion_whom_it_c
     assert_eq!(record.names()[ran..ran_by_now], ["there", "there"], "each unreadable state wakes it");
 }
 
+// C16 C34
+#[tokio::test(start_paused = true)]
+async fn what_turned_unreadable_passes_a_predicate_so_that_its_deletion_finds_whom_it_concerned() {
+    let server = loose_shop().await;
+    let letters = Letters::of(&server);
+    server.create(&config_map("there")).await;
+    letters.send("a", 20).await;
+    let (reconciler, record) = does::<ConfigMap, _, _>(|_, _| async { Ok(Action::await_change()) });
+    let no_updates = Predicate::new(|seen: &Seen<'_, Letter>| !matches!(seen, Seen::Updated { .. }));
+    let controller = Controller::new(reconciler)
+        .watches_if::<Letter>(no_updates, |letter| vec![ObjectKey::new("shop", letter.spec.to.as_str())]);
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    record.reaches(1).await;
+    seconds(1).await;
+    let ran = record.len();
+    letters.reweigh("a", 21).await;
+    seconds(1).await;
+    assert_eq!(record.len(), ran, "its labels are as they were");
+    letters.reweigh("a", "heavy").await;
+    seconds(1).await;
+    assert_eq!(record.len(), ran + 1, "what can't be read does");
+    letters.0.delete("a", &DeleteParams::default()).await.unwrap();
+    seconds(1).await;
+    assert_eq!(record.len(), ran + 2);
+}
+
 // C8 C17
 #[tokio::test(start_paused = true)]
 async fn a_failed_key_is_forgotten_though_a_predicate_hides_that_its_object_is_gone() {
