@@ -10,7 +10,7 @@ impl Manager {
     /// ```
     /// # use watchkeeper::prelude::*;
     /// # fn checked(manager: Manager, disk_is_full: impl Fn() -> bool + Send + Sync + 'static) -> Manager {
-    /// manager.readiness_check("disk", move || if disk_is_full() { Err("the disk is full") } else { Ok(()) })
+    /// manager.health_check("disk", move || if disk_is_full() { Err("the disk is full") } else { Ok(()) })
     /// # }
     /// ```
     pub fn health_check<E>(
