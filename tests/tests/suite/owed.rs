@@ -274,9 +274,8 @@ async fn what_turned_unreadable_passes_a_predicate_so_that_its_deletion_finds_wh
     server.create(&config_map("there")).await;
     letters.send("a", 20).await;
     let (reconciler, record) = does::<ConfigMap, _, _>(|_, _| async { Ok(Action::await_change()) });
-    let no_updates = Predicate::new(|seen: &Seen<'_, Letter>| !matches!(seen, Seen::Updated { .. }));
     let controller = Controller::new(reconciler)
-        .watches_if::<Letter>(no_updates, |letter| vec![ObjectKey::new("shop", letter.spec.to.as_str())]);
+        .watches_if::<Letter>(labels(), |letter| vec![ObjectKey::new("shop", letter.spec.to.as_str())]);
     let _running = Manager::new(server.client()).controller(controller).spawn();
     record.reaches(1).await;
     seconds(1).await;
