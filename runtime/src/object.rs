@@ -290,9 +290,12 @@ impl FromStr for Version {
 
     // S11: digits only; no sign, no blank, no leading zero, so that equal numbers are equal texts.
     fn from_str(text: &str) -> Result<Self, InvalidVersion> {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let canonical = digits && (text.len() == 1 || !text.starts_with('0'));
-        let parsed = canonical.then(|| text.parse().ok()).flatten();
+        let appended = |number: u64, byte: u8| {
+            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+            number.checked_mul(10)?.checked_add(digit)
+        };
+        let canonical = text.len() == 1 || !text.starts_with('0') && !text.is_empty();
+        let parsed = if canonical { text.bytes().try_fold(0, appended) } else { None };
         parsed.map(Self).ok_or_else(|| InvalidVersion(text.to_owned()))
     }
 }

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use kube::{Resource as _, core::object::HasStatus};
+use kube::core::object::HasStatus;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -28,13 +28,24 @@ pub struct Context<K: Marker> {
 }
 
 struct RunContext<K: Marker> {
-    kind: Arc<Kind>,
+    base: Arc<ContextBase<K::Seen>>,
     run_info: Arc<RunInfo>,
     /// What the run began with; `None` once it is gone.
     object: Option<Arc<K::Seen>>,
-    uid: fn(&K::Seen) -> Option<String>,
-    writer: Arc<Writer>,
-    recorder: Arc<Recorder>,
+}
+
+/// What the contexts of all runs of a controller share.
+pub(crate) struct ContextBase<S> {
+    pub(super) kind: Kind,
+    uid: fn(&S) -> Option<String>,
+    pub(super) writer: Arc<Writer>,
+    pub(super) recorder: Arc<Recorder>,
+}
+
+impl<S: Object> ContextBase<S> {
+    pub(crate) fn new(kind: Kind, writer: Arc<Writer>, recorder: Arc<Recorder>) -> Arc<Self> {
+        Arc::new(Self { kind, uid: |object| object.meta().uid.clone(), writer, recorder })
+    }
 }
 
 /// What is known of a run before it starts.
@@ -59,14 +70,11 @@ impl RunInfo {
 
 impl<K: Watched> Context<K> {
     pub(crate) fn new(
-        kind: Arc<Kind>,
+        base: Arc<ContextBase<K::Seen>>,
         run_info: Arc<RunInfo>,
         object: Option<Arc<K::Seen>>,
-        writer: Arc<Writer>,
-        recorder: Arc<Recorder>,
     ) -> Self {
-        let uid = |object: &K::Seen| object.meta().uid.clone();
-        Self { run: Arc::new(RunContext { kind, run_info, object, uid, writer, recorder }) }
+        Self { run: Arc::new(RunContext { base, run_info, object }) }
     }
 }
 
@@ -104,7 +112,7 @@ impl<K: Marker> Context<K> {
     /// object changes counts as one that wrote: see [`storm_limit`](super::Controller::storm_limit).
     pub fn client(&self) -> &kube::Client {
         self.run.run_info.took_client.store(true, Ordering::Relaxed);
-        self.run.writer.client()
+        self.run.base.writer.client()
     }
 
     /// Applies a child of the reconciled object, server-side, when awaited.
@@ -112,24 +120,24 @@ impl<K: Marker> Context<K> {
     /// See [`Apply`] for what it sends and what it refuses. The write's version is known as the key's own, so
     /// that it does not enqueue it.
     pub fn apply<C: TypedObject>(&self, child: C) -> Apply<C> {
-        Apply::new(self.run.writer.clone(), self.owner(), typed_kind::<C>(), child)
+        Apply::new(self.run.base.writer.clone(), self.owner(), typed_kind::<C>(), child)
     }
 
     /// Applies an object of what a marker asks for: `cx.apply_for(Dynamic::new(kind), object)`.
     pub fn apply_for<C: Watched>(&self, marker: C, child: C::Object) -> Apply<C::Object> {
-        Apply::new(self.run.writer.clone(), self.owner(), kind_of(&marker), child)
+        Apply::new(self.run.base.writer.clone(), self.owner(), kind_of(&marker), child)
     }
 
     /// Creates a child of the reconciled object, when awaited; the server may choose its name.
     ///
     /// See [`Create`]. Children that have a name and are kept right are better [applied](Self::apply).
     pub fn create<C: TypedObject>(&self, child: C) -> Create<C> {
-        Create::new(self.run.writer.clone(), self.owner(), typed_kind::<C>(), child)
+        Create::new(self.run.base.writer.clone(), self.owner(), typed_kind::<C>(), child)
     }
 
     /// Creates an object of what a marker asks for.
     pub fn create_for<C: Watched>(&self, marker: C, child: C::Object) -> Create<C::Object> {
-        Create::new(self.run.writer.clone(), self.owner(), kind_of(&marker), child)
+        Create::new(self.run.base.writer.clone(), self.owner(), kind_of(&marker), child)
     }
 
     /// Reads an object from the server, whatever is cached.
@@ -141,7 +149,7 @@ impl<K: Marker> Context<K> {
     /// [`WriteError::NotFound`] where there is none (see [`get_opt`](Self::get_opt)), [`WriteError::Forbidden`], which
     /// names the object and the right, and whatever else the server answers.
     pub async fn get<C: TypedObject>(&self, key: &ObjectKey) -> Result<C, WriteError> {
-        self.run.writer.get_as(&self.target(typed_kind::<C>(), key)).await
+        self.run.base.writer.get_as(&self.target(typed_kind::<C>(), key)).await
     }
 
     /// Reads an object from the server, as [`get`](Self::get) does; `None` where there is none.
@@ -161,7 +169,7 @@ impl<K: Marker> Context<K> {
         marker: C,
         key: &ObjectKey,
     ) -> Result<Option<C::Object>, WriteError> {
-        or_none(self.run.writer.get_as(&self.target(kind_of(&marker), key)).await)
+        or_none(self.run.base.writer.get_as(&self.target(kind_of(&marker), key)).await)
     }
 
     /// Deletes an object, when awaited, if it is still the one that was read: its UID must match.
@@ -169,12 +177,12 @@ impl<K: Marker> Context<K> {
     /// See [`Delete`] for what else can be asked for: `cx.delete(&pod).propagation(Propagation::Foreground).await?`.
     pub fn delete<Form, C: TypedObject>(&self, object: &impl AsObject<Form, Object = C>) -> Delete {
         let object = object.as_object();
-        Delete::new(self.run.writer.clone(), self.key().clone(), typed_kind::<C>(), object)
+        Delete::new(self.run.base.writer.clone(), self.key().clone(), typed_kind::<C>(), object)
     }
 
     /// Deletes an object of what a marker asks for.
     pub fn delete_for<C: Watched>(&self, marker: C, object: &C::Object) -> Delete {
-        Delete::new(self.run.writer.clone(), self.key().clone(), kind_of(&marker), object)
+        Delete::new(self.run.base.writer.clone(), self.key().clone(), kind_of(&marker), object)
     }
 
     /// Changes the reconciled object itself by a JSON merge patch; sends nothing if it reads like that already.
@@ -204,7 +212,7 @@ impl<K: Marker> Context<K> {
         K::Seen: Object,
     {
         let run = &self.run;
-        patch(&run.writer, &run.run_info.key, Kind::clone(&run.kind), object, change).await
+        patch(&run.base.writer, &run.run_info.key, run.base.kind.clone(), object, change).await
     }
 
     /// Brings the status of `object` to `status`; sends nothing if it reads like that already.
@@ -245,8 +253,9 @@ impl<K: Marker> Context<K> {
         S: Serialize + DeserializeOwned,
     {
         let run = &self.run;
-        let (kind, own) = (Kind::clone(&run.kind), run.object.as_deref());
-        patch_status(Patched { writer: &run.writer, key: &run.run_info.key, kind, object, own }, status).await
+        let (kind, own) = (run.base.kind.clone(), run.object.as_deref());
+        patch_status(Patched { writer: &run.base.writer, key: &run.run_info.key, kind, object, own }, status)
+            .await
     }
 
     /// Records an event about the reconciled object: `kubectl describe` shows it.
@@ -261,9 +270,9 @@ impl<K: Marker> Context<K> {
     ///
     /// It is an object of `events.k8s.io/v1` in the object's namespace, or in `default` for one that is in none.
     pub fn event(&self, event: Event) {
-        let RunContext { kind, run_info, recorder, .. } = &*self.run;
-        let referred = Referred::new(kind, &run_info.key, self.uid());
-        recorder.record(referred, event, run_info.trace_id.as_ref());
+        let RunContext { base, run_info, .. } = &*self.run;
+        let referred = Referred::new(&base.kind, &run_info.key, self.uid());
+        base.recorder.record(referred, event, run_info.trace_id.as_ref());
     }
 
     /// Names an object; a key without a namespace means the reconciled object's.
@@ -278,12 +287,12 @@ impl<K: Marker> Context<K> {
 
     /// Returns the reconciled object's UID; empty where there is no object.
     fn uid(&self) -> String {
-        self.run.object.as_deref().and_then(self.run.uid).unwrap_or_default()
+        self.run.object.as_deref().and_then(self.run.base.uid).unwrap_or_default()
     }
 
     fn owner(&self) -> Owner {
-        let RunContext { kind, run_info, .. } = &*self.run;
-        Owner { kind: Kind::clone(kind), key: run_info.key.clone(), uid: self.uid() }
+        let RunContext { base, run_info, .. } = &*self.run;
+        Owner { kind: base.kind.clone(), key: run_info.key.clone(), uid: self.uid() }
     }
 }
 

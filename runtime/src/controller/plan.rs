@@ -15,6 +15,7 @@ use rand::{SeedableRng, rngs::SmallRng};
 use super::{
     Reconciler,
     budget::Budgets,
+    context::ContextBase,
     definition::Definition,
     doubts,
     enqueue::{self, Enqueuer, EventDedup},
@@ -135,14 +136,12 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         metrics,
         name: name.clone(),
         kind_name: kind.to_string(),
-        kind: Arc::new(kind),
         reconciler: Arc::new(reconciler),
         objects: opened.objects,
         selection,
         tombstones,
         queue,
-        writer: enqueuer.writer.clone(),
-        recorder,
+        base: ContextBase::new(kind, enqueuer.writer.clone(), recorder),
         last_read: LastRead::with(settings.finalizer.as_ref()),
         finalizer: settings.finalizer,
         panics: settings.panics,
@@ -185,7 +184,8 @@ fn work<K: Watched, R: Reconciler<K>>(
             connect(&enqueuer)
         });
         Box::pin(async move {
-            let (writer, doubted, recorder) = (core.writer.clone(), core.clone(), core.recorder.clone());
+            let (writer, doubted, recorder) =
+                (core.base.writer.clone(), core.clone(), core.base.recorder.clone());
             // Its events are part of the term.
             let _held = term.clone();
             let abort = term.stop.abort.clone();

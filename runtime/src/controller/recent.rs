@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::context::RunInfo;
-use crate::{clock::Moment, metrics::Ended, object::ObjectKey};
+use crate::{clock::Moment, metrics::Ended};
 
 /// How many runs are kept.
 const KEPT: usize = 50;
@@ -26,10 +26,7 @@ pub(crate) struct RecentRuns {
 /// A run that ended.
 #[derive(Clone, Debug)]
 struct Run {
-    key: ObjectKey,
-    reason: super::Reason,
-    attempt: u32,
-    id: u64,
+    run_info: Arc<RunInfo>,
     began: Instant,
     took: Duration,
     ended: Option<Ended>,
@@ -66,20 +63,17 @@ impl RecentRuns {
     /// Takes note of a run that ended.
     pub(crate) fn note(
         &self,
-        run_info: &RunInfo,
+        run_info: &Arc<RunInfo>,
         (began, took): (Instant, Duration),
         (ended, error): (Option<Ended>, Option<&str>),
         writes: u32,
     ) {
-        let RunInfo { key, attempt, reason, id, .. } = run_info;
-        let (key, reason) = (key.clone(), reason.clone());
         let error = error.map(|error| shortened(error).to_owned());
-        let run = Run { key, reason, attempt: *attempt, id: *id, began, took, ended, error, writes };
+        let run = Run { run_info: run_info.clone(), began, took, ended, error, writes };
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        if runs.len() == KEPT {
-            runs.pop_front();
-        }
+        let oldest = if runs.len() == KEPT { runs.pop_front() } else { None };
         runs.push_back(run);
+        drop((runs, oldest));
     }
 
     /// Shows the runs, the last first.
@@ -92,12 +86,12 @@ impl RecentRuns {
 impl Run {
     fn report(self) -> RunReport {
         RunReport {
-            key: self.key.to_string(),
-            id: self.id,
+            key: self.run_info.key.to_string(),
+            id: self.run_info.id,
             began: self.began.into(),
             seconds: self.took.as_secs_f64(),
-            reason: self.reason.to_string(),
-            attempt: self.attempt,
+            reason: self.run_info.reason.to_string(),
+            attempt: self.run_info.attempt,
             result: result(self.ended),
             writes: self.writes,
             error: self.error,
@@ -130,7 +124,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::controller::Reason;
+    use crate::{controller::Reason, object::ObjectKey};
 
     // P4
     #[tokio::test(start_paused = true)]
@@ -143,7 +137,7 @@ mod tests {
             let run_info =
                 RunInfo { key, attempt, reason, id, trace_id: None, took_client: AtomicBool::default() };
             let took = Duration::from_millis(id);
-            recent.note(&run_info, (Instant::now(), took), (Some(Ended::Error), Some(&long)), 2);
+            recent.note(&Arc::new(run_info), (Instant::now(), took), (Some(Ended::Error), Some(&long)), 2);
         }
         let runs = recent.report();
         assert_eq!((runs.len(), runs[0].id, runs[KEPT - 1].id), (KEPT, KEPT as u64 + 7, 8));

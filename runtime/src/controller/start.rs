@@ -213,7 +213,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         self.tombstones.clear();
         self.failures().clear();
         self.queue.reopen();
-        self.writer.begin_term();
+        self.base.writer.begin_term();
     }
 
     /// Lets in the keys of a namespace, or of all that have no caches of their own.
@@ -266,6 +266,7 @@ mod tests {
         controller::{
             Action, Context, LastError, Panics,
             budget::{Budgets, Cost},
+            context::ContextBase,
             last_read::LastRead,
             queue::ControllerQueue,
             recent::RecentRuns,
@@ -335,25 +336,19 @@ mod tests {
             Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
         let author =
             Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
+        let recorder =
+            Recorder::new(Sender::new(client.clone()), &author, WallClock::system(), 7, Counter::default());
+        let (sender, wait) = (Sender::new(client), WaitForOwn::Never);
+        let writer = Writer::new(sender, author, Vec::new(), gate.clone(), queue.clone(), wait, counters);
         Arc::new(ControllerCore {
             name: "test".into(),
             kind_name: "configmaps".to_owned(),
-            kind: Arc::new(typed_kind::<ConfigMap>()),
             reconciler: Arc::new(Idle),
             objects: Objects { caches: Vec::new() },
             last_read: LastRead::Off,
             selection: Selection::default(),
             tombstones: Arc::new(Tombstones::new(metrics.deletions_dropped.clone())),
-            writer: Writer::new(
-                Sender::new(client.clone()),
-                author.clone(),
-                Vec::new(),
-                gate.clone(),
-                queue.clone(),
-                WaitForOwn::Never,
-                counters,
-            ),
-            recorder: Recorder::new(Sender::new(client), &author, WallClock::system(), 7, Counter::default()),
+            base: ContextBase::new(typed_kind::<ConfigMap>(), writer, recorder),
             gate,
             queue,
             finalizer: None,
@@ -386,7 +381,7 @@ mod tests {
             let core = core(waits);
             let kind = typed_kind::<ConfigMap>();
             assert_eq!(kind.scope, Scope::Namespaced);
-            let (queue, writer) = (core.queue.clone(), core.writer.clone());
+            let (queue, writer) = (core.queue.clone(), core.base.writer.clone());
             let enqueuer = Enqueuer { queue, writer, kind, dedup: Arc::default() };
             let (key, stop) = (ObjectKey::new("shop", "a"), Stop::new());
             core.budgets().charge(&key, Cost::Whole, Instant::now());

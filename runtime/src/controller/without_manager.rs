@@ -8,7 +8,10 @@ use std::{
 use prometheus_client::metrics::counter::Counter;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Context, Reason, context::RunInfo};
+use super::{
+    Context, Reason,
+    context::{ContextBase, RunInfo},
+};
 use crate::{
     clock::WallClock,
     informer::Watched,
@@ -129,7 +132,8 @@ fn made<K: Watched>(
         trace_id: None,
         took_client: AtomicBool::default(),
     };
-    Context::new(Arc::new(kind), Arc::new(run_info), object.cloned().map(Arc::new), writer, recorder)
+    let base = ContextBase::new(kind, writer, recorder);
+    Context::new(base, Arc::new(run_info), object.cloned().map(Arc::new))
 }
 
 /// Sends events until the guard is dropped, and then what waits, as a controller that ends.

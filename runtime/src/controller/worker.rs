@@ -23,7 +23,7 @@ use super::{
     Action, Cleanup, Context, LastError, Panics, Reconciler,
     action::Next,
     budget::Budgets,
-    context::RunInfo,
+    context::{ContextBase, RunInfo},
     last_read::LastRead,
     queue::ControllerQueue,
     recent::RecentRuns,
@@ -39,11 +39,11 @@ use crate::{
     informer::Watched,
     list_watch::Unreadable,
     metrics::{ControllerMetrics, Ended},
-    object::{Kind, ObjectKey},
+    object::ObjectKey,
     reflector::Doubt,
     store::Lookup,
     workqueue::Item,
-    writes::{Gate, Recorder, Removed, Writer, add_finalizer, remove_finalizer, request::Target},
+    writes::{Gate, Removed, add_finalizer, remove_finalizer, request::Target},
 };
 
 /// When a key looks again whose object the server does not know, although a cache shows it: by then the cache has seen
@@ -55,15 +55,14 @@ pub(crate) struct ControllerCore<K: Watched, R> {
     pub(crate) name: Arc<str>,
     /// The reconciled kind, as spans show it.
     pub(crate) kind_name: String,
-    pub(crate) kind: Arc<Kind>,
     pub(crate) reconciler: Arc<R>,
     pub(crate) objects: Objects<K::Object>,
     pub(crate) last_read: LastRead<K::Object>,
     pub(crate) selection: Selection,
     pub(crate) tombstones: Arc<Tombstones<K::Object>>,
     pub(crate) queue: Arc<ControllerQueue>,
-    pub(crate) writer: Arc<Writer>,
-    pub(crate) recorder: Arc<Recorder>,
+    /// The kind, and how runs write.
+    pub(crate) base: Arc<ContextBase<K::Object>>,
     pub(crate) finalizer: Option<String>,
     pub(crate) panics: Panics,
     pub(crate) deadline: Option<Duration>,
@@ -97,7 +96,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 continue;
             }
             let active = Active::begin(&self.metrics);
-            let run_info = self.run_info(&item);
+            let mut run_info = self.run_info(&item);
             let span = tracing::info_span!(
                 "reconcile",
                 controller = %self.name,
@@ -109,9 +108,11 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 trace_id = field::Empty,
                 otel.status_code = field::Empty,
             );
-            let trace_id = self.trace_ids.of(&span);
-            let run_info = Arc::new(RunInfo { trace_id, ..run_info });
-            let run = RunGuard::begin(&self.writer, &self.queue, item);
+            // Nobody looks: it would be entered and left for nothing.
+            let span = if span.is_disabled() { Span::none() } else { span };
+            run_info.trace_id = self.trace_ids.of(&span);
+            let run_info = Arc::new(run_info);
+            let run = RunGuard::begin(&self.base.writer, &self.queue, item);
             // Pinned, so that what is large is not moved.
             pin!(self.perform(&run_info, run)).instrument(span).await;
             drop(active);
@@ -206,7 +207,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         let object = match &self.finalizer {
             Some(finalizer) if !has_finalizer(&*object, finalizer) => {
                 let target = self.target(&run_info.key);
-                let cached = add_finalizer(&self.writer, &target, object.meta(), finalizer).await?;
+                let cached = add_finalizer(&self.base.writer, &target, object.meta(), finalizer).await?;
                 match cached {
                     Some(cached) => Arc::new(cached),
                     None => return Ok(Action::backoff_at_least(UNTIL_SHOWN)),
@@ -228,7 +229,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             Cleanup::Pending(action) => Ok(action),
             Cleanup::Done => {
                 let target = self.target(&run_info.key);
-                match remove_finalizer(&self.writer, &target, object.meta(), finalizer).await? {
+                match remove_finalizer(&self.base.writer, &target, object.meta(), finalizer).await? {
                     Removed::Released => Ok(Action::await_change()),
                     Removed::NotFound => Ok(Action::backoff_at_least(UNTIL_SHOWN)),
                 }
@@ -282,7 +283,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         if self.selection.is_everything() {
             return Ok(true);
         }
-        let found = self.writer.fetch(&self.target(key)).await?;
+        let found = self.base.writer.fetch(&self.target(key)).await?;
         let there = found.as_ref().and_then(|object| object["metadata"]["uid"].as_str());
         Ok(match (found.is_some(), tombstone.last.uid()) {
             (false, _) => true,
@@ -292,12 +293,11 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> Context<K> {
-        let (writer, recorder) = (self.writer.clone(), self.recorder.clone());
-        Context::new(self.kind.clone(), run_info.clone(), object, writer, recorder)
+        Context::new(self.base.clone(), run_info.clone(), object)
     }
 
     fn target(&self, key: &ObjectKey) -> Target {
-        Target { kind: Kind::clone(&self.kind), key: key.clone() }
+        Target { kind: self.base.kind.clone(), key: key.clone() }
     }
 
     /// Runs the user's code within its deadline; its errors are classified and worded.

@@ -24,7 +24,7 @@ const OWN_PER_KEY: usize = 64;
 impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
     /// Starts a run of a key: from here on its events are deferred.
     pub(crate) fn begin(&mut self, key: &Key) {
-        self.by_key.entry(key.clone()).or_default().run = Some(RunRecord::default());
+        self.runs.insert(key.clone(), RunRecord::default());
     }
 
     /// Whether a run of the key is under way.
@@ -56,20 +56,18 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
 
     /// Ends the run, judges what is still deferred, and forgets what only the run needed; tells what the run did.
     pub(crate) fn end(&mut self, key: &Key) -> (RunEnd, RunDone) {
-        let nothing = (RunEnd::Quiet, RunDone::default());
-        let Some(record) = self.by_key.get_mut(key) else { return nothing };
-        let run = record.run.take();
-        record.answers.retain(|_, answer| answer.awaits().is_some() && answer.seen == Seen::NotYet);
-        if record.is_empty() {
-            self.by_key.remove(key);
-        }
-        run.map_or(nothing, |run| {
-            let done = RunDone { activity: run.activity, writes: run.writes };
-            match run.changed || !run.deferred.is_empty() {
-                true => (RunEnd::Changed, done),
-                false => (RunEnd::Quiet, done),
+        let run = self.runs.remove(key).unwrap_or_default();
+        if let Some(record) = self.by_key.get_mut(key) {
+            record.forget_shown_answers();
+            if record.is_empty() {
+                self.by_key.remove(key);
             }
-        })
+        }
+        let done = RunDone { activity: run.activity, writes: run.writes };
+        match run.changed || !run.deferred.is_empty() {
+            true => (RunEnd::Changed, done),
+            false => (RunEnd::Quiet, done),
+        }
     }
 
     /// Judges a watch event that concerns a key; an event without a comparable version is a foreign change.
@@ -143,11 +141,11 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
     }
 
     fn run(&self, key: &Key) -> Option<&RunRecord> {
-        self.by_key.get(key)?.run.as_ref()
+        self.runs.get(key)
     }
 
     fn run_mut(&mut self, key: &Key) -> Option<&mut RunRecord> {
-        self.by_key.get_mut(key)?.run.as_mut()
+        self.runs.get_mut(key)
     }
 }
 

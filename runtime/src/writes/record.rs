@@ -69,8 +69,6 @@ pub(super) fn object_id(kind: &Kind, key: &ObjectKey) -> ObjectId {
 /// What is remembered of one key.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    /// The run that is under way.
-    pub(super) run: Option<RunRecord>,
     /// Versions that the key's writes made.
     pub(super) own: VecDeque<OwnVersion>,
     /// What its writes were answered with, by what was written.
@@ -81,7 +79,7 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn is_empty(&self) -> bool {
-        self.run.is_none() && self.own.is_empty() && self.answers.is_empty() && self.waits.is_empty()
+        self.own.is_empty() && self.answers.is_empty() && self.waits.is_empty()
     }
 
     /// Whether something in the record is settled once a source has delivered a version.
@@ -100,16 +98,18 @@ impl Record {
         if unseen { Seen::NotYet } else { Seen::Yes }
     }
 
-    /// Marks the answers that a source has caught up with; without a run that may need them, forgets them.
+    /// Marks the answers that a source has caught up with.
     pub(super) fn deliver_answers(&mut self, source: SourceId, delivered: Version) {
-        let is_running = self.run.is_some();
-        self.answers.retain(|_, answer| {
-            let is_shown = answer.awaits().is_some_and(|(of, version)| of == source && version <= delivered);
-            if is_shown {
+        for answer in self.answers.values_mut() {
+            if answer.awaits().is_some_and(|(of, version)| of == source && version <= delivered) {
                 answer.seen = Seen::Yes;
             }
-            is_running || !is_shown
-        });
+        }
+    }
+
+    /// Forgets the answers that only a run under way needs.
+    pub(super) fn forget_shown_answers(&mut self) {
+        self.answers.retain(|_, answer| answer.awaits().is_some() && answer.seen == Seen::NotYet);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a controller remembers of its keys' writes, and what each progress of a cache settles: a pure state machine.
 //!
-//! There is one [record](super::record::Record) a key, and one place that knows how far a source has delivered. The
-//! parts of a record are kept in `own_writes` (versions that the key made), `answers` (what the server answered) and
+//! There is one [record](super::record::Record) a key, one of the run of each key in flight, and one place that knows how
+//! far a source has delivered. The parts of a record are kept in `own_writes` (versions that the key made), `answers` (what the server answered) and
 //! `pending_writes` (what the key waits for).
 
 use std::{
@@ -14,7 +14,7 @@ use foldhash::HashMap;
 use super::{
     awaited::Awaited,
     expectation::CachedState,
-    record::{Clock, Record, Seen, Verdict, Wait, WatchState},
+    record::{Clock, Record, RunRecord, Seen, Verdict, Wait, WatchState},
     source::SourceId,
 };
 use crate::{
@@ -35,6 +35,8 @@ pub(crate) trait Caches {
 #[derive(Debug)]
 pub(crate) struct WriteRecords<Key> {
     pub(super) by_key: HashMap<Key, Record>,
+    /// The runs under way: apart, since most neither find nor leave a record.
+    pub(super) runs: HashMap<Key, RunRecord>,
     pub(super) sources: HashMap<SourceId, Source>,
     /// Whose records a version settles something of.
     pub(super) by_version: Awaited<Key>,
@@ -68,6 +70,7 @@ impl<Key> Default for WriteRecords<Key> {
     fn default() -> Self {
         Self {
             by_key: HashMap::default(),
+            runs: HashMap::default(),
             sources: HashMap::default(),
             by_version: Awaited::default(),
             by_object: HashMap::default(),
@@ -123,6 +126,9 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
             if let Some(delivered) = delivered {
                 seen = record.forget_own(source, |version| version <= delivered);
                 record.deliver_answers(source, delivered);
+                if !self.runs.contains_key(&key) {
+                    record.forget_shown_answers();
+                }
             }
             let is_met = |wait: &Wait| {
                 let shown = || caches.cached(source, &wait.object);
@@ -164,14 +170,14 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
         (state.delivered, state.replaced) = (version, version);
         state.changed.clear();
         self.by_version.take(source);
+        for run in self.runs.values_mut() {
+            run.changed = true;
+            run.new_epochs.push(source);
+        }
         let keys: BTreeSet<Key> = self.by_key.keys().cloned().collect();
         let mut settled = Settled { released: Vec::new(), missed: Vec::new() };
         for key in keys {
             let Some(record) = self.by_key.get_mut(&key) else { continue };
-            if let Some(run) = &mut record.run {
-                run.changed = true;
-                run.new_epochs.push(source);
-            }
             let seen = record.forget_own(source, |_| true);
             record.answers.retain(|_, answer| answer.source != Some(source));
             self.drop_waits(&key, |wait| wait.source == source, &mut settled.released);
@@ -235,6 +241,9 @@ impl<Key: Clone + Eq + Hash + Ord> WriteRecords<Key> {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         let idle = self.sources.values().all(|source| source.clock.is_none());
-        idle && self.by_key.is_empty() && self.by_version.is_empty() && self.by_object.is_empty()
+        idle && self.runs.is_empty()
+            && self.by_key.is_empty()
+            && self.by_version.is_empty()
+            && self.by_object.is_empty()
     }
 }
