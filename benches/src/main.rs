@@ -14,11 +14,13 @@ mod plot;
 mod contest;
 mod kit;
 mod benches;
+mod instructions;
 
 use clap::{Parser, Subcommand};
 
 use crate::{
     contest::{Extent, Settings},
+    instructions::{Path, Purpose},
     job::{Bench, Job},
 };
 
@@ -50,11 +52,21 @@ struct Arguments {
 
 /// What the program starts itself for.
 #[derive(Subcommand)]
-#[command(hide = true)]
 enum Inner {
+    /// Counts the instructions of six hot paths under valgrind; fails where one takes a tenth more than its baseline.
+    Instructions {
+        /// Makes what is counted the baseline.
+        #[arg(long)]
+        save: bool,
+    },
+    /// Runs a hot path so many times.
+    #[command(hide = true)]
+    Path { path: Path, rounds: u64 },
     /// Measures one side once.
+    #[command(hide = true)]
     Measure { job: String },
     /// Serves prepared answers.
+    #[command(hide = true)]
     Serve { objects: usize },
 }
 
@@ -62,6 +74,10 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     match arguments.inner {
         Some(Inner::Serve { objects }) => return server::serve(objects),
+        Some(Inner::Path { path, rounds }) => return instructions::run(path, rounds),
+        Some(Inner::Instructions { save }) => {
+            return instructions::count(if save { Purpose::Save } else { Purpose::Compare });
+        }
         Some(Inner::Measure { job }) => {
             let measures = kit::alone(benches::measure(serde_json::from_str::<Job>(&job)?))?;
             println!("{}", serde_json::to_string(&measures)?);
