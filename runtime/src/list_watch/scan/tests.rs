@@ -185,6 +185,25 @@ fn a_value_ends_at_the_same_byte_however_it_is_cut() {
     }
 }
 
+/// Strings, keys and brackets stand side by side, as nearly always, and apart.
+const TOKENS: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"a\"",
+    "\"a\":",
+    "\"b\":{",
+    "\"c\":\"d\",",
+    "1",
+    "null",
+    " ",
+    "\"\\u00e9\"",
+    "\"",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
@@ -192,6 +211,14 @@ proptest! {
     #[test]
     fn json_like_text_reads_as_serde_json_reads_it(text in "[{}\\[\\]:,\"\\\\a1 nu0e.\\-\t]{0,24}") {
         check(text.as_bytes());
+    }
+
+    // R48
+    #[test]
+    fn tokens_in_any_order_read_as_serde_json_reads_them(
+        tokens in prop::collection::vec(prop::sample::select(TOKENS), 0..14)
+    ) {
+        check(tokens.concat().as_bytes());
     }
 
     // R48
