@@ -217,3 +217,48 @@ async fn a_request_that_nobody_waits_for_any_more_is_counted_once() {
     let line = r#"rest_client_requests_total{code="<error>",host="unknown",method="GET"} 1"#;
     assert!(metrics.encode().lines().any(|one| one == line), "{}", metrics.encode());
 }
+
+/// A key and its certificate, made for this test: nobody accepts them.
+const KEY: &str = "-----BEGIN PRIVATE KEY-----\n\
+    MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgs079K7aSCdPLqucf\n\
+    d2JgJZfKaucidwEF4Rso2qXFpZOhRANCAASgTjgFow90nMnXSzrPR/d933exEbwP\n\
+    dASa8htzZD6fviXwiMqq+1r9xYy4XjClyxd3SjYP3oC/arloCed/g5xh\n\
+    -----END PRIVATE KEY-----\n";
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n\
+    MIIBezCCASGgAwIBAgIUPW023V7v94jHgstjzUSYJLRTwUowCgYIKoZIzj0EAwIw\n\
+    EzERMA8GA1UEAwwIc29tZWJvZHkwHhcNMjYxMTIyMTMzOTU4WhcNMzYxMTE5MTMz\n\
+    OTU4WjATMREwDwYDVQQDDAhzb21lYm9keTBZMBMGByqGSM49AgEGCCqGSM49AwEH\n\
+    A0IABKBOOAWjD3ScyddLOs9H933fd7ERvA90BJryG3NkPp++JfCIyqr7Wv3FjLhe\n\
+    MKXLF3dKNg/egL9quWgJ53+DnGGjUzBRMB0GA1UdDgQWBBTYWqz3eW/zWoCbW+aM\n\
+    nWma9lI3njAfBgNVHSMEGDAWgBTYWqz3eW/zWoCbW+aMnWma9lI3njAPBgNVHRMB\n\
+    Af8EBTADAQH/MAoGCCqGSM49BAMCA0gAMEUCIQCOjMlKdHIBaEFMuI8jUzsfd9gf\n\
+    EoGPbLB88twcJBDjqgIgamMGxMf38yIO5jvYyxIVUPJGwyyOTU9/eCb2pTxwyoU=\n\
+    -----END CERTIFICATE-----\n";
+
+/// A configuration whose credentials come from a plugin that prints this status.
+fn with_plugin(status: &serde_json::Value) -> Config {
+    let credentials = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
+    });
+    let mut config = config("127.0.0.1:1");
+    let plugin = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh", "args": ["-c", format!("printf %s '{credentials}'")], "interactiveMode": "Never",
+    });
+    config.auth_info.exec = Some(serde_json::from_value(plugin).unwrap());
+    config
+}
+
+#[tokio::test]
+async fn a_client_says_until_when_the_certificate_of_a_plugin_holds() {
+    let status = serde_json::json!({
+        "clientKeyData": KEY, "clientCertificateData": CERTIFICATE, "expirationTimestamp": "2031-05-06T07:08:09Z",
+    });
+    let certified = client(with_plugin(&status)).unwrap();
+    assert_eq!(
+        certified.valid_until().map(|until| until.to_string()).as_deref(),
+        Some("2031-05-06T07:08:09Z")
+    );
+    let token = serde_json::json!({ "token": "t", "expirationTimestamp": "2031-05-06T07:08:09Z" });
+    assert_eq!(*client(with_plugin(&token)).unwrap().valid_until(), None, "a token is asked for again");
+}
