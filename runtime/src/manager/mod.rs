@@ -10,6 +10,8 @@ mod checks;
 mod debug_report;
 mod inspector;
 mod campaign;
+#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
+mod crypto_provider;
 mod client;
 mod dry_run;
 #[cfg(feature = "http")]

@@ -14,6 +14,7 @@ mod children;
 mod definitions;
 mod deletion;
 mod http;
+mod https;
 mod informers;
 mod leaders;
 mod life;
@@ -31,6 +32,7 @@ fn main() -> std::process::ExitCode {
         definitions::TESTS,
         deletion::TESTS,
         http::TESTS,
+        https::TESTS,
         informers::TESTS,
         leaders::TESTS,
         life::TESTS,
