@@ -300,6 +300,10 @@ mod tests {
             typed_kind::<ConfigMap>()
         }
 
+        fn cluster(&self) -> Option<Arc<str>> {
+            None
+        }
+
         fn has_synced(&self) -> bool {
             false
         }

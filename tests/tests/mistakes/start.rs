@@ -40,6 +40,7 @@ pub(crate) fn mistakes() -> Vec<Mistake> {
         ("A selector does not parse", selector()),
     ]);
     found.extend(certificates());
+    found.extend(clusters());
     found
 }
 
@@ -145,6 +146,43 @@ fn certificates() -> Vec<Mistake> {
     ];
     fs::remove_dir_all(&folder).unwrap();
     found
+}
+
+fn clusters() -> Vec<Mistake> {
+    let refused = |add: fn(&Manager, Controller<Website, Keeper>) -> Controller<Website, Keeper>| {
+        paused(async {
+            let server = ApiServer::in_memory().crd::<Website>().start().await;
+            let manager = Manager::new(server.client());
+            let controller = add(&manager, Controller::new(Keeper::default()));
+            let mut running = manager.controller(controller).spawn();
+            shown(running.ended().await.unwrap_err())
+        })
+    };
+    vec![
+        (
+            "Two clusters have one name",
+            refused(|manager, controller| {
+                manager.cluster("hub", manager.client().clone());
+                manager.cluster("hub", manager.client().clone());
+                controller
+            }),
+        ),
+        (
+            "A cluster's name can't be one",
+            refused(|manager, controller| {
+                manager.cluster("The hub", manager.client().clone());
+                controller
+            }),
+        ),
+        (
+            "A controller reads from another manager's cluster",
+            refused(|manager, controller| {
+                let other = Manager::new(manager.client().clone());
+                let hub = other.cluster("hub", manager.client().clone());
+                controller.watches_from(hub.kind::<Secret>(), |_| Vec::new())
+            }),
+        ),
+    ]
 }
 
 fn selector() -> String {
