@@ -16,6 +16,7 @@ mod deletion;
 mod http;
 mod https;
 mod informers;
+mod link;
 mod leaders;
 mod life;
 mod outages;
