@@ -55,6 +55,14 @@ pub enum Error {
     /// Two controllers of one manager have the same name.
     #[error("two controllers are named {0}: give one another name with `.named(..)`")]
     DuplicateController(String),
+    /// Another cluster can't be read from as it is set.
+    #[error("cluster {name:?}: {problem}")]
+    Cluster {
+        /// The cluster, by name.
+        name: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// A custom resource definition was not accepted.
     #[error("the definition {name} can't be installed: {why}")]
     Definition {

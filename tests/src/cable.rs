@@ -27,11 +27,13 @@ pub enum Passes {
 }
 
 impl Passes {
-    fn requests(self) -> bool {
+    /// Tells whether requests reach the server.
+    pub fn requests(self) -> bool {
         matches!(self, Self::Both | Self::RequestsAlone)
     }
 
-    fn replies(self) -> bool {
+    /// Tells whether answers come back.
+    pub fn replies(self) -> bool {
         matches!(self, Self::Both | Self::RepliesAlone)
     }
 }

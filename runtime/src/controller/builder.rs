@@ -257,7 +257,7 @@ impl<K: Marker, R> Controller<K, R> {
             dynamic_type,
             move |enqueuer, source, kind| EnqueueRelated {
                 enqueuer: enqueuer.clone(),
-                source,
+                source: Some(source),
                 reason: Reason::Related(kind.to_string().into()),
                 relation: relation.clone(),
                 predicate: predicate.clone(),

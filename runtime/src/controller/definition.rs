@@ -1,10 +1,11 @@
 //! The definition of a controller, on its way to a plan.
 
 use super::{
+    cluster::Cluster,
     env::Read,
     predicate::Predicate,
     settings::Settings,
-    sources::{KindSource, Selection},
+    sources::{ForeignSource, KindSource, Selection},
     stream_source::StreamSource,
 };
 use crate::{informer::Marker, writes::Rights};
@@ -16,6 +17,9 @@ pub(crate) struct Definition<K: Marker, R> {
     pub(crate) selection: Selection,
     pub(crate) predicate: Option<Predicate<K::Seen>>,
     pub(crate) kind_sources: Vec<KindSource>,
+    pub(crate) foreign_sources: Vec<ForeignSource>,
+    /// The other clusters that feed it, or that it reads.
+    pub(crate) clusters: Vec<Cluster>,
     pub(crate) sources: Vec<StreamSource>,
     pub(crate) reads: Vec<Read>,
     pub(crate) rights: Rights,
@@ -29,6 +33,8 @@ impl<K: Marker, R> Definition<K, R> {
             selection: Selection::default(),
             predicate: None,
             kind_sources: Vec::new(),
+            foreign_sources: Vec::new(),
+            clusters: Vec::new(),
             sources: Vec::new(),
             reads: Vec::new(),
             rights: Rights::default(),

@@ -81,7 +81,8 @@ impl EventDedup {
 /// One change, as it concerns the keys that it may enqueue.
 #[derive(Clone, Debug)]
 struct Trigger {
-    source: SourceId,
+    /// `None`: another cluster, where no key writes.
+    source: Option<SourceId>,
     via: Via,
     /// `None`: it can't be the key's own, such as a deletion.
     version: Option<Version>,
@@ -91,9 +92,11 @@ struct Trigger {
 impl Enqueuer {
     /// Enqueues a key for a change, unless it is the key's own; only a watch event can be that.
     fn take(&self, trigger: &Trigger, key: ObjectKey) {
-        let verdict = match (trigger.via, trigger.version) {
-            (Via::Watch, Some(version)) if !self.dedup.is_first(trigger.source, version, &key) => return,
-            (Via::Watch, Some(version)) => self.writer.event(trigger.source, Some(version), &key),
+        let verdict = match (trigger.via, trigger.source, trigger.version) {
+            (Via::Watch, Some(source), Some(version)) => match self.dedup.is_first(source, version, &key) {
+                true => self.writer.event(source, Some(version), &key),
+                false => return,
+            },
             _ => self.writer.foreign_change(&key),
         };
         if verdict == Verdict::Enqueue {
@@ -185,11 +188,18 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
         match change {
             Change::Added { object, via, origin } => {
                 let (version, reason) = (version_of(object), reason(Reason::Changed, *origin, *via));
-                enqueuer.take(&Trigger { source, via: *via, version, reason }, object.key().clone());
+                enqueuer.take(
+                    &Trigger { source: Some(source), via: *via, version, reason },
+                    object.key().clone(),
+                );
             }
             Change::Updated { new, via, .. } => {
-                let trigger =
-                    Trigger { source, via: *via, version: version_of(new), reason: Reason::Changed };
+                let trigger = Trigger {
+                    source: Some(source),
+                    via: *via,
+                    version: version_of(new),
+                    reason: Reason::Changed,
+                };
                 enqueuer.take(&trigger, new.key().clone());
             }
             Change::Unchanged { object } => enqueuer.queue.touch(object.key().clone()),
@@ -200,7 +210,8 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
                     return;
                 }
                 self.tombstones.add(key, gone.clone());
-                let trigger = Trigger { source, via: *via, version: None, reason: Reason::Deleted };
+                let trigger =
+                    Trigger { source: Some(source), via: *via, version: None, reason: Reason::Deleted };
                 enqueuer.take(&trigger, key.clone());
             }
             // Reported by the informer, and not reconciled; but what is to be cleaned up is.
@@ -212,7 +223,10 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
                 }
                 if let Some(key) = key {
                     let version = identity.resource_version.as_deref().and_then(|v| v.parse().ok());
-                    enqueuer.take(&Trigger { source, via: *via, version, reason: Reason::Changed }, key);
+                    enqueuer.take(
+                        &Trigger { source: Some(source), via: *via, version, reason: Reason::Changed },
+                        key,
+                    );
                 }
             }
         }
@@ -305,7 +319,8 @@ impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C>
 /// Enqueues the keys that objects of another kind concern.
 pub(crate) struct EnqueueRelated<C, R> {
     pub(crate) enqueuer: Enqueuer,
-    pub(crate) source: SourceId,
+    /// `None`: another cluster. What changes there is nobody's own write, although names and versions may be equal.
+    pub(crate) source: Option<SourceId>,
     pub(crate) reason: Reason,
     pub(crate) relation: Arc<R>,
     pub(crate) predicate: Option<Predicate<C>>,
@@ -389,7 +404,9 @@ impl LastRelated {
 
 impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
     fn changed(&self, change: &Change<C>) {
-        self.enqueuer.tell_writes(self.source, change);
+        if let Some(source) = self.source {
+            self.enqueuer.tell_writes(source, change);
+        }
         let previous = self.unreadable_objects.note(change);
         if self.predicate.as_ref().is_some_and(|predicate| self.refuses(predicate, change, previous)) {
             return;
@@ -422,6 +439,8 @@ impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
     }
 
     fn progressed(&self, progress: Progress) {
-        self.enqueuer.progressed(self.source, progress);
+        if let Some(source) = self.source {
+            self.enqueuer.progressed(source, progress);
+        }
     }
 }

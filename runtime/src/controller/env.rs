@@ -55,7 +55,8 @@ pub(crate) type Read = Box<dyn FnOnce(&ControllerEnv<'_>, &[Place]) -> Vec<Await
 pub(crate) fn read<W: Watched<DynamicType = ()>>() -> Read {
     Box::new(|env, places| {
         let kind = W::kind_of(&());
-        let asked = env.asked.iter().filter(|informer| informer.kind() == kind);
+        let asked =
+            env.asked.iter().filter(|informer| informer.kind() == kind && informer.cluster().is_none());
         let asked: Vec<Awaited> = asked.map(|informer| (None, informer.clone())).collect();
         if !asked.is_empty() {
             return asked;

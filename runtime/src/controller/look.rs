@@ -40,7 +40,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     pub(super) fn lagging_caches(&self) -> Vec<Lagging> {
         let lag = self.waits.all().filter(|informer| !informer.has_synced());
         let lagging = lag.map(|informer| Lagging {
-            kind: informer.kind().to_string(),
+            kind: informer.name(),
             since: informer.state().failure.map(|failure| failure.since),
             why: informer.why(),
         });

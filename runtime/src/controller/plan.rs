@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    fmt,
+    fmt, mem,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -15,6 +15,7 @@ use rand::{SeedableRng, rngs::SmallRng};
 use super::{
     Reconciler,
     budget::Budgets,
+    cluster::Cluster,
     context::ContextBase,
     definition::Definition,
     doubts,
@@ -24,7 +25,7 @@ use super::{
     last_read::LastRead,
     queue::ControllerQueue,
     recent::RecentRuns,
-    sources::{self, CacheOf, Connect, InformerKey, Objects, OpenSource},
+    sources::{self, CacheOf, Connect, ForeignSource, InformerKey, Objects, OpenSource},
     start::{Connections, PreparedController, Work, run_workers},
     stream_source::StreamSource,
     term::Term,
@@ -45,6 +46,8 @@ pub(crate) struct Plan {
     /// What it needs, in which namespaces; none: in all.
     pub(crate) rights: Rights,
     pub(crate) namespaces: Vec<Arc<str>>,
+    /// The other clusters that it reads from.
+    pub(crate) clusters: Vec<Cluster>,
     prepare: Prepare,
 }
 
@@ -80,12 +83,13 @@ pub(super) fn plan<K: Watched, R: Reconciler<K>>(
         name: name.clone(),
         rights: definition.rights.clone(),
         namespaces: definition.settings.namespaces.clone(),
+        clusters: definition.clusters.clone(),
         prepare: Box::new(move |env| prepare(definition, dynamic_type, kind, name, env)),
     }
 }
 
 fn prepare<K: Watched, R: Reconciler<K>>(
-    definition: Definition<K, R>,
+    mut definition: Definition<K, R>,
     dynamic_type: K::DynamicType,
     kind: Kind,
     name: Arc<str>,
@@ -99,7 +103,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     };
     let metrics = env.metrics.reconcile().of(&name);
     let tombstones = Arc::new(Tombstones::new(metrics.deletions_dropped.clone()));
-    let opened = open_all(&definition, &dynamic_type, &tombstones, &places, env);
+    let opened = open_all(&mut definition, &dynamic_type, &tombstones, &places, env);
     let Definition { reconciler, settings, selection, sources, reads, rights, .. } = definition;
     let mut awaited = opened.awaited;
     match reads.is_empty() {
@@ -109,8 +113,9 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let waits = Arc::new(waits(awaited, &places));
     let shut = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
     let queue = Arc::new(ControllerQueue::new(queue, shut));
-    let (views, connects): (Vec<_>, Vec<_>) =
+    let (views, mut connects): (Vec<_>, Vec<_>) =
         opened.kind_sources.into_iter().map(|kind_source| (kind_source.view, kind_source.connect)).unzip();
+    connects.extend(opened.foreign);
     let gate = Arc::new(gate(&waits, env.factory.server()));
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
     let wait_for_own = match env.writes {
@@ -207,6 +212,8 @@ fn work<K: Watched, R: Reconciler<K>>(
 /// What was asked for, not yet connected.
 struct Opened<K> {
     kind_sources: Vec<OpenSource>,
+    /// Of other clusters.
+    foreign: Vec<Connect>,
     awaited: Vec<Awaited>,
     objects: Objects<K>,
     /// The informers that feed the controller more than once.
@@ -215,17 +222,24 @@ struct Opened<K> {
 
 /// Asks for the informers of the reconciled kind and of all that feeds it, in every place.
 fn open_all<K: Watched, R>(
-    definition: &Definition<K, R>,
+    definition: &mut Definition<K, R>,
     dynamic_type: &K::DynamicType,
     tombstones: &Arc<Tombstones<K::Object>>,
     places: &[Place],
     env: &ControllerEnv<'_>,
 ) -> Opened<K::Object> {
+    let foreign_sources = mem::take(&mut definition.foreign_sources);
     let Definition { selection, predicate, kind_sources, .. } = definition;
     // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
     let mut sources = Vec::new();
     let objects = Objects { caches: Vec::new() };
-    let mut opened = Opened { kind_sources: Vec::new(), awaited: Vec::new(), objects, shared: Vec::new() };
+    let mut opened = Opened {
+        kind_sources: Vec::new(),
+        foreign: Vec::new(),
+        awaited: Vec::new(),
+        objects,
+        shared: Vec::new(),
+    };
     for place in places {
         let source = source_of(&mut sources, (InformerKey::of::<K>(dynamic_type, selection), place.clone()));
         let namespace = place.as_deref();
@@ -256,6 +270,10 @@ fn open_all<K: Watched, R>(
             opened.awaited.push((place.clone(), kind_source.informer.clone()));
             opened.kind_sources.push(kind_source);
         }
+    }
+    for ForeignSource { informer, connect } in foreign_sources {
+        opened.awaited.push((None, informer));
+        opened.foreign.push(connect);
     }
     opened
 }

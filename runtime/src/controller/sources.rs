@@ -12,7 +12,7 @@ use super::enqueue::Enqueuer;
 use crate::{
     informer::{
         FailureCause, FetchFailure, Form, Observer, ObserverRegistration, SharedInformer,
-        SharedInformerFactory, SyncPhase, SyncState, Watched,
+        SharedInformerFactory, SyncPhase, SyncState, Watched, name_of,
     },
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
@@ -22,8 +22,10 @@ use crate::{
 
 /// An informer that somebody waits for.
 pub(crate) trait Synced: Send + Sync {
-    /// Which kind it watches, for messages.
+    /// Which kind it watches.
     fn kind(&self) -> Kind;
+    /// Which cluster it reads from; `None`: the manager's own.
+    fn cluster(&self) -> Option<Arc<str>>;
     /// Whether its cache holds what the server held at some moment since the start.
     fn has_synced(&self) -> bool;
     /// Ends when it has synced.
@@ -34,6 +36,11 @@ pub(crate) trait Synced: Send + Sync {
     fn state(&self) -> SyncState;
     /// Says why its cache can't be relied on at present, if so.
     fn doubt(&self) -> Option<Doubt>;
+
+    /// Names it, for messages.
+    fn name(&self) -> String {
+        name_of(&self.kind(), self.cluster().as_deref())
+    }
 
     /// Says why it has not synced, in one line.
     fn why(&self) -> String {
@@ -49,6 +56,10 @@ pub(crate) trait Synced: Send + Sync {
 impl<W: Watched> Synced for SharedInformer<W> {
     fn kind(&self) -> Kind {
         SharedInformer::kind(self).clone()
+    }
+
+    fn cluster(&self) -> Option<Arc<str>> {
+        SharedInformer::cluster(self)
     }
 
     fn has_synced(&self) -> bool {
@@ -90,7 +101,7 @@ fn explained(failure: &FetchFailure) -> String {
 
 impl fmt::Debug for dyn Synced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Synced({})", self.kind())
+        write!(f, "Synced({})", self.name())
     }
 }
 
@@ -200,6 +211,23 @@ pub(crate) struct OpenSource {
     pub(crate) informer: Arc<dyn Synced>,
     pub(crate) view: CacheView,
     pub(crate) connect: Connect,
+}
+
+/// A kind of another cluster that feeds a controller: no write is compared with its cache.
+pub(crate) struct ForeignSource {
+    pub(crate) informer: Arc<dyn Synced>,
+    pub(crate) connect: Connect,
+}
+
+impl ForeignSource {
+    pub(crate) fn of<W: Watched, O: Observer<W::Object>>(
+        informer: SharedInformer<W>,
+        observer: impl Fn(&Enqueuer) -> O + Send + 'static,
+    ) -> Self {
+        let observed = informer.clone();
+        let connect: Connect = Box::new(move |enqueuer| observed.observe(Arc::new(observer(enqueuer))));
+        Self { informer: Arc::new(informer), connect }
+    }
 }
 
 /// Connects an informer to the controller; the feed lasts as long as what is returned.

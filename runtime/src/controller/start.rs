@@ -301,6 +301,10 @@ mod tests {
             typed_kind::<ConfigMap>()
         }
 
+        fn cluster(&self) -> Option<Arc<str>> {
+            None
+        }
+
         fn has_synced(&self) -> bool {
             false
         }

@@ -23,7 +23,7 @@ pub(crate) struct Waits {
     pub(crate) by_namespace: Vec<OfNamespace>,
 }
 
-/// Makes the gate that keeps keys from running while a cache is in doubt.
+/// Makes the gate that keeps keys from running while a cache of this server is in doubt.
 pub(crate) fn gate(waits: &Waits, server: Server) -> Gate {
     let read = |of: Option<&Arc<str>>, informer: &Arc<dyn Synced>| {
         let (kind, of, informer) = (informer.kind(), of.cloned(), informer.clone());
@@ -31,6 +31,7 @@ pub(crate) fn gate(waits: &Waits, server: Server) -> Gate {
     };
     let own = waits.by_namespace.iter().flat_map(|(of, own)| own.iter().map(move |cache| (Some(of), cache)));
     let caches = waits.common.iter().map(|cache| (None, cache)).chain(own);
+    let caches = caches.filter(|(_, cache)| cache.cluster().is_none());
     Gate::new(server, caches.map(|(of, cache)| read(of, cache)).collect())
 }
 
@@ -64,7 +65,7 @@ impl Waits {
 
     /// Names the kinds, each once.
     pub(crate) fn kinds(&self) -> Vec<String> {
-        let mut kinds: Vec<_> = self.all().map(|informer| informer.kind().to_string()).collect();
+        let mut kinds: Vec<_> = self.all().map(|informer| informer.name()).collect();
         let mut seen = HashSet::new();
         kinds.retain(|kind| seen.insert(kind.clone()));
         kinds
@@ -97,16 +98,17 @@ impl Waits {
     }
 }
 
+/// A new leader has to see what the last one wrote: that is here, and nothing in another cluster, which may be away.
 async fn ready(informer: &Arc<dyn Synced>, freshness: Freshness) {
     match freshness {
-        Freshness::Synced => informer.synced().await,
-        Freshness::Current => informer.current().await,
+        Freshness::Current if informer.cluster().is_none() => informer.current().await,
+        Freshness::Current | Freshness::Synced => informer.synced().await,
     }
 }
 
 fn lagging<'a>(informers: impl Iterator<Item = &'a Arc<dyn Synced>>) -> Vec<String> {
     let lag = informers.filter(|informer| !informer.has_synced());
-    let mut names: Vec<_> = lag.map(|informer| format!("{} ({})", informer.kind(), informer.why())).collect();
+    let mut names: Vec<_> = lag.map(|informer| format!("{} ({})", informer.name(), informer.why())).collect();
     names.dedup();
     names
 }

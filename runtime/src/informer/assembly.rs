@@ -126,6 +126,7 @@ impl<W: Watched> Assembly<W> {
             seed: config.seed,
             on_error: config.on_error.clone(),
             kind: self.kind,
+            cluster: None,
             indexes: W::indexes(),
             feeds: self.sources.into_iter().map(|(_, source)| source(config.clone())).collect(),
             transform: self.transform,

@@ -6,6 +6,7 @@ use super::{
     core::Parts,
     factory::SharedInformerFactory,
     handler::EventHandler,
+    name::name_of,
     query::{Function, NameRefused, Query},
     reflector_task::ReflectorTask,
     registration::Registration,
@@ -222,6 +223,7 @@ impl<W: Watched> InformerBuilder<W> {
         let labels = self.labels.clone();
         let informer = factory.find_or_build(query, self.dynamic_type.clone(), |stop, fleet| Parts {
             kind: self.query.kind.clone(),
+            cluster: factory.cluster(),
             indexes: W::indexes(),
             feeds: self.query.extents().into_iter().map(|extent| self.feed(extent)).collect(),
             transform: self.transform.clone(),
@@ -278,7 +280,7 @@ impl<W: Watched> InformerBuilder<W> {
             source = source.options_hook(move |options| hook(options));
         }
         let config = ReflectorConfig {
-            name: query.kind.to_string().into(),
+            name: name_of(&query.kind, self.factory.cluster().as_deref()).into(),
             first_list: query.first_list,
             page_size: query.page_size,
             ..self.factory.reflector_config()

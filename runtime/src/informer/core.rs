@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     command::Command,
     latch::Latch,
+    name::name_of,
     reflector_task::{AskLatest, ReflectorTask},
     registration::{KeepAlive, Slot},
     reliability::Reliability,
@@ -31,6 +32,8 @@ use crate::{
 /// The informer without its users; its tasks hold it.
 pub(super) struct InformerCore<K> {
     pub(super) kind: Kind,
+    /// The cluster that it is read from; `None`: the manager's own.
+    pub(super) cluster: Option<Arc<str>>,
     pub(super) indexer: Indexer<K>,
     pub(super) fifo: DeltaFifo<K>,
     pub(super) health: Arc<Health>,
@@ -68,6 +71,8 @@ enum Life {
 /// What an informer is made of.
 pub(super) struct Parts<K> {
     pub(super) kind: Kind,
+    /// The cluster that it is read from; `None`: the manager's own.
+    pub(super) cluster: Option<Arc<str>>,
     pub(super) indexes: Vec<IndexDefinition<K>>,
     pub(super) feeds: Vec<ReflectorTask<K>>,
     pub(super) transform: Option<Transform<K>>,
@@ -84,11 +89,13 @@ pub(super) struct Parts<K> {
 
 impl<K: Object> InformerCore<K> {
     pub(super) fn new(parts: Parts<K>) -> Arc<Self> {
-        let Parts { kind, indexes, feeds, transform, metrics, seed, on_error, stop, fleet } = parts;
-        let meter = metrics.as_ref().map(|metrics| metrics.fetch().cache_meter(&kind)).unwrap_or_default();
+        let Parts { kind, cluster, indexes, feeds, transform, metrics, seed, on_error, stop, fleet } = parts;
+        let name = name_of(&kind, cluster.as_deref());
+        let meter =
+            metrics.as_ref().map(|metrics| metrics.fetch().cache_meter(&name, &kind)).unwrap_or_default();
         let (indexer, fifo) = (Indexer::seeded(seed), DeltaFifo::new());
         let health = Arc::new(Health::new(on_error));
-        let (told, named) = (health.clone(), kind.clone());
+        let (told, named) = (health.clone(), name.clone());
         indexer.report_unreadable(move |unreadable| told.tell_unreadable(&named, unreadable));
         for definition in indexes {
             if let Err(error) = indexer.add_index(definition) {
@@ -107,6 +114,7 @@ impl<K: Object> InformerCore<K> {
             Inbox { commands: Vec::new(), feeds: feeds.into_iter().map(sink).collect(), life: Life::Unborn };
         let core = Arc::new(Self {
             kind,
+            cluster,
             indexer,
             fifo,
             health,
@@ -124,7 +132,7 @@ impl<K: Object> InformerCore<K> {
         });
         if let Some(metrics) = metrics {
             let source: Arc<dyn BacklogSource> = core.clone();
-            metrics.fetch().report_backlogs(&core.kind, Arc::downgrade(&source));
+            metrics.fetch().report_backlogs(name, Arc::downgrade(&source));
         }
         core
     }
@@ -231,6 +239,11 @@ impl<K: Object> InformerCore<K> {
         self.meter.queued(self.fifo.len());
     }
 
+    /// Names it, for messages.
+    pub(super) fn name(&self) -> String {
+        name_of(&self.kind, self.cluster.as_deref())
+    }
+
     pub(super) fn state(&self) -> SyncState {
         let lister = self.indexer.lister();
         let mut unreadable = lister.unreadable_or_outdated();
@@ -244,6 +257,7 @@ impl<K: Object> InformerCore<K> {
         };
         SyncState {
             kind: self.kind.clone(),
+            cluster: self.cluster.clone(),
             phase,
             failure: self.health.failure(),
             unreadable,
@@ -263,6 +277,7 @@ impl<K: Object> InformerCore<K> {
         let backlog = BacklogSource::report(self);
         InformerReport {
             kind: state.kind.to_string(),
+            cluster: state.cluster.as_deref().map(str::to_owned),
             version: state.kind.version.to_string(),
             namespaces: namespaces.collect(),
             selector: String::new(),

@@ -37,6 +37,8 @@ pub struct SharedInformerFactory {
 
 struct Shared {
     client: Client,
+    /// Its name, where it is not the manager's own.
+    cluster: Option<Arc<str>>,
     config: ReflectorConfig,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -121,8 +123,20 @@ impl SharedInformerFactory {
     /// Name, first list and page size are each informer's own. Here is the place of a watch error handler for all
     /// informers, and of the [`Metrics`](crate::metrics::Metrics) in which they count.
     pub fn with_config(client: Client, config: ReflectorConfig) -> Self {
+        Self::of(client, config, None)
+    }
+
+    /// Creates a factory for another cluster: it shares the configuration, and nothing that is known of this one.
+    pub(crate) fn of_cluster(&self, name: Arc<str>, client: Client) -> Self {
+        let (server, log) = Default::default();
+        let config = ReflectorConfig { server, log, ..self.reflector_config() };
+        Self::of(client, config, Some(name))
+    }
+
+    fn of(client: Client, config: ReflectorConfig, cluster: Option<Arc<str>>) -> Self {
         let shared = Shared {
             client,
+            cluster,
             config,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -202,6 +216,11 @@ impl SharedInformerFactory {
     /// Returns the clock for the time of day.
     pub(crate) fn clock(&self) -> WallClock {
         self.shared.config.clock.clone()
+    }
+
+    /// Returns the name of the cluster, where it is not the manager's own.
+    pub(crate) fn cluster(&self) -> Option<Arc<str>> {
+        self.shared.cluster.clone()
     }
 
     pub(super) fn client(&self) -> Client {

@@ -9,6 +9,7 @@
 //! A [`SharedInformer`] is one list and one watch, whatever the number of its users; a [`SharedInformerFactory`]
 //! hands out the same one for the same question. What is watched is said by a type that is [`Watched`].
 
+mod name;
 mod change;
 mod watched;
 mod latch;
@@ -46,6 +47,7 @@ pub use change::{AddOrigin, Change, Deleted, Gone, Progress, ProgressVia, Via};
 pub use factory::SharedInformerFactory;
 pub use handler::EventHandler;
 pub use listed::{Accepted, Listed};
+pub(crate) use name::name_of;
 pub use observer::Observer;
 pub use query::NameRefused;
 pub use registration::{HandlerBacklog, HandlerRemoved, ObserverRegistration, Registration};

@@ -167,7 +167,7 @@ impl<K: Object> Processor<K> {
         let lists = matches!(entries[..], [Entry { delta: Delta::Replaced(_), .. }]);
         let resync_waits = lists && core.fifo.awaits_resync();
         let mut applied = core.indexer.write(|store| apply(store, entries, &core.kind, origin));
-        applied.unreadable().for_each(|unreadable| core.health.tell_unreadable(&core.kind, unreadable));
+        applied.unreadable().for_each(|unreadable| core.health.tell_unreadable(&core.name(), unreadable));
         if applied.replaced.is_some() || !applied.nameless.is_empty() {
             core.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
         }

@@ -15,6 +15,8 @@ pub(super) const UNREADABLE_SHOWN: usize = 20;
 pub struct InformerReport {
     /// What is watched, such as `deployments.apps`.
     pub kind: String,
+    /// The cluster that it is read from, by name; `None`: the manager's own.
+    pub cluster: Option<String>,
     /// The version of the API in which it is read.
     pub version: String,
     /// The namespaces that it is watched in; none: all.

@@ -70,6 +70,7 @@ impl<W: Watched> SharedInformer<W> {
         let config = config.named(|| kind.to_string());
         Self::of_parts(Parts {
             kind,
+            cluster: None,
             indexes: W::indexes(),
             metrics: config.metrics.clone(),
             seed: config.seed,
@@ -133,6 +134,11 @@ impl<W: Watched> SharedInformer<W> {
     /// Returns a reader of the cache without the typed look-ups.
     pub(crate) fn cache(&self) -> Lister<W::Object> {
         self.handle.core.indexer.lister().keeping(self.share())
+    }
+
+    /// Names the cluster that it reads from; `None`: the manager's own.
+    pub(crate) fn cluster(&self) -> Option<Arc<str>> {
+        self.handle.core.cluster.clone()
     }
 
     /// Ends once the cache holds at least what the first list held; never, if the informer is stopped before.

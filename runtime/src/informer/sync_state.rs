@@ -9,6 +9,7 @@ use std::{
 
 use tokio::time::Instant;
 
+use super::name::name_of;
 use crate::{
     chain::one_line,
     clock::{Moment, after, readable},
@@ -27,6 +28,8 @@ const NAMELESS: usize = 100;
 pub struct SyncState {
     /// What is watched.
     pub kind: Kind,
+    /// The cluster that it is read from, by [name](crate::manager::Manager::cluster); `None`: the manager's own.
+    pub cluster: Option<Arc<str>>,
     /// How far it has come.
     pub phase: SyncPhase,
     /// What keeps it from listing or watching at present; of several namespaces, what has failed longest.
@@ -108,6 +111,11 @@ impl FailureCause {
 }
 
 impl SyncState {
+    /// Names what is watched, for messages.
+    pub(crate) fn name(&self) -> String {
+        name_of(&self.kind, self.cluster.as_deref())
+    }
+
     /// Returns whether the cache holds at least what the first list held.
     pub fn is_synced(&self) -> bool {
         self.phase == SyncPhase::Synced
@@ -125,7 +133,9 @@ impl SyncState {
             (SyncPhase::NotStarted, _) => "start it: `start()` on its factory".to_owned(),
             (SyncPhase::Stopped, _) => "it was shut down and does not come back: build another".to_owned(),
             (_, Some(FailureCause::Forbidden)) => {
-                format!("allow `list` and `watch` of {kind} in a Role or ClusterRole, and bind that")
+                let there =
+                    self.cluster.as_ref().map(|name| format!(" of cluster {name}")).unwrap_or_default();
+                format!("allow `list` and `watch` of {kind} in a Role or ClusterRole{there}, and bind that")
             }
             (_, Some(FailureCause::Unauthorized)) => "check the credentials of the client".to_owned(),
             (_, Some(FailureCause::NotServed)) => {
@@ -161,7 +171,7 @@ impl fmt::Display for SyncState {
             SyncPhase::Synced => "is synced",
             SyncPhase::Stopped => "was stopped",
         };
-        write!(f, "{} {phase}", self.kind)?;
+        write!(f, "{} {phase}", self.name())?;
         if let Some(failure) = &self.failure {
             write!(f, ": {failure}")?;
         }
@@ -315,14 +325,14 @@ impl Health {
     }
 
     /// Reports an object that can't be read: at once, or in a compact cache at the first read.
-    pub(super) fn tell_unreadable(&self, kind: &Kind, unreadable: &Unreadable) {
+    pub(super) fn tell_unreadable(&self, name: &str, unreadable: &Unreadable) {
         let Unreadable { identity, error } = unreadable;
         let what = match &identity.key {
             Some(key) => format!("{key}, which can't be read: {error}"),
             None => format!("an object without a name that can't be read: {error}"),
         };
         let error = ListWatchError::Unexpected(what);
-        let error = WatchError::new(kind.to_string(), FetchPart::Watch, error, 0, Duration::ZERO);
+        let error = WatchError::new(name.to_owned(), FetchPart::Watch, error, 0, Duration::ZERO);
         self.on_error.tell(&error);
         self.tell(&error);
     }

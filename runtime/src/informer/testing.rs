@@ -130,6 +130,7 @@ impl Fed {
         let feeds = extents.iter().zip(&sources).map(|(extent, source)| feed(extent, source)).collect();
         let informer = SharedInformer::of_parts(Parts {
             kind: ConfigMap::kind_of(&()),
+            cluster: None,
             indexes: vec![by_content()],
             feeds,
             transform,

@@ -33,7 +33,7 @@ pub struct DebugReport {
     pub search: Option<SearchReport>,
     /// Its controllers.
     pub controllers: Vec<ControllerReport>,
-    /// Its informers.
+    /// Its informers, those of other clusters included.
     pub informers: Vec<InformerReport>,
 }
 
@@ -127,7 +127,7 @@ impl DebugReport {
             readiness,
             search,
             controllers,
-            informers: process.map(|process| process.factory.reports()).unwrap_or_default(),
+            informers: process.map(|process| process.factories.reports()).unwrap_or_default(),
         }
     }
 }

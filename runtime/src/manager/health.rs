@@ -118,7 +118,7 @@ pub(super) fn of_process(process: Option<&Process>) -> Vec<HealthCheck> {
     let mut checks = vec![HealthCheck::passed("ping")];
     let Some(process) = process else { return checks };
     checks.extend(process.leadership.as_ref().map(leads_by_a_lease));
-    checks.extend(process.factory.sync_states().iter().filter(|state| is_lost(state)).map(lost));
+    checks.extend(process.factories.sync_states().iter().filter(|state| is_lost(state)).map(lost));
     checks
 }
 
@@ -138,7 +138,7 @@ fn is_lost(state: &SyncState) -> bool {
 fn lost(state: &SyncState) -> HealthCheck {
     let why = state.failure.as_ref().map_or_else(String::new, |failure| failure.message.clone());
     let since = state.failure.as_ref().map(|failure| failure.since);
-    HealthCheck::failed(format!("cache/{}", state.kind), since, format!("its informer is over: {why}"))
+    HealthCheck::failed(format!("cache/{}", state.name()), since, format!("its informer is over: {why}"))
 }
 
 /// Checks whether controllers could work.
@@ -152,7 +152,7 @@ pub(super) fn readiness_of(process: Option<&Process>, controllers: &[Standing]) 
     let mut checks = vec![HealthCheck::passed("manager")];
     checks.extend(process.leadership.as_ref().map(stands));
     checks.extend(controllers.iter().map(|standing| could_work(standing, process.started)));
-    let states = process.factory.sync_states();
+    let states = process.factories.sync_states();
     checks.extend(states.iter().filter_map(|state| synced(state, process.started)));
     checks
 }
@@ -189,7 +189,7 @@ fn could_work(standing: &Standing, started: Moment) -> HealthCheck {
 
 /// Checks a cache; one that was never started, or that its users stopped, is nobody's.
 fn synced(state: &SyncState, started: Moment) -> Option<HealthCheck> {
-    let name = format!("cache/{}", state.kind);
+    let name = format!("cache/{}", state.name());
     let failure = state.failure.as_ref();
     match state.phase {
         SyncPhase::Stopped if is_lost(state) => Some(lost(state)),

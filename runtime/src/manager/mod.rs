@@ -4,12 +4,15 @@
 //! reads have synced. Order of a stop: workers finish what runs, then informers close their watches, then HTTP ends.
 //! SIGTERM and SIGINT stop; a second signal gives up waiting.
 
+mod factories;
 mod process;
 mod health;
 mod checks;
 mod debug_report;
 mod inspector;
 mod campaign;
+#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
+mod crypto_provider;
 mod client;
 mod dry_run;
 #[cfg(feature = "http")]
@@ -18,13 +21,16 @@ mod added_checks;
 mod informers;
 mod install;
 mod rules;
+mod clusters;
 mod serve;
 mod running;
 #[cfg(feature = "http")]
 mod over_http;
+mod over_clusters;
 mod signals;
 mod tasks;
 
+pub use crate::controller::{Cluster, ClusterKind};
 pub use client::client;
 pub use debug_report::{DebugReport, LeaderReport, ProgramReport, SearchReport, ServerReport};
 pub use health::{HealthCheck, HealthReport};
@@ -44,8 +50,10 @@ use std::{
 };
 
 use campaign::Held;
+use clusters::Clusters;
+use factories::Factories;
 use informers::{AskedOf, Requested};
-use process::{Cluster, Process};
+use process::{ClientOrigin, Process};
 use prometheus_client::registry::Registry;
 use running::Parts;
 use serve::Serve;
@@ -110,6 +118,8 @@ pub struct Manager {
     election: Option<Held>,
     clock: WallClock,
     factory: SharedInformerFactory,
+    /// The other clusters that it reads from.
+    clusters: Clusters,
     /// The informers that the program asked for.
     requested: Requested,
     plans: Vec<Plan>,
@@ -120,7 +130,7 @@ pub struct Manager {
     seed: Option<u64>,
     writes: Writes,
     trace_ids: TraceIds,
-    cluster: Cluster,
+    cluster: ClientOrigin,
     serve: Serve,
 }
 
@@ -157,6 +167,7 @@ impl Manager {
             client,
             client_taken: AtomicBool::new(false),
             election: None,
+            clusters: Clusters::default(),
             requested: Requested::default(),
             plans: Vec::new(),
             tasks: Vec::new(),
@@ -165,7 +176,7 @@ impl Manager {
             inspector: Inspector::default(),
             writes: Writes::Sent,
             trace_ids: TraceIds::default(),
-            cluster: Cluster::default(),
+            cluster: ClientOrigin::default(),
             serve: Serve::default(),
         }
     }
@@ -271,10 +282,10 @@ impl Manager {
     /// Returns the least that this program must be allowed to do, as roles; shown as YAML.
     ///
     /// For what its controllers watch, own and are [said to use](Controller::uses), for the informers that were asked
-    /// for so far, and for its Lease: ask last, before it runs.
+    /// for so far, and for its Lease: ask last, before it runs. What is read in other clusters is in
+    /// [`rules_in`](Self::rules_in) each.
     pub fn rules(&self) -> Rules {
-        let first = self.plans.first().map_or("watchkeeper", |plan| &plan.name);
-        let mut rules = Rules::named(first.replace('/', "."));
+        let mut rules = Rules::named(self.role_name());
         self.plans.iter().for_each(|plan| rules.add(&plan.rights, &plan.namespaces));
         self.requested.rights().iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces));
         self.election.iter().for_each(|held| rules.lead(held.leadership.lease()));
@@ -282,6 +293,10 @@ impl Manager {
             rules.review();
         }
         rules
+    }
+
+    fn role_name(&self) -> String {
+        self.plans.first().map_or("watchkeeper", |plan| &plan.name).replace('/', ".")
     }
 
     /// Adds a controller.
@@ -435,16 +450,19 @@ impl Manager {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn spawn(self) -> Running {
-        let factory = self.factory.clone();
+        let clusters = self.clusters.known().clone();
+        let factories = Factories::new(self.factory.clone(), clusters);
         self.start().unwrap_or_else(|error| {
             tracing::error!(%error, "the manager can't be started");
-            Running::failed(error, factory)
+            Running::failed(error, &factories)
         })
     }
 
     fn start(self) -> Result<Running, Error> {
         let http = self.serve.bind(&self.cluster)?;
-        let asked = self.requested.into_informers();
+        let clusters = self.clusters.checked(&self.plans)?;
+        let mut asked = self.requested.into_informers();
+        asked.extend(clusters.iter().flat_map(Cluster::take_informers));
         let leadership = self.election.as_ref().map(|held| held.leadership.clone());
         let candidate = self.election.map(|held| held.candidate).transpose()?;
         let candidate = candidate.filter(|_| self.writes == Writes::Sent);
@@ -466,11 +484,11 @@ impl Manager {
             planned.push(plan.prepare(&env)?);
         }
         planned.iter().for_each(|one| self.inspector.add(one.name.clone(), &one.inspected));
-        let (factory, grace_period, inspector, stop) =
-            (self.factory, self.grace_period, self.inspector, Stop::new());
+        let factories = Factories::new(self.factory, clusters);
+        let (grace_period, inspector, stop) = (self.grace_period, self.inspector, Stop::new());
         inspector.begin(Process {
             started: Moment::now(),
-            factory: factory.clone(),
+            factories: factories.clone(),
             leadership: leadership.filter(|_| candidate.is_some()),
             cluster: self.cluster,
             client: self.direct,
@@ -478,13 +496,13 @@ impl Manager {
             version: Default::default(),
         });
         let served = self.serve.start(http, &inspector, &self.metrics, &self.reviews);
-        factory.start();
+        factories.start();
         let tasks = self.tasks;
         Ok(Running::start(Parts {
             planned,
             tasks,
             candidate,
-            factory,
+            factories,
             grace_period,
             inspector,
             stop,

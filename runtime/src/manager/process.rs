@@ -8,7 +8,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{clock::Moment, informer::SharedInformerFactory, leader_election::Leadership};
+use super::factories::Factories;
+use crate::{clock::Moment, leader_election::Leadership};
 
 /// How long the server may take to say its version.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -17,7 +18,7 @@ const BELIEVED: Duration = Duration::from_secs(60);
 
 /// Where a manager's client was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cluster {
+pub(super) struct ClientOrigin {
     /// The server's address, where the manager built the client.
     pub(super) url: Option<String>,
     pub(super) surroundings: Surroundings,
@@ -36,9 +37,9 @@ pub(super) enum Surroundings {
 /// A manager that was started.
 pub(super) struct Process {
     pub(super) started: Moment,
-    pub(super) factory: SharedInformerFactory,
+    pub(super) factories: Factories,
     pub(super) leadership: Option<Leadership>,
-    pub(super) cluster: Cluster,
+    pub(super) cluster: ClientOrigin,
     /// What no gate stands before.
     pub(super) client: kube::Client,
     pub(super) stop: CancellationToken,

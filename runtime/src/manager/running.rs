@@ -25,6 +25,7 @@ use crate::{
 use super::{
     Inspector,
     campaign::Campaign,
+    factories::Factories,
     informers::{AskedOf, ManagedInformerBuilder},
     serve::Served,
     tasks::{InFlight, Task},
@@ -43,7 +44,7 @@ const RELEASE: Duration = Duration::from_secs(6);
 pub struct Running {
     stop: Stop,
     controllers: JoinSet<Result<(), Error>>,
-    factory: Option<SharedInformerFactory>,
+    factories: Option<Factories>,
     /// The same for those who ask for informers; it was stopped where the start failed.
     informers: SharedInformerFactory,
     grace_period: Duration,
@@ -59,7 +60,7 @@ pub(super) struct Parts {
     pub(super) planned: Vec<PreparedController>,
     pub(super) tasks: Vec<Task>,
     pub(super) candidate: Option<Candidate>,
-    pub(super) factory: SharedInformerFactory,
+    pub(super) factories: Factories,
     pub(super) grace_period: Duration,
     pub(super) inspector: Inspector,
     pub(super) stop: Stop,
@@ -68,11 +69,11 @@ pub(super) struct Parts {
 
 impl Running {
     pub(super) fn start(parts: Parts) -> Self {
-        let Parts { planned, tasks, candidate, factory, grace_period, inspector, stop, served } = parts;
+        let Parts { planned, tasks, candidate, factories, grace_period, inspector, stop, served } = parts;
         let in_flight = InFlight::new(inspector.clone(), &tasks);
         let mut controllers = JoinSet::new();
         let end =
-            End { stop: stop.clone(), factory: factory.clone(), live: TaskTracker::new(), grace_period };
+            End { stop: stop.clone(), factories: factories.clone(), live: TaskTracker::new(), grace_period };
         let (campaign, terms) = match candidate {
             None => (None, Terms::endless(&stop)),
             Some(candidate) => {
@@ -92,8 +93,8 @@ impl Running {
         Self {
             stop,
             controllers,
-            informers: factory.clone(),
-            factory: Some(factory),
+            informers: factories.own().clone(),
+            factories: Some(factories),
             grace_period,
             failed: None,
             inspector,
@@ -103,13 +104,13 @@ impl Running {
         }
     }
 
-    pub(super) fn failed(error: Error, informers: SharedInformerFactory) -> Self {
-        informers.stop();
+    pub(super) fn failed(error: Error, factories: &Factories) -> Self {
+        factories.stop();
         Self {
             stop: Stop::new(),
             controllers: JoinSet::new(),
-            factory: None,
-            informers,
+            factories: None,
+            informers: factories.own().clone(),
             grace_period: Duration::ZERO,
             failed: Some(error),
             inspector: Inspector::default(),
@@ -179,7 +180,7 @@ impl Running {
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`.
     pub async fn stop(mut self) -> Result<(), Error> {
-        if self.factory.is_none() {
+        if self.factories.is_none() {
             return self.failed.take().map_or(Ok(()), Err);
         }
         let (began, grace_period) = (Instant::now(), self.grace_period);
@@ -198,9 +199,9 @@ impl Running {
             campaign.abort();
         }
         let mut deaf = false;
-        if let Some(factory) = self.factory.take() {
+        if let Some(factories) = self.factories.take() {
             let left = grace_period.saturating_sub(began.elapsed()).max(ABORT);
-            deaf = timeout(left, factory.shutdown()).await.is_err();
+            deaf = timeout(left, factories.shutdown()).await.is_err();
         }
         self.served.stop().await;
         let past_grace_period =
@@ -251,7 +252,7 @@ impl Running {
 #[derive(Clone)]
 struct End {
     stop: Stop,
-    factory: SharedInformerFactory,
+    factories: Factories,
     /// The controllers that run.
     live: TaskTracker,
     grace_period: Duration,
@@ -264,7 +265,7 @@ impl End {
         if timeout(self.grace_period, self.live.wait()).await.is_err() {
             self.stop.abort.cancel();
         }
-        self.factory.stop();
+        self.factories.stop();
     }
 }
 
@@ -283,8 +284,8 @@ async fn ending_all_by_a_panic(controller: PreparedController, terms: Terms, end
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.finish.cancel();
-        if let Some(factory) = &self.factory {
-            factory.stop();
+        if let Some(factories) = &self.factories {
+            factories.stop();
         }
         let mut controllers = mem::take(&mut self.controllers);
         let (abort, grace_period) = (self.stop.abort.clone(), self.grace_period);

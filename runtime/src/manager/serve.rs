@@ -12,7 +12,7 @@ mod built_in {
         manager::{
             Http, HttpService, Inspector,
             http::{Bound, IN_A_POD, Serving},
-            process::{Cluster, Surroundings},
+            process::{ClientOrigin, Surroundings},
         },
         metrics::Metrics,
     };
@@ -37,7 +37,7 @@ mod built_in {
         }
 
         /// Takes the port, if there is to be one.
-        pub(in crate::manager) fn bind(&self, cluster: &Cluster) -> Result<Option<Bound>, Error> {
+        pub(in crate::manager) fn bind(&self, cluster: &ClientOrigin) -> Result<Option<Bound>, Error> {
             match (&self.http, cluster.surroundings) {
                 (Some(http), _) => Bound::take(http),
                 (None, Surroundings::Pod) => Bound::take(&Http::on(IN_A_POD)),
@@ -83,7 +83,7 @@ mod built_in {
 mod left_out {
     use crate::{
         error::Error,
-        manager::{Inspector, process::Cluster},
+        manager::{Inspector, process::ClientOrigin},
         metrics::Metrics,
     };
 
@@ -98,7 +98,7 @@ mod left_out {
             false
         }
 
-        pub(in crate::manager) fn bind(&self, _: &Cluster) -> Result<(), Error> {
+        pub(in crate::manager) fn bind(&self, _: &ClientOrigin) -> Result<(), Error> {
             Ok(())
         }
 

@@ -152,20 +152,20 @@ impl FetchMetrics {
         }
     }
 
-    /// Asks an informer of a kind for its handlers' backlogs whenever somebody scrapes.
-    pub(crate) fn report_backlogs(&self, kind: &Kind, source: Weak<dyn BacklogSource>) {
-        self.backlogs.add(kind.to_string(), source);
+    /// Asks an informer, by name, for its handlers' backlogs whenever somebody scrapes.
+    pub(crate) fn report_backlogs(&self, name: String, source: Weak<dyn BacklogSource>) {
+        self.backlogs.add(name, source);
     }
 
-    /// Returns what the cache of a kind reports to.
-    pub(crate) fn cache_meter(&self, kind: &Kind) -> CacheMeter {
+    /// Returns what the cache of a kind reports to, by the informer's name.
+    pub(crate) fn cache_meter(&self, name: &str, kind: &Kind) -> CacheMeter {
         let cached = Cached {
-            name: kind.to_string(),
+            name: name.to_owned(),
             group: kind.group.to_string(),
             version: kind.version.to_string(),
             resource: kind.plural.to_string(),
         };
-        let named = Named { name: kind.to_string() };
+        let named = Named { name: name.to_owned() };
         CacheMeter {
             panics: self.handler_panics.get_or_create_owned(&named),
             queued: self.queued.get_or_create_owned(&cached),

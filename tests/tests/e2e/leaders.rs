@@ -1,4 +1,4 @@
-//! Two replicas, each a process: the leader is killed, stopped, frozen and woken, its clock set.
+//! Two replicas, each a process: the leader is killed, stopped, frozen and woken, its clock set, its connection cut.
 
 #![expect(clippy::print_stdout, reason = "times are worth a line")]
 
@@ -25,14 +25,19 @@ use tokio::{
     time::{Instant, sleep},
 };
 use watchkeeper::clock::WallClock;
-use watchkeeper_tests::backend::{Stage, User};
+use watchkeeper_tests::{
+    backend::{Stage, User},
+    cable::Passes,
+};
 
-use crate::harness::tests;
+use crate::{harness::tests, link::Link};
 
 tests! {
     Shared: a_leader_that_is_killed_is_followed_by_another, a_leader_that_stops_hands_over_within_two_seconds,
             a_leader_that_was_frozen_past_its_lease_writes_nothing_when_it_wakes,
-            a_leader_whose_clock_is_set_leads_on_or_again;
+            a_leader_whose_clock_is_set_leads_on_or_again, a_leader_that_is_cut_off_is_followed_by_another,
+            a_leader_whose_requests_are_lost_is_followed_by_another,
+            a_leader_whose_answers_are_lost_is_followed_by_another;
 }
 
 /// A process, killed when it is dropped.
@@ -44,11 +49,15 @@ struct Replica {
 
 impl Replica {
     fn start(stage: &Stage, name: &str) -> Self {
+        Self::start_by(stage, name, &stage.server.kubeconfig_text(User::Admin))
+    }
+
+    fn start_by(stage: &Stage, name: &str, way: &str) -> Self {
         let folder =
             std::env::temp_dir().join(format!("replica-{}-{}-{name}", std::process::id(), stage.namespace));
         fs::create_dir_all(&folder).unwrap();
         let (kubeconfig, clock) = (folder.join("kubeconfig"), folder.join("clock"));
-        fs::write(&kubeconfig, stage.server.kubeconfig_text(User::Admin)).unwrap();
+        fs::write(&kubeconfig, way).unwrap();
         fs::write(&clock, "0").unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_replica"))
             .args([name, &stage.namespace])
@@ -148,6 +157,12 @@ impl History {
         self.writers.lock().unwrap().iter().filter(|write| write.by == name).count()
     }
 
+    /// Returns what somebody wrote last.
+    fn last(&self, name: &str) -> Write {
+        let writers = self.writers.lock().unwrap();
+        writers.iter().rev().find(|write| write.by == name).unwrap().clone()
+    }
+
     /// Lists what somebody wrote after another had begun.
     fn after(&self, began: &str, by: &str) -> Vec<Write> {
         let writers = self.writers.lock().unwrap();
@@ -162,13 +177,17 @@ impl History {
             assert!(began.elapsed() < Duration::from_secs(60), "{name} does not write");
             sleep(Duration::from_millis(20)).await;
         }
-        let writers = self.writers.lock().unwrap();
-        writers.iter().rev().find(|write| write.by == name).unwrap().seen
+        self.last(name).seen
     }
 }
 
 /// Two replicas, the first of which leads and writes.
 async fn two(stage: &Stage) -> (Replica, Replica, History) {
+    two_by(stage, &stage.server.kubeconfig_text(User::Admin)).await
+}
+
+/// The same, where the first has a way to the server of its own.
+async fn two_by(stage: &Stage, way: &str) -> (Replica, Replica, History) {
     let lease: Lease = serde_json::from_value(json!({
         "metadata": {"name": "replicas"}, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
     }))
@@ -176,7 +195,7 @@ async fn two(stage: &Stage) -> (Replica, Replica, History) {
     // Released, so that nobody waits for the first term.
     stage.kit().create(&lease).await;
     let history = History::of(stage).await;
-    let mut one = Replica::start(stage, "one");
+    let mut one = Replica::start_by(stage, "one", way);
     one.comes_to("leads").await;
     history.goes_on("one", 3).await;
     let mut two = Replica::start(stage, "two");
@@ -246,4 +265,41 @@ async fn a_leader_whose_clock_is_set_leads_on_or_again(stage: Stage) {
         took(&format!("clock off by {off} s: it leads again"), set, again);
     }
     assert_eq!(history.reigns(), ["one"]);
+}
+
+/// Cuts the leader off, and lets it find out when it can again.
+async fn cut_off(stage: &Stage, passes: Passes, longest: Duration) {
+    let (link, way) = Link::in_front_of(&stage.server.kubeconfig_text(User::Admin)).await;
+    let (mut one, mut two, history) = two_by(stage, &way).await;
+    let cut = Instant::now();
+    link.set(passes);
+    two.comes_to("leads").await;
+    let leads = took(&format!("{passes:?} passes: the other leads"), cut, Instant::now());
+    let last = history.last("one").seen;
+    println!(
+        "  {passes:?} passes: the last write of the first came {:?} after the cut",
+        last.saturating_duration_since(cut)
+    );
+    history.goes_on("two", 20).await;
+    link.set(Passes::Both);
+    one.comes_to("stands by").await;
+    history.goes_on("two", 50).await;
+    assert_eq!(history.reigns(), ["one", "two"], "{:?}", history.after("two", "one"));
+    assert!((Duration::from_secs(12)..longest).contains(&leads), "{leads:?}");
+}
+
+// L5 L6
+async fn a_leader_that_is_cut_off_is_followed_by_another(stage: Stage) {
+    cut_off(&stage, Passes::Nothing, Duration::from_secs(20)).await;
+}
+
+// L5 L6
+async fn a_leader_whose_requests_are_lost_is_followed_by_another(stage: Stage) {
+    cut_off(&stage, Passes::RepliesAlone, Duration::from_secs(20)).await;
+}
+
+// L5 L6
+async fn a_leader_whose_answers_are_lost_is_followed_by_another(stage: Stage) {
+    // What it asked for in vain holds the Lease as if it had been told.
+    cut_off(&stage, Passes::RequestsAlone, Duration::from_secs(35)).await;
 }

@@ -14,7 +14,9 @@ mod children;
 mod definitions;
 mod deletion;
 mod http;
+mod https;
 mod informers;
+mod link;
 mod leaders;
 mod life;
 mod outages;
@@ -31,6 +33,7 @@ fn main() -> std::process::ExitCode {
         definitions::TESTS,
         deletion::TESTS,
         http::TESTS,
+        https::TESTS,
         informers::TESTS,
         leaders::TESTS,
         life::TESTS,

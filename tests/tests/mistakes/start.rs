@@ -1,9 +1,9 @@
 //! Mistakes that are found out at the start.
 
-use std::time::Duration;
+use std::{env, fs, path::Path, time::Duration};
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
-use watchkeeper::{Error, prelude::*};
+use watchkeeper::{Error, manager::Http, prelude::*};
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Keeper, Website};
 
@@ -39,6 +39,8 @@ pub(crate) fn mistakes() -> Vec<Mistake> {
         ("A reconcile outlives the grace period of a stop", past_grace_period()),
         ("A selector does not parse", selector()),
     ]);
+    found.extend(certificates());
+    found.extend(clusters());
     found
 }
 
@@ -121,6 +123,66 @@ fn past_grace_period() -> String {
         tokio::time::sleep(Duration::from_secs(10)).await;
         shown(running.stop().await.unwrap_err())
     })
+}
+
+fn certificates() -> Vec<Mistake> {
+    let folder = env::temp_dir().join(format!("mistakes-tls-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let (certificate, key) = (folder.join("tls.crt"), folder.join("tls.key"));
+    fs::write(&certificate, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+    fs::write(&key, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n").unwrap();
+    let refused = |certificate: &Path, key: &Path| {
+        paused(async {
+            let server = ApiServer::in_memory().start().await;
+            let http = Http::on("127.0.0.1:0").tls(certificate, key);
+            let mut running = Manager::new(server.client()).http(http).spawn();
+            shown(running.ended().await.unwrap_err()).replace(&folder.display().to_string(), "<folder>")
+        })
+    };
+    let found = vec![
+        ("HTTP's certificate is not there", refused(&folder.join("no-such.crt"), &key)),
+        ("HTTP's certificate and key are swapped", refused(&key, &certificate)),
+        ("HTTP's key is none", refused(&certificate, &key)),
+    ];
+    fs::remove_dir_all(&folder).unwrap();
+    found
+}
+
+fn clusters() -> Vec<Mistake> {
+    let refused = |add: fn(&Manager, Controller<Website, Keeper>) -> Controller<Website, Keeper>| {
+        paused(async {
+            let server = ApiServer::in_memory().crd::<Website>().start().await;
+            let manager = Manager::new(server.client());
+            let controller = add(&manager, Controller::new(Keeper::default()));
+            let mut running = manager.controller(controller).spawn();
+            shown(running.ended().await.unwrap_err())
+        })
+    };
+    vec![
+        (
+            "Two clusters have one name",
+            refused(|manager, controller| {
+                manager.cluster("hub", manager.client().clone());
+                manager.cluster("hub", manager.client().clone());
+                controller
+            }),
+        ),
+        (
+            "A cluster's name can't be one",
+            refused(|manager, controller| {
+                manager.cluster("The hub", manager.client().clone());
+                controller
+            }),
+        ),
+        (
+            "A controller reads from another manager's cluster",
+            refused(|manager, controller| {
+                let other = Manager::new(manager.client().clone());
+                let hub = other.cluster("hub", manager.client().clone());
+                controller.watches_from(hub.kind::<Secret>(), |_| Vec::new())
+            }),
+        ),
+    ]
 }
 
 fn selector() -> String {

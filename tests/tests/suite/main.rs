@@ -4,6 +4,7 @@
 
 mod attack;
 mod children;
+mod clusters;
 mod compact;
 mod consistency;
 mod controller;

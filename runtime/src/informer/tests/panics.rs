@@ -167,6 +167,7 @@ async fn an_informer_that_lost_a_task_does_not_say_that_it_is_synced() {
     };
     let informer = SharedInformer::<ConfigMap>::of_parts(Parts {
         kind: ConfigMap::kind_of(&()),
+        cluster: None,
         indexes: Vec::new(),
         feeds: vec![feed],
         transform: None,

@@ -29,7 +29,7 @@ use tower_http::decompression::DecompressionLayer;
 
 pub(super) use self::observed::observed;
 use self::{direct::DirectWatches, io::Connector, unusable::Place};
-use super::process::{Cluster, Surroundings};
+use super::process::{ClientOrigin, Surroundings};
 use crate::error::Error;
 
 /// How long a connection may be silent before the kernel asks whether its peer is there.
@@ -38,7 +38,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const PROBES: u32 = 3;
 
 /// Builds a client for the cluster that the environment names, and says which that is.
-pub(super) async fn infer() -> Result<(Client, Cluster), Error> {
+pub(super) async fn infer() -> Result<(Client, ClientOrigin), Error> {
     let place = Place::find(|name| std::env::var(name).ok(), Path::exists);
     let mut surroundings = Surroundings::Elsewhere;
     let mut config = match Config::from_kubeconfig(&KubeConfigOptions::default()).await {
@@ -57,7 +57,7 @@ pub(super) async fn infer() -> Result<(Client, Cluster), Error> {
         }
     };
     config.apply_debug_overrides();
-    let cluster = Cluster { url: Some(config.cluster_url.to_string()), surroundings };
+    let cluster = ClientOrigin { url: Some(config.cluster_url.to_string()), surroundings };
     let client = client(config.clone()).map_err(|error| place.refuse_client(&config, &error))?;
     Ok((client, cluster))
 }

@@ -3,6 +3,8 @@
 use kube::Config;
 
 use super::io::Connector;
+#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
+use crate::manager::crypto_provider;
 
 /// Speaks TLS to `https://` servers over another connector.
 ///
@@ -12,22 +14,9 @@ use super::io::Connector;
 pub(super) fn connector(config: &Config, over: Connector) -> Result<Connector, kube::Error> {
     use kube::client::ConfigExt;
 
-    choose_provider();
+    // It refuses to choose where both ways are in the build; refused where another thread was faster, which does as well.
+    let _ = crypto_provider::chosen().as_ref().clone().install_default();
     Ok(super::io::connector(config.rustls_https_connector_with_connector(over)?))
-}
-
-/// Chooses how rustls computes, unless the program has: it refuses to choose where both ways are in the build.
-#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
-fn choose_provider() {
-    if rustls::crypto::CryptoProvider::get_default().is_some() {
-        return;
-    }
-    #[cfg(feature = "aws-lc-rs")]
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    #[cfg(not(feature = "aws-lc-rs"))]
-    let provider = rustls::crypto::ring::default_provider();
-    // Refused where another thread was faster, which does as well.
-    let _ = provider.install_default();
 }
 
 /// Speaks TLS to `https://` servers over another connector.

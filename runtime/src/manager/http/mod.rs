@@ -16,6 +16,8 @@
 //! is one too many, one is closed: of the address that holds the most, the one whose last request is the longest ago.
 //! So neither slow nor many clients keep a probe from its answer. What keeps it is a runtime whose threads are blocked,
 //! and that is what a liveness probe is for.
+//!
+//! With [`Http::tls`] the same bounds hold: a TLS handshake takes up a connection, and may take as long as a head.
 
 mod settings;
 mod origin;
@@ -23,6 +25,9 @@ mod access;
 mod answers;
 mod page;
 mod service;
+#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
+mod certificates;
+mod tls;
 mod table;
 mod server;
 

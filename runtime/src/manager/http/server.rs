@@ -1,18 +1,23 @@
 //! Listens, and keeps slow and hostile clients from holding up anything.
 
 use std::{
+    convert::Infallible,
     io,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use hyper::{server::conn::http1, service::service_fn};
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpSocket, TcpStream},
     task::{JoinHandle, JoinSet},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tower::Service;
@@ -22,12 +27,13 @@ use super::{
     service::HttpService,
     settings::{self, Http},
     table::Table,
+    tls::{self, Reloader, Tls},
 };
 use crate::error::Error;
 
 /// Most connections that wait for this process to take them.
 const BACKLOG: u32 = 1_024;
-/// How long the head of a request may take, and how long a connection may idle between two.
+/// How long a TLS handshake, or the head of a request may take, and how long a connection may idle between two.
 const HEAD: Duration = Duration::from_secs(5);
 /// Most bytes of a head.
 const LONGEST_HEAD: usize = 16 << 10;
@@ -39,29 +45,36 @@ const LIFE: Duration = Duration::from_secs(60);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long to wait where the system has no more connections to give.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The first byte of whoever speaks TLS: that of a handshake's record.
+const HANDSHAKE: u8 = 22;
 
 /// A port that is this process's, although it answers nothing yet.
-#[derive(Debug)]
 pub(in crate::manager) struct Bound {
     listener: TcpListener,
     address: SocketAddr,
     most_connections: usize,
+    tls: Option<(Tls, Reloader)>,
 }
 
 impl Bound {
     /// Takes the port, if there is to be one.
     ///
     /// # Errors
-    /// The address can't be read, or not be listened at.
+    /// The address can't be read, or not be listened at, or there is no certificate for it.
     pub(in crate::manager) fn take(http: &Http) -> Result<Option<Self>, Error> {
         let Some(address) = &http.address else { return Ok(None) };
+        let tls = http.tls.as_ref().map(tls::load).transpose().map_err(|unusable| Error::Http {
+            address: address.clone(),
+            problem: unusable.problem,
+            source: unusable.source,
+        })?;
         let mut first = None;
         for socket in settings::read(address)? {
             match listen(socket) {
                 Ok(listener) => {
                     let found = listener.local_addr().map_err(|error| settings::refused(address, error))?;
                     let most_connections = http.most_connections;
-                    return Ok(Some(Self { listener, address: found, most_connections }));
+                    return Ok(Some(Self { listener, address: found, most_connections, tls }));
                 }
                 Err(error) => drop(first.get_or_insert(error)),
             }
@@ -72,9 +85,14 @@ impl Bound {
     /// Answers from now on.
     pub(in crate::manager) fn serve(self, service: HttpService) -> Serving {
         let (address, stop) = (self.address, CancellationToken::new());
-        tracing::info!(%address, "serving /healthz, /readyz, /metrics and /debug");
+        let over = if self.tls.is_some() { " over TLS" } else { "" };
+        tracing::info!(%address, "serving /healthz, /readyz, /metrics and /debug{over}");
         let table = Arc::new(Mutex::new(Table::new(self.most_connections)));
-        let server = Server { service, table, stop: stop.clone() };
+        let tls = self.tls.map(|(tls, reloader)| {
+            tokio::spawn(stop.clone().run_until_cancelled_owned(reloader.run()));
+            tls
+        });
+        let server = Server { service, table, stop: stop.clone(), tls };
         let task = tokio::spawn(server.run(self.listener));
         Serving { address, stop, task: Some(task) }
     }
@@ -119,6 +137,8 @@ struct Server {
     service: HttpService,
     table: Arc<Mutex<Table>>,
     stop: CancellationToken,
+    /// `None`: plain HTTP.
+    tls: Option<Tls>,
 }
 
 impl Server {
@@ -172,38 +192,94 @@ struct Seat {
     closed: CancellationToken,
 }
 
+/// What a client gets.
+#[derive(Clone, Copy)]
+enum Reply {
+    Answer,
+    /// It speaks HTTP where it should speak TLS.
+    WantsTls,
+}
+
 impl Seat {
     /// Answers until the client has enough, or has had it.
     async fn attend(self, stream: TcpStream) {
+        let until = Instant::now() + LIFE;
         let _ = stream.set_nodelay(true);
-        let (seat, stop, closed) = (&self, &self.server.stop, &self.closed);
-        let answer = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
-            seat.server.table().asked(seat.id, Instant::now());
-            request.extensions_mut().insert(Peer(seat.peer));
-            let answer = seat.server.service.clone().call(request);
-            async {
-                let answer = answer.await;
-                seat.server.table().answered(seat.id);
-                answer
-            }
-        });
+        let Some(tls) = &self.server.tls else { return self.converse(stream, until, Reply::Answer).await };
+        let first = self.in_time(first_byte(&stream)).await;
+        match first {
+            Some(Ok(HANDSHAKE)) => match self.in_time(tls.accept(stream)).await {
+                Some(Ok(stream)) => self.converse(stream, until, Reply::Answer).await,
+                Some(Err(error)) => tracing::debug!(peer = %self.peer, %error, "a TLS handshake failed"),
+                None => {}
+            },
+            Some(Ok(_)) => self.converse(stream, until, Reply::WantsTls).await,
+            Some(Err(_)) | None => {}
+        }
+    }
+
+    /// Waits for a step of a handshake; `None` where it takes too long, or the connection is to be closed.
+    async fn in_time<T>(&self, step: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.closed.cancelled() => None,
+            () = self.server.stop.cancelled() => None,
+            taken = timeout(HEAD, step) => taken.ok(),
+        }
+    }
+
+    /// Answers request after request.
+    async fn converse(&self, stream: impl AsyncRead + AsyncWrite + Unpin, until: Instant, reply: Reply) {
+        let (stop, closed) = (&self.server.stop, &self.closed);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD)
             .max_buf_size(LONGEST_HEAD)
             .max_headers(MOST_HEADERS)
-            .serve_connection(TokioIo::new(stream), answer);
+            .serve_connection(TokioIo::new(stream), service_fn(|request| self.answer(request, reply)));
         tokio::pin!(connection);
         tokio::select! {
             biased;
             () = closed.cancelled() => return,
             _ = &mut connection => return,
             () = stop.cancelled() => {}
-            () = sleep(LIFE) => {}
+            () = sleep_until(until) => {}
         }
         connection.as_mut().graceful_shutdown();
         let _ = timeout(FAREWELL, closed.run_until_cancelled(connection)).await;
     }
+
+    async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        reply: Reply,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        self.server.table().asked(self.id, Instant::now());
+        request.extensions_mut().insert(Peer(self.peer));
+        let answer = match reply {
+            Reply::Answer => self.server.service.clone().call(request).await,
+            Reply::WantsTls => Ok(wants_tls()),
+        };
+        self.server.table().answered(self.id);
+        answer
+    }
+}
+
+/// Waits for what a client says first, and leaves it where it is.
+async fn first_byte(stream: &TcpStream) -> io::Result<u8> {
+    let mut first = [0];
+    match stream.peek(&mut first).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(first[0]),
+    }
+}
+
+fn wants_tls() -> Response<Full<Bytes>> {
+    let mut answer =
+        Response::new(Full::from("this port speaks TLS: ask for https://, and probe with `scheme: HTTPS`\n"));
+    *answer.status_mut() = StatusCode::BAD_REQUEST;
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
 }
 
 impl Drop for Seat {

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
+    path::PathBuf,
 };
 
 use crate::error::Error;
@@ -20,7 +21,7 @@ const MOST_CONNECTIONS: usize = 100;
 /// ```
 /// # use watchkeeper::{manager::Http, prelude::*};
 /// # fn served(manager: Manager) -> Manager {
-/// manager.http(Http::on(":8443").authorize().debug_for_all())
+/// manager.http(Http::on(":8443").tls("/tls/tls.crt", "/tls/tls.key").authorize().debug_for_all())
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,15 @@ pub struct Http {
     pub(super) debug: DebugFor,
     pub(super) access: Access,
     pub(super) most_connections: usize,
+    /// `None`: plain HTTP.
+    pub(super) tls: Option<TlsFiles>,
+}
+
+/// Where a certificate and its key are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TlsFiles {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
 }
 
 /// Who may see the debug page.
@@ -57,7 +67,22 @@ impl Http {
     /// Serves nowhere; what else is set counts for a service of the program's own.
     pub fn off() -> Self {
         let most_connections = MOST_CONNECTIONS;
-        Self { address: None, debug: DebugFor::Loopback, access: Access::Open, most_connections }
+        Self { address: None, debug: DebugFor::Loopback, access: Access::Open, most_connections, tls: None }
+    }
+
+    /// Speaks TLS on the port, and nothing else: HTTP/1.1 over TLS 1.2 or 1.3.
+    ///
+    /// Both files are PEM: the server's certificate, followed by those of its issuers, and its key (PKCS#8, PKCS#1 or
+    /// SEC 1, not encrypted), as a mounted Secret of type `kubernetes.io/tls` has them in `tls.crt` and `tls.key`. They
+    /// are looked at every 10 s: new connections get the new certificate once both fit together. A new pair that
+    /// can't be used is logged, and the old one stays. A pair that can't be used at the start ends it with
+    /// [`Error::Http`](crate::Error::Http). Clients are not asked for certificates: see [`authorize`](Self::authorize).
+    ///
+    /// Probes need `scheme: HTTPS`; kubelet does not verify the certificate. It takes the cargo feature `ring`
+    /// (default) or `aws-lc-rs`, and does nothing for a service of the program's own, whose server does TLS.
+    pub fn tls(self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        let (certificate, key) = (certificate.into(), key.into());
+        Self { tls: Some(TlsFiles { certificate, key }), ..self }
     }
 
     /// Shows `/debug` to whoever can reach the port, not only to this machine.
@@ -72,7 +97,7 @@ impl Http {
     /// By a TokenReview and a SubjectAccessReview of that path, as controller-runtime's filter does; probes stay open. An
     /// answer is believed for a minute, a refusal for ten seconds. It needs `create` of `tokenreviews` and
     /// `subjectaccessreviews`, which [`Manager::rules`](crate::Manager::rules) then has. Tokens can be read by who can
-    /// read the traffic: put TLS in front. `/debug` stays on loopback besides, unless it is
+    /// read the traffic, unless it is under [TLS](Self::tls). `/debug` stays on loopback besides, unless it is
     /// [for all](Self::debug_for_all).
     pub fn authorize(self) -> Self {
         Self { access: Access::Reviewed, ..self }

@@ -33,6 +33,7 @@ fn row(report: &InformerReport) -> Markup {
         tr {
             td data-label="Kind" {
                 strong { (report.kind) } " " (report.version)
+                @if let Some(cluster) = &report.cluster { div.note { "of cluster " (cluster) } }
                 @if !report.namespaces.is_empty() { div.note { "in " (report.namespaces.join(", ")) } }
                 @if !report.selector.is_empty() { div.note { (report.selector) } }
             }

@@ -1,0 +1,358 @@
+//! A certificate and its key from files, read again as these change.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use rustls::{
+    crypto::CryptoProvider,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use tokio::{task::spawn_blocking, time::sleep};
+
+use super::settings::TlsFiles;
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long a pair that does not fit may be one that is being written.
+const SETTLES: Duration = Duration::from_secs(1);
+/// Most bytes of a file.
+const LONGEST: u64 = 1 << 20;
+
+const REMEDY: &str =
+    "give `.tls(..)` the files of a Secret of type kubernetes.io/tls, first tls.crt, then tls.key";
+
+/// What is wrong with a pair, and what to do.
+#[derive(Debug)]
+pub(super) struct Unusable {
+    pub(super) problem: String,
+    pub(super) source: Option<io::Error>,
+}
+
+impl Unusable {
+    fn new(path: &Path, what: &str) -> Self {
+        Self { problem: format!("{} {what}", path.display()), source: None }
+    }
+}
+
+/// What both files hold.
+#[derive(Clone, PartialEq, Eq)]
+struct Pair {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// The pair that new connections get; clones are the same.
+#[derive(Clone, Debug)]
+pub(super) struct Current(Arc<ArcSwap<CertifiedKey>>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+/// Looks at the files now and then.
+pub(super) struct Reloader {
+    files: TlsFiles,
+    provider: Arc<CryptoProvider>,
+    current: Current,
+    /// What was taken, or told of, last.
+    settled: Result<Pair, String>,
+    /// What could not be used at the last look, and was not told of yet.
+    pending: Option<Result<Pair, String>>,
+}
+
+/// What a look at the files showed.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    Same,
+    Taken,
+    /// They can't be used; they may be written one after the other, so that is no news yet.
+    Pending,
+    /// They still can't.
+    Broken(String),
+}
+
+/// Reads the files for the first time.
+pub(super) fn load(files: TlsFiles, provider: Arc<CryptoProvider>) -> Result<(Current, Reloader), Unusable> {
+    let pair = read_both(&files)?;
+    let current = Current(Arc::new(ArcSwap::from_pointee(certified(&files, &pair, &provider)?)));
+    let reloader = Reloader { files, provider, current: current.clone(), settled: Ok(pair), pending: None };
+    Ok((current, reloader))
+}
+
+impl Reloader {
+    /// Looks at the files for ever.
+    pub(super) async fn run(mut self) {
+        loop {
+            sleep(if self.pending.is_some() { SETTLES } else { LOOK_EVERY }).await;
+            let files = self.files.clone();
+            let Ok(found) = spawn_blocking(move || read_both(&files)).await else { continue };
+            match self.take(found) {
+                Look::Same | Look::Pending => {}
+                Look::Taken => {
+                    let certificate = self.files.certificate.display();
+                    tracing::info!(%certificate, "HTTP has a new certificate: new connections get it");
+                }
+                Look::Broken(why) => {
+                    tracing::warn!("the new certificate of HTTP can't be used, the old one stays: {why}");
+                }
+            }
+        }
+    }
+
+    /// Takes what was found, where it can be used.
+    fn take(&mut self, found: Result<Pair, Unusable>) -> Look {
+        let found = found.map_err(|unusable| told(&unusable));
+        if self.settled == found {
+            self.pending = None;
+            return Look::Same;
+        }
+        let certified = found.as_ref().map_err(String::clone).and_then(|pair| {
+            certified(&self.files, pair, &self.provider).map_err(|unusable| told(&unusable))
+        });
+        match certified {
+            Ok(certified) => {
+                self.current.0.store(Arc::new(certified));
+                (self.settled, self.pending) = (found, None);
+                Look::Taken
+            }
+            Err(why) if self.pending.as_ref() == Some(&found) => {
+                (self.settled, self.pending) = (found, None);
+                Look::Broken(why)
+            }
+            Err(_) => {
+                self.pending = Some(found);
+                Look::Pending
+            }
+        }
+    }
+}
+
+fn told(unusable: &Unusable) -> String {
+    match &unusable.source {
+        Some(source) => format!("{}: {source}", unusable.problem),
+        None => unusable.problem.clone(),
+    }
+}
+
+fn read_both(files: &TlsFiles) -> Result<Pair, Unusable> {
+    Ok(Pair { certificate: read(&files.certificate)?, key: read(&files.key)? })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Unusable> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(_) if bytes.len() as u64 > LONGEST => Err(Unusable::new(
+            path,
+            &format!("is longer than {LONGEST} bytes, which no certificate is: {REMEDY}"),
+        )),
+        Ok(_) => Ok(bytes),
+        Err(source) => {
+            let unusable = Unusable::new(path, &format!("can't be read: {REMEDY}"));
+            Err(Unusable { source: Some(source), ..unusable })
+        }
+    }
+}
+
+/// Makes of a pair what TLS needs.
+fn certified(files: &TlsFiles, pair: &Pair, provider: &CryptoProvider) -> Result<CertifiedKey, Unusable> {
+    let chain = chain(&files.certificate, &pair.certificate)?;
+    let key = key(&files.key, &pair.key)?;
+    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => Unusable::new(
+            &files.key,
+            &format!(
+                "is not the key of the first certificate in {}: that is the server's own, those of its issuers come \
+                 after it; renew both together",
+                files.certificate.display()
+            ),
+        ),
+        rustls::Error::InvalidCertificate(why) => {
+            Unusable::new(&files.certificate, &format!("begins with a broken certificate ({why:?}): {REMEDY}"))
+        }
+        error => Unusable::new(&files.key, &format!("holds a key that can't be used ({error}): make one of RSA \
+            with 2048 bits or more, ECDSA with P-256 or P-384, or Ed25519")),
+    })
+}
+
+fn chain(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Unusable> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
+    match chain {
+        Ok(chain) if !chain.is_empty() => Ok(chain),
+        Ok(_) if holds(bytes, "PRIVATE KEY-----") => {
+            Err(Unusable::new(path, &format!("holds a key and no certificate: {REMEDY}")))
+        }
+        Ok(_) => Err(Unusable::new(path, &format!("holds no certificate in PEM: {REMEDY}"))),
+        Err(error) => Err(broken(path, &error)),
+    }
+}
+
+fn key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Unusable> {
+    PrivateKeyDer::from_pem_slice(bytes).map_err(|error| match error {
+        pem::Error::NoItemsFound if holds(bytes, "ENCRYPTED PRIVATE KEY-----") => {
+            Unusable::new(path, "holds an encrypted key: decrypt it by `openssl pkey`")
+        }
+        pem::Error::NoItemsFound if holds(bytes, "CERTIFICATE-----") => {
+            Unusable::new(path, &format!("holds a certificate and no key: {REMEDY}"))
+        }
+        pem::Error::NoItemsFound => Unusable::new(path, &format!("holds no key in PEM: {REMEDY}")),
+        error => broken(path, &error),
+    })
+}
+
+/// Does not repeat what is in the file: it may be a key.
+fn broken(path: &Path, error: &pem::Error) -> Unusable {
+    let what = match error {
+        pem::Error::MissingSectionEnd { .. } => "ends within a section",
+        pem::Error::IllegalSectionStart { .. } => "has a section that begins wrongly",
+        pem::Error::Base64Decode(_) => "has a section that is no base64",
+        _ => "can't be decoded",
+    };
+    Unusable::new(path, &format!("is broken PEM, it {what}: write it anew, or {REMEDY}"))
+}
+
+fn holds(bytes: &[u8], text: &str) -> bool {
+    memchr::memmem::find(bytes, text.as_bytes()).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, path::PathBuf};
+
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new() -> Self {
+            let folder = env::temp_dir().join(format!("certificates-{:016x}", rand::random::<u64>()));
+            fs::create_dir_all(&folder).unwrap();
+            Self(folder)
+        }
+
+        fn files(&self) -> TlsFiles {
+            TlsFiles { certificate: self.0.join("tls.crt"), key: self.0.join("tls.key") }
+        }
+
+        fn write(&self, made: &Made) {
+            fs::write(self.files().certificate, &made.certificate).unwrap();
+            fs::write(self.files().key, &made.key).unwrap();
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    struct Made {
+        certificate: String,
+        key: String,
+        der: Vec<u8>,
+    }
+
+    fn made() -> Made {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = made.signing_key.serialize_pem();
+        Made { certificate: made.cert.pem(), key, der: made.cert.der().to_vec() }
+    }
+
+    fn loaded(folder: &Folder) -> Result<(Current, Reloader), Unusable> {
+        load(folder.files(), Arc::new(rustls::crypto::ring::default_provider()))
+    }
+
+    fn served(current: &Current) -> Vec<u8> {
+        current.0.load().cert[0].to_vec()
+    }
+
+    // P9
+    #[test]
+    fn a_pair_that_can_not_be_used_is_refused_with_file_and_remedy() {
+        let (folder, one, other) = (Folder::new(), made(), made());
+        let refused = |certificate: &str, key: &str| {
+            folder.write(&Made { certificate: certificate.into(), key: key.into(), der: Vec::new() });
+            loaded(&folder).map(drop).unwrap_err().problem
+        };
+        let encrypted = one.key.replace("PRIVATE", "ENCRYPTED PRIVATE");
+        let cut = &one.key[..one.key.len() / 2];
+        let empty = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for (certificate, key, file, why) in [
+            ("", &*one.key, "tls.crt", "holds no certificate in PEM: give `.tls(..)`"),
+            ("\u{0}\u{1}rubbish", &one.key, "tls.crt", "holds no certificate in PEM"),
+            (&*one.key, &one.certificate, "tls.crt", "holds a key and no certificate: give `.tls(..)`"),
+            (empty, &one.key, "tls.crt", "begins with a broken certificate"),
+            (&one.certificate, "", "tls.key", "holds no key in PEM"),
+            (&one.certificate, &one.certificate, "tls.key", "holds a certificate and no key"),
+            (&one.certificate, &encrypted, "tls.key", "decrypt it by `openssl pkey`"),
+            (&one.certificate, cut, "tls.key", "is broken PEM, it ends within a section: write it anew"),
+            (&one.certificate, &other.key, "tls.key", "is not the key of the first certificate in"),
+            (&"z".repeat(2 << 20), &one.key, "tls.crt", "is longer than 1048576 bytes"),
+        ] {
+            let said = refused(certificate, key);
+            let start = folder.0.join(file).display().to_string();
+            assert!(said.starts_with(&start) && said.contains(why), "{said}");
+            let secret = one.key.lines().nth(1).unwrap();
+            assert!(!said.contains(secret), "{said}");
+        }
+        folder.write(&one);
+        fs::remove_file(folder.files().key).unwrap();
+        let missing = loaded(&folder).map(drop).unwrap_err();
+        assert!(missing.problem.contains("tls.key can't be read: give `.tls(..)`"), "{missing:?}");
+        assert_eq!(missing.source.unwrap().kind(), io::ErrorKind::NotFound);
+    }
+
+    // P9
+    #[tokio::test(start_paused = true)]
+    async fn a_renewed_pair_is_served_within_ten_seconds() {
+        let (folder, one, other) = (Folder::new(), made(), made());
+        folder.write(&one);
+        let (current, reloader) = loaded(&folder).unwrap();
+        let _running = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(reloader.run()));
+        assert_eq!(served(&current), one.der);
+        sleep(Duration::from_secs(60)).await;
+        folder.write(&other);
+        sleep(LOOK_EVERY + SETTLES).await;
+        assert_eq!(served(&current), other.der);
+        fs::write(folder.files().key, "rubbish").unwrap();
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(served(&current), other.der, "the old one stays");
+        folder.write(&one);
+        sleep(LOOK_EVERY + SETTLES).await;
+        assert_eq!(served(&current), one.der);
+    }
+
+    // P9
+    #[test]
+    fn a_broken_pair_is_told_of_once_and_one_that_is_being_written_never() {
+        let (folder, one, other) = (Folder::new(), made(), made());
+        folder.write(&one);
+        let (current, mut reloader) = loaded(&folder).unwrap();
+        let mut look = || reloader.take(read_both(&folder.files()));
+        assert_eq!(look(), Look::Same);
+        fs::write(folder.files().certificate, &other.certificate).unwrap();
+        assert_eq!(look(), Look::Pending, "its key is on the way");
+        folder.write(&other);
+        assert_eq!((look(), look()), (Look::Taken, Look::Same));
+        fs::remove_file(folder.files().key).unwrap();
+        assert_eq!(look(), Look::Pending);
+        assert!(matches!(look(), Look::Broken(why) if why.contains("tls.key can't be read")));
+        assert_eq!((look(), look()), (Look::Same, Look::Same));
+        folder.write(&other);
+        assert_eq!((look(), look()), (Look::Taken, Look::Same));
+        assert_eq!(served(&current), other.der);
+    }
+}
