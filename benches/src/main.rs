@@ -9,6 +9,7 @@ mod gadget;
 mod pod;
 mod server;
 mod go;
+mod kube_apiserver;
 mod report;
 mod plot;
 mod contest;
@@ -56,14 +57,22 @@ enum Inner {
     Measure { job: String },
     /// Serves prepared answers.
     Serve { objects: usize },
+    /// Serves the embedded API server.
+    ServeKubernetes,
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     match arguments.inner {
         Some(Inner::Serve { objects }) => return server::serve(objects),
+        Some(Inner::ServeKubernetes) => return benches::serve_kubernetes(),
         Some(Inner::Measure { job }) => {
-            let measures = kit::alone(benches::measure(serde_json::from_str::<Job>(&job)?))?;
+            let job = serde_json::from_str::<Job>(&job)?;
+            let threads = match benches::is_on_one_thread(&job) {
+                true => kit::Threads::One,
+                false => kit::Threads::All,
+            };
+            let measures = kit::alone(threads, benches::measure(job))?;
             println!("{}", serde_json::to_string(&measures)?);
             return Ok(());
         }
