@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::apply::{UpdateInput, track_update};
 use crate::gc::release;
 use crate::kinds::definition::{mark_deleting, set_condition};
-use crate::kinds::{Origin, Reach, Resource, ScalePaths, Served, View, version_rank};
+use crate::kinds::{Conversion, Origin, Reach, Resource, ScalePaths, Served, View, version_rank};
 use crate::object;
 use crate::schema::Schema;
 use crate::state::State;
@@ -95,7 +95,16 @@ fn served(state: &mut State, crd: &Value, version: &Value) -> Option<Served> {
         selectable,
         deprecation,
         view: View::Schema,
+        conversion: conversion(crd),
     })
+}
+
+fn conversion(crd: &Value) -> Option<Arc<Conversion>> {
+    let webhook = object::at(crd, "spec.conversion.webhook")
+        .filter(|_| text(crd, "spec.conversion.strategy") == "Webhook")?;
+    let versions = webhook["conversionReviewVersions"].as_array().into_iter().flatten();
+    let review_versions = versions.filter_map(Value::as_str).map(str::to_owned).collect();
+    Some(Arc::new(Conversion { client: webhook["clientConfig"].clone(), review_versions }))
 }
 
 fn established(crd: &Value) -> bool {
@@ -110,12 +119,12 @@ fn condition<'a>(crd: &'a Value, kind: &str) -> Option<&'a str> {
 /// Registers again what a changed CRD defines, and schedules a new one.
 pub(crate) fn changed(state: &mut State, name: &str) {
     let Some(stored) = state.store.get(&id(), name).cloned() else { return };
-    if established(&stored.value) {
-        if let Some(resource) = resource(state, &stored.value) {
+    if established(stored.pinned()) {
+        if let Some(resource) = resource(state, stored.pinned()) {
             state.registry.insert(resource);
         }
         accept_versions(state, &stored);
-    } else if condition(&stored.value, "NamesAccepted").is_none()
+    } else if condition(stored.pinned(), "NamesAccepted").is_none()
         && !state.establishing.iter().any(|(_, n)| n == name)
     {
         let due = Instant::now() + state.establish_delay;
@@ -137,15 +146,15 @@ pub(crate) fn register_all(state: &mut State) {
 
 /// Adds a new storage version to those that objects may be stored in.
 fn accept_versions(state: &mut State, stored: &Stored) {
-    let versions = stored.value["spec"]["versions"].as_array().into_iter().flatten();
+    let versions = stored.pinned()["spec"]["versions"].as_array().into_iter().flatten();
     let Some(storage) = versions.clone().find(|v| v["storage"] == true).map(|v| v["name"].clone()) else {
         return;
     };
-    let known = stored.value["status"]["storedVersions"].as_array().cloned().unwrap_or_default();
+    let known = stored.pinned()["status"]["storedVersions"].as_array().cloned().unwrap_or_default();
     if known.contains(&storage) {
         return;
     }
-    let mut value = stored.value.clone();
+    let mut value = stored.pinned().clone();
     let list = object::child_mut(object::map_mut(&mut value), "status")
         .entry("storedVersions")
         .or_insert_with(|| json!([]));
@@ -178,7 +187,7 @@ pub(crate) fn step(state: &mut State, which: Due) -> usize {
         touched += establish(state, &name);
     }
     let deleted: Vec<Arc<Stored>> =
-        state.store.scan(&id(), "").filter(|stored| object::is_deleting(&stored.value)).cloned().collect();
+        state.store.scan(&id(), "").filter(|stored| object::is_deleting(stored.pinned())).cloned().collect();
     for stored in deleted {
         touched += clean_up(state, &stored);
     }
@@ -187,7 +196,7 @@ pub(crate) fn step(state: &mut State, which: Due) -> usize {
 
 fn establish(state: &mut State, name: &str) -> usize {
     let Some(stored) = state.store.get(&id(), name).cloned() else { return 0 };
-    let mut value = stored.value.clone();
+    let mut value = stored.pinned().clone();
     let now = state.clock.seconds();
     let (accepted, clash) = clash(state, &value);
     object::child_mut(object::map_mut(&mut value), "status").insert("acceptedNames".into(), accepted);
@@ -215,7 +224,7 @@ fn put_status(state: &mut State, stored: &Stored, mut value: Value) {
     let served = state.registry.find(&id().group, &id().plural).map(|crds| crds.storage_version().clone());
     if let Some(served) = served {
         track_update(UpdateInput {
-            live: Some(&stored.value),
+            live: Some(stored.pinned()),
             new: &mut value,
             manager: "kube-apiserver",
             subresource: Some("status"),
@@ -267,18 +276,19 @@ fn clash(state: &State, crd: &Value) -> (Value, Option<(&'static str, String)>) 
 }
 
 fn clean_up(state: &mut State, stored: &Arc<Stored>) -> usize {
-    let crd = ResourceId::new(text(&stored.value, "spec.group"), text(&stored.value, "spec.names.plural"));
+    let crd =
+        ResourceId::new(text(stored.pinned(), "spec.group"), text(stored.pinned(), "spec.names.plural"));
     let mut touched = 0;
-    let list = object::at(&stored.value, "status.conditions").and_then(Value::as_array);
+    let list = object::at(stored.pinned(), "status.conditions").and_then(Value::as_array);
     if !list.is_some_and(|list| list.iter().any(|c| c["reason"] == "InstanceDeletionInProgress")) {
-        let mut value = stored.value.clone();
+        let mut value = stored.pinned().clone();
         mark_deleting(&mut value, &state.clock.seconds());
         put_status(state, stored, value);
         touched += 1;
     }
     if let Some(resource) = state.registry.find(&crd.group, &crd.plural).cloned() {
         let objects: Vec<Arc<Stored>> = state.store.scan(&crd, "").cloned().collect();
-        for object in objects.iter().filter(|object| !object::is_deleting(&object.value)) {
+        for object in objects.iter().filter(|object| !object::is_deleting(&object.value())) {
             remove_or_mark(state, &resource, object, &DeleteOptions::default());
             touched += 1;
         }
@@ -297,7 +307,7 @@ fn clean_up(state: &mut State, stored: &Arc<Stored>) -> usize {
 /// Returns whether a custom resource's definition is going away.
 pub(crate) fn is_terminating(state: &State, resource: &Resource) -> bool {
     let name = format!("{}.{}", resource.plural(), resource.group());
-    state.store.get(&id(), &name).is_some_and(|crd| object::is_deleting(&crd.value))
+    state.store.get(&id(), &name).is_some_and(|crd| object::is_deleting(crd.pinned()))
 }
 
 /// Gives the moment the next CRD is due.

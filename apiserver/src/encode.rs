@@ -1,16 +1,33 @@
 //! Encoding: stored objects as the bytes of answers and events, made once each.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Value, json};
 
-use crate::kinds::{Resource, Served};
+use crate::kinds::{Resource, Served, View};
 use crate::negotiate::{MetaVersion, Shape};
 use crate::object;
-use crate::store::{Change, FormKey, Stored};
+use crate::store::{Change, FormKey, Stored, tail};
 use crate::table::{Header, IncludeObject, TableInput, table};
+
+/// The text of an object behind its `apiVersion` and `kind`.
+enum Tail<'a> {
+    Stored(&'a [u8]),
+    Made(Bytes),
+}
+
+impl Deref for Tail<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Stored(text) => text,
+            Self::Made(text) => text,
+        }
+    }
+}
 
 /// Writes objects of one resource in one served version and shape.
 #[derive(Clone, Debug)]
@@ -57,23 +74,25 @@ impl Encoder {
     }
 
     /// Writes an object from behind its `apiVersion` and `kind` to its end.
-    fn tail(&self, stored: &Stored) -> Bytes {
-        stored.forms.get(self.key, || self.make_tail(&stored.value))
+    fn tail<'a>(&self, stored: &'a Stored) -> Tail<'a> {
+        if self.key.shape == 0 && self.served.view == View::Same {
+            return Tail::Stored(stored.tail());
+        }
+        let made = stored.forms.get(self.key, || {
+            let tail = self.shown_tail(&self.served.show_stored(stored));
+            // Most objects are shown as they are stored: one text is enough, and nothing says so.
+            if tail == stored.tail() { Bytes::new() } else { tail }
+        });
+        if made.is_empty() { Tail::Stored(stored.tail()) } else { Tail::Made(made) }
     }
 
-    fn make_tail(&self, value: &Value) -> Bytes {
+    /// Writes an object that is shown in this version already.
+    fn shown_tail(&self, value: &Value) -> Bytes {
         let partial = self.key.shape == 1;
-        let text = if partial {
-            json!({"metadata": value["metadata"]}).to_string()
-        } else {
-            let shown = self.served.show(value);
-            let mut out = Vec::with_capacity(512);
-            if without_type(&shown, &mut out).is_err() {
-                out = b"{}".to_vec();
-            }
-            return Bytes::from(out).slice(1..);
-        };
-        Bytes::from(text).slice(1..)
+        if partial {
+            return Bytes::from(json!({"metadata": value["metadata"]}).to_string()).slice(1..);
+        }
+        tail(value)
     }
 
     /// Writes a stored object whole, `kind` and `apiVersion` included.
@@ -83,10 +102,10 @@ impl Encoder {
 
     /// Writes an object that is not stored.
     pub(crate) fn value(&self, value: &Value) -> Bytes {
-        self.join(&self.make_tail(value))
+        self.join(&self.shown_tail(&self.served.show(value)))
     }
 
-    fn join(&self, tail: &Bytes) -> Bytes {
+    fn join(&self, tail: &[u8]) -> Bytes {
         let mut out = BytesMut::with_capacity(self.head.len() + tail.len());
         out.put_slice(&self.head);
         out.put_slice(tail);
@@ -107,7 +126,7 @@ impl Encoder {
             json!(kind),
             json!(api_version)
         );
-        let tails: Vec<Bytes> = items.iter().map(|stored| self.tail(stored)).collect();
+        let tails: Vec<Tail<'_>> = items.iter().map(|stored| self.tail(stored)).collect();
         let size = tails.iter().map(|tail| tail.len() + self.head.len() + 1).sum::<usize>();
         let mut out = BytesMut::with_capacity(start.len() + size + 2);
         out.put_slice(start.as_bytes());
@@ -141,7 +160,10 @@ impl Encoder {
     pub(crate) fn change_line(&self, change: &Change, event: &'static str, number: u8, left: bool) -> Bytes {
         change.lines.get((self.line_key(), number), || {
             let object = match (&change.previous, left) {
-                (Some(previous), true) => self.value(&at_version(&previous.value, change.version)),
+                (Some(previous), true) => {
+                    let shown = at_version(&self.served.show_stored(previous), change.version);
+                    self.join(&self.shown_tail(&shown))
+                }
                 _ => self.object(&change.object),
             };
             Self::line(event, &object)
@@ -181,9 +203,9 @@ impl Encoder {
         Bytes::from(value.to_string())
     }
 
-    /// Shows a value in this version, whole.
-    pub(crate) fn show(&self, value: &Value) -> Value {
-        self.served.show(value).into_owned()
+    /// Shows an object in this version, whole.
+    pub(crate) fn show(&self, stored: &Stored) -> Value {
+        self.served.show_stored(stored)
     }
 }
 
@@ -192,18 +214,6 @@ pub(crate) fn at_version(value: &Value, version: u64) -> Value {
     let mut value = value.clone();
     object::set(&mut value, "resourceVersion", version.to_string());
     value
-}
-
-/// Writes a map without `apiVersion` and `kind`.
-fn without_type(value: &Value, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-    let mut serializer = serde_json::Serializer::new(out);
-    let mut map = serializer.serialize_map(None)?;
-    for (key, value) in value.as_object().into_iter().flatten() {
-        if key != "apiVersion" && key != "kind" {
-            map.serialize_entry(key, value)?;
-        }
-    }
-    map.end()
 }
 
 #[cfg(test)]

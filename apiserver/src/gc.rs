@@ -27,11 +27,12 @@ fn find(state: &State, place: &Place) -> Option<(Arc<Resource>, Arc<Stored>)> {
 
 fn look_at(state: &mut State, place: &Place) -> usize {
     let Some((resource, stored)) = find(state, place) else { return 0 };
-    let finalizers = object::finalizers(&stored.value);
-    if object::is_deleting(&stored.value) && finalizers.contains(&ORPHAN) {
+    let value = stored.value();
+    let finalizers = object::finalizers(&value);
+    if object::is_deleting(&value) && finalizers.contains(&ORPHAN) {
         return orphan(state, place, &stored);
     }
-    if object::is_deleting(&stored.value) && finalizers.contains(&FOREGROUND) {
+    if object::is_deleting(&value) && finalizers.contains(&FOREGROUND) {
         return foreground(state, place, &stored);
     }
     judge(state, place, &resource, &stored)
@@ -39,7 +40,7 @@ fn look_at(state: &mut State, place: &Place) -> usize {
 
 /// Strips the owner from its dependents, then lets it go.
 fn orphan(state: &mut State, place: &Place, owner: &Stored) -> usize {
-    let uid = object::uid(&owner.value).to_owned();
+    let uid = object::uid(&owner.value()).to_owned();
     let mut touched = 0;
     for dependent in state.store.owners.dependents(&uid) {
         touched += strip(state, &dependent, |reference| reference == uid);
@@ -49,7 +50,7 @@ fn orphan(state: &mut State, place: &Place, owner: &Stored) -> usize {
 
 /// Deletes the dependents, and lets the owner go once none blocks.
 fn foreground(state: &mut State, place: &Place, owner: &Stored) -> usize {
-    let uid = object::uid(&owner.value).to_owned();
+    let uid = object::uid(&owner.value()).to_owned();
     let mut touched = 0;
     let mut blocked = false;
     for dependent in state.store.owners.dependents(&uid) {
@@ -57,11 +58,11 @@ fn foreground(state: &mut State, place: &Place, owner: &Stored) -> usize {
         if !same_realm(state, place, &dependent) {
             continue;
         }
-        if !object::is_deleting(&stored.value) {
+        if !object::is_deleting(&stored.value()) {
             touched += judge(state, &dependent, &resource, &stored);
         }
         let blocks =
-            |stored: &Arc<Stored>| object::owners(&stored.value).iter().any(|o| o.uid == uid && o.blocks);
+            |stored: &Arc<Stored>| object::owners(&stored.value()).iter().any(|o| o.uid == uid && o.blocks);
         blocked |= state.store.get(&dependent.0, &dependent.1).is_some_and(blocks);
     }
     if blocked { touched } else { touched + release(state, place, FOREGROUND) }
@@ -69,7 +70,8 @@ fn foreground(state: &mut State, place: &Place, owner: &Stored) -> usize {
 
 /// Decides on an object by its owners.
 fn judge(state: &mut State, place: &Place, resource: &Arc<Resource>, stored: &Arc<Stored>) -> usize {
-    let owners = object::owners(&stored.value);
+    let value = stored.value();
+    let owners = object::owners(&value);
     if owners.is_empty() {
         return 0;
     }
@@ -80,7 +82,7 @@ fn judge(state: &mut State, place: &Place, resource: &Arc<Resource>, stored: &Ar
         let there = there.and_then(|there| find(state, &there));
         match there {
             None => dead.push(owner.uid.to_owned()),
-            Some((_, owner)) if waits_for_dependents(&owner.value) => waiting += 1,
+            Some((_, owner)) if waits_for_dependents(&owner.value()) => waiting += 1,
             Some(_) => living += 1,
         }
     }
@@ -92,10 +94,10 @@ fn judge(state: &mut State, place: &Place, resource: &Arc<Resource>, stored: &Ar
         }
         return strip(state, place, |uid| doomed(uid) || waiting.iter().any(|w| w == uid));
     }
-    if object::is_deleting(&stored.value) {
+    if object::is_deleting(&value) {
         return 0;
     }
-    let has_blocking_dependents = !state.store.owners.dependents(object::uid(&stored.value)).is_empty();
+    let has_blocking_dependents = !state.store.owners.dependents(object::uid(&value)).is_empty();
     let policy = match waiting > 0 {
         true if has_blocking_dependents => Some(Policy::Foreground),
         _ => None,
@@ -111,7 +113,7 @@ fn waits_for_dependents(owner: &Value) -> bool {
 fn waiting_owners(state: &State, owners: &[object::Owner<'_>]) -> Vec<String> {
     let waits = |uid: &str| {
         let place = state.store.owners.place(uid)?;
-        Some(waits_for_dependents(&state.store.get(&place.0, &place.1)?.value))
+        Some(waits_for_dependents(&state.store.get(&place.0, &place.1)?.value()))
     };
     owners.iter().filter(|o| waits(o.uid) == Some(true)).map(|o| o.uid.to_owned()).collect()
 }
@@ -129,7 +131,7 @@ fn same_realm(state: &State, owner: &Place, dependent: &Place) -> bool {
 /// Removes owner references by uid.
 fn strip(state: &mut State, place: &Place, which: impl Fn(&str) -> bool) -> usize {
     let Some(stored) = state.store.get(&place.0, &place.1).cloned() else { return 0 };
-    let mut value = stored.value.clone();
+    let mut value = serde_json::Value::clone(&stored.value());
     let list = object::meta_mut(&mut value).get_mut("ownerReferences").and_then(Value::as_array_mut);
     let Some(list) = list else { return 0 };
     let before = list.len();
@@ -145,15 +147,15 @@ fn strip(state: &mut State, place: &Place, which: impl Fn(&str) -> bool) -> usiz
 /// Removes a finalizer; the object goes if it was the last.
 pub(crate) fn release(state: &mut State, place: &Place, finalizer: &str) -> usize {
     let Some(stored) = state.store.get(&place.0, &place.1).cloned() else { return 0 };
-    let rest: Vec<String> = object::finalizers(&stored.value)
+    let rest: Vec<String> = object::finalizers(&stored.value())
         .into_iter()
         .filter(|f| *f != finalizer)
         .map(str::to_owned)
         .collect();
-    if rest.is_empty() && object::is_deleting(&stored.value) {
+    if rest.is_empty() && object::is_deleting(&stored.value()) {
         state.store.delete(&place.0, &place.1);
     } else {
-        let mut value = stored.value.clone();
+        let mut value = serde_json::Value::clone(&stored.value());
         object::set_finalizers(&mut value, &rest);
         state.store.put(&place.0, &place.1, value);
     }

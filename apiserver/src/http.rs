@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::{Request, Response};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -17,8 +19,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
+use crate::compression::{compress, takes_gzip};
 use crate::data::DataError;
-use crate::faults::Interrupted;
+use crate::faults::{FaultyBody, Interrupted};
 use crate::service::{Front, Passage, auth_info};
 
 /// Why a server over HTTP did not start.
@@ -237,13 +240,19 @@ fn is_reset(error: &hyper::Error) -> bool {
     cause == Some(&Interrupted::Reset)
 }
 
+async fn serve(front: &Front, request: Request<Incoming>) -> Result<Response<FaultyBody>, Interrupted> {
+    let zipped = takes_gzip(request.headers());
+    let response = front.handle(request, Passage::Ruled).await?;
+    Ok(if zipped { compress(response).await } else { response })
+}
+
 /// Serves one connection until either side ends it, or all are cut.
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, front: Arc<Front>) {
     let Ok(epoch) = front.epoch() else { return };
     let serving = async {
         stream.set_nodelay(true)?;
         let stream = acceptor.accept(stream).await?;
-        let service = service_fn(|request| front.handle(request, Passage::Ruled));
+        let service = service_fn(|request| serve(&front, request));
         let mut builder = http1::Builder::new();
         let mut serving = builder.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
         let served = (&mut serving).await;

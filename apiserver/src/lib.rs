@@ -54,7 +54,11 @@ mod openapi;
 
 mod session;
 
+mod call;
+
 mod state;
+
+mod conversion;
 
 mod encode;
 
@@ -85,6 +89,8 @@ pub mod faults;
 mod tokens;
 
 mod service;
+
+mod compression;
 
 mod http;
 

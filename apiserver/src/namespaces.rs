@@ -35,14 +35,14 @@ pub(crate) fn preload(state: &mut State) {
 /// Empties every terminating namespace as far as finalizers let it; gives the number of objects touched.
 pub(crate) fn step(state: &mut State) -> usize {
     let all = id();
-    let terminating = state.store.scan(&all, "").filter(|stored| object::is_deleting(&stored.value));
-    let names: Vec<String> = terminating.map(|stored| object::name(&stored.value).to_owned()).collect();
+    let terminating = state.store.scan(&all, "").filter(|stored| object::is_deleting(&stored.value()));
+    let names: Vec<String> = terminating.map(|stored| object::name(&stored.value()).to_owned()).collect();
     names.into_iter().map(|name| empty(state, &name)).sum()
 }
 
 fn empty(state: &mut State, name: &str) -> usize {
     let Some(namespace) = state.store.get(&id(), name).cloned() else { return 0 };
-    let ours = object::at(&namespace.value, "spec.finalizers").and_then(Value::as_array);
+    let ours = object::at(namespace.pinned(), "spec.finalizers").and_then(Value::as_array);
     if !ours.is_some_and(|list| list.iter().any(|f| f == "kubernetes")) {
         return 0;
     }
@@ -55,7 +55,7 @@ fn empty(state: &mut State, name: &str) -> usize {
         let there: Vec<_> = state.store.scan(&resource.storage, &prefix).cloned().collect();
         let mut left = 0;
         for stored in there {
-            if !object::is_deleting(&stored.value) {
+            if !object::is_deleting(&stored.value()) {
                 remove_or_mark(
                     state,
                     &resource,
@@ -66,7 +66,7 @@ fn empty(state: &mut State, name: &str) -> usize {
             }
             if let Some(stored) = state.store.get(&resource.storage, &stored.key) {
                 left += 1;
-                held.extend(object::finalizers(&stored.value).into_iter().map(str::to_owned));
+                held.extend(object::finalizers(&stored.value()).into_iter().map(str::to_owned));
             }
         }
         if left > 0 {
@@ -75,7 +75,7 @@ fn empty(state: &mut State, name: &str) -> usize {
     }
     let (kinds, finalizers): (Vec<String>, Vec<String>) =
         held.into_iter().partition(|text| text.starts_with('/'));
-    let mut value = namespace.value.clone();
+    let mut value = namespace.pinned().clone();
     let conditions = conditions(&state.clock, &kinds, &finalizers);
     set_conditions(&mut value, conditions);
     if kinds.is_empty() {
@@ -93,7 +93,7 @@ fn empty(state: &mut State, name: &str) -> usize {
             return touched + 1;
         }
     }
-    if value != namespace.value {
+    if value != *namespace.pinned() {
         state.store.put(&id(), name, value);
         touched += 1;
     }

@@ -195,10 +195,18 @@ pub(crate) fn parse_version(text: &str) -> Result<Option<u64>, String> {
 }
 
 /// Returns whether a stored object is selected, as a version shows it.
-pub(crate) fn selects(selector: &Selector, served: &Served, value: &Value) -> bool {
+pub(crate) fn selects(selector: &Selector, served: &Served, stored: &Stored) -> bool {
     if selector.is_empty() {
         return true;
     }
+    let outlined = |path: &str| matches!(path, "metadata.name" | "metadata.namespace");
+    if selector.fields.terms().iter().all(|term| outlined(&term.path)) {
+        return selector.matches(&stored.outline(), field_text);
+    }
+    if served.conversion.is_some() {
+        return selector.matches(&served.show_stored(stored), field_text);
+    }
+    let value = &*stored.value();
     if served.view != crate::kinds::View::Same
         && selector.fields.terms().iter().any(|t| !t.path.starts_with("metadata."))
     {
@@ -378,7 +386,7 @@ fn take<'a>(
         let Some(stored) = wanted.next() else { break };
         taken.seen += 1;
         taken.last = Some(stored.key.clone());
-        if selects(selector, served, &stored.value) {
+        if selects(selector, served, stored) {
             taken.items.push(stored.clone());
         }
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid_text::format_uuid;
 
+use crate::call::Caller;
 use crate::clock::Clock;
 use crate::kinds::Registry;
 use crate::openapi::Documents;
@@ -87,6 +88,8 @@ pub(crate) struct State {
     pub(crate) bookmark_period: Duration,
     /// Whether something changed that a controller may care about.
     pub(crate) unsettled: bool,
+    /// Calls the webhooks that streams need.
+    pub(crate) caller: Caller,
     /// What webhooks have said to the request at hand.
     pub(crate) session: Session,
     random: SmallRng,
@@ -109,6 +112,7 @@ impl State {
             establish_delay: Duration::ZERO,
             bookmark_period: Duration::from_secs(60),
             unsettled: false,
+            caller: Caller::default(),
             session: Session::default(),
             random: SmallRng::seed_from_u64(seed),
         }

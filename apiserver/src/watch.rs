@@ -12,6 +12,8 @@ use futures::Stream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
+use crate::call::Caller;
+use crate::conversion::{convert, is_missing};
 use crate::encode::Encoder;
 use crate::negotiate::Media;
 use crate::proto;
@@ -108,7 +110,12 @@ pub(crate) struct WatchStream {
     gate: Option<Gate>,
     /// The event that waits at the gate.
     parked: Option<Frame>,
+    caller: Caller,
+    /// What is pending is turned into the version that is watched.
+    converting: Option<Converting>,
 }
+
+type Converting = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 impl std::fmt::Debug for WatchStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -135,6 +142,8 @@ pub(crate) struct WatchSetup {
     pub(crate) table: Option<TableWriter>,
     /// The encoding of the events.
     pub(crate) media: Media,
+    /// Calls the webhook that turns objects into the version that is watched.
+    pub(crate) caller: Caller,
 }
 
 /// Opens a watch.
@@ -147,7 +156,7 @@ pub(crate) fn open(
     setup: WatchSetup,
 ) -> Result<Reached<WatchStream>, Status> {
     let given = parse_version(&options.version).map_err(Status::internal)?;
-    let WatchSetup { encoder, scope, bookmark_period, waited, view, table, media } = setup;
+    let WatchSetup { encoder, scope, bookmark_period, waited, view, table, media, caller } = setup;
     let scope = narrow(scope, &options.selector);
     let storage = encoder.resource.storage.clone();
     let now = state.store.seen(&storage, view.filter(|view| view.covers(&options.version)));
@@ -164,7 +173,7 @@ pub(crate) fn open(
         } else {
             let prefix = scope.prefix();
             let wanted = |stored: &Arc<Stored>| {
-                scope.holds(&stored.key) && selects(&options.selector, &encoder.served, &stored.value)
+                scope.holds(&stored.key) && selects(&options.selector, &encoder.served, stored)
             };
             if now < state.store.version() {
                 let then = state.store.scan_at(&storage, &prefix, now).unwrap_or_default();
@@ -210,6 +219,8 @@ pub(crate) fn open(
         media,
         gate: state.store.gate(),
         parked: None,
+        caller,
+        converting: None,
     }))
 }
 
@@ -254,7 +265,7 @@ impl WatchStream {
         match pending {
             Pending::State(stored) => {
                 let object = match &mut self.table {
-                    Some(table) => table(&stored.value, stored.version),
+                    Some(table) => table(&self.encoder.show(&stored), stored.version),
                     None => self.encoder.object(&stored),
                 };
                 Some(Frame { phase: Phase::Initial, ..frame(EventType::Added, &object, stored.version) })
@@ -278,7 +289,7 @@ impl WatchStream {
             return None;
         }
         self.after = change.version;
-        let fits = |stored: &Arc<Stored>| selects(&self.selector, &self.encoder.served, &stored.value);
+        let fits = |stored: &Arc<Stored>| selects(&self.selector, &self.encoder.served, stored);
         let before = change.previous.as_ref().is_some_and(fits);
         let after = change.kind == ChangeKind::Put && fits(&change.object);
         let event = match (before, after) {
@@ -290,8 +301,8 @@ impl WatchStream {
         let left = event == EventType::Deleted && change.kind == ChangeKind::Put;
         if let Some(table) = &mut self.table {
             let object = match (&change.previous, left) {
-                (Some(previous), true) => table(&previous.value, change.version),
-                _ => table(&change.object.value, change.version),
+                (Some(previous), true) => table(&self.encoder.show(previous), change.version),
+                _ => table(&self.encoder.show(&change.object), change.version),
             };
             return Some(frame(event, &object, change.version));
         }
@@ -391,9 +402,46 @@ impl WatchStream {
         }
     }
 
+    /// Has what is pending turned into the version that is watched; a failure of the webhook ends the stream.
+    fn poll_converted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.encoder.served.conversion.is_none() {
+            return Poll::Ready(());
+        }
+        if self.converting.is_none() {
+            let mut objects: Vec<Arc<Stored>> = Vec::new();
+            for pending in &self.pending {
+                match pending {
+                    Pending::State(stored) => objects.push(stored.clone()),
+                    Pending::Change(change) => {
+                        objects.push(change.object.clone());
+                        objects.extend(change.previous.clone());
+                    }
+                    Pending::EndOfState(_) | Pending::Error(_) => {}
+                }
+            }
+            objects.retain(|stored| is_missing(&self.encoder.served, stored));
+            if objects.is_empty() {
+                return Poll::Ready(());
+            }
+            let (caller, served) = (self.caller.clone(), self.encoder.served.clone());
+            self.converting = Some(Box::pin(async move { convert(&caller, &served, &objects).await }));
+        }
+        let Some(converting) = &mut self.converting else { return Poll::Ready(()) };
+        let Poll::Ready(converted) = converting.as_mut().poll(cx) else { return Poll::Pending };
+        self.converting = None;
+        if let Err(why) = converted {
+            self.pending.clear();
+            self.pending.push_back(Pending::Error(Box::new(Status::internal(why))));
+        }
+        Poll::Ready(())
+    }
+
     fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
         let this = self;
         loop {
+            if this.poll_converted(cx).is_pending() {
+                return Poll::Pending;
+            }
             let next = match this.pending.front() {
                 Some(Pending::Change(change)) => Some((change.version, change.at)),
                 _ => None,

@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use crate::{
     go,
     job::{Job, Mode, Side},
+    kube_apiserver,
     measure::Measures,
     report::{Column, Goal, Goals, Row, print},
     server::Server,
@@ -22,6 +23,7 @@ pub(crate) struct Settings {
     pub(crate) runs: usize,
     pub(crate) extent: Extent,
     go: OnceCell<Result<PathBuf, String>>,
+    kube_apiserver: OnceCell<bool>,
 }
 
 /// How much is measured.
@@ -35,7 +37,18 @@ pub(crate) enum Extent {
 
 impl Settings {
     pub(crate) fn new(runs: usize, extent: Extent) -> Self {
-        Self { runs, extent, go: OnceCell::new() }
+        Self { runs, extent, go: OnceCell::new(), kube_apiserver: OnceCell::new() }
+    }
+
+    /// Tells whether there is a real kube-apiserver.
+    fn has_kube_apiserver(&self) -> bool {
+        *self.kube_apiserver.get_or_init(|| {
+            let program = kube_apiserver::program();
+            if let Err(why) = &program {
+                println!("kube-apiserver is left out: {why}");
+            }
+            program.is_ok()
+        })
     }
 
     /// Says where the program of Go's peers is, or why there is none.
@@ -135,6 +148,9 @@ impl Contest {
         let mut contestants: Vec<Contestant> = self.rows;
         if contestants.iter().any(|row| row.side.is_go()) && settings.go_peers().is_err() {
             contestants.retain(|row| !row.side.is_go());
+        }
+        if contestants.iter().any(|row| row.side == Side::KubeApiserver) && !settings.has_kube_apiserver() {
+            contestants.retain(|row| row.side != Side::KubeApiserver);
         }
         let mut rows: Vec<Row> =
             contestants.iter().map(|row| Row::new(row.label.clone(), row.goals.clone())).collect();

@@ -33,6 +33,8 @@ pub(crate) enum Bench {
     ReconcileThroughput,
     /// How often each of 200 keys that are always ready is served.
     Fairness,
+    /// The embedded API server, beside a real kube-apiserver.
+    Server,
 }
 
 /// Who is measured.
@@ -45,6 +47,10 @@ pub(crate) enum Side {
     ControllerRuntime,
     /// The same bytes through socket, decoder and map, and nothing else.
     Floor,
+    /// The embedded API server.
+    ApiServer,
+    /// A real kube-apiserver.
+    KubeApiserver,
 }
 
 impl Side {
@@ -62,6 +68,8 @@ impl fmt::Display for Side {
             Self::ClientGo => "client-go 0.37",
             Self::ControllerRuntime => "controller-runtime 0.25",
             Self::Floor => "floor",
+            Self::ApiServer => "watchkeeper-apiserver",
+            Self::KubeApiserver => "kube-apiserver 1.36",
         })
     }
 }
@@ -86,6 +94,16 @@ pub(crate) enum Mode {
     QueueAlone,
     /// As subscribers of one shared stream.
     Shared,
+    /// As a server in another process.
+    Socket,
+    /// With bodies and answers in protobuf.
+    Protobuf,
+    /// Under RBAC.
+    Roles,
+    /// With custom objects.
+    Custom,
+    /// With custom objects whose schema has rules in CEL.
+    Rules,
 }
 
 /// What is asked, where a bench asks several things.
@@ -107,6 +125,16 @@ pub(crate) enum Question {
     Storm,
     /// Of readers: each object that a list returns is read.
     Walk,
+    /// Of a server: how long it takes to start.
+    Start,
+    /// Of a server: long lists.
+    List,
+    /// Of a server: watchers who each hear of a namespace.
+    Apart,
+    /// Of a server: watchers who all hear everything.
+    Together,
+    /// Of a server: what an object takes.
+    Memory,
 }
 
 /// What a measured process is told: one flat record, which Go's peers read as well.

@@ -9,6 +9,7 @@ mod gadget;
 mod pod;
 mod server;
 mod go;
+mod kube_apiserver;
 mod report;
 mod plot;
 mod contest;
@@ -68,6 +69,9 @@ enum Inner {
     /// Serves prepared answers.
     #[command(hide = true)]
     Serve { objects: usize },
+    /// Serves the embedded API server.
+    #[command(hide = true)]
+    ServeKubernetes,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -78,8 +82,14 @@ fn main() -> anyhow::Result<()> {
         Some(Inner::Instructions { save }) => {
             return instructions::count(if save { Purpose::Save } else { Purpose::Compare });
         }
+        Some(Inner::ServeKubernetes) => return benches::serve_kubernetes(),
         Some(Inner::Measure { job }) => {
-            let measures = kit::alone(benches::measure(serde_json::from_str::<Job>(&job)?))?;
+            let job = serde_json::from_str::<Job>(&job)?;
+            let threads = match benches::is_on_one_thread(&job) {
+                true => kit::Threads::One,
+                false => kit::Threads::All,
+            };
+            let measures = kit::alone(threads, benches::measure(job))?;
             println!("{}", serde_json::to_string(&measures)?);
             return Ok(());
         }

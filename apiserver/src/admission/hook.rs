@@ -45,7 +45,7 @@ pub(super) struct Hook {
 pub(super) fn hooks(state: &State, family: Family) -> Vec<Hook> {
     let configurations = state.store.scan(&ResourceId::new(GROUP, family.plural()), "");
     let all = configurations.flat_map(|configuration| {
-        let count = configuration.value["webhooks"].as_array().map_or(0, Vec::len);
+        let count = configuration.pinned()["webhooks"].as_array().map_or(0, Vec::len);
         (0..count).map(|index| Hook { configuration: configuration.clone(), index })
     });
     all.collect()
@@ -67,7 +67,7 @@ pub(super) enum Unclear {
 
 impl Hook {
     fn value(&self) -> &Value {
-        &self.configuration.value["webhooks"][self.index]
+        &self.configuration.pinned()["webhooks"][self.index]
     }
 
     fn text(&self, key: &str, default: &'static str) -> &str {
@@ -143,7 +143,7 @@ impl Hook {
         } else if !is_empty(selector) && asked.is_namespaced() {
             let namespace = state.store.get(&ResourceId::new("", "namespaces"), &asked.namespace);
             let namespace = namespace.ok_or(Unclear::NoNamespace)?;
-            if !matches_labels(selector, &namespace.value) {
+            if !matches_labels(selector, namespace.pinned()) {
                 return Ok(None);
             }
         }

@@ -4,12 +4,10 @@
 //! without the lock, and the write begins again with the answer. What must not change from one attempt to the next, a
 //! generated name for one, is kept in the `Session` of the request.
 
-mod call;
 mod dispatch;
 mod hook;
 mod request;
 mod review;
 
-pub(crate) use call::{Caller, Handler, Place};
 pub(crate) use dispatch::{mutate, validate};
 pub(crate) use request::{Asked, Operation, Trial};

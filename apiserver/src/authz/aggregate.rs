@@ -21,12 +21,12 @@ pub(crate) fn step(state: &mut State) -> usize {
     let roles: Vec<Arc<Stored>> = state.store.scan(&id, "").cloned().collect();
     let mut changed = 0;
     for role in &roles {
-        let Some(selectors) = role.value["aggregationRule"]["clusterRoleSelectors"].as_array() else {
+        let Some(selectors) = role.pinned()["aggregationRule"]["clusterRoleSelectors"].as_array() else {
             continue;
         };
         let rules = gathered(&roles, role, selectors);
         if !selectors.is_empty()
-            && role.value["rules"].as_array().map(Vec::as_slice).unwrap_or_default() != rules
+            && role.pinned()["rules"].as_array().map(Vec::as_slice).unwrap_or_default() != rules
         {
             changed += usize::from(write(state, &id, role, rules));
         }
@@ -38,9 +38,9 @@ fn gathered(roles: &[Arc<Stored>], role: &Stored, selectors: &[Value]) -> Vec<Va
     let mut rules: Vec<Value> = Vec::new();
     let others = roles.iter().filter(|other| other.key != role.key);
     for other in
-        others.filter(|other| selectors.iter().any(|selector| matches_labels(selector, &other.value)))
+        others.filter(|other| selectors.iter().any(|selector| matches_labels(selector, other.pinned())))
     {
-        for rule in other.value["rules"].as_array().into_iter().flatten() {
+        for rule in other.pinned()["rules"].as_array().into_iter().flatten() {
             if !rules.contains(rule) {
                 rules.push(rule.clone());
             }
@@ -58,11 +58,11 @@ fn write(state: &mut State, id: &ResourceId, role: &Stored, rules: Vec<Value>) -
     };
     let now = state.clock.seconds();
     let applied = json!({
-        "apiVersion": served.api_version(), "kind": "ClusterRole", "metadata": {"name": object::name(&role.value)},
+        "apiVersion": served.api_version(), "kind": "ClusterRole", "metadata": {"name": object::name(role.pinned())},
         "rules": rules,
     });
     let merged = apply(ApplyInput {
-        live: Some(&role.value),
+        live: Some(role.pinned()),
         applied: &applied,
         manager: "clusterrole-aggregation-controller",
         force: Force::Take,

@@ -75,7 +75,7 @@ pub(super) fn visit<'a>(
     let local = (!namespace.is_empty()).then(|| store.in_namespace(&id, namespace));
     let bindings = cluster.chain(local.into_iter().flatten().map(|stored| (stored, namespace)));
     for (stored, namespace) in bindings {
-        let binding = &stored.value;
+        let binding = stored.pinned();
         let subjects = binding["subjects"].as_array().map(Vec::as_slice).unwrap_or_default();
         let Some(subject) = subjects.iter().find(|subject| applies(subject, user.name(), &groups, namespace))
         else {
@@ -128,5 +128,5 @@ pub(super) fn rules_of<'a>(
     };
     let role = store.get(&ResourceId::new(GROUP, plural), &key);
     let role = role.ok_or_else(|| Missing::Role(singular, name.to_owned()))?;
-    Ok(role.value["rules"].as_array().map(Vec::as_slice).unwrap_or_default())
+    Ok(role.pinned()["rules"].as_array().map(Vec::as_slice).unwrap_or_default())
 }

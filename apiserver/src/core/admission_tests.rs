@@ -10,7 +10,7 @@ use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 
 use super::{ApiRequest, Core, CoreConfig, Reply};
-use crate::admission::{Caller, Place};
+use crate::call::{Caller, Place};
 use crate::identity::User;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -219,9 +219,9 @@ async fn a_webhook_is_asked_again_when_a_later_one_has_changed_the_object() {
 async fn a_failure_refuses_the_write_unless_the_policy_ignores_it() {
     let mut stage =
         Stage::new().hook("junk", |_| json!({"allowed": true, "patch": "!", "patchType": "JSONPatch"}));
-    let slow: crate::admission::Handler = Arc::new(|_| Box::pin(std::future::pending()));
+    let slow: crate::call::Handler = Arc::new(|_| Box::pin(std::future::pending()));
     stage.caller.handle(Place::Url("https://hooks/slow".to_owned()), slow);
-    let panics: crate::admission::Handler = Arc::new(|_| Box::pin(async { panic!("a bug") }));
+    let panics: crate::call::Handler = Arc::new(|_| Box::pin(async { panic!("a bug") }));
     stage.caller.handle(Place::Url("https://hooks/panics".to_owned()), panics);
     let (core, _) = stage.core();
     for (family, name, fields, why) in [

@@ -115,6 +115,47 @@ pub(super) fn written(written: &Written, encoder: &Encoder) -> Response<Bytes> {
     response
 }
 
+/// How long a line of YAML gets before it goes on in the next.
+const YAML_WIDTH: usize = 80;
+
+/// Folds long lines of YAML as Go's writer does: at the first space behind the width, between two words.
+fn fold(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut block: Option<usize> = None;
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        let nested = line.trim_start_matches(' ').bytes().take_while(|byte| *byte == b'-').count().min(1) * 2;
+        if block.is_some_and(|level| indent > level || line.trim().is_empty()) {
+            out.push_str(line);
+        } else {
+            let is_block =
+                ["|", "|-", "|+", ">", ">-", ">+"].iter().any(|mark| line.ends_with(&format!(": {mark}")));
+            block = is_block.then_some(indent);
+            fold_line(line, indent + nested + 2, &mut out);
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn fold_line(line: &str, indent: usize, out: &mut String) {
+    let mut column = 0;
+    let mut letters = line.chars().peekable();
+    let mut before = ' ';
+    while let Some(letter) = letters.next() {
+        let between_words = before != ' ' && letters.peek().is_some_and(|next| *next != ' ');
+        if letter == ' ' && column > YAML_WIDTH && between_words {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        } else {
+            out.push(letter);
+            column += 1;
+        }
+        before = letter;
+    }
+}
+
 /// Puts a finished response into the encoding asked for: YAML, protobuf, or indented JSON.
 pub(super) fn finish(mut response: Response<Bytes>, headers: &HeaderMap, query: &Query) -> Response<Bytes> {
     let is_json =
@@ -129,7 +170,10 @@ pub(super) fn finish(mut response: Response<Bytes>, headers: &HeaderMap, query: 
     }
     let Ok(value) = serde_json::from_slice::<Value>(response.body()) else { return response };
     let (body, content_type) = match media {
-        Media::Yaml => (serde_yaml_ng::to_string(&value).map(String::into_bytes).ok(), "application/yaml"),
+        Media::Yaml => {
+            let text = serde_yaml_ng::to_string(&value).ok();
+            (text.map(|text| fold(&text).into_bytes()), "application/yaml")
+        }
         // What has no binary form stays JSON.
         Media::Protobuf => (proto::encode(&value), proto::MEDIA),
         Media::Json => (serde_json::to_vec_pretty(&value).ok(), "application/json"),
@@ -139,4 +183,22 @@ pub(super) fn finish(mut response: Response<Bytes>, headers: &HeaderMap, query: 
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // wire 118
+    #[test]
+    fn long_lines_of_yaml_are_folded_between_words() {
+        let words =
+            "only the following media types are accepted: application/json;stream=watch, application/yaml";
+        let folded = fold(&format!("message: '{words}'\n"));
+        assert_eq!(folded, format!("message: '{}\n  application/yaml'\n", &words[..words.len() - 17]));
+        let long = "x".repeat(100);
+        let kept = format!("a: |-\n  {long} {long}\nb: {long}\n");
+        assert_eq!(fold(&kept), kept);
+        assert_eq!(fold(&format!("- a: {long} b\n")), format!("- a: {long}\n    b\n"));
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::admission::Caller;
+use crate::call::Caller;
 use crate::clock::Clock;
 use crate::state::Authorization;
 

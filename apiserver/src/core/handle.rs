@@ -8,6 +8,7 @@ use super::answer::{self, Outcome, Patience};
 use super::target::{find, makes, of, unknown};
 use super::{ApiRequest, binary, openapi, reading, reviews, service_tokens};
 use crate::authz::{Attributes, check};
+use crate::conversion;
 use crate::crd;
 use crate::discovery::{self, Half};
 use crate::encode::Encoder;
@@ -60,6 +61,9 @@ pub(super) fn handle(
         _ => Verb::List,
     });
     let verb = info.verb.or(head).ok_or_else(Status::method_not_allowed)?;
+    if target.served.conversion.is_some() && verb != Verb::Watch {
+        prepare(state, &target, verb)?;
+    }
     let mut outcome = match verb {
         Verb::Get | Verb::List | Verb::Watch => {
             reading::read(state, request, &query, &target, verb, (patience, view))?
@@ -73,6 +77,18 @@ pub(super) fn handle(
         answer::warn(response, std::slice::from_ref(text));
     }
     Ok(outcome)
+}
+
+/// Has what a request shows or changes turned into its version by the kind's webhook.
+fn prepare(state: &mut State, target: &Target, verb: Verb) -> Result<(), Status> {
+    let id = &target.resource.storage;
+    let objects: Vec<_> = match (verb, target.name.is_empty()) {
+        (Verb::Create, _) => return Ok(()),
+        (_, false) => state.store.get(id, &target.key()).cloned().into_iter().collect(),
+        (_, true) if target.namespace.is_empty() => state.store.scan(id, "").cloned().collect(),
+        (_, true) => state.store.in_namespace(id, &target.namespace).cloned().collect(),
+    };
+    conversion::prepare(state, &target.served, &objects)
 }
 
 fn check_timeout(query: &Query) -> Result<(), Status> {
@@ -180,7 +196,7 @@ fn write(
     };
     let is_crd = target.resource.built_in().is_some_and(|row| row.kind == "CustomResourceDefinition");
     if is_crd && let Shown::Stored(stored) = &written.shown {
-        let name = object::name(&stored.value).to_owned();
+        let name = object::name(&stored.value()).to_owned();
         crd::changed(state, &name);
     }
     Ok(answer::written(&written, &encoder))
@@ -225,7 +241,7 @@ fn bind(state: &mut State, target: &Target, options: &WriteOptions, body: &[u8])
         .cloned()
         .ok_or_else(|| target.not_found())?;
     admit_sent(state, target, options, &mut binding)?;
-    let mut pod = stored.value.clone();
+    let mut pod = serde_json::Value::clone(&stored.value());
     let node = object::at(&binding, "target.name").cloned().unwrap_or_default();
     object::child_mut(object::map_mut(&mut pod), "spec").insert("nodeName".into(), node);
     let condition = serde_json::json!({

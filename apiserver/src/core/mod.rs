@@ -13,8 +13,8 @@ use self::answer::{Outcome, Patience};
 use self::commit::{Committer, Shared, Ticket};
 use self::handle::handle;
 use self::restore::Opening;
-use crate::admission::Caller;
 use crate::authz::{Attributes, Wanted};
+use crate::call::Caller;
 use crate::clock::Clock;
 use crate::data::DataError;
 use crate::identity::User;
@@ -50,6 +50,8 @@ mod target;
 mod admission_tests;
 #[cfg(test)]
 mod authz_tests;
+#[cfg(test)]
+mod conversion_tests;
 #[cfg(test)]
 mod data_tests;
 #[cfg(test)]
@@ -171,8 +173,9 @@ impl Core {
         Ok((Self::over(state, Some(Committer::new(file, started)), &config), restored))
     }
 
-    fn over(state: State, committer: Option<Committer>, config: &CoreConfig) -> Self {
+    fn over(mut state: State, committer: Option<Committer>, config: &CoreConfig) -> Self {
         let unsettled = Arc::new(Notify::new());
+        state.caller = config.caller.clone();
         let due = state.unsettled || state.store.owners.has_suspects();
         let inner = Arc::new_cyclic(|me| Inner {
             state: Mutex::new(state),

@@ -1,8 +1,7 @@
-//! OpenAPI over HTTP: the index as text, documents with their hash for caches, and an empty version 2.
+//! OpenAPI over HTTP: the index as text, documents with their hash for caches, and version 2 as one document.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use serde_json::json;
 
 use super::{ApiRequest, answer};
 use crate::openapi::{Document, address};
@@ -24,7 +23,7 @@ pub(super) fn document(
         return Err(Status::method_not_allowed());
     }
     if rest == "v2" {
-        return Ok(Some(second_version(&request.headers)));
+        return Ok(Some(second_version(state, request)));
     }
     let rest = rest.strip_prefix("v3").ok_or_else(Status::page_not_found)?;
     if rest.is_empty() {
@@ -47,22 +46,21 @@ fn nothing() -> Response<Bytes> {
     response
 }
 
-/// Writes the document of version 2: an empty one.
+/// Writes the document of version 2; in its binary form an empty one.
 ///
-/// `kubectl` asks for it before it writes a `List`, fails without it, and leaves the checks of what has no definition
+/// `kubectl` asks for that before it writes a `List`, fails without it, and leaves the checks of what has no definition
 /// in it to the server.
-fn second_version(headers: &HeaderMap) -> Response<Bytes> {
+fn second_version(state: &mut State, request: &ApiRequest) -> Response<Bytes> {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let accepted = request.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if accepted.flat_map(|value| value.split(',')).any(|clause| clause.trim() == PROTOBUF) {
         // Field by field: swagger, info (title, version), paths, definitions.
         const EMPTY: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.3\x42\x00\x4a\x00";
         let media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
         return answer::typed(200, media, Bytes::from_static(EMPTY));
     }
-    let info = json!({"title": "Kubernetes", "version": "v1.36.3"});
-    let empty = json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": {}});
-    answer::json(200, Bytes::from(empty.to_string()))
+    let document = state.documents.second(&state.registry);
+    answer_with("v2", &document, request)
 }
 
 fn answer_with(name: &str, document: &Document, request: &ApiRequest) -> Response<Bytes> {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::ApiRequest;
 use super::answer::{self, Outcome, Patience};
 use super::target::{makes, of};
+use crate::conversion::{is_missing, prepare};
 use crate::encode::{self, Encoder};
 use crate::negotiate::{Answer, Shape, accept};
 use crate::read::{ListOptions, Reached, get, list, list_body};
@@ -47,7 +48,7 @@ pub(super) fn read(
                 Reached::At(version) => wait(state, target, version, patience, view),
                 Reached::Now(stored) if matches!(shape, Shape::Table(_)) => {
                     let metadata = json!({"resourceVersion": stored.version.to_string()});
-                    let rows = [encoder.show(&stored.value)];
+                    let rows = [encoder.show(&stored)];
                     let body = encoder.table(metadata, &rows, Header::Shown, included(query)?, now(state));
                     Ok(Outcome::Full(answer::json(200, body)))
                 }
@@ -60,9 +61,13 @@ pub(super) fn read(
             let scope = Scope { namespace, name: None };
             match list(state, &target.resource, &target.served, scope, &options, view)? {
                 Reached::At(version) => wait(state, target, version, patience, view),
+                // Those of the past: what is there now has been prepared.
+                Reached::Now(page) if page.items.iter().any(|stored| is_missing(&target.served, stored)) => {
+                    prepare(state, &target.served, &page.items)?;
+                    read(state, request, query, target, verb, (patience, view))
+                }
                 Reached::Now(page) if matches!(shape, Shape::Table(_)) => {
-                    let rows: Vec<Value> =
-                        page.items.iter().map(|stored| encoder.show(&stored.value)).collect();
+                    let rows: Vec<Value> = page.items.iter().map(|stored| encoder.show(stored)).collect();
                     let metadata = page.metadata(&target.resource, shape);
                     let body = encoder.table(metadata, &rows, Header::Shown, included(query)?, now(state));
                     Ok(Outcome::Full(answer::json(200, body)))
@@ -82,6 +87,7 @@ pub(super) fn read(
                 view,
                 table: table_writer(state, &encoder_for_tables, shape, query)?,
                 media: accepted.media,
+                caller: state.caller.clone(),
             };
             match open(state, &options, setup)? {
                 Reached::At(version) => Ok(Outcome::Wait(version)),
@@ -120,7 +126,7 @@ fn table_writer(
     let (include, clock, encoder) = (included(query)?, state.clock.clone(), encoder.clone());
     let mut header = Header::Shown;
     Ok(Some(Box::new(move |value, version| {
-        let rows = [encode::at_version(&encoder.show(value), version)];
+        let rows = [encode::at_version(value, version)];
         let metadata = json!({"resourceVersion": version.to_string()});
         let bytes = encoder.table(metadata, &rows, header, include, clock.now().as_second());
         header = Header::Hidden;

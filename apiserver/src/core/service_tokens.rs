@@ -36,7 +36,7 @@ pub(super) fn request(
 ) -> Result<Written, Status> {
     let account =
         state.store.get(&target.resource.storage, &target.key()).ok_or_else(|| target.not_found())?;
-    let account = account.value.clone();
+    let account = serde_json::Value::clone(&account.value());
     let mut given: Value = serde_json::from_slice(body).map_err(|error| {
         Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
     })?;
@@ -115,10 +115,11 @@ pub(super) fn account_of(state: &State, token: &str) -> Option<User> {
     let issued = state.issued.get(token).filter(|issued| state.clock.now() < issued.ends)?;
     let accounts = crate::store::ResourceId::new("", "serviceaccounts");
     let account = state.store.get(&accounts, &issued.account)?;
-    if object::uid(&account.value) != issued.uid {
+    let account = account.value();
+    if object::uid(&account) != issued.uid {
         return None;
     }
-    let (namespace, name) = (object::namespace(&account.value), object::name(&account.value));
+    let (namespace, name) = (object::namespace(&account), object::name(&account));
     let mut groups = service_account_groups(namespace);
     groups.push(AUTHENTICATED.to_owned());
     let name = format!("system:serviceaccount:{namespace}:{name}");

@@ -76,14 +76,14 @@ pub(super) fn of(target: &Target) -> Of {
 /// Reads the stored object that a request names.
 pub(super) fn peek(state: &State, info: &RequestInfo) -> Option<Value> {
     let target = find(state, info).ok().filter(|_| info.name.is_some())?;
-    Some(state.store.get(&target.resource.storage, &target.key())?.value.clone())
+    Some(Value::clone(&state.store.get(&target.resource.storage, &target.key())?.value()))
 }
 
 /// Writes the named object as somebody else would: an annotation changes, and so does its version.
 pub(super) fn bump(state: &mut State, info: &RequestInfo) {
     let Ok(target) = find(state, info) else { return };
     let Some(stored) = state.store.get(&target.resource.storage, &target.key()).cloned() else { return };
-    let mut value = stored.value.clone();
+    let mut value = Value::clone(&stored.value());
     let metadata = object::child_mut(object::map_mut(&mut value), "metadata");
     let annotations = object::child_mut(metadata, "annotations");
     annotations.insert("watchkeeper.dev/bumped-at".into(), stored.version.to_string().into());

@@ -32,7 +32,7 @@ impl<'a> Entry<'a> {
             group: Cow::Borrowed(&id.group),
             plural: Cow::Borrowed(&id.plural),
             key: Cow::Borrowed(&stored.key),
-            object: Cow::Borrowed(&stored.value),
+            object: Cow::Owned(Value::clone(&stored.value())),
         }
     }
 }

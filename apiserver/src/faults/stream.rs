@@ -65,6 +65,14 @@ impl<S> FaultyBody<S> {
         Self::new(Source::Whole(bytes))
     }
 
+    /// Gives a whole body that nothing will interrupt.
+    pub(crate) fn as_whole(&self) -> Option<&Bytes> {
+        match &self.source {
+            Source::Whole(bytes) if self.registered.is_none() => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// A whole body with something planted in it.
     pub(crate) fn planted(bytes: Bytes, faults: &Faults, tap: Tap, epoch: CancellationToken) -> Self {
         // Rules armed later are about requests to come: nothing more is planted.

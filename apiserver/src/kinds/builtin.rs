@@ -235,6 +235,7 @@ impl BuiltIn {
             selectable: owned(self.fields),
             deprecation: None,
             view,
+            conversion: None,
         }
     }
 

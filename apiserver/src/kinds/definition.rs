@@ -43,6 +43,7 @@ pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
                    https://github.com/kubernetes/enhancements/pull/1111";
         causes.push(Cause::required("metadata.annotations[api-approved.kubernetes.io]", why));
     }
+    causes.extend(conversion_faults(&crd["spec"]["conversion"]));
     let versions =
         object::at(crd, "spec.versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let stored = versions.iter().filter(|v| v["storage"] == true).count();
@@ -70,6 +71,46 @@ pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
                 }
                 cause
             }));
+        }
+    }
+    causes
+}
+
+/// Says what is wrong with how objects are turned from version to version.
+fn conversion_faults(conversion: &Value) -> Vec<Cause> {
+    let (config, versions) =
+        ("spec.conversion.webhookClientConfig", "spec.conversion.conversionReviewVersions");
+    let webhook = &conversion["webhook"];
+    let (client, given) = (&webhook["clientConfig"], webhook["conversionReviewVersions"].as_array());
+    let given = given.map(Vec::as_slice).unwrap_or_default();
+    let mut causes = Vec::new();
+    match conversion["strategy"].as_str().unwrap_or_default() {
+        "Webhook" => {
+            if !client.is_object() {
+                causes.push(Cause::required(config, "required when strategy is set to Webhook"));
+            } else if client["url"].is_string() == client["service"].is_object() {
+                causes.push(Cause::required(config, "exactly one of url or service is required"));
+            }
+            let is_known = |version: &Value| matches!(version.as_str(), Some("v1" | "v1beta1"));
+            if given.is_empty() {
+                causes.push(Cause::required(versions, ""));
+            } else if !given.iter().any(is_known) {
+                let shown = Value::Array(given.to_vec()).to_string();
+                causes.push(Cause::invalid(versions, &shown, "must include at least one of v1, v1beta1"));
+            }
+        }
+        "None" | "" => {
+            let why = "should not be set when strategy is not set to Webhook";
+            if client.is_object() {
+                causes.push(Cause::forbidden(config, why));
+            }
+            if !given.is_empty() {
+                causes.push(Cause::forbidden(versions, why));
+            }
+        }
+        other => {
+            let message = format!("Unsupported value: {other:?}: supported values: \"None\", \"Webhook\"");
+            causes.push(Cause::new("FieldValueNotSupported", "spec.conversion.strategy", message));
         }
     }
     causes

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::object;
 use crate::schema::Schema;
-use crate::store::ResourceId;
+use crate::store::{ResourceId, Stored};
 use crate::table::Columns;
 
 mod autoscalers;
@@ -75,6 +75,17 @@ pub(crate) struct Served {
     pub(crate) deprecation: Option<String>,
     /// How stored objects turn into this version's.
     pub(crate) view: View,
+    /// The webhook that turns objects into this version's and back.
+    pub(crate) conversion: Option<Arc<Conversion>>,
+}
+
+/// A webhook that turns objects of a custom kind from one version into another.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Conversion {
+    /// Its `clientConfig`.
+    pub(crate) client: Value,
+    /// The versions of reviews that it takes.
+    pub(crate) review_versions: Vec<String>,
 }
 
 /// How a stored object is shown in a version.
@@ -101,7 +112,18 @@ impl Served {
         self.subresources.iter().any(|s| s == subresource)
     }
 
-    /// Shows a stored object in this version.
+    /// Returns whether a webhook has to turn a stored object into this version's.
+    pub(crate) fn converts(&self, stored: &Stored) -> bool {
+        self.conversion.is_some() && stored.api_version() != Some(&*self.api_version())
+    }
+
+    /// Shows a stored object in this version; what a webhook makes of it has to be there.
+    pub(crate) fn show_stored(&self, stored: &Stored) -> Value {
+        let converted = if self.converts(stored) { stored.converted(self.id) } else { None };
+        self.show(&converted.unwrap_or_else(|| stored.value())).into_owned()
+    }
+
+    /// Shows an object of a stored form in this version.
     pub(crate) fn show<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
         match self.view {
             View::Same => Cow::Borrowed(stored),

@@ -148,6 +148,11 @@ fn crd(object: &mut Value) {
     let spec = child_mut(map_mut(object), "spec");
     let conversion = child_mut(spec, "conversion");
     conversion.entry("strategy").or_insert_with(|| "None".into());
+    let service =
+        conversion.get_mut("webhook").and_then(|webhook| webhook.get_mut("clientConfig")?.get_mut("service"));
+    if let Some(Value::Object(service)) = service {
+        service.entry("port").or_insert_with(|| 443.into());
+    }
     let names = child_mut(spec, "names");
     let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     if !kind.is_empty() {

@@ -12,6 +12,7 @@ use crate::kinds::Registry;
 mod document;
 mod operations;
 mod schemas;
+mod second;
 
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,8 @@ impl Document {
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     written: BTreeMap<String, (Vec<Kind>, Arc<Document>)>,
+    /// The document of version 2, with the hashes of those that it is made of.
+    second: Option<(Vec<String>, Arc<Document>)>,
 }
 
 impl Documents {
@@ -50,6 +53,21 @@ impl Documents {
             }
         }
         json!({"paths": paths})
+    }
+
+    /// Gives the document of version 2.
+    pub(crate) fn second(&mut self, registry: &Registry) -> Arc<Document> {
+        let found: Vec<_> = names(registry).iter().filter_map(|name| self.find(registry, name)).collect();
+        let hashes: Vec<String> = found.iter().map(|document| document.hash.clone()).collect();
+        if let Some((known, document)) = &self.second
+            && *known == hashes
+        {
+            return document.clone();
+        }
+        let values = found.iter().filter_map(|document| serde_json::from_slice(&document.body).ok());
+        let document = Arc::new(Document::of(&second::merge(values)));
+        self.second = Some((hashes, document.clone()));
+        document
     }
 
     /// Finds a document by its name in the index, such as `apis/apps/v1`.

@@ -30,6 +30,7 @@ fn serve(registry: &mut Registry, schema: &Value) {
         selectable: Vec::new(),
         deprecation: None,
         view: View::Schema,
+        conversion: None,
     };
     let id = ResourceId::new("shop.example.com", "widgets");
     registry.insert(Resource {

@@ -18,6 +18,7 @@ struct BuiltIn {
     version: &'static str,
     kind: &'static str,
     definition: &'static str,
+    generate: fn(&mut SchemaGenerator),
 }
 
 macro_rules! built_ins {
@@ -27,11 +28,8 @@ macro_rules! built_ins {
             version: $version,
             kind: stringify!($kind),
             definition: concat!($package, ".", stringify!($kind)),
+            generate: |generator| drop(generator.subschema_for::<$ty>()),
         },)*];
-
-        fn generate(generator: &mut SchemaGenerator) {
-            $(generator.subschema_for::<$ty>();)*
-        }
     };
 }
 
@@ -128,10 +126,20 @@ pub(super) fn definitions() -> &'static Map<String, Value> {
     static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
         let mut generator = SchemaGenerator::default();
         generator.subschema_for::<meta::ObjectMeta>();
-        generate(&mut generator);
+        KINDS.iter().for_each(|known| (known.generate)(&mut generator));
         generator.take_definitions(false)
     });
     &DEFINITIONS
+}
+
+/// Makes the definitions that one kind uses, itself and the metadata of objects included.
+pub(super) fn definitions_of(kind: &str) -> Map<String, Value> {
+    let mut generator = SchemaGenerator::default();
+    generator.subschema_for::<meta::ObjectMeta>();
+    if let Some(known) = KINDS.iter().find(|known| known.definition == kind) {
+        (known.generate)(&mut generator);
+    }
+    generator.take_definitions(false)
 }
 
 /// Reads what a definition says about a field.

@@ -21,17 +21,21 @@ pub(crate) use self::error::FieldError;
 pub(crate) use self::node::{Kind, ListKind, MapKind, NodeRef};
 
 use self::node::{Arena, NodeId};
-use self::parse::Origin;
+use self::parse::{BuiltIn, Origin};
 
 /// Describes a kind's objects; cheap to clone.
 ///
 /// The root's `apiVersion`, `kind` and `metadata` are known to every schema; `metadata` is always that of `ObjectMeta`.
 #[derive(Clone, Debug)]
 pub(crate) struct Schema {
-    arena: Arc<Arena>,
-    root: NodeId,
-    origin: Origin,
+    source: Source,
     has_rules: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Custom(Arc<Arena>, NodeId),
+    BuiltIn(&'static BuiltIn),
 }
 
 impl Schema {
@@ -51,13 +55,13 @@ impl Schema {
             return Err(errors);
         }
         let has_rules = cel::deepest(arena.at(root)).is_some();
-        Ok(Schema { arena: Arc::new(arena), root, origin: Origin::Custom, has_rules })
+        Ok(Schema { source: Source::Custom(Arc::new(arena), root), has_rules })
     }
 
     /// Finds the schema of a built-in kind (the core group is `""`).
     pub(crate) fn builtin(group: &str, version: &str, kind: &str) -> Option<Schema> {
-        let (arena, root) = parse::built_in(group, version, kind)?;
-        Some(Schema { arena, root, origin: Origin::BuiltIn, has_rules: false })
+        let known = parse::built_in(group, version, kind)?;
+        Some(Schema { source: Source::BuiltIn(known), has_rules: false })
     }
 
     /// Holds the published definitions of all built-in kinds, by full name, for OpenAPI documents.
@@ -80,17 +84,27 @@ impl Schema {
     /// Accepts anything: maps are granular, lists atomic.
     pub(crate) fn untyped() -> Schema {
         let (arena, root) = parse::untyped();
-        Schema { arena: Arc::new(arena), root, origin: Origin::Custom, has_rules: false }
+        Schema { source: Source::Custom(Arc::new(arena), root), has_rules: false }
     }
 
     /// Returns whether this is a built-in kind, whose server has types for everything.
     pub(crate) fn is_builtin(&self) -> bool {
-        self.origin == Origin::BuiltIn
+        self.origin() == Origin::BuiltIn
     }
 
     /// Points at the node of whole objects.
     pub(crate) fn root(&self) -> NodeRef<'_> {
-        self.arena.at(self.root)
+        match &self.source {
+            Source::Custom(arena, root) => arena.at(*root),
+            Source::BuiltIn(known) => known.0.at(known.1),
+        }
+    }
+
+    fn origin(&self) -> Origin {
+        match self.source {
+            Source::Custom(..) => Origin::Custom,
+            Source::BuiltIn(_) => Origin::BuiltIn,
+        }
     }
 
     /// Removes the fields that the schema does not know.
@@ -155,7 +169,7 @@ impl Schema {
     ///
     /// For built-in kinds in the order of the text; for the others duplicates first, then by path.
     pub(crate) fn strict_errors(&self, text: &[u8]) -> Vec<String> {
-        strict::report(self.root(), self.origin, text)
+        strict::report(self.root(), self.origin(), text)
     }
 
     /// Builds the object that a typed server would hold before creation.

@@ -1,7 +1,8 @@
 //! Reads OpenAPI schemas into arenas.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
@@ -11,7 +12,7 @@ use super::node::{Arena, Kind, ListKind, MapKind, Node, NodeId};
 
 /// Reads a CRD version's schema, which is structural.
 pub(super) fn custom(schema: &Value) -> (Arena, NodeId) {
-    let mut reader = Reader { arena: Arena::new(), known: HashMap::new(), origin: Origin::Custom };
+    let mut reader = Reader::new(Origin::Custom, Cow::Borrowed(metadata()));
     let root = reader.read(schema, "");
     let meta = reader.object_meta();
     let text = reader.arena.add(Node { kind: Kind::String, ..Node::default() });
@@ -25,7 +26,7 @@ pub(super) fn custom(schema: &Value) -> (Arena, NodeId) {
 
 /// Makes the schema of objects about which nothing is known but their metadata.
 pub(super) fn untyped() -> (Arena, NodeId) {
-    let mut reader = Reader { arena: Arena::new(), known: HashMap::new(), origin: Origin::Custom };
+    let mut reader = Reader::new(Origin::Custom, Cow::Borrowed(metadata()));
     let meta = reader.object_meta();
     let text = reader.arena.add(Node { kind: Kind::String, ..Node::default() });
     let mut node = Node { kind: Kind::Object, preserve: true, resource: true, ..Node::default() };
@@ -38,21 +39,29 @@ pub(super) fn untyped() -> (Arena, NodeId) {
 
 /// Reads a part of a CRD's schema as it is.
 pub(super) fn fragment(schema: &Map<String, Value>) -> (Arena, NodeId) {
-    let mut reader = Reader { arena: Arena::new(), known: HashMap::new(), origin: Origin::Custom };
+    let mut reader = Reader::new(Origin::Custom, Cow::Borrowed(metadata()));
     let root = reader.read(&Value::Object(schema.clone()), "");
     (reader.arena, root)
 }
 
-/// Finds the schema of a built-in kind; all of them are read once, into one arena.
-pub(super) fn built_in(group: &str, version: &str, kind: &str) -> Option<(Arc<Arena>, NodeId)> {
-    static READ: LazyLock<(Arc<Arena>, HashMap<&'static str, NodeId>)> = LazyLock::new(|| {
-        let mut reader = Reader { arena: Arena::new(), known: HashMap::new(), origin: Origin::BuiltIn };
-        let roots = builtin::kinds().map(|name| (name, reader.definition(name))).collect();
-        (Arc::new(reader.arena), roots)
+/// The schema of a built-in kind, read when it is first used.
+pub(super) type BuiltIn = LazyLock<(Arena, NodeId), Box<dyn FnOnce() -> (Arena, NodeId) + Send>>;
+
+/// Finds the schema of a built-in kind.
+///
+/// A process that starts a server for a test uses few of them, and reading all takes longer than the test.
+pub(super) fn built_in(group: &str, version: &str, kind: &str) -> Option<&'static BuiltIn> {
+    static KINDS: LazyLock<HashMap<&'static str, BuiltIn>> = LazyLock::new(|| {
+        let lazy = |name: &'static str| -> BuiltIn {
+            LazyLock::new(Box::new(move || {
+                let mut reader = Reader::new(Origin::BuiltIn, Cow::Owned(builtin::definitions_of(name)));
+                let root = reader.definition(name);
+                (reader.arena, root)
+            }))
+        };
+        builtin::kinds().map(|name| (name, lazy(name))).collect()
     });
-    let (arena, roots) = &*READ;
-    let root = roots.get(builtin::definition_name(group, version, kind)?)?;
-    Some((Arc::clone(arena), *root))
+    KINDS.get(builtin::definition_name(group, version, kind)?)
 }
 
 /// Where a schema comes from, which decides how it is completed.
@@ -66,9 +75,20 @@ struct Reader {
     arena: Arena,
     known: HashMap<String, NodeId>,
     origin: Origin,
+    definitions: Cow<'static, Map<String, Value>>,
+}
+
+/// Holds the definitions of the metadata of objects.
+fn metadata() -> &'static Map<String, Value> {
+    static METADATA: LazyLock<Map<String, Value>> = LazyLock::new(|| builtin::definitions_of(""));
+    &METADATA
 }
 
 impl Reader {
+    fn new(origin: Origin, definitions: Cow<'static, Map<String, Value>>) -> Self {
+        Self { arena: Arena::new(), known: HashMap::new(), origin, definitions }
+    }
+
     /// Reads the metadata of all objects, as a built-in definition.
     fn object_meta(&mut self) -> NodeId {
         let before = std::mem::replace(&mut self.origin, Origin::BuiltIn);
@@ -83,11 +103,16 @@ impl Reader {
         }
         let id = self.arena.reserve();
         self.known.insert(name.to_owned(), id);
-        let schema = builtin::definitions().get(name).unwrap_or(&Value::Null);
+        let schema = match &mut self.definitions {
+            // Each is read once.
+            Cow::Owned(definitions) => definitions.remove(name),
+            Cow::Borrowed(definitions) => definitions.get(name).cloned(),
+        };
+        let schema = schema.unwrap_or_default();
         let node = if builtin::is_any_json(name) {
             Node { kind: Kind::Any, preserve: true, ..Node::default() }
         } else {
-            self.node(schema, name)
+            self.node(&schema, name)
         };
         self.arena.set(id, node);
         id

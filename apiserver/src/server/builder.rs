@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::setup::{Setup, There};
 use super::{ApiServer, InMemory, OverHttp, Running};
-use crate::admission::{Handler, Place};
+use crate::call::{Handler, Place};
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::core::{Core, CoreConfig, Restored};

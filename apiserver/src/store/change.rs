@@ -1,10 +1,15 @@
 //! Changes: versions of objects, and what led from one to the next.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
+use serde::ser::{SerializeMap as _, Serializer as _};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
+
+use super::recent::{Recent, Ticket};
+use super::resource_id::ResourceId;
 
 /// Names one way an object is written: a served version and a shape of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +43,50 @@ impl<K: PartialEq> FormCache<K> {
     }
 }
 
+/// The kind and version that objects carry, once for all that carry the same.
+#[derive(Debug, PartialEq)]
+pub(super) struct Head {
+    api_version: Option<Value>,
+    kind: Option<Value>,
+}
+
+impl Head {
+    /// Reads them from an object.
+    pub(super) fn of(value: &Value) -> Self {
+        Self { api_version: value.get("apiVersion").cloned(), kind: value.get("kind").cloned() }
+    }
+
+    /// Returns whether an object carries the same.
+    pub(super) fn is_of(&self, value: &Value) -> bool {
+        self.api_version.as_ref() == value.get("apiVersion") && self.kind.as_ref() == value.get("kind")
+    }
+}
+
+/// How often the server itself reads an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// When it is asked for.
+    Seldom,
+    /// With requests for others: its value is at hand.
+    EveryTurn,
+}
+
+impl Use {
+    /// Tells it of a resource.
+    pub(super) fn of(id: &ResourceId) -> Self {
+        match &*id.group {
+            "rbac.authorization.k8s.io" | "admissionregistration.k8s.io" | "apiextensions.k8s.io" => {
+                Self::EveryTurn
+            }
+            "" if &*id.plural == "namespaces" => Self::EveryTurn,
+            _ => Self::Seldom,
+        }
+    }
+}
+
+/// What is nested deeper can't be read back from its text.
+const DEEPEST: usize = 100;
+
 /// One version of one object; never changed.
 #[derive(Debug)]
 pub(crate) struct Stored {
@@ -45,10 +94,162 @@ pub(crate) struct Stored {
     pub(crate) key: Arc<str>,
     /// The version that wrote it.
     pub(crate) version: u64,
-    /// The object, `resourceVersion` included.
-    pub(crate) value: Value,
-    /// Its encoded forms.
+    /// Its encoded forms besides the text.
     pub(crate) forms: FormCache<FormKey>,
+    text: Box<[u8]>,
+    head: Arc<Head>,
+    ticket: Ticket,
+    /// The value of what is read at every turn, or nested too deep.
+    pinned: Option<Arc<Value>>,
+    recent: Arc<Recent>,
+    /// What webhooks have made of it, by the number of the served version.
+    converted: OnceLock<Box<Mutex<Converted>>>,
+}
+
+type Converted = Vec<(u64, Arc<Value>)>;
+
+impl Stored {
+    /// Keeps an object, `resourceVersion` included.
+    pub(super) fn new(
+        (key, version): (Arc<str>, u64),
+        value: Value,
+        head: Arc<Head>,
+        use_of_it: Use,
+        recent: &Arc<Recent>,
+    ) -> Self {
+        let (text, value) = (text(&value), Arc::new(value));
+        let pinned = (use_of_it == Use::EveryTurn || is_deeper(&value, DEEPEST)).then(|| value.clone());
+        let ticket = Ticket::default();
+        if pinned.is_none() {
+            recent.keep(&ticket, value, text.len());
+        }
+        Self {
+            key,
+            version,
+            forms: FormCache::default(),
+            text,
+            head,
+            ticket,
+            pinned,
+            recent: recent.clone(),
+            converted: OnceLock::new(),
+        }
+    }
+
+    /// Gives the object, `resourceVersion` included.
+    pub(crate) fn value(&self) -> Arc<Value> {
+        if let Some(value) = &self.pinned {
+            return value.clone();
+        }
+        if let Some(value) = self.recent.get(&self.ticket) {
+            return value;
+        }
+        let value = Arc::new(self.parse());
+        self.recent.keep(&self.ticket, value.clone(), self.text.len());
+        value
+    }
+
+    /// Gives an object that is [of use at every turn](Use::EveryTurn); null for others.
+    pub(crate) fn pinned(&self) -> &Value {
+        self.pinned.as_deref().unwrap_or(&Value::Null)
+    }
+
+    /// Gives the version that it is written in.
+    pub(crate) fn api_version(&self) -> Option<&str> {
+        self.head.api_version.as_ref()?.as_str()
+    }
+
+    /// Gives what a webhook has made of it for a served version.
+    pub(crate) fn converted(&self, served: u64) -> Option<Arc<Value>> {
+        let all = self.converted.get()?.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|(id, _)| *id == served).map(|(_, value)| value.clone())
+    }
+
+    /// Notes what a webhook has made of it.
+    pub(crate) fn note_converted(&self, served: u64, value: Value) {
+        let all = self.converted.get_or_init(Box::default);
+        all.lock().unwrap_or_else(PoisonError::into_inner).push((served, Arc::new(value)));
+    }
+
+    /// Gives its JSON but for the opening brace, `kind` and `apiVersion`.
+    pub(crate) fn tail(&self) -> &[u8] {
+        &self.text[1..]
+    }
+
+    /// Gives the metadata that is selected by: name, namespace and labels, under `metadata`.
+    ///
+    /// Cheaper than the whole value, where that is not at hand.
+    pub(crate) fn outline(&self) -> Arc<Value> {
+        if let Some(value) = self.pinned.clone().or_else(|| self.recent.get(&self.ticket)) {
+            return value;
+        }
+        // What is read here has been written as JSON; deep nesting is pinned.
+        let outline: Outline = serde_json::from_slice(&self.text).unwrap_or_default();
+        Arc::new(serde_json::to_value(outline).unwrap_or_default())
+    }
+
+    fn parse(&self) -> Value {
+        let mut value: Value = serde_json::from_slice(&self.text).expect("it was written as JSON");
+        if let Some(map) = value.as_object_mut() {
+            let Head { api_version, kind } = &*self.head;
+            for (name, given) in [("apiVersion", api_version), ("kind", kind)] {
+                if let Some(given) = given {
+                    map.insert(name.to_owned(), given.clone());
+                }
+            }
+        }
+        value
+    }
+}
+
+fn is_deeper(value: &Value, than: usize) -> bool {
+    match (value, than.checked_sub(1)) {
+        (Value::Object(_) | Value::Array(_), None) => true,
+        (Value::Object(map), Some(rest)) => map.values().any(|value| is_deeper(value, rest)),
+        (Value::Array(list), Some(rest)) => list.iter().any(|value| is_deeper(value, rest)),
+        _ => false,
+    }
+}
+
+/// What is read of an object for selectors.
+#[derive(Default, Deserialize, Serialize)]
+struct Outline {
+    #[serde(default)]
+    metadata: OutlineMetadata,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+struct OutlineMetadata {
+    name: Option<Value>,
+    namespace: Option<Value>,
+    labels: Option<Value>,
+}
+
+/// Writes an object without its `kind` and `apiVersion`.
+fn text(value: &Value) -> Box<[u8]> {
+    let mut out = Vec::with_capacity(1024);
+    if without_type(value, &mut out).is_err() {
+        out = b"{}".to_vec();
+    }
+    // A copy of the right size: what is cut off would be a hole in the heap for as long as the text is there.
+    Box::from(&out[..])
+}
+
+/// Writes an object from behind its `kind` and `apiVersion` to its end.
+pub(crate) fn tail(value: &Value) -> Bytes {
+    Bytes::from(text(value)).slice(1..)
+}
+
+/// Writes a map without `apiVersion` and `kind`.
+fn without_type(value: &Value, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    let mut serializer = serde_json::Serializer::new(out);
+    let mut map = serializer.serialize_map(None)?;
+    for (key, value) in value.as_object().into_iter().flatten() {
+        if key != "apiVersion" && key != "kind" {
+            map.serialize_entry(key, value)?;
+        }
+    }
+    map.end()
 }
 
 /// What a change did to its object.

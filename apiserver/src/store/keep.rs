@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::Store;
 use super::backlog::{Backlog, Batch, Durable, Unsaved};
-use super::change::{Change, FormCache, Stored};
+use super::change::{Change, Stored};
 use super::gate::Gate;
 use super::resource_id::ResourceId;
 
@@ -112,8 +112,9 @@ impl Store {
         }
         shelf.forgotten = shelf.forgotten.min(self.version);
         let place = (id.clone(), key);
-        let values = (there.as_ref().map(|s| &s.value), change.previous.as_ref().map(|s| &s.value));
-        self.owners.note(&place, values.0, values.1);
+        let value = |stored: &Arc<Stored>| stored.value();
+        let (there, previous) = (there.as_ref().map(value), change.previous.as_ref().map(value));
+        self.owners.note(&place, there.as_deref(), previous.as_deref());
     }
 
     /// Gives every object there is.
@@ -134,8 +135,8 @@ impl Store {
             let key: Arc<str> = key.into();
             self.owners.restore((id.clone(), key.clone()), &value);
             let own = crate::object::text(&value, "resourceVersion").parse().unwrap_or(version);
-            let stored = Stored { key: key.clone(), version: own, value, forms: FormCache::default() };
-            self.shelves.entry(id).or_default().current.insert(key, Arc::new(stored));
+            let stored = self.stored(&id, key.clone(), own, value);
+            self.shelves.entry(id).or_default().current.insert(key, stored);
         }
         self.reached.send_replace(version);
     }

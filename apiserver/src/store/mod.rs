@@ -15,13 +15,16 @@ mod change;
 mod gate;
 mod keep;
 mod owners;
+mod recent;
 mod resource_id;
 mod view;
 
 use backlog::Backlog;
+use change::{Head, Use};
+use recent::Recent;
 
 pub(crate) use backlog::{Batch, Unsaved};
-pub(crate) use change::{Change, ChangeKind, FormCache, FormKey, Stored};
+pub(crate) use change::{Change, ChangeKind, FormCache, FormKey, Stored, tail};
 pub(crate) use gate::{Gate, Pass};
 pub(crate) use owners::{Owners, Place};
 pub(crate) use resource_id::ResourceId;
@@ -67,6 +70,19 @@ struct Shelf {
     changes: VecDeque<Arc<Change>>,
     forgotten: u64,
     followers: Vec<Follower>,
+    heads: Vec<Arc<Head>>,
+}
+
+impl Shelf {
+    /// Gives what an object carries of kind and version.
+    fn head(&mut self, value: &Value) -> Arc<Head> {
+        if let Some(head) = self.heads.iter().find(|head| head.is_of(value)) {
+            return head.clone();
+        }
+        let head = Arc::new(Head::of(value));
+        self.heads.push(head.clone());
+        head
+    }
 }
 
 /// All objects under one counter of versions.
@@ -78,6 +94,7 @@ pub(crate) struct Store {
     shelves: HashMap<ResourceId, Shelf>,
     reached: watch::Sender<u64>,
     backlog: Option<Backlog>,
+    recent: Arc<Recent>,
     /// Who depends on whom.
     pub(crate) owners: Owners,
 }
@@ -93,6 +110,7 @@ impl Store {
             shelves: HashMap::new(),
             reached,
             backlog: None,
+            recent: Arc::default(),
             owners: Owners::default(),
         }
     }
@@ -216,7 +234,7 @@ impl Store {
     pub(crate) fn put(&mut self, id: &ResourceId, key: &str, mut value: Value) -> Arc<Stored> {
         self.version += 1;
         object::set(&mut value, "resourceVersion", self.version.to_string());
-        let stored = self.stored(key.into(), value);
+        let stored = self.stored(id, key.into(), self.version, value);
         let shelf = self.shelves.entry(id.clone()).or_default();
         let previous = shelf.current.insert(stored.key.clone(), stored.clone());
         self.publish(id, ChangeKind::Put, stored.clone(), previous);
@@ -227,15 +245,27 @@ impl Store {
     pub(crate) fn delete(&mut self, id: &ResourceId, key: &str) -> Option<Arc<Stored>> {
         let previous = self.shelves.get_mut(id)?.current.remove(key)?;
         self.version += 1;
-        let mut value = previous.value.clone();
+        let mut value = Value::clone(&previous.value());
         object::set(&mut value, "resourceVersion", self.version.to_string());
-        let last = self.stored(previous.key.clone(), value);
+        let last = self.stored(id, previous.key.clone(), self.version, value);
         self.publish(id, ChangeKind::Delete, last.clone(), Some(previous));
         Some(last)
     }
 
-    fn stored(&self, key: Arc<str>, value: Value) -> Arc<Stored> {
-        Arc::new(Stored { key, version: self.version, value, forms: FormCache::default() })
+    /// Makes a state of an object that is stored nowhere.
+    pub(crate) fn unlisted(
+        &mut self,
+        id: &ResourceId,
+        key: Arc<str>,
+        version: u64,
+        value: Value,
+    ) -> Arc<Stored> {
+        self.stored(id, key, version, value)
+    }
+
+    fn stored(&mut self, id: &ResourceId, key: Arc<str>, version: u64, value: Value) -> Arc<Stored> {
+        let head = self.shelves.entry(id.clone()).or_default().head(&value);
+        Arc::new(Stored::new((key, version), value, head, Use::of(id), &self.recent))
     }
 
     fn publish(
@@ -246,8 +276,9 @@ impl Store {
         previous: Option<Arc<Stored>>,
     ) {
         let place = (id.clone(), object.key.clone());
-        let after = (kind == ChangeKind::Put).then_some(&object.value);
-        self.owners.note(&place, previous.as_ref().map(|p| &p.value), after);
+        let after = (kind == ChangeKind::Put).then(|| object.value());
+        let before = previous.as_ref().map(|previous| previous.value());
+        self.owners.note(&place, before.as_deref(), after.as_deref());
         let (version, at, lines) = (self.version, Instant::now(), FormCache::default());
         let change = Arc::new(Change { version, at, kind, object, previous, lines });
         self.note(|| Unsaved::Change(id.clone(), change.clone()));
@@ -317,7 +348,7 @@ impl Store {
         for id in ids {
             let then = self.scan_at(&id, "", version)?;
             for stored in &then {
-                self.owners.restore((id.clone(), stored.key.clone()), &stored.value);
+                self.owners.restore((id.clone(), stored.key.clone()), &stored.value());
             }
             if let Some(shelf) = self.shelves.get_mut(&id) {
                 shelf.changes.retain(|change| change.version <= version);
@@ -359,7 +390,7 @@ mod tests {
         store.delete(&id, "n/b");
         let then = store.scan_at(&id, "n/", 12).expect("remembered");
         assert_eq!(names(&then), ["n/a", "n/b"]);
-        assert_eq!(then[0].value["data"], 1);
+        assert_eq!(then[0].value()["data"], 1);
         let now: Vec<_> = store.scan(&id, "n/").cloned().collect();
         assert_eq!(names(&now), ["n/a"]);
         assert!(store.scan_at(&id, "n/", 10).expect("remembered").is_empty());
@@ -388,7 +419,7 @@ mod tests {
         let mut feed = store.follow(&id, Scope::default());
         store.rewind(2).expect("remembered");
         let now: Vec<_> = store.scan(&id, "").cloned().collect();
-        assert_eq!((names(&now), &now[0].value["n"], store.version()), (vec!["a", "b"], &json!(1), 2));
+        assert_eq!((names(&now), &now[0].value()["n"], store.version()), (vec!["a", "b"], &json!(1), 2));
         assert_eq!(store.changes_after(&id, 0).expect("kept").len(), 2);
         assert_eq!(feed.try_recv().err(), Some(mpsc::error::TryRecvError::Disconnected));
         assert_eq!(store.put(&id, "c", json!({})).version, 3);

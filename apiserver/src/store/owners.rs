@@ -11,10 +11,34 @@ use crate::object;
 /// Where an object lies.
 pub(crate) type Place = (ResourceId, Arc<str>);
 
+/// A uid, as short as it can be: there is one for each object.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Uid {
+    /// As the server makes them.
+    Number(u128),
+    /// Any other text.
+    Text(Box<str>),
+}
+
+impl Uid {
+    fn of(text: &str) -> Self {
+        let is_usual = text.len() == 36
+            && text.bytes().enumerate().all(|(at, byte)| match at {
+                8 | 13 | 18 | 23 => byte == b'-',
+                _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+            });
+        let digits = text.bytes().filter(u8::is_ascii_hexdigit);
+        let number = || {
+            digits.fold(0, |sum, digit| sum << 4 | u128::from(char::from(digit).to_digit(16).unwrap_or(0)))
+        };
+        if is_usual { Self::Number(number()) } else { Self::Text(text.into()) }
+    }
+}
+
 /// The uids that exist, who names them as owners, and whom the collector should look at.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    places: HashMap<String, Place>,
+    places: HashMap<Uid, Place>,
     dependents: HashMap<String, BTreeSet<Place>>,
     suspects: VecDeque<Place>,
 }
@@ -44,16 +68,16 @@ impl Owners {
         }
         match after {
             Some(after) if before.is_none() => {
-                self.places.insert(object::uid(after).to_owned(), place.clone());
+                self.places.insert(Uid::of(object::uid(after)), place.clone());
             }
             Some(after) if object::is_deleting(after) => self.suspects.push_back(place.clone()),
             Some(_) => {}
             None => {
                 let uid = before.map(object::uid).unwrap_or_default();
-                self.places.remove(uid);
+                self.places.remove(&Uid::of(uid));
                 self.suspects.extend(self.dependents(uid));
                 for owner in was {
-                    self.suspects.extend(self.places.get(&owner).cloned());
+                    self.suspects.extend(self.places.get(&Uid::of(&owner)).cloned());
                 }
             }
         }
@@ -69,7 +93,7 @@ impl Owners {
 
     /// Gives where the object of a uid lies.
     pub(crate) fn place(&self, uid: &str) -> Option<&Place> {
-        self.places.get(uid)
+        self.places.get(&Uid::of(uid))
     }
 
     /// Gives the objects that name a uid as an owner.

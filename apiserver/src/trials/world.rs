@@ -63,15 +63,19 @@ pub(super) fn everything(core: &Core) -> Vec<Found> {
                 group => format!("{}.{group}", resource.plural()),
             };
             for stored in state.store.scan(&resource.id, "") {
-                let path = match object::namespace(&stored.value) {
-                    "" => format!("{root}/{}/{}", resource.plural(), object::name(&stored.value)),
+                let path = match object::namespace(&stored.value()) {
+                    "" => format!("{root}/{}/{}", resource.plural(), object::name(&stored.value())),
                     namespace => format!(
                         "{root}/namespaces/{namespace}/{}/{}",
                         resource.plural(),
-                        object::name(&stored.value)
+                        object::name(&stored.value())
                     ),
                 };
-                all.push(Found { resource: name.clone(), path, value: stored.value.clone() });
+                all.push(Found {
+                    resource: name.clone(),
+                    path,
+                    value: serde_json::Value::clone(&stored.value()),
+                });
             }
         }
         all

@@ -8,6 +8,7 @@ use crate::kinds::{Resource, prepare};
 use crate::object;
 use crate::state::State;
 use crate::status::Status;
+use crate::store::Stored;
 
 /// Says what webhooks are asked about; the server's own writes are not asked about.
 fn asked(
@@ -101,9 +102,9 @@ pub(super) fn check_deletion(
     target: &Target,
     author: Option<&Author>,
     keep: Keep,
-    live: &Value,
+    live: &Stored,
 ) -> Result<(), Status> {
-    let old = target.served.show(live).into_owned();
+    let old = target.served.show_stored(live);
     let Some(asked) = asked(target, author, keep, Operation::Delete, Some(&old)) else { return Ok(()) };
     mutate(state, &asked, &mut None)?;
     validate(state, &asked, None)

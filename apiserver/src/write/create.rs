@@ -7,6 +7,7 @@ use super::body::decode;
 use super::{Keep, Shown, Target, WriteOptions, Written, admit, check};
 use crate::admission::Operation;
 use crate::apply::{UpdateInput, track_update};
+use crate::conversion::{note, unshown};
 use crate::kinds::{Generation, Reach, prepare};
 use crate::object;
 use crate::state::State;
@@ -143,16 +144,17 @@ pub(super) fn insert(
     let key = target.key();
     if let Some(there) = state.store.get(&resource.storage, &key) {
         let mut status = Status::already_exists(resource.group(), resource.plural(), &target.name);
-        if object::is_deleting(&there.value) {
+        if object::is_deleting(&there.value()) {
             status.message = format!("object is being deleted: {}", status.message);
         }
         return Err(status);
     }
-    let object = served.unshow(object, resource.storage_version());
+    let (object, again) = unshown(state, resource, served, object)?;
     if options.keep == Keep::DryRun {
-        return Ok(Written::created(Shown::Unstored(object)));
+        return Ok(Written::created(Shown::Unstored(again.unwrap_or(object))));
     }
     let stored = state.store.put(&resource.storage, &key, object);
+    note(served, &stored, again);
     state.unsettled = true;
     Ok(Written::created(Shown::Stored(stored)))
 }
@@ -183,7 +185,7 @@ fn namespace_takes(state: &State, target: &Target) -> Result<(), Status> {
     let Some(namespace) = state.store.get(&namespaces, &target.namespace) else {
         return Err(Status::not_found("", "namespaces", &target.namespace));
     };
-    if !object::is_deleting(&namespace.value) {
+    if !object::is_deleting(namespace.pinned()) {
         return Ok(());
     }
     let why = format!(

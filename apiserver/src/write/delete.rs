@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::{Author, Keep, Shown, Target, Written, admit};
+use crate::conversion::carry;
 use crate::kinds::prepare::{Hold, holds_itself};
 use crate::kinds::{Resource, definition};
 use crate::object;
@@ -167,12 +168,12 @@ pub(crate) fn delete(state: &mut State, target: &Target, options: &DeleteOptions
     if kind == "Namespace" && matches!(target.name.as_str(), "default" | "kube-system" | "kube-public") {
         return Err(Status::forbidden("", "namespaces", &target.name, "this namespace may not be deleted"));
     }
-    options.check(resource, &target.name, &live.value)?;
-    admit::check_deletion(state, target, options.author.as_ref(), options.keep, &live.value)?;
-    let uid = object::uid(&live.value).to_owned();
+    options.check(resource, &target.name, &live.value())?;
+    admit::check_deletion(state, target, options.author.as_ref(), options.keep, &live)?;
+    let uid = object::uid(&live.value()).to_owned();
     let returns_object = matches!(kind, "Pod" | "Namespace" | "CustomResourceDefinition" | "ServiceAccount");
     if options.keep == Keep::DryRun {
-        let marked = plan(state, resource, &live.value, options);
+        let marked = plan(state, resource, &live.value(), options);
         return Ok(match marked {
             Plan::Remove(_) if !returns_object => Written::deleted(target, &uid),
             Plan::Remove(object) | Plan::Mark(object) => Written::ok(Shown::Unstored(object)),
@@ -182,7 +183,10 @@ pub(crate) fn delete(state: &mut State, target: &Target, options: &DeleteOptions
     Ok(match remove_or_mark(state, resource, &live, options) {
         Progress::Gone(last) if returns_object => Written::ok(Shown::Stored(last)),
         Progress::Gone(_) => Written::deleted(target, &uid),
-        Progress::Waits(stored) => Written::ok(Shown::Stored(stored)),
+        Progress::Waits(stored) => {
+            carry(&target.served, &live, &stored);
+            Written::ok(Shown::Stored(stored))
+        }
     })
 }
 
@@ -256,7 +260,7 @@ pub(crate) fn remove_or_mark(
     options: &DeleteOptions,
 ) -> Progress {
     let key = live.key.clone();
-    match plan(state, resource, &live.value, options) {
+    match plan(state, resource, &live.value(), options) {
         Plan::Nothing => Progress::Waits(live.clone()),
         Plan::Mark(new) => {
             state.unsettled = true;
@@ -271,9 +275,7 @@ pub(crate) fn remove_or_mark(
                 return Progress::Gone(last);
             }
             let value = crate::encode::at_version(&new, last.version);
-            let shown =
-                Stored { key, version: last.version, value, forms: crate::store::FormCache::default() };
-            Progress::Gone(Arc::new(shown))
+            Progress::Gone(state.store.unlisted(&resource.storage, key.into(), last.version, value))
         }
     }
 }
@@ -316,13 +318,14 @@ pub(crate) fn delete_collection(
     };
     // All are asked about first: a deletion that has to wait for an answer begins again.
     for stored in &page.items {
-        let (namespace, name) = (object::namespace(&stored.value), object::name(&stored.value));
+        let value = stored.value();
+        let (namespace, name) = (object::namespace(&value), object::name(&value));
         let one = Target { namespace: namespace.to_owned(), name: name.to_owned(), ..target.clone() };
-        admit::check_deletion(state, &one, options.author.as_ref(), options.keep, &stored.value)?;
+        admit::check_deletion(state, &one, options.author.as_ref(), options.keep, stored)?;
     }
     for stored in &page.items {
-        let name = object::name(&stored.value);
-        options.check(&target.resource, name, &stored.value)?;
+        let value = stored.value();
+        options.check(&target.resource, object::name(&value), &value)?;
         if options.keep == Keep::Yes {
             remove_or_mark(state, &target.resource, stored, options);
         }

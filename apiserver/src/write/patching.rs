@@ -124,7 +124,7 @@ fn change_live(
         .get(&target.resource.storage, &target.key())
         .cloned()
         .ok_or_else(|| target.not_found())?;
-    let shown = target.served.show(&live.value).into_owned();
+    let shown = target.served.show_stored(&live);
     let mut new = shown.clone();
     change(target, headers, body, &mut new)?;
     if new["kind"] != shown["kind"] || new["apiVersion"] != shown["apiVersion"] {
@@ -222,10 +222,10 @@ fn apply_body(
     if live.is_none() && !target.subresource.is_empty() {
         return Err(target.not_found());
     }
-    let shown = live.as_ref().map(|live| served.show(&live.value).into_owned());
+    let shown = live.as_ref().map(|live| served.show_stored(live));
     if let Some(live) = &live {
         let given = object::text(&applied, "resourceVersion");
-        if !given.is_empty() && given != "0" && given != object::text(&live.value, "resourceVersion") {
+        if !given.is_empty() && given != "0" && given != object::text(&live.value(), "resourceVersion") {
             return Err(target.stale());
         }
     }
@@ -236,7 +236,7 @@ fn apply_body(
         );
         return Err(Status::conflict(resource.group(), resource.plural(), &target.name, &why));
     }
-    if !uid.is_empty() && live.as_ref().is_some_and(|live| object::uid(&live.value) != uid) {
+    if !uid.is_empty() && live.as_ref().is_some_and(|live| object::uid(&live.value()) != uid) {
         let cause = Cause::invalid("metadata.uid", &format!("{uid:?}"), "field is immutable");
         return Err(target.invalid(&target.name, &[cause.clone(), cause]));
     }
@@ -247,7 +247,7 @@ fn apply_body(
     let written = match &live {
         None => insert(state, target, options, merged, Tracking::Done),
         Some(live) => {
-            object::carry(&live.value, &mut merged, "resourceVersion");
+            object::carry(&live.value(), &mut merged, "resourceVersion");
             replace(state, target, options, merged, Source::Apply)
         }
     };
@@ -286,7 +286,7 @@ pub(super) fn apply_replicas(
         .get(&target.resource.storage, &target.key())
         .cloned()
         .ok_or_else(|| target.not_found())?;
-    let shown = target.served.show(&live.value).into_owned();
+    let shown = target.served.show_stored(&live);
     let mut applied = json!({
         "apiVersion": target.served.api_version(), "kind": target.resource.kind, "metadata": {"name": target.name},
     });
@@ -297,7 +297,7 @@ pub(super) fn apply_replicas(
     *at = object::at(scale, "spec.replicas").cloned().unwrap_or_default();
     let now = state.now_of_the_request();
     let mut merged = apply_to(target, options, Some(&shown), &applied, &[], &now)?;
-    object::carry(&live.value, &mut merged, "resourceVersion");
+    object::carry(&live.value(), &mut merged, "resourceVersion");
     replace(state, target, options, merged, Source::Apply)
 }
 

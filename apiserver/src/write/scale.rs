@@ -20,7 +20,7 @@ fn paths(target: &Target) -> Result<&ScalePaths, Status> {
 fn live(state: &State, target: &Target) -> Result<Value, Status> {
     let stored =
         state.store.get(&target.resource.storage, &target.key()).ok_or_else(|| target.not_found())?;
-    Ok(target.served.show(&stored.value).into_owned())
+    Ok(target.served.show_stored(stored))
 }
 
 fn scale_of(parent: &Value, paths: &ScalePaths) -> Value {
@@ -141,7 +141,7 @@ fn set_scale(
 
 fn shown_as_scale(target: &Target, written: Written, paths: &ScalePaths) -> Written {
     let shown = match &written.shown {
-        Shown::Stored(stored) => target.served.show(&stored.value).into_owned(),
+        Shown::Stored(stored) => target.served.show_stored(stored),
         Shown::Unstored(value) | Shown::Other(value) => value.clone(),
     };
     Written { shown: Shown::Other(scale_of(&shown, paths)), ..written }

@@ -8,6 +8,7 @@ use super::create::{Nulls, Tracking, fit_schema, insert};
 use super::{Keep, Shown, Target, WriteOptions, Written, admit, check};
 use crate::admission::Operation;
 use crate::apply::{UpdateInput, track_update};
+use crate::conversion::{note, unshown};
 use crate::kinds::prepare::Hold;
 use crate::kinds::{Generation, OnPut, Served, prepare};
 use crate::object;
@@ -65,11 +66,11 @@ pub(super) fn replace(
     let (resource, served) = (&target.resource, &target.served);
     let live =
         state.store.get(&resource.storage, &target.key()).cloned().ok_or_else(|| target.not_found())?;
-    let shown = served.show(&live.value).into_owned();
-    check_version(target, &live.value, &mut new, source)?;
-    check_uid(target, &live.value, &new, source)?;
+    let shown = served.show_stored(&live);
+    check_version(target, &live.value(), &mut new, source)?;
+    check_uid(target, &live.value(), &new, source)?;
     let given_deletion = object::text(&new, "deletionTimestamp").to_owned();
-    let mut causes = check::keep_server_fields(&live.value, &mut new, source != Source::Put);
+    let mut causes = check::keep_server_fields(&live.value(), &mut new, source != Source::Put);
     causes.retain(|cause| cause.field != "metadata.deletionTimestamp" || !given_deletion.is_empty());
     keep_other_parts(target, &shown, &mut new);
     if target.subresource.is_empty() {
@@ -83,7 +84,7 @@ pub(super) fn replace(
     };
     if given.is_some() {
         // A webhook changes no more than the endpoint does.
-        check::keep_server_fields(&live.value, &mut new, true);
+        check::keep_server_fields(&live.value(), &mut new, true);
         keep_other_parts(target, &shown, &mut new);
         fit_schema(target, &mut new, nulls);
     }
@@ -98,7 +99,7 @@ pub(super) fn replace(
         return Err(target.invalid(&target.name, &causes));
     }
     prepare::fill_empty(resource, &mut new);
-    count_generation(target, &live.value, &shown, &mut new);
+    count_generation(target, &live.value(), &shown, &mut new);
     if source != Source::Apply {
         let now = state.now_of_the_request();
         let status_is_apart = target.subresource.is_empty() && served.offers("status");
@@ -122,17 +123,18 @@ pub(super) fn replace(
     if same(&shown, &new) {
         return Ok(Written::ok(Shown::Stored(live)));
     }
-    let goes = is_let_go(target, &live.value, &new);
-    let new = served.unshow(new, resource.storage_version());
+    let goes = is_let_go(target, &live.value(), &new);
+    let (new, again) = unshown(state, resource, served, new)?;
     if options.keep == Keep::DryRun {
-        return Ok(Written::ok(Shown::Unstored(new)));
+        return Ok(Written::ok(Shown::Unstored(again.unwrap_or(new))));
     }
     state.unsettled = true;
     if goes {
         state.store.delete(&resource.storage, &target.key());
-        return Ok(Written::ok(Shown::Unstored(new)));
+        return Ok(Written::ok(Shown::Unstored(again.unwrap_or(new))));
     }
     let stored = state.store.put(&resource.storage, &target.key(), new);
+    note(served, &stored, again);
     Ok(Written::ok(Shown::Stored(stored)))
 }
 

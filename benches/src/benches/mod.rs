@@ -11,7 +11,10 @@ mod readers_writer;
 mod reconcile_throughput;
 mod relist;
 mod scale;
+mod server;
 mod watch_throughput;
+
+pub(crate) use server::{is_on_one_thread, serve as serve_kubernetes};
 
 use crate::{
     contest::Settings,
@@ -42,6 +45,7 @@ pub(crate) fn run(bench: Bench, settings: &Settings) -> anyhow::Result<()> {
         Bench::Latency => latency::run(settings),
         Bench::ReconcileThroughput => reconcile_throughput::run(settings),
         Bench::Fairness => fairness::run(settings),
+        Bench::Server => server::run(settings),
     }
 }
 
@@ -60,5 +64,6 @@ pub(crate) async fn measure(job: Job) -> anyhow::Result<Measures> {
         Bench::Latency => latency::measure(&job).await,
         Bench::ReconcileThroughput => reconcile_throughput::measure(&job).await,
         Bench::Fairness => fairness::measure(&job).await,
+        Bench::Server => server::measure(&job).await,
     }
 }

@@ -26,9 +26,24 @@ use crate::{
 /// How long one run of one side may take.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Runs a measurement on a runtime of its own with as many threads as there are cores.
-pub(crate) fn alone(run: impl Future<Output = anyhow::Result<Measures>>) -> anyhow::Result<Measures> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+/// How many threads a measurement has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Threads {
+    One,
+    /// As many as there are cores.
+    All,
+}
+
+/// Runs a measurement on a runtime of its own.
+pub(crate) fn alone(
+    threads: Threads,
+    run: impl Future<Output = anyhow::Result<Measures>>,
+) -> anyhow::Result<Measures> {
+    let mut builder = match threads {
+        Threads::One => tokio::runtime::Builder::new_current_thread(),
+        Threads::All => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.enable_all().build()?;
     let measures =
         runtime.block_on(async { tokio::time::timeout(LIMIT, run).await.context("not done in time")? });
     runtime.shutdown_background();
