@@ -16,7 +16,7 @@ pub(super) const CONDITION: &str = "StrangerWasHere";
 /// What is not compared: kept by the server itself, or by machinery beside the operator's purpose.
 const LEFT_OUT: [&str; 4] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io", "namespaces"];
 /// Metadata that servers choose.
-const CHOSEN: [&str; 7] = [
+pub(super) const CHOSEN: [&str; 7] = [
     "uid",
     "resourceVersion",
     "creationTimestamp",
