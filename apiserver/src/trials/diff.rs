@@ -35,8 +35,18 @@ fn shown(object: &Value) -> Value {
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|name, _| !CHOSEN.contains(&name.as_str()) && name != "name" && name != "namespace");
+        if let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut) {
+            owners.iter_mut().for_each(|owner| *owner = in_short(owner));
+        }
     }
     object
+}
+
+/// An owner reference in one line.
+fn in_short(owner: &Value) -> Value {
+    let text = |field: &str| owner[field].as_str().unwrap_or_default();
+    let controls = if owner["controller"] == true { ", controls it" } else { "" };
+    format!("{} {} (UID {}{controls})", text("kind"), text("name"), text("uid")).into()
 }
 
 fn fields(before: &Value, after: &Value, depth: usize, out: &mut Vec<String>) {
@@ -117,6 +127,14 @@ mod tests {
         let object = |finalizers: &[&str]| json!({ "metadata": { "finalizers": finalizers } });
         let told = lines(Some(&object(&["a/b"])), Some(&object(&["a/b", "c/d"])));
         assert_eq!(told, ["  metadata:", "    finalizers:", "+     - c/d"]);
+    }
+
+    #[test]
+    fn an_owner_takes_one_line() {
+        let owner =
+            json!({ "apiVersion": "a/v1", "kind": "Site", "name": "a", "uid": "7", "controller": true });
+        let told = lines(None, Some(&json!({ "metadata": { "ownerReferences": [owner] } })));
+        assert_eq!(told, ["+ metadata:", "+   ownerReferences:", "+   - Site a (UID 7, controls it)"]);
     }
 
     #[test]

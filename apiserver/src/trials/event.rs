@@ -39,8 +39,9 @@ pub(super) async fn happen(harness: &Harness, info: &RequestInfo, event: Event) 
         Event::Restarts => server.restart(Restart::Keep),
         Event::ForgetsHistory => server.restart(Restart::ForgetHistory),
         Event::Restored => {
-            let to = server.resource_version().saturating_sub(2);
-            return server.front().restart(Restart::At(to)).is_ok();
+            let now = server.resource_version();
+            let to = now.saturating_sub(2).max(harness.first_version);
+            return to < now && server.front().restart(Restart::At(to)).is_ok();
         }
         Event::ListsExpire => {
             let until = Instant::now() + AWAY;

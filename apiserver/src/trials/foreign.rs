@@ -110,8 +110,11 @@ impl ForeignEdits<'_> {
             }
             Deed::EditsSpec => self.edit(made).await,
             Deed::Orphans => {
-                !object::owners(&self.target.value).is_empty()
-                    && self.merge(json!({ "metadata": { "ownerReferences": null } })).await
+                let done = !object::owners(&self.target.value).is_empty()
+                    && self.merge(json!({ "metadata": { "ownerReferences": null } })).await;
+                // Some take it back, others leave it to whoever did that: both are right.
+                self.harness.book().touched_foreign |= done;
+                return done;
             }
             Deed::Deletes => self.delete(json!({})).await,
             Deed::DeletesForeground => self.delete(json!({ "propagationPolicy": "Foreground" })).await,
@@ -226,6 +229,7 @@ impl ForeignEdits<'_> {
         }
         let mut like = self.target.value.clone();
         crate::kit::reset(&mut like);
+        object::carry(&self.target.value, &mut like, "generateName");
         if made {
             // Their finalizers are the operator's to add; its own children it may find as they were.
             object::remove(&mut like, "finalizers");

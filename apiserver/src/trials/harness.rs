@@ -110,6 +110,8 @@ pub(super) struct Harness {
     book: Arc<Mutex<Book>>,
     pub(super) moved: Arc<Notify>,
     began: Instant,
+    /// The version that the server began with: what is there is no write of the trial.
+    pub(super) first_version: u64,
 }
 
 impl fmt::Debug for Harness {
@@ -169,7 +171,8 @@ impl Harness {
         let stranger = server.kit().client_ref().clone();
         let moved = Arc::default();
         let calm = case.planned.is_empty() && case.without.is_empty();
-        Self { calm, server, stranger, book: Arc::new(Mutex::new(book)), moved, began: now }
+        let (book, first_version) = (Arc::new(Mutex::new(book)), server.resource_version());
+        Self { calm, server, stranger, book, moved, began: now, first_version }
     }
 
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {

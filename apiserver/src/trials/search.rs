@@ -126,7 +126,7 @@ fn failure(case: &Case, faults: Vec<Fault>, tried: usize, played: &Played) -> Fa
 }
 
 /// Lists each trouble at each request.
-fn singles(calm: &Played, wanted: &dyn Fn(Trouble) -> bool) -> Vec<Planned> {
+pub(super) fn singles(calm: &Played, wanted: &dyn Fn(Trouble) -> bool) -> Vec<Planned> {
     let mut all = Vec::new();
     for sent in calm.sent.iter().filter(|sent| sent.place.nth <= OF_A_SORT) {
         for trouble in Trouble::at(&sent.info, &sent.there).into_iter().filter(|trouble| wanted(*trouble)) {

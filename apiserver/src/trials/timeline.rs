@@ -177,6 +177,7 @@ mod tests {
         Line { at: Duration::from_millis(1500), who, text: text.to_owned() }
     }
 
+    // T6
     #[test]
     fn steps_are_numbered_and_timed() {
         let (told, count) =
@@ -197,6 +198,7 @@ mod tests {
         assert!(told.lines().count() <= SHOWN + 2);
     }
 
+    // T6
     #[test]
     fn what_repeats_itself_is_told_once() {
         let mut lines = vec![line(Who::Trouble, "here")];

@@ -72,7 +72,7 @@ pub enum Deed {
     AddsCondition,
     /// Adds a finalizer, and takes it off after 20 s.
     AddsFinalizer,
-    /// Takes away all owner references.
+    /// Takes away all owner references: the operator may take it back, or leave it alone.
     Orphans,
     /// Deletes it.
     Deletes,

@@ -113,6 +113,7 @@ fn show(row: &Row, report: &Report, seconds: f64) -> bool {
     row.shown_by.iter().any(|sign| trial.contains(sign))
 }
 
+// T4
 #[test]
 fn each_of_ten_classical_bugs_is_found() {
     println!("{:<34} {:>7} {:>8} {:>6}  trial", "bug", "trials", "seconds", "steps");
@@ -129,21 +130,25 @@ fn holds(who: Who) {
     trials(who).check();
 }
 
+// T4
 #[test]
 fn the_board_operator_without_a_bug_holds() {
     holds(MENDED);
 }
 
+// T4
 #[test]
 fn a_child_of_a_generated_name_that_is_looked_for_holds() {
     holds(Who::Boards(Bug::ChildMadeOnce));
 }
 
+// T4
 #[test]
 fn an_update_by_version_holds() {
     holds(Who::Boards(Bug::UpdateByVersion));
 }
 
+// T4
 #[test]
 fn replicas_that_look_anew_hold() {
     holds(Who::Replicas(Cache::OfEachRound));
