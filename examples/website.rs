@@ -136,6 +136,32 @@ async fn welcome(client: &Client) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use watchkeeper::prelude::*;
+    use watchkeeper_apiserver::trials::Trials;
+
+    use super::{Website, WebsiteSpec, operator};
+
+    // T1 T2 T3
+    #[test]
+    fn whatever_happens_a_site_ends_right() {
+        let site = |name: &str| {
+            let spec = WebsiteSpec { domain: format!("{name}.example"), tags: Vec::new(), replicas: 2 };
+            Website::new(name, spec)
+        };
+        Trials::of(|client| operator(client, Arc::default()).run())
+            .crd::<Website>()
+            .visitor(async move |visit| {
+                visit.create(&site("a")).await;
+                visit.edit::<Website>("a", |site| site.spec.replicas = 3).await;
+                let ready = serde_json::json!({ "replicas": 3, "readyReplicas": 3 });
+                visit.patch_status::<Deployment>("a", ready).await;
+                visit.create(&site("b")).await;
+                visit.delete::<Website>("a").await;
+            })
+            .check();
+    }
+
     // W20 P7
     #[tokio::test]
     async fn the_manifests_have_the_role_that_the_operator_prints() {

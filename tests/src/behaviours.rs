@@ -25,7 +25,7 @@ pub struct Id {
 impl Id {
     /// Reads an id; `None` for any other word.
     pub fn of(word: &str) -> Option<Self> {
-        let family = word.chars().next().filter(|letter| "RDSIQCWPLMA".contains(*letter))?;
+        let family = word.chars().next().filter(|letter| "RDSIQCWPLMAT".contains(*letter))?;
         let number = &word[1..];
         let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| number.parse().ok()).flatten().map(|number| Self { family, number })

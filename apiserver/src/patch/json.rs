@@ -24,8 +24,9 @@ pub(crate) enum JsonPatchError {
 
 /// Applies a JSON patch to a document, all of it or nothing.
 ///
-/// Three things are let pass that the RFC forbids: `replace` of a map's absent key adds it, a path without a leading
-/// `/` loses all before its first `/`, and `add` without a value writes null.
+/// Four things are let pass that the RFC forbids: `replace` of a map's absent key adds it, a path without a leading
+/// `/` loses all before its first `/`, `add` without a value writes null, and `test` takes a map's absent key for
+/// null: clients add the first finalizer by that.
 pub(crate) fn json_patch(document: &mut Value, patch: &Value) -> Result<(), JsonPatchError> {
     let operations =
         patch.as_array().ok_or(JsonPatchError::Malformed(go_type(patch), "[]handlers.jsonPatchOp"))?;
@@ -66,6 +67,10 @@ fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<(), Jso
     let path = operation.get("path").and_then(Value::as_str).unwrap_or_default();
     let adds = op == "replace" && is_absent_key(document, path);
     let lacks_value = matches!(op, "add" | "replace" | "test") && !operation.contains_key("value");
+    let is_null = lacks_value || operation.get("value") == Some(&Value::Null);
+    if op == "test" && is_null && is_absent_key(document, path) {
+        return Ok(());
+    }
     if adds {
         operation.insert("op".to_owned(), json!("add"));
     }
@@ -141,6 +146,18 @@ mod tests {
         // wire 326
         let result = patched(json!([{"op": "replace", "path": "/data/none", "value": "1"}]))?;
         assert_eq!(result["data"]["none"], "1");
+        Ok(())
+    }
+
+    #[test]
+    fn an_absent_key_is_null_to_a_test() -> anyhow::Result<()> {
+        let add = json!({"op": "add", "path": "/metadata/finalizers", "value": ["a/b"]});
+        let test = |value: Value| json!({"op": "test", "path": "/metadata/finalizers", "value": value});
+        assert_eq!(patched(json!([test(Value::Null), add]))?["metadata"]["finalizers"], json!(["a/b"]));
+        assert_eq!(patched(json!([add, test(Value::Null)])), Err(JsonPatchError::Rejected));
+        assert_eq!(patched(json!([test(json!([])), add])), Err(JsonPatchError::Rejected));
+        let deeper = json!({"op": "test", "path": "/none/x", "value": null});
+        assert_eq!(patched(json!([deeper])), Err(JsonPatchError::Rejected));
         Ok(())
     }
 

@@ -6,10 +6,14 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::body::seen_as;
+use super::diff;
 use super::harness::Harness;
 use super::timeline::Who;
 use crate::object;
 use crate::route::{RequestInfo, Verb};
+
+/// Kinds whose changes don't count as unrest: leaders renew their leases for ever.
+const MACHINERY: [&str; 2] = ["leases", "events"];
 
 /// A request, and who sent it.
 pub(super) struct Exchange<'a> {
@@ -30,15 +34,18 @@ impl Exchange<'_> {
         };
         let deletes = matches!(self.info.verb, Some(Verb::Delete | Verb::DeleteCollection));
         let changed = after.is_some_and(|after| risen(after) || deletes);
-        if failed {
+        // Whoever leads, and what events tell, is beside the purpose.
+        let beside = MACHINERY.contains(&self.info.resource.as_str());
+        if failed && !beside {
             self.harness.disturb(|| format!("{} → {code}", self.name));
         }
-        if changed {
+        if changed && !beside {
             self.harness.disturb(|| format!("{} changed something", self.name));
             self.harness.book().changes += 1;
         }
         if let Some(after) = after {
             self.wrote(before, after, changed, deletes);
+            self.harness.written(&self.info.resource, after);
         }
         self.harness.tell(Who::Operator, || self.line(code, before, answer, changed));
         self.saw(answer);
@@ -63,12 +70,13 @@ impl Exchange<'_> {
                 }
             }
         }
-        if !deletes
-            && self.info.subresource.is_empty()
-            && let Ok(sent) = serde_yaml_ng::from_slice::<Value>(self.body)
-        {
+        if !deletes && let Ok(sent) = serde_yaml_ng::from_slice::<Value>(self.body) {
             let key = object::key(object::namespace(after), object::name(after));
-            book.bodies.insert(format!("{} {key}", self.info.resource), sent);
+            let part = match self.info.subresource.as_str() {
+                "" => String::new(),
+                part => format!("/{part}"),
+            };
+            book.bodies.insert(format!("{} {key}{part}", self.info.resource), sent);
         }
     }
 
@@ -107,10 +115,11 @@ impl Exchange<'_> {
         }
         if let Some(before) = before.filter(|_| writes) {
             line += &self.staleness(before);
-            for field in changed_fields(before, answer.unwrap_or(&Value::Null)).iter().take(4) {
-                if changed && code < 300 {
-                    line += &format!("\n{:>12}{field}", "");
-                }
+        }
+        let deletes = matches!(self.info.verb, Some(Verb::Delete | Verb::DeleteCollection));
+        if changed && !deletes && code < 300 {
+            for difference in diff::lines(before, answer) {
+                line += &format!("\n{difference}");
             }
         }
         line
@@ -120,15 +129,18 @@ impl Exchange<'_> {
     fn staleness(&self, before: &Value) -> String {
         let version = object::text(before, "resourceVersion").parse::<u64>().unwrap_or_default();
         let Some((key, _)) = seen_as(&self.info.resource, before) else { return String::new() };
-        match self.harness.book().seen.get(&key) {
-            Some((known, at)) if *known < version => {
-                format!(
-                    "  [stale: it has seen version {known}, {:.1?} ago; {version} is there]",
-                    at.elapsed()
-                )
+        let book = self.harness.book();
+        let since = book.written.get(&key).filter(|(last, _)| *last == version);
+        let since =
+            since.map_or(String::new(), |(_, at)| format!(", made {:.1} s ago", at.elapsed().as_secs_f64()));
+        match book.seen.get(&key) {
+            Some((known, _)) if *known < version => {
+                format!("  [stale view: it knows version {known}; version {version} is there{since}]")
             }
             Some(_) => String::new(),
-            None => "  [it has not seen this object]".to_owned(),
+            None => {
+                format!("  [stale view: it knows nothing of this object; version {version} is there{since}]")
+            }
         }
     }
 }

@@ -14,12 +14,12 @@ use tower::Service;
 
 use super::answers::Exchange;
 use super::body::{HarnessBody, Heard};
+use super::event;
 use super::foreign;
 use super::harness::{Denied, Harness};
 use super::timeline::Who;
-use super::trouble::{AWAY, Event, Moment, SLOW, Trouble};
-use crate::core::Restart;
-use crate::faults::{Fault, FaultyBody, Interrupted};
+use super::trouble::{AWAY, Event, Moment, SLOW, There, Trouble};
+use crate::faults::{FaultyBody, Interrupted};
 use crate::object;
 use crate::route::{RequestInfo, Verb};
 use crate::service::{Passage, client_over};
@@ -27,8 +27,6 @@ use crate::status::Status;
 
 /// How late a request is carried out whose connection broke first.
 const LATE: Duration = Duration::from_secs(3);
-/// How long watches of a kind are late.
-const LAG: Duration = Duration::from_secs(5);
 
 /// Makes the client of one life of the operator.
 pub(super) fn client(harness: &Harness, generation: u64) -> kube::Client {
@@ -64,10 +62,12 @@ async fn carry(
     request: Request<kube::client::Body>,
 ) -> Result<Response<HarnessBody>, Interrupted> {
     let info = RequestInfo::of(request.method(), request.uri());
-    let Some(arrival) = harness.arrive(generation, request.method(), &info) else { return pending().await };
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| Interrupted::Cut)?.to_bytes();
-    let call = Call { harness, generation, info, name: arrival.name, parts, body };
+    let arrival = harness.arrive(generation, &parts.method, &info, &body);
+    let Some(arrival) = arrival else { return pending().await };
+    let mut call = Call { harness, generation, info, name: arrival.name, at: arrival.at, parts, body };
+    call.take_a_page();
     let answer = call.under(arrival.trouble, arrival.denied).await;
     drop(arrival.in_flight);
     if call.harness.is_dead(generation) {
@@ -82,6 +82,8 @@ struct Call {
     generation: u64,
     info: RequestInfo,
     name: String,
+    /// Its place among those that were sent.
+    at: usize,
     parts: http::request::Parts,
     body: Bytes,
 }
@@ -98,7 +100,10 @@ impl Call {
                 None => Err(self.broken("the server is out of reach")),
             };
         }
-        let Some((at, trouble)) = trouble else { return self.serve().await };
+        if self.page_expired() {
+            return Ok(self.refuse(410));
+        }
+        let Some((at, trouble)) = trouble else { return self.serve_and_look().await };
         self.harness.tell(Who::Trouble, || format!("{}: {}", self.name, trouble.tell()));
         match trouble {
             Trouble::Lost => Err(self.broken("lost")),
@@ -144,7 +149,7 @@ impl Call {
                 Ok(answer.0)
             }
             Trouble::Server(event) => {
-                if !self.event(event) {
+                if !self.event(event).await {
                     self.harness.inert(at);
                 }
                 match event {
@@ -154,6 +159,40 @@ impl Call {
                 }
             }
         }
+    }
+
+    /// Carries it out; a calm run takes note of what somebody else could have touched.
+    async fn serve_and_look(&self) -> Result<Response<HarnessBody>, Interrupted> {
+        let looks = self.harness.calm && self.info.verb.is_some_and(|verb| verb != Verb::Watch);
+        if !looks {
+            return self.serve().await;
+        }
+        let custom = event::definition(&self.harness, &self.info).is_some();
+        let before = foreign::targets(&self.harness, &self.hand(None));
+        let (response, answer) = self.serve_read().await?;
+        let after = foreign::targets(&self.harness, &self.hand(answer.as_ref()));
+        if let Some(sent) = self.harness.book().sent.get_mut(self.at) {
+            sent.there = There { before, after, custom };
+        }
+        Ok(response)
+    }
+
+    /// Asks for a page of one, where lists are to come in pages.
+    fn take_a_page(&mut self) {
+        let now = Instant::now();
+        let small = self.harness.book().paging.as_ref().is_some_and(|paging| now < paging.until);
+        if small && self.info.verb == Some(Verb::List) {
+            self.parts.uri = event::with_small_pages(&self.parts.uri);
+        }
+    }
+
+    /// Returns whether this asks for a further page, for which it is too late.
+    fn page_expired(&self) -> bool {
+        let goes_on = self.info.verb == Some(Verb::List)
+            && self.parts.uri.query().is_some_and(|query| query.contains("continue="));
+        let mut book = self.harness.book();
+        let paging = book.paging.as_mut().filter(|paging| goes_on && Instant::now() < paging.until);
+        paging.is_some_and(|paging| paging.expired.insert(self.info.resource.clone()))
     }
 
     /// Lets the request be carried out later, on its own.
@@ -177,6 +216,7 @@ impl Call {
             generation: self.generation,
             info: self.info.clone(),
             name: self.name.clone(),
+            at: self.at,
             parts,
             body: self.body.clone(),
         }
@@ -245,45 +285,8 @@ impl Call {
     }
 
     /// Lets something happen to the server; false where there is nothing to happen.
-    fn event(&self, event: Event) -> bool {
-        let (server, faults) = (&self.harness.server, self.harness.server.faults());
-        let open = faults.open_streams() as u64;
-        match event {
-            Event::WatchesCut | Event::WatchesSilent if open == 0 => return false,
-            Event::WatchesCut => {
-                let rule = faults.on(Verb::Watch, "*").times(open);
-                drop(rule.then(Fault::Cut));
-            }
-            Event::WatchesSilent => {
-                let rule = faults.on(Verb::Watch, "*").times(open);
-                drop(rule.then(Fault::Silence));
-            }
-            Event::WatchesLate => {
-                let armed = faults.on(Verb::Watch, &self.info.resource).then(Fault::Silence);
-                let in_flight = self.harness.clone().fly();
-                tokio::spawn(async move {
-                    sleep(LAG).await;
-                    armed.disarm();
-                    drop(in_flight);
-                });
-            }
-            Event::Restarts => server.restart(Restart::Keep),
-            Event::ForgetsHistory => server.restart(Restart::ForgetHistory),
-            Event::Restored => {
-                let to = server.resource_version().saturating_sub(2);
-                return server.front().restart(Restart::At(to)).is_ok();
-            }
-            Event::RightsTaken | Event::Partitioned => {
-                let resource = (event == Event::RightsTaken).then(|| self.info.resource.clone());
-                let until = Instant::now() + AWAY;
-                self.harness.book().denied = Some(Denied { resource, until });
-                if event == Event::Partitioned && open > 0 {
-                    drop(faults.on(Verb::Watch, "*").times(open).then(Fault::Cut));
-                }
-            }
-            Event::ClockAhead => server.clock().skew(jiff::SignedDuration::from_hours(1)),
-        }
-        true
+    async fn event(&self, event: Event) -> bool {
+        event::happen(&self.harness, &self.info, event).await
     }
 }
 

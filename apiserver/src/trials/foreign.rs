@@ -4,9 +4,10 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use super::diff;
 use super::harness::{Harness, Owed};
 use super::timeline::Who;
-use super::trouble::{AWAY, Deed, Whose};
+use super::trouble::{AWAY, Deed, Targets, Whose};
 use super::world::{CONDITION, Found, MARK, everything};
 use crate::object;
 use crate::route::RequestInfo;
@@ -46,7 +47,22 @@ pub(super) async fn act(harness: &Harness, deed: Deed, whose: Whose, hand: &Hand
     if deed == Deed::TakesTheName {
         return its.is_none() && take_the_name(harness, hand).await;
     }
-    let target = match whose {
+    match target(&all, whose, hand) {
+        Some(target) => ForeignEdits { harness, target }.act(deed).await,
+        None => false,
+    }
+}
+
+/// Says which objects there are for somebody to touch.
+pub(super) fn targets(harness: &Harness, hand: &Hand) -> Targets {
+    let all = everything(harness.server.core());
+    let is_there = |whose| target(&all, whose, hand).is_some();
+    Targets { its: is_there(Whose::Its), owner: is_there(Whose::Owners), child: is_there(Whose::Childs) }
+}
+
+fn target<'a>(all: &'a [Found], whose: Whose, hand: &Hand) -> Option<&'a Found> {
+    let its = hand.find(all);
+    match whose {
         Whose::Its => its,
         Whose::Owners => {
             let of = its.map_or(&hand.body, |found| &found.value);
@@ -56,10 +72,6 @@ pub(super) async fn act(harness: &Harness, deed: Deed, whose: Whose, hand: &Hand
         Whose::Childs => its.and_then(|its| {
             all.iter().find(|found| object::owners(&found.value).iter().any(|owner| owner.uid == its.uid()))
         }),
-    };
-    match target {
-        Some(target) => ForeignEdits { harness, target }.act(deed).await,
-        None => false,
     }
 }
 
@@ -89,10 +101,20 @@ impl ForeignEdits<'_> {
                 return done;
             }
             Deed::AddsFinalizer => return self.add_finalizer().await,
+            Deed::EditsStatus => {
+                let (done, its) = self.edit_status().await;
+                if done && !its {
+                    self.harness.book().touched_foreign = true;
+                }
+                return done;
+            }
             Deed::EditsSpec => self.edit(made).await,
             Deed::Orphans => {
-                !object::owners(&self.target.value).is_empty()
-                    && self.merge(json!({ "metadata": { "ownerReferences": null } })).await
+                let done = !object::owners(&self.target.value).is_empty()
+                    && self.merge(json!({ "metadata": { "ownerReferences": null } })).await;
+                // Some take it back, others leave it to whoever did that: both are right.
+                self.harness.book().touched_foreign |= done;
+                return done;
             }
             Deed::Deletes => self.delete(json!({})).await,
             Deed::DeletesForeground => self.delete(json!({ "propagationPolicy": "Foreground" })).await,
@@ -117,15 +139,46 @@ impl ForeignEdits<'_> {
         self.send(Method::DELETE, &self.target.path, "application/json", &options).await.is_some()
     }
 
+    /// Adds a condition, where the kind has any.
     async fn add_condition(&self) -> bool {
-        let Some(conditions) = self.target.value["status"]["conditions"].as_array() else { return false };
+        let conditions = self.target.value["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let time = crate::clock::seconds_text(self.harness.server.clock().now());
-        let mut conditions = conditions.clone();
+        let mut conditions = conditions;
         conditions.push(json!({ "type": CONDITION, "status": "True", "reason": "Trial", "message": "",
             "lastTransitionTime": time }));
         let path = format!("{}/status", self.target.path);
         let patch = json!({ "status": { "conditions": conditions } });
-        self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await.is_some()
+        let answer = self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await;
+        answer.is_some_and(|answer| has_condition(&answer))
+    }
+
+    /// Changes a field of the status; the second says whether the operator had written it.
+    async fn edit_status(&self) -> (bool, bool) {
+        let key = format!("{}/status", self.body_key());
+        let written = self.harness.book().bodies.get(&key).cloned().unwrap_or_default();
+        let mut all = self.target.value["status"].clone();
+        if let Some(fields) = all.as_object_mut() {
+            fields.retain(|name, _| name != "conditions" && name != "observedGeneration");
+        }
+        let path = format!("{}/status", self.target.path);
+        for (from, its) in [(&written["status"], true), (&all, false)] {
+            for number in [true, false] {
+                if let Some(patch) = edited(from, number)
+                    && let patch = json!({ "status": patch })
+                    && self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await.is_some()
+                {
+                    return (true, its);
+                }
+            }
+        }
+        (false, false)
+    }
+
+    /// The key by which what the operator last sent of the object is kept.
+    fn body_key(&self) -> String {
+        let key = object::key(object::namespace(&self.target.value), object::name(&self.target.value));
+        let plural = self.target.resource.split('.').next().unwrap_or_default();
+        format!("{plural} {key}")
     }
 
     async fn add_finalizer(&self) -> bool {
@@ -150,9 +203,7 @@ impl ForeignEdits<'_> {
 
     /// Changes a field: of what the operator made, one that the operator wrote.
     async fn edit(&self, made: bool) -> bool {
-        let key = object::key(object::namespace(&self.target.value), object::name(&self.target.value));
-        let plural = self.target.resource.split('.').next().unwrap_or_default();
-        let written = self.harness.book().bodies.get(&format!("{plural} {key}")).cloned();
+        let written = self.harness.book().bodies.get(&self.body_key()).cloned();
         let from = if made { written.unwrap_or_default() } else { self.target.value.clone() };
         for field in ["spec", "data"] {
             for number in [true, false] {
@@ -178,6 +229,7 @@ impl ForeignEdits<'_> {
         }
         let mut like = self.target.value.clone();
         crate::kit::reset(&mut like);
+        object::carry(&self.target.value, &mut like, "generateName");
         if made {
             // Their finalizers are the operator's to add; its own children it may find as they were.
             object::remove(&mut like, "finalizers");
@@ -235,25 +287,67 @@ async fn take_the_name(harness: &Harness, hand: &Hand) -> bool {
     true
 }
 
-async fn send(harness: &Harness, method: Method, path: &str, kind: &str, body: &Value) -> Option<Value> {
+fn has_condition(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| condition["type"] == CONDITION)
+}
+
+/// Sends somebody else's request.
+pub(super) async fn send(
+    harness: &Harness,
+    method: Method,
+    path: &str,
+    kind: &str,
+    body: &Value,
+) -> Option<Value> {
     let reads = method == Method::GET;
-    let verb = method.as_str().to_lowercase();
     let bytes = if reads { Vec::new() } else { body.to_string().into_bytes() };
-    let request =
-        Request::builder().method(method).uri(path).header("content-type", kind).body(bytes).ok()?;
+    let request = Request::builder().method(method.clone()).uri(path).header("content-type", kind);
+    let request = request.body(bytes).ok()?;
+    let info = RequestInfo::of(request.method(), request.uri());
+    let before = if reads { None } else { harness.server.core().peek(&info) };
     let answer = harness.stranger.request::<Value>(request).await;
     if !reads {
-        harness.tell(Who::Stranger, || match &answer {
-            Ok(_) => {
-                format!("{verb} {path} {}", if body.is_null() { String::new() } else { body.to_string() })
-            }
-            Err(error) => format!("{verb} {path} is refused: {error}"),
-        });
+        harness.tell(Who::Stranger, || told(&method, &info, before.as_ref(), answer.as_ref()));
     }
-    if answer.is_ok() && !reads {
-        harness.disturb(|| format!("a stranger's {verb} of {path}"));
+    if let (Ok(after), false) = (&answer, reads) {
+        harness.written(&info.resource, after);
+        harness.disturb(|| format!("somebody else's {} of {path}", method.as_str().to_lowercase()));
     }
     answer.ok()
+}
+
+/// Tells what somebody else did.
+pub(super) fn told<E: std::fmt::Display>(
+    method: &Method,
+    info: &RequestInfo,
+    before: Option<&Value>,
+    answer: Result<&Value, E>,
+) -> String {
+    let verb = match *method {
+        Method::POST => "creates",
+        Method::DELETE => "deletes",
+        _ => "edits",
+    };
+    let named = |value: &Value| object::key(object::namespace(value), object::name(value));
+    let part = if info.subresource.is_empty() { String::new() } else { format!("/{}", info.subresource) };
+    let what = format!("{}{part}", info.resource);
+    let after = match answer {
+        Ok(after) => after,
+        Err(error) => {
+            let name = before.map(named).or_else(|| info.name.clone()).unwrap_or_default();
+            return format!("{verb} {what} {name}, and is refused: {error}");
+        }
+    };
+    let mut text = format!("{verb} {what} {}", named(before.unwrap_or(after)));
+    if *method == Method::DELETE {
+        return text;
+    }
+    text += &format!(", version {}", object::text(after, "resourceVersion"));
+    for line in diff::lines(before, Some(after)) {
+        text += &format!("\n{line}");
+    }
+    text
 }
 
 /// Finds a leaf to change, and writes the merge patch that changes it.

@@ -9,8 +9,10 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::body::seen_as;
+use super::place::{Case, Place, Planned, describe};
 use super::timeline::{Line, Who};
-use super::trouble::{Case, Place, Planned, Trouble, describe};
+use super::trouble::{There, Trouble};
 use crate::route::{RequestInfo, Verb};
 use crate::server::ApiServer;
 
@@ -19,6 +21,8 @@ use crate::server::ApiServer;
 pub(super) struct Sent {
     pub(super) place: Place,
     pub(super) info: RequestInfo,
+    /// What was there, in a calm run.
+    pub(super) there: There,
 }
 
 /// A write to an object that is not the operator's: the resource, and the field.
@@ -57,6 +61,7 @@ pub(super) struct Book {
     pub(super) meddled_objects: Vec<String>,
     pub(super) owed: Vec<(String, Owed)>,
     pub(super) denied: Option<Denied>,
+    pub(super) paging: Option<Paging>,
     /// How often the operator ended by itself, and how at last.
     pub(super) ended: Vec<String>,
     /// Somebody else touched what is not the operator's.
@@ -67,6 +72,8 @@ pub(super) struct Book {
     pub(super) lines: Vec<Line>,
     /// The last version of each object that a watch or a read has shown to the operator.
     pub(super) seen: HashMap<String, (u64, Instant)>,
+    /// The version that each object got last, and when.
+    pub(super) written: HashMap<String, (u64, Instant)>,
 }
 
 /// What became of a planned trouble.
@@ -85,14 +92,26 @@ pub(super) struct Denied {
     pub(super) until: Instant,
 }
 
+/// Lists come in small pages, and the first token of each kind has expired.
+#[derive(Debug)]
+pub(super) struct Paging {
+    pub(super) until: Instant,
+    /// The kinds whose first token was refused.
+    pub(super) expired: HashSet<String>,
+}
+
 /// Where the operator plays; clones are one.
 #[derive(Clone)]
 pub(super) struct Harness {
+    /// This run is the one that others are compared with.
+    pub(super) calm: bool,
     pub(super) server: Arc<ApiServer>,
     pub(super) stranger: kube::Client,
     book: Arc<Mutex<Book>>,
     pub(super) moved: Arc<Notify>,
     began: Instant,
+    /// The version that the server began with: what is there is no write of the trial.
+    pub(super) first_version: u64,
 }
 
 impl fmt::Debug for Harness {
@@ -114,6 +133,8 @@ impl Drop for InFlight {
 /// A request as it comes in.
 pub(super) struct Arrival {
     pub(super) name: String,
+    /// Its place among those that were sent.
+    pub(super) at: usize,
     pub(super) trouble: Option<(usize, Trouble)>,
     pub(super) denied: Option<Denied>,
     pub(super) in_flight: Option<InFlight>,
@@ -138,16 +159,20 @@ impl Harness {
             meddled_objects: Vec::new(),
             owed: Vec::new(),
             denied: None,
+            paging: None,
             ended: Vec::new(),
             touched_foreign: false,
             changes: 0,
             tell,
             lines: Vec::new(),
             seen: HashMap::new(),
+            written: HashMap::new(),
         };
         let stranger = server.kit().client_ref().clone();
         let moved = Arc::default();
-        Self { server, stranger, book: Arc::new(Mutex::new(book)), moved, began: now }
+        let calm = case.planned.is_empty() && case.without.is_empty();
+        let (book, first_version) = (Arc::new(Mutex::new(book)), server.resource_version());
+        Self { calm, server, stranger, book, moved, began: now, first_version }
     }
 
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {
@@ -159,6 +184,13 @@ impl Harness {
         if self.book().tell {
             let line = Line { at: self.began.elapsed(), who, text: text() };
             self.book().lines.push(line);
+        }
+    }
+
+    /// Adds to the last line that tells of somebody.
+    pub(super) fn tell_more(&self, who: Who, text: &str) {
+        if let Some(line) = self.book().lines.iter_mut().rev().find(|line| line.who == who) {
+            line.text += text;
         }
     }
 
@@ -243,12 +275,13 @@ impl Harness {
         generation: u64,
         method: &http::Method,
         info: &RequestInfo,
+        body: &[u8],
     ) -> Option<Arrival> {
+        let name = describe(method, info, body);
         let mut book = self.book();
         if book.generation != generation || book.sent.len() > book.bound {
             return None;
         }
-        let name = describe(method, info);
         let nth = book.counts.entry(name.clone()).or_default();
         *nth += 1;
         let place = Place { request: name.clone(), nth: *nth };
@@ -261,7 +294,8 @@ impl Harness {
             *fate = Fate::Struck;
             (at, planned.trouble)
         });
-        book.sent.push(Sent { place, info: info.clone() });
+        let at = book.sent.len();
+        book.sent.push(Sent { place, info: info.clone(), there: There::default() });
         let now = Instant::now();
         let denied = book.denied.clone().filter(|denied| {
             now < denied.until && denied.resource.as_ref().is_none_or(|of| *of == info.resource)
@@ -272,7 +306,17 @@ impl Harness {
         }
         drop(book);
         let in_flight = counted.then(|| InFlight(self.clone()));
-        Some(Arrival { name, trouble, denied, in_flight })
+        Some(Arrival { name, at, trouble, denied, in_flight })
+    }
+
+    /// Takes note of a version that an object got.
+    pub(super) fn written(&self, resource: &str, object: &Value) {
+        let mut book = self.book();
+        if book.tell
+            && let Some((key, version)) = seen_as(resource, object)
+        {
+            book.written.insert(key, (version, Instant::now()));
+        }
     }
 
     /// Takes note that something planned had nothing to do.

@@ -36,8 +36,11 @@
 mod answers;
 mod body;
 mod call;
+mod diff;
+mod event;
 mod foreign;
 mod harness;
+mod place;
 mod plan;
 mod play;
 mod report;

@@ -10,10 +10,11 @@ use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
 use super::harness::{Harness, Meddling, Owed, Sent, panic_text};
+use super::place::Case;
 use super::plan::Plan;
 use super::supervise::supervise;
 use super::timeline::{Line, Who};
-use super::trouble::Case;
+
 use super::visit::Visit;
 use super::world::{CONDITION, Difference, MARK, World, everything};
 

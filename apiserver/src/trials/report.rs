@@ -22,6 +22,8 @@ pub struct Report {
     pub inert: usize,
     /// The trials that were left out for lack of time.
     pub left_out: usize,
+    /// The first of these; all that come after it, and all pairs, were left out as well.
+    pub left_out_from: Option<String>,
     /// How long it took.
     pub elapsed: Duration,
     /// What failed: the first trial, in the order of requests.
@@ -30,7 +32,7 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests, singles, pairs, inert, left_out, elapsed, failures } = self;
+        let Self { requests, singles, pairs, inert, left_out, left_out_from, elapsed, failures } = self;
         write!(
             f,
             "trials: {singles} single, {pairs} pairs over {requests} requests ({inert} with nothing to act on), \
@@ -39,7 +41,8 @@ impl fmt::Display for Report {
             failures.len()
         )?;
         if *left_out > 0 {
-            write!(f, ", {left_out} left out for lack of time")?;
+            let from = left_out_from.as_deref().unwrap_or("the first");
+            write!(f, "; {left_out} left out for lack of time, from `{from}` on")?;
         }
         Ok(())
     }
@@ -51,13 +54,15 @@ impl fmt::Display for Report {
 pub struct Failure {
     /// Names the trial, for a replay; empty for a run without trouble.
     pub trial: String,
+    /// The test that tried, if its thread has its name.
+    pub test: Option<String>,
     /// What is wrong.
     pub faults: Vec<Fault>,
     /// How many trials it took to find.
     pub tried: usize,
     /// What happened, in numbered steps.
     pub story: String,
-    /// How many steps the story has.
+    /// How many steps the story has; what repeats itself counts once.
     pub steps: usize,
 }
 
@@ -70,9 +75,10 @@ impl fmt::Display for Failure {
         for fault in &self.faults {
             writeln!(f, "\n{fault}")?;
         }
-        writeln!(f, "\nwhat happened:\n{}", self.story)?;
+        writeln!(f, "\nwhat happened (- was there, + is there):\n{}", self.story)?;
         if !self.trial.is_empty() {
-            writeln!(f, "to replay it: {REPLAY}='{}' cargo test …", self.trial)?;
+            let test = self.test.as_deref().unwrap_or("…");
+            writeln!(f, "to see it again: {REPLAY}='{}' cargo test {test} -- --nocapture", self.trial)?;
         }
         Ok(())
     }

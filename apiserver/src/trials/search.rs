@@ -12,11 +12,14 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::Instant;
 
+use super::harness::Sent;
+use super::place::{Case, Planned};
 use super::plan::Plan;
 use super::play::{Calm, Fault, Played, play};
 use super::report::{Failure, REPLAY, Report};
 use super::timeline;
-use super::trouble::{Case, Planned, Trouble};
+use super::trouble::Trouble;
+use crate::route::Verb;
 
 /// How many requests of one sort are tried; later ones are like them.
 const OF_A_SORT: u32 = 3;
@@ -53,11 +56,14 @@ pub(super) fn run(trials: &Settings) -> Report {
         let played = play(plan, &case, Some(&first.calm), true);
         report.singles = 1;
         report.inert = usize::from(played.inert);
-        if !played.faults.is_empty() {
-            report.failures.push(search.told(&case, &played, 1));
-        } else if !std::io::stderr().is_terminal() || replay == trials.replay.clone().unwrap_or_default() {
+        if played.faults.is_empty() {
             // A replay that holds shows what happened all the same.
-            eprintln!("{}", timeline::steps(&played.lines));
+            eprintln!("the trial holds:\n{}", timeline::steps(&played.lines).0);
+        } else {
+            report.failures.push(search.told(&case, &played, 1));
+        }
+        if played.inert {
+            eprintln!("the trouble never struck, or found nothing to act on");
         }
         report.elapsed = began.elapsed();
         return report;
@@ -65,12 +71,14 @@ pub(super) fn run(trials: &Settings) -> Report {
     let singles = singles(&first, &*trials.wanted);
     let found = search.all(singles.iter().map(|one| Case::of(vec![one.clone()])).collect());
     (report.singles, report.inert, report.left_out) = (found.tried, found.inert, found.left_out);
+    report.left_out_from = found.left_out_from;
     let mut failed = found.failed.map(|(case, faults)| (case, faults, found.tried));
     if failed.is_none() {
         let found = search.all(pairs(&singles, trials.pairs, trials.seed));
         report.pairs = found.tried;
         report.inert += found.inert;
         report.left_out += found.left_out;
+        report.left_out_from = report.left_out_from.or(found.left_out_from);
         failed = found.failed.map(|(case, faults)| (case, faults, report.singles + found.tried));
     }
     if let Some((case, faults, tried)) = failed {
@@ -82,37 +90,46 @@ pub(super) fn run(trials: &Settings) -> Report {
 
 /// Says what is wrong without any trouble: then there is nothing to compare with.
 fn calm_failure(trials: &Settings, first: &Played) -> Option<Failure> {
-    let told = |played: &Played, faults: Vec<Fault>| Failure {
-        trial: String::new(),
-        faults,
-        tried: 0,
-        story: timeline::steps(&played.lines),
-        steps: played.lines.len(),
-    };
     let again = play(&trials.plan, &Case::default(), None, true);
-    if !first.faults.is_empty() {
-        return Some(told(&again, first.faults.clone()));
-    }
-    let differs = first.sent.iter().zip(&again.sent).position(|(one, other)| one.place != other.place);
-    let differs =
-        differs.or((first.sent.len() != again.sent.len()).then(|| first.sent.len().min(again.sent.len())));
-    let at = differs?;
-    let name = |played: &Played| played.sent.get(at).map_or("none".to_owned(), |sent| sent.place.to_string());
-    let what = format!(
+    let faults = match first.faults.is_empty() {
+        false => first.faults.clone(),
+        true => vec![Fault::Claim(difference(&first.sent, &again.sent)?)],
+    };
+    Some(failure(&Case::default(), faults, 0, &again))
+}
+
+/// Says where two runs without trouble differ.
+///
+/// When watches are opened again is left to chance by every informer.
+fn difference(first: &[Sent], again: &[Sent]) -> Option<String> {
+    let asked = |sent: &[Sent]| -> Vec<String> {
+        let asked = sent.iter().filter(|sent| sent.info.verb != Some(Verb::Watch));
+        asked.map(|sent| sent.place.to_string()).collect()
+    };
+    let (first, again) = (asked(first), asked(again));
+    let at = first.iter().zip(&again).position(|(one, other)| one != other);
+    let at = at.or((first.len() != again.len()).then(|| first.len().min(again.len())))?;
+    let name = |requests: &[String]| requests.get(at).map_or("no more", String::as_str).to_owned();
+    Some(format!(
         "two runs without trouble differ: request {} is `{}` in one and `{}` in the other. Does the operator draw on \
          the process's random numbers, its hash maps' order, or the machine's clock? Give it a seed",
         at + 1,
-        name(first),
+        name(&first),
         name(&again)
-    );
-    Some(told(&again, vec![Fault::Claim(what)]))
+    ))
+}
+
+fn failure(case: &Case, faults: Vec<Fault>, tried: usize, played: &Played) -> Failure {
+    let (story, steps) = timeline::steps(&played.lines);
+    let test = thread::current().name().filter(|name| *name != "main").map(str::to_owned);
+    Failure { trial: case.to_string(), test, faults, tried, story, steps }
 }
 
 /// Lists each trouble at each request.
-fn singles(calm: &Played, wanted: &dyn Fn(Trouble) -> bool) -> Vec<Planned> {
+pub(super) fn singles(calm: &Played, wanted: &dyn Fn(Trouble) -> bool) -> Vec<Planned> {
     let mut all = Vec::new();
     for sent in calm.sent.iter().filter(|sent| sent.place.nth <= OF_A_SORT) {
-        for trouble in Trouble::at(&sent.info).into_iter().filter(|trouble| wanted(*trouble)) {
+        for trouble in Trouble::at(&sent.info, &sent.there).into_iter().filter(|trouble| wanted(*trouble)) {
             all.push(Planned { place: sent.place.clone(), trouble });
         }
     }
@@ -143,6 +160,7 @@ struct Found {
     tried: usize,
     inert: usize,
     left_out: usize,
+    left_out_from: Option<String>,
     failed: Option<(Case, Vec<Fault>)>,
 }
 
@@ -151,12 +169,16 @@ impl Search<'_> {
     fn all(&self, cases: Vec<Case>) -> Found {
         let (next, tried, inert) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         let failed: Mutex<BTreeMap<usize, Vec<Fault>>> = Mutex::default();
-        let first_failed = AtomicUsize::new(usize::MAX);
+        let (first_failed, first_left) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(usize::MAX));
         let work = || {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(case) = cases.get(at) else { return };
-                if at > first_failed.load(Ordering::Relaxed) || self.is_over() {
+                if at > first_failed.load(Ordering::Relaxed) {
+                    return;
+                }
+                if self.is_over() {
+                    first_left.fetch_min(at, Ordering::Relaxed);
                     return;
                 }
                 let played = play(&self.trials.plan, case, Some(self.calm), false);
@@ -177,16 +199,19 @@ impl Search<'_> {
         let tried = tried.into_inner();
         let left_out = if failed.is_none() { cases.len() - tried } else { 0 };
         let failed = failed.map(|(at, faults)| (cases[at].clone(), faults));
-        Found { tried, inert: inert.into_inner(), left_out, failed }
+        let left_out_from = cases.get(first_left.into_inner()).filter(|_| left_out > 0).map(Case::to_string);
+        Found { tried, inert: inert.into_inner(), left_out, left_out_from, failed }
     }
 
     fn is_over(&self) -> bool {
         self.trials.at_most.is_some_and(|most| self.began.elapsed() > most)
     }
 
+    /// Shows how far it is, on a terminal.
     fn show_progress(&self, done: usize, of: usize) {
         if std::io::stderr().is_terminal() && (done.is_multiple_of(20) || done == of) {
-            eprint!("\rtrials: {done} of {of}{}", if done == of { "\n" } else { "" });
+            let seconds = self.began.elapsed().as_secs();
+            eprint!("\rtrials: {done} of {of}, {seconds} s{}", if done == of { "\n" } else { "" });
         }
     }
 
@@ -213,7 +238,15 @@ impl Search<'_> {
             shrink(candidate, &mut best);
         }
         let (case, played) = best;
-        let played = played.unwrap_or_else(|| play(&self.trials.plan, &case, Some(self.calm), true));
+        let mut played = played.unwrap_or_else(|| play(&self.trials.plan, &case, Some(self.calm), true));
+        if played.faults.is_empty() {
+            played.faults = faults.to_vec();
+            played.faults.push(Fault::Claim(
+                "the same trial holds when it is tried again: what happens depends on more than the trial. Does the \
+                 operator draw on the process's random numbers, its hash maps' order, or the machine's clock?"
+                    .to_owned(),
+            ));
+        }
         self.told(&case, &played, tried)
     }
 
@@ -223,12 +256,6 @@ impl Search<'_> {
         {
             eprintln!("the diagram can't be written to {}: {error}", file.display());
         }
-        Failure {
-            trial: case.to_string(),
-            faults: played.faults.clone(),
-            tried,
-            story: timeline::steps(&played.lines),
-            steps: played.lines.len(),
-        }
+        failure(case, played.faults.clone(), tried, played)
     }
 }

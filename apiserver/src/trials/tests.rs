@@ -9,7 +9,10 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::{Fault, Moment, Report, Trials, Trouble, Visit};
+use super::place::Case;
+use super::play::play;
+use super::search::singles;
+use super::{Difference, Fault, Moment, Report, Trials, Trouble, Visit};
 
 fn source(name: &str) -> ConfigMap {
     let object =
@@ -178,6 +181,7 @@ fn failed(report: &Report) -> &Fault {
     &failure.faults[0]
 }
 
+// T3
 #[test]
 fn an_operator_that_is_right_holds_whatever_happens() {
     trials(Bug::None).check();
@@ -190,6 +194,7 @@ fn a_child_made_twice_is_found() {
     assert!(report.failures[0].trial.contains("create configmaps"), "{}", report.failures[0].trial);
 }
 
+// T8
 #[test]
 fn an_adopted_stranger_is_found() {
     let only = |trouble| matches!(trouble, Trouble::Stranger(..));
@@ -214,6 +219,7 @@ fn a_deletion_missed_while_down_is_found() {
     assert!(matches!(failed(&trials(Bug::ForgetsDeletions).only(only).run()), Fault::AnotherEnd(_)));
 }
 
+// T6
 #[test]
 fn a_trial_is_replayed_by_its_line() {
     let found = trials(Bug::GeneratesNames).run().failures.remove(0);
@@ -222,6 +228,97 @@ fn a_trial_is_replayed_by_its_line() {
     assert_eq!(again.failures[0].story, found.story, "two runs of one trial are equal");
 }
 
+// T2
+#[test]
+fn two_runs_of_one_trial_are_equal_request_for_request() {
+    let plan = trials(Bug::None).settings.plan;
+    let calm = play(&plan, &Case::default(), None, false);
+    let all = singles(&calm, &|_| true);
+    assert!(all.len() > 100);
+    for one in all.into_iter().step_by(5) {
+        let case = Case::of(vec![one]);
+        let runs = [(); 2].map(|()| play(&plan, &case, Some(&calm.calm), true));
+        let [first, second] = &runs;
+        let places = |sent: &[super::harness::Sent]| -> Vec<String> {
+            sent.iter().map(|sent| sent.place.to_string()).collect()
+        };
+        assert_eq!(places(&first.sent), places(&second.sent), "{case}");
+        assert_eq!(first.lines, second.lines, "{case}");
+    }
+}
+
+// T1
+#[test]
+fn a_trouble_strikes_at_its_request_and_at_no_other() {
+    let plan = trials(Bug::None).settings.plan;
+    let calm = play(&plan, &Case::default(), None, false).calm;
+    let case: Case = "patch configmaps default/a-copy #2: refused-500".parse().unwrap();
+    let played = play(&plan, &case, Some(&calm), true);
+    let patches: Vec<&str> = played
+        .lines
+        .iter()
+        .filter_map(|line| line.text.lines().next()?.strip_prefix("patch configmaps default/a-copy → "))
+        .collect();
+    assert!(patches[0].starts_with("201"), "{patches:?}");
+    assert!(patches[1].starts_with("500"), "{patches:?}");
+    assert!(patches[2..].iter().all(|patch| !patch.starts_with("500")), "{patches:?}");
+    assert!(!played.inert);
+}
+
+// T6
+#[test]
+fn a_story_tells_whose_view_was_stale_and_what_changed() {
+    let plan = trials(Bug::None).settings.plan;
+    let calm = play(&plan, &Case::default(), None, false).calm;
+    let case: Case = "patch configmaps default/a-copy #2: stranger-edits-it-before".parse().unwrap();
+    let played = play(&plan, &case, Some(&calm), true);
+    let (told, _) = super::timeline::steps(&played.lines);
+    assert!(told.contains("[stale view: it knows version "), "{told}");
+    assert!(told.contains("-   text: one") && told.contains("+   text: two"), "{told}");
+    assert!(told.contains("just before it, somebody else edits the object"), "{told}");
+}
+
+// T7
+#[test]
+fn what_is_left_out_for_lack_of_time_is_named() {
+    let report = trials(Bug::None).for_at_most(Duration::ZERO).run();
+    assert_eq!((report.singles, report.pairs), (0, 0));
+    assert!(report.left_out > 100, "{report}");
+    let first = report.left_out_from.clone().unwrap();
+    assert!(first.ends_with("#1: lost"), "{first}");
+    assert!(
+        report.to_string().contains(&format!("left out for lack of time, from `{first}` on")),
+        "{report}"
+    );
+}
+
+/// Counts its lives by what they leave; a task that nobody stops leaves something later.
+async fn haunted(client: kube::Client) {
+    let maps = Api::<ConfigMap>::namespaced(client, "default");
+    let lives = maps.list(&ListParams::default()).await.unwrap().items.len() + 1;
+    let named = |name: &str| -> ConfigMap {
+        serde_json::from_value(json!({ "metadata": { "name": format!("{name}-{lives}") } })).unwrap()
+    };
+    let (start, late, again) = (named("start"), named("late"), maps.clone());
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(5)).await;
+        drop(again.create(&PostParams::default(), &late).await);
+    });
+    drop(maps.create(&PostParams::default(), &start).await);
+    std::future::pending().await
+}
+
+// T5
+#[test]
+fn a_life_that_is_over_sends_nothing_more() {
+    let killed = |trouble| trouble == Trouble::Killed(Moment::After);
+    let report = Trials::of(haunted).only(killed).run();
+    let Fault::AnotherEnd(differences) = failed(&report) else { panic!("{report}") };
+    let gone = Difference::Count { name: "configmaps default/late-1".into(), expected: 1, found: 0 };
+    assert!(differences.contains(&gone), "{differences:?}");
+}
+
+// T2
 #[test]
 fn an_operator_that_is_not_deterministic_is_told_so() {
     let lives = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));

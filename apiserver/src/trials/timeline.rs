@@ -35,54 +35,138 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// The most lines of a story that are shown; those in the middle are left out.
+/// The most steps of a story that are shown; those in the middle are left out.
 const SHOWN: usize = 80;
+/// The most steps of which a repetition consists.
+const CYCLE: usize = 24;
+/// How often something must follow itself to be told once.
+const OFTEN: usize = 3;
 
-/// Writes the lines as numbered steps.
-pub(super) fn steps(lines: &[Line]) -> String {
+/// One step of a story, or the repetition of some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// The line at this place.
+    Step(usize),
+    /// The steps just before are repeated so many times more, until the line at this place.
+    Again { steps: usize, times: usize, until: usize },
+}
+
+/// Writes the lines as numbered steps; gives the number of those shown as well.
+pub(super) fn steps(lines: &[Line]) -> (String, usize) {
     let mut out = String::new();
-    let skipped = lines.len().saturating_sub(SHOWN);
-    let first = if skipped > 0 { around_trouble(lines) } else { 0 };
+    let all = folded(lines);
+    let skipped = all.len().saturating_sub(SHOWN);
+    let first = if skipped > 0 { around_trouble(lines, &all) } else { 0 };
     if first > 0 {
-        let _infallible = writeln!(out, "       … {first} steps before");
+        let _infallible = writeln!(out, "      … {first} steps before");
     }
-    for (number, line) in lines.iter().enumerate().skip(first).take(SHOWN) {
-        let Line { at, who, text } = line;
-        let _infallible =
-            writeln!(out, "{:>4}. {:>9.3}s  {:<8}  {text}", number + 1, at.as_secs_f64(), who.word());
+    for (number, shown) in all.iter().enumerate().skip(first).take(SHOWN) {
+        let _infallible = match shown {
+            Shown::Step(at) => writeln!(out, "{:>4}. {}", number + 1, written(&lines[*at])),
+            Shown::Again { steps, times, until } => {
+                let (from, to) = (number + 1 - steps, number);
+                let what = if from == to { format!("step {to}") } else { format!("steps {from} to {to}") };
+                let until = lines[*until].at.as_secs_f64();
+                writeln!(out, "{:>4}. {until:>9.3}s  … {what}, {times} times more until now", number + 1)
+            }
+        };
     }
-    let after = lines.len().saturating_sub(first + SHOWN);
+    let after = all.len().saturating_sub(first + SHOWN);
     if after > 0 {
-        let _infallible = writeln!(out, "       … {after} steps after");
+        let _infallible = writeln!(out, "      … {after} steps after");
+    }
+    (out, all.len())
+}
+
+/// Writes a line; what follows its first one stands below the text.
+fn written(Line { at, who, text }: &Line) -> String {
+    let mut out = format!("{:>9.3}s  {:<8}  ", at.as_secs_f64(), who.word());
+    for (number, line) in text.lines().enumerate() {
+        if number > 0 {
+            let _infallible = write!(out, "\n{:>30}", "");
+        }
+        out += line;
+    }
+    out
+}
+
+/// Tells once what follows itself again and again.
+fn folded(lines: &[Line]) -> Vec<Shown> {
+    let keys: Vec<(Who, String)> = lines.iter().map(|line| (line.who, alike(&line.text))).collect();
+    let (mut out, mut at) = (Vec::new(), 0);
+    while at < keys.len() {
+        let best = (1..=CYCLE.min(keys.len() - at))
+            .map(|cycle| (cycle, repeated(&keys[at..], cycle)))
+            .filter(|(_, times)| *times >= OFTEN)
+            .max_by_key(|(cycle, times)| (cycle * times, std::cmp::Reverse(*cycle)));
+        let (cycle, times) = best.unwrap_or((1, 1));
+        out.extend((at..at + cycle).map(Shown::Step));
+        if times > 1 {
+            let until = at + cycle * times - 1;
+            out.push(Shown::Again { steps: cycle, times: times - 1, until });
+        }
+        at += cycle * times;
+    }
+    out
+}
+
+/// Counts how often the first few follow one another, themselves included.
+fn repeated(keys: &[(Who, String)], cycle: usize) -> usize {
+    1 + keys[cycle..].chunks_exact(cycle).take_while(|next| **next == keys[..cycle]).count()
+}
+
+/// A text without its numbers, by which it is known again.
+fn alike(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter.is_ascii_digit() {
+            true if out.ends_with('#') => {}
+            true => out.push('#'),
+            false => out.push(letter),
+        }
     }
     out
 }
 
 /// Finds where to begin, so that the trouble is seen with what led there.
-fn around_trouble(lines: &[Line]) -> usize {
-    let trouble = lines.iter().position(|line| line.who == Who::Trouble).unwrap_or(0);
-    trouble.saturating_sub(SHOWN / 4).min(lines.len().saturating_sub(SHOWN))
+fn around_trouble(lines: &[Line], all: &[Shown]) -> usize {
+    let trouble = all.iter().position(|shown| match shown {
+        Shown::Step(at) => lines[*at].who == Who::Trouble,
+        Shown::Again { .. } => false,
+    });
+    trouble.unwrap_or(0).saturating_sub(SHOWN / 2).min(all.len().saturating_sub(SHOWN))
 }
 
 /// Writes the lines as a Mermaid sequence diagram.
 pub(super) fn mermaid(lines: &[Line]) -> String {
-    let mut out = "sequenceDiagram\n    participant U as user\n    participant O as operator\n    \
+    let mut out =
+        "sequenceDiagram\n    autonumber\n    participant U as user\n    participant O as operator\n    \
                    participant S as API server\n    participant X as somebody else\n"
-        .to_owned();
-    for Line { who, text, .. } in lines {
-        let text = text.lines().next().unwrap_or_default().replace([';', '#'], " ");
-        let _infallible = match who {
-            Who::Operator => match text.split_once(" → ") {
-                Some((request, answer)) => writeln!(out, "    O->>S: {request}\n    S-->>O: {answer}"),
-                None => writeln!(out, "    Note over O: {text}"),
-            },
-            Who::User => writeln!(out, "    U->>S: {text}"),
-            Who::Stranger => writeln!(out, "    X->>S: {text}"),
-            Who::Watch => writeln!(out, "    S--)O: {text}"),
-            Who::Trouble => writeln!(out, "    Note over O,S: {text}"),
+            .to_owned();
+    for shown in folded(lines) {
+        let _infallible = match shown {
+            Shown::Again { steps, times, .. } => {
+                writeln!(out, "    Note over O,S: the last {steps} steps, {times} times more")
+            }
+            Shown::Step(at) => write!(out, "{}", drawn(&lines[at])),
         };
     }
     out
+}
+
+fn drawn(Line { who, text, .. }: &Line) -> String {
+    // Of these a diagram takes the first for an end of line, the second for the beginning of a number.
+    let text = text.lines().next().unwrap_or_default().replace(';', ",").replace('#', "no. ");
+    match who {
+        Who::Operator => match text.split_once(" → ") {
+            Some((request, answer)) => format!("    O->>S: {request}\n    S-->>O: {answer}\n"),
+            None => format!("    Note over O: {text}\n"),
+        },
+        Who::User => format!("    U->>S: {text}\n"),
+        Who::Stranger => format!("    X->>S: {text}\n"),
+        Who::Watch => format!("    S--)O: {text}\n"),
+        Who::Trouble => format!("    Note over O,S: {text}\n"),
+    }
 }
 
 #[cfg(test)]
@@ -93,20 +177,48 @@ mod tests {
         Line { at: Duration::from_millis(1500), who, text: text.to_owned() }
     }
 
+    // T6
     #[test]
     fn steps_are_numbered_and_timed() {
-        let told = steps(&[line(Who::User, "create Site a"), line(Who::Operator, "get sites → 200")]);
+        let (told, count) =
+            steps(&[line(Who::User, "create Site a"), line(Who::Operator, "get sites → 200")]);
+        assert_eq!(count, 2);
         assert!(told.contains("   1.     1.500s  user      create Site a\n"), "{told}");
         assert!(told.contains("   2.     1.500s  operator  get sites → 200"), "{told}");
     }
 
     #[test]
     fn a_long_story_shows_its_trouble() {
-        let mut lines = vec![line(Who::Operator, "x"); 500];
+        let letters = |number: usize| "x".repeat(number % 71 + 1);
+        let mut lines: Vec<Line> = (0..500).map(|number| line(Who::Operator, &letters(number))).collect();
         lines[300] = line(Who::Trouble, "here");
-        let told = steps(&lines);
+        let (told, count) = steps(&lines);
+        assert_eq!(count, 500);
         assert!(told.contains("here") && told.contains("steps before") && told.contains("steps after"));
         assert!(told.lines().count() <= SHOWN + 2);
+    }
+
+    // T6
+    #[test]
+    fn what_repeats_itself_is_told_once() {
+        let mut lines = vec![line(Who::Trouble, "here")];
+        for version in 0..50 {
+            lines.push(line(Who::Operator, "get sites → 200"));
+            lines.push(line(Who::Operator, &format!("patch sites → 200, version {version}")));
+        }
+        lines.push(line(Who::User, "is done"));
+        let (told, count) = steps(&lines);
+        assert_eq!(count, 5);
+        assert!(told.contains("   4.     1.500s  … steps 2 to 3, 49 times more until now\n"), "{told}");
+        assert!(told.contains("   5.     1.500s  user      is done"), "{told}");
+        assert!(mermaid(&lines).contains("the last 2 steps, 49 times more"));
+    }
+
+    #[test]
+    fn a_difference_stands_below_its_step() {
+        let (told, _) = steps(&[line(Who::Operator, "patch sites → 200\n+ spec:\n+   size: 2")]);
+        let at = told.lines().next().and_then(|line| line.find("patch")).expect("it is there");
+        assert_eq!(told.lines().nth(1).and_then(|line| line.find("+ spec")), Some(at + 2), "{told}");
     }
 
     #[test]

@@ -66,11 +66,13 @@ pub enum Deed {
     Labels,
     /// Changes a field of the spec, or of the data.
     EditsSpec,
+    /// Changes a field of the status, but for its conditions.
+    EditsStatus,
     /// Adds a condition to the status, which must stay.
     AddsCondition,
     /// Adds a finalizer, and takes it off after 20 s.
     AddsFinalizer,
-    /// Takes away all owner references.
+    /// Takes away all owner references: the operator may take it back, or leave it alone.
     Orphans,
     /// Deletes it.
     Deletes,
@@ -97,6 +99,10 @@ pub enum Event {
     ForgetsHistory,
     /// The server is restored to the state before the last two writes.
     Restored,
+    /// The server restarts without its history, and lists come in pages whose tokens expire once.
+    ListsExpire,
+    /// The definition of this custom kind is deleted, and comes back after 20 s without its objects.
+    DefinitionGone,
     /// The operator may do nothing with this kind for 20 s.
     RightsTaken,
     /// The server can't be reached for 20 s.
@@ -105,9 +111,10 @@ pub enum Event {
     ClockAhead,
 }
 
-const DEEDS: [(Deed, &str); 9] = [
+const DEEDS: [(Deed, &str); 10] = [
     (Deed::Labels, "labels"),
     (Deed::EditsSpec, "edits"),
+    (Deed::EditsStatus, "edits-status-of"),
     (Deed::AddsCondition, "adds-condition-to"),
     (Deed::AddsFinalizer, "adds-finalizer-to"),
     (Deed::Orphans, "orphans"),
@@ -119,13 +126,15 @@ const DEEDS: [(Deed, &str); 9] = [
 const WHOSE: [(Whose, &str); 3] =
     [(Whose::Its, "it"), (Whose::Owners, "its-owner"), (Whose::Childs, "its-child")];
 const MOMENTS: [(Moment, &str); 2] = [(Moment::Before, "before"), (Moment::After, "after")];
-const EVENTS: [(Event, &str); 9] = [
+const EVENTS: [(Event, &str); 11] = [
     (Event::WatchesCut, "watches-cut"),
     (Event::WatchesSilent, "watches-silent"),
     (Event::WatchesLate, "watches-late"),
     (Event::Restarts, "server-restarts"),
     (Event::ForgetsHistory, "history-forgotten"),
     (Event::Restored, "server-restored"),
+    (Event::ListsExpire, "lists-expire"),
+    (Event::DefinitionGone, "definition-gone"),
     (Event::RightsTaken, "rights-taken"),
     (Event::Partitioned, "partitioned"),
     (Event::ClockAhead, "clock-ahead"),
@@ -219,6 +228,7 @@ impl Trouble {
                 let deed = match deed {
                     Deed::Labels => format!("labels {whose}"),
                     Deed::EditsSpec => format!("edits {whose}"),
+                    Deed::EditsStatus => format!("edits the status of {whose}"),
                     Deed::AddsCondition => format!("adds a condition to {whose}"),
                     Deed::AddsFinalizer => format!("adds a finalizer to {whose}"),
                     Deed::Orphans => format!("takes the owner references off {whose}"),
@@ -238,6 +248,13 @@ impl Trouble {
                     "just before it, the server restarts and knows nothing of the past".to_owned()
                 }
                 Event::Restored => "just before it, the server is restored to two writes earlier".to_owned(),
+                Event::ListsExpire => {
+                    "just before it, the server restarts without its history; pages of lists expire"
+                        .to_owned()
+                }
+                Event::DefinitionGone => {
+                    format!("just before it, the kind's definition is deleted; it comes back after {AWAY:?}")
+                }
                 Event::RightsTaken => format!("from just before it, the kind is forbidden for {AWAY:?}"),
                 Event::Partitioned => format!("from just before it, the server is out of reach for {AWAY:?}"),
                 Event::ClockAhead => "from just before it, the server's clock is an hour ahead".to_owned(),
@@ -245,8 +262,8 @@ impl Trouble {
         }
     }
 
-    /// Lists what can go wrong at a request.
-    pub(super) fn at(info: &RequestInfo) -> Vec<Self> {
+    /// Lists what can go wrong at a request, with what is there for somebody else to touch.
+    pub(super) fn at(info: &RequestInfo, there: &There) -> Vec<Self> {
         let refused = |codes: &[u16]| codes.iter().map(|code| Self::Refused(*code)).collect::<Vec<_>>();
         let mut all = vec![Self::Lost];
         match info.verb {
@@ -263,17 +280,17 @@ impl Trouble {
                 for moment in [Moment::Before, Moment::After] {
                     all.extend([Self::Killed(moment), Self::Down(moment)]);
                 }
-                all.extend(EVENTS.map(|(event, _)| Self::Server(event)));
-                all.extend(strangers(info));
+                let events = EVENTS.iter().map(|(event, _)| *event);
+                let events = events.filter(|event| *event != Event::DefinitionGone || there.custom);
+                all.extend(events.map(Self::Server));
+                all.extend(strangers(info, there));
             }
             Some(_) => {
                 all.push(Self::Slow);
                 all.extend(refused(&[403, 410, 429, 500, 503]));
                 all.extend([Self::Killed(Moment::After), Self::Down(Moment::After)]);
-                if info.name.is_some() {
-                    for deed in [Deed::EditsSpec, Deed::Labels, Deed::Deletes, Deed::Remakes] {
-                        all.push(Self::Stranger(deed, Whose::Its, Moment::After));
-                    }
+                if info.name.is_some() && there.after.its {
+                    all.extend(WHILE_IT_THINKS.map(|deed| Self::Stranger(deed, Whose::Its, Moment::After)));
                 }
             }
             None => all.extend(refused(&[500, 503])),
@@ -287,123 +304,41 @@ impl Trouble {
     }
 }
 
-fn strangers(info: &RequestInfo) -> Vec<Trouble> {
+/// What somebody else does to an object that the operator has just read.
+const WHILE_IT_THINKS: [Deed; 6] =
+    [Deed::EditsSpec, Deed::EditsStatus, Deed::AddsCondition, Deed::Labels, Deed::Deletes, Deed::Remakes];
+
+/// Which objects there are for somebody else to touch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Targets {
+    pub(super) its: bool,
+    pub(super) owner: bool,
+    pub(super) child: bool,
+}
+
+/// What is there around a request of a calm run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct There {
+    pub(super) before: Targets,
+    pub(super) after: Targets,
+    /// The kind has a definition that can be deleted.
+    pub(super) custom: bool,
+}
+
+fn strangers(info: &RequestInfo, there: &There) -> Vec<Trouble> {
     let mut all = Vec::new();
-    for moment in [Moment::Before, Moment::After] {
-        for (deed, _) in DEEDS {
-            match deed {
-                Deed::TakesTheName => {}
-                _ => all.push(Trouble::Stranger(deed, Whose::Its, moment)),
-            }
-        }
-        for deed in [Deed::EditsSpec, Deed::Deletes, Deed::Remakes] {
-            all.push(Trouble::Stranger(deed, Whose::Owners, moment));
-        }
-        for deed in [Deed::EditsSpec, Deed::Deletes, Deed::Remakes] {
-            all.push(Trouble::Stranger(deed, Whose::Childs, moment));
+    for (moment, at) in [(Moment::Before, there.before), (Moment::After, there.after)] {
+        for (whose, is_there) in [(Whose::Its, at.its), (Whose::Owners, at.owner), (Whose::Childs, at.child)]
+        {
+            let deeds = DEEDS.iter().map(|(deed, _)| *deed).filter(|deed| *deed != Deed::TakesTheName);
+            all.extend(deeds.filter(|_| is_there).map(|deed| Trouble::Stranger(deed, whose, moment)));
         }
     }
-    if matches!(info.verb, Some(Verb::Create | Verb::Patch | Verb::Update)) && info.subresource.is_empty() {
+    let makes = matches!(info.verb, Some(Verb::Create | Verb::Patch | Verb::Update));
+    if makes && info.subresource.is_empty() && !there.before.its {
         all.push(Trouble::Stranger(Deed::TakesTheName, Whose::Its, Moment::Before));
     }
     all
-}
-
-/// Where a trouble strikes: at the n-th request of a sort.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Place {
-    /// The request in words, e.g. `patch websites/status shop/a`.
-    pub(super) request: String,
-    /// Counted from 1.
-    pub(super) nth: u32,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} #{}", self.request, self.nth)
-    }
-}
-
-/// One trouble at one place.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Planned {
-    pub(super) place: Place,
-    pub(super) trouble: Trouble,
-}
-
-impl fmt::Display for Planned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.trouble)
-    }
-}
-
-impl FromStr for Planned {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.rsplit_once(": ").and_then(|(place, trouble)| {
-            let (request, nth) = place.rsplit_once(" #")?;
-            Some((request.trim().to_owned(), nth.parse().ok()?, trouble))
-        });
-        let (request, nth, trouble) =
-            parts.ok_or_else(|| format!("{text:?} is not of the form \"REQUEST #N: TROUBLE\""))?;
-        Ok(Self { place: Place { request, nth }, trouble: trouble.trim().parse()? })
-    }
-}
-
-/// Says in words what a request asks, so that equal requests of two runs are equal.
-pub(super) fn describe(method: &http::Method, info: &RequestInfo) -> String {
-    let Some(verb) = info.verb else { return format!("{} {}", method.as_str().to_lowercase(), info.path) };
-    let mut out = format!("{verb} {}", info.resource);
-    if !info.subresource.is_empty() {
-        out += &format!("/{}", info.subresource);
-    }
-    match (&info.namespace, &info.name) {
-        (Some(namespace), Some(name)) => out += &format!(" {namespace}/{name}"),
-        (None, Some(name)) => out += &format!(" {name}"),
-        (Some(namespace), None) => out += &format!(" in {namespace}"),
-        (None, None) => {}
-    }
-    out
-}
-
-/// Some troubles, and the steps of the script that are left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Case {
-    pub(super) planned: Vec<Planned>,
-    /// Counted from 1.
-    pub(super) without: Vec<usize>,
-}
-
-impl Case {
-    pub(super) fn of(planned: Vec<Planned>) -> Self {
-        Self { planned, without: Vec::new() }
-    }
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let planned: Vec<String> = self.planned.iter().map(ToString::to_string).collect();
-        f.write_str(&planned.join(" & "))?;
-        if !self.without.is_empty() {
-            let steps: Vec<String> = self.without.iter().map(ToString::to_string).collect();
-            write!(f, " | without {}", steps.join(" "))?;
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for Case {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (planned, without) = text.split_once(" | without ").unwrap_or((text, ""));
-        let number = |word: &str| word.parse().map_err(|_| format!("{word:?} is no number of a step"));
-        Ok(Self {
-            planned: planned.split(" & ").map(str::parse).collect::<Result<_, _>>()?,
-            without: without.split_whitespace().map(number).collect::<Result<_, _>>()?,
-        })
-    }
 }
 
 #[cfg(test)]
@@ -414,18 +349,23 @@ mod tests {
 
     fn every_trouble() -> Vec<Trouble> {
         let info = |method: Method, uri: &'static str| RequestInfo::of(&method, &Uri::from_static(uri));
-        let mut all = Trouble::at(&info(Method::POST, "/api/v1/namespaces/shop/configmaps"));
-        all.extend(Trouble::at(&info(Method::PATCH, "/api/v1/namespaces/shop/configmaps/a")));
-        all.extend(Trouble::at(&info(Method::GET, "/api/v1/namespaces/shop/configmaps/a")));
-        all.extend(Trouble::at(&info(Method::GET, "/api/v1/configmaps?watch=1")));
-        all.extend(Trouble::at(&info(Method::GET, "/version")));
+        let targets = Targets { its: true, owner: true, child: true };
+        let there = There { before: targets, after: targets, custom: true };
+        let mut all = Trouble::at(
+            &info(Method::POST, "/api/v1/namespaces/shop/configmaps"),
+            &There { before: Targets::default(), ..there },
+        );
+        all.extend(Trouble::at(&info(Method::PATCH, "/api/v1/namespaces/shop/configmaps/a"), &there));
+        all.extend(Trouble::at(&info(Method::GET, "/api/v1/namespaces/shop/configmaps/a"), &there));
+        all.extend(Trouble::at(&info(Method::GET, "/api/v1/configmaps?watch=1"), &there));
+        all.extend(Trouble::at(&info(Method::GET, "/version"), &there));
         all
     }
 
     #[test]
     fn every_trouble_is_read_back_as_it_is_written() {
         let all = every_trouble();
-        assert!(all.len() > 60);
+        assert!(all.len() > 100);
         for trouble in all {
             assert_eq!(trouble.to_string().parse(), Ok(trouble));
             assert!(!trouble.tell().is_empty());
@@ -433,19 +373,12 @@ mod tests {
     }
 
     #[test]
-    fn a_case_is_read_back_as_it_is_written() {
-        let text = "patch websites/status shop/a #2: reply-lost & create deployments in shop #1: \
-                    stranger-adds-finalizer-to-its-owner-after | without 2 3";
-        let case: Case = text.parse().expect("it is a case");
-        assert_eq!(case.planned.len(), 2);
-        assert_eq!(case.to_string(), text);
-    }
-
-    #[test]
-    fn what_is_no_case_is_refused_with_what_is_wrong() {
-        let refused = |text: &str| text.parse::<Case>().expect_err("it is none");
-        assert!(refused("nonsense").contains("REQUEST #N: TROUBLE"));
-        assert!(refused("get x #1: sunshine").contains("no trouble \"sunshine\""));
-        assert!(refused("get x #1: lost | without two").contains("no number of a step"));
+    fn nobody_touches_what_is_not_there() {
+        let info = RequestInfo::of(&Method::PATCH, &Uri::from_static("/api/v1/namespaces/shop/configmaps/a"));
+        let all = Trouble::at(&info, &There::default());
+        let strangers: Vec<&Trouble> =
+            all.iter().filter(|one| matches!(one, Trouble::Stranger(..))).collect();
+        assert_eq!(strangers, [&Trouble::Stranger(Deed::TakesTheName, Whose::Its, Moment::Before)]);
+        assert!(!all.contains(&Trouble::Server(Event::DefinitionGone)), "it has none");
     }
 }

@@ -7,9 +7,11 @@ use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use super::diff;
 use super::harness::Harness;
 use super::timeline::Who;
 use crate::kit::{Kind, Kit};
+use crate::route::{RequestInfo, Verb};
 
 /// How long after a step nothing must happen before the next.
 const QUIET: Duration = Duration::from_secs(1);
@@ -105,7 +107,20 @@ impl Visit {
         request: Result<http::Request<Vec<u8>>, E>,
     ) -> Result<Value, String> {
         let request = request.map_err(|error| error.to_string())?;
-        self.harness.stranger.request(request).await.map_err(|error| error.to_string())
+        let info = RequestInfo::of(request.method(), request.uri());
+        let writes = info.verb.is_some_and(Verb::writes);
+        let before = if writes { self.harness.server.core().peek(&info) } else { None };
+        let answer: Value =
+            self.harness.stranger.request(request).await.map_err(|error| error.to_string())?;
+        if writes {
+            self.harness.written(&info.resource, &answer);
+        }
+        if writes && info.verb != Some(Verb::Delete) {
+            let differences = diff::lines(before.as_ref(), Some(&answer));
+            let text: String = differences.iter().map(|line| format!("\n{line}")).collect();
+            self.harness.tell_more(Who::User, &text);
+        }
+        Ok(answer)
     }
 
     fn api<K: Kind>(&self, namespace: Option<&str>) -> Request {

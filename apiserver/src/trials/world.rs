@@ -16,7 +16,7 @@ pub(super) const CONDITION: &str = "StrangerWasHere";
 /// What is not compared: kept by the server itself, or by machinery beside the operator's purpose.
 const LEFT_OUT: [&str; 4] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io", "namespaces"];
 /// Metadata that servers choose.
-const CHOSEN: [&str; 7] = [
+pub(super) const CHOSEN: [&str; 7] = [
     "uid",
     "resourceVersion",
     "creationTimestamp",
@@ -273,8 +273,17 @@ fn settle(value: &Value, names: &Names) -> Value {
         }
     }
     object::tidy(&mut value);
-    if let Some(conditions) = value.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+    if let Some(status) = value.get_mut("status").and_then(Value::as_object_mut)
+        && let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut)
+    {
+        let all = conditions.len();
         conditions.retain(|condition| condition["type"] != CONDITION);
+        if conditions.is_empty() && all > 0 {
+            status.remove("conditions");
+        }
+        if status.is_empty() && all > 0 {
+            object::map_mut(&mut value).remove("status");
+        }
     }
     walk(&mut value, names, generation.as_ref());
     value
@@ -347,6 +356,7 @@ mod tests {
     const ONE: &str = "11111111-1111-4111-8111-111111111111";
     const TWO: &str = "22222222-2222-4222-8222-222222222222";
 
+    // T3
     #[test]
     fn what_servers_choose_makes_no_difference() {
         let run = |uid: &str, suffix: &str, version: &str, time: &str| {
@@ -366,6 +376,18 @@ mod tests {
         let one = run(ONE, "x7f2k", "12", "2026-01-01T00:00:00Z");
         let two = run(TWO, "bbbbb", "99", "2026-03-01T00:00:07Z");
         assert_eq!(two.differences(&one), []);
+    }
+
+    // T3
+    #[test]
+    fn what_somebody_else_added_makes_no_difference() {
+        let plain = world(&[("sites", json!({ "metadata": { "name": "a" } }))]);
+        let touched = world(&[(
+            "sites",
+            json!({ "metadata": { "name": "a", "labels": { MARK: "was-here" }, "finalizers": [MARK] },
+                "status": { "conditions": [{ "type": CONDITION }] } }),
+        )]);
+        assert_eq!(touched.differences(&plain), []);
     }
 
     #[test]

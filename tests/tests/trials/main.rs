@@ -1,4 +1,9 @@
-//! Operators under one trouble after another: ours hold, and each classical bug is found.
+//! Trials of operators: ten that are wrong in a classical way, the project's own, and patterns of kube's users.
 
+mod boards;
 mod bugs;
+mod oracle;
 mod ours;
+mod patterns;
+mod replicas;
+mod usage;

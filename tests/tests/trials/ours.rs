@@ -1,19 +1,26 @@
 //! The project's own operators hold whatever happens.
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use kube::core::ObjectMeta;
 use serde_json::json;
-use watchkeeper::{prelude::*, reflector::ReflectorConfig};
-use watchkeeper_apiserver::trials::{Deed, Trials, Trouble, Visit};
+use watchkeeper::{Lister, controller::owners_of, prelude::*, reflector::ReflectorConfig};
+use watchkeeper_apiserver::trials::{Deed, Event, Trials, Trouble, Visit, Whose};
 use watchkeeper_tests::{Keeper, Website, WebsiteStatus, deployment_for, website};
+
+use crate::oracle::{self, Watched};
+
+/// How many workers a controller has that is looked at.
+const WORKERS: usize = 4;
 
 /// A manager that draws what is random from a seed, so that a trial is the same each time.
 fn manager(client: kube::Client) -> Manager {
     Manager::with_config(client, ReflectorConfig { seed: Some(1), ..ReflectorConfig::default() })
 }
 
-/// A child whose owner references somebody takes away is somebody else's from then on: only `.adopt()` takes it back.
-fn leaves_owners_alone(trouble: Trouble) -> bool {
-    !matches!(trouble, Trouble::Stranger(Deed::Orphans, ..))
+/// A server that is restored while a child is being made, and at once written to until its versions are those that the
+/// caches have seen, can't be told from one that was not.
+fn survives(trouble: Trouble) -> bool {
+    trouble != Trouble::Server(Event::Restored)
 }
 
 async fn a_site_comes_changes_and_goes(visit: Visit) {
@@ -24,17 +31,28 @@ async fn a_site_comes_changes_and_goes(visit: Visit) {
     visit.delete::<Website>("a").await;
 }
 
-#[test]
-fn a_site_ends_right_whatever_happens() {
-    Trials::of(|client| {
-        manager(client).controller(Controller::new(Keeper::default()).owns::<Deployment>()).run()
+/// Tries a controller of sites under what must hold of every run.
+fn tried<R, C>(controller: C) -> Trials
+where
+    R: Reconciler<Website>,
+    C: Fn() -> Controller<Website, R> + Send + Sync + 'static,
+{
+    Trials::of(move |client| {
+        oracle::begin();
+        manager(client).controller(controller().workers(WORKERS)).run()
     })
     .crd::<Website>()
     .namespace("shop")
     .visitor(a_site_comes_changes_and_goes)
-    .only(leaves_owners_alone)
-    .pairs(40)
-    .check();
+    .claim(oracle::holds)
+    .pairs(20)
+}
+
+#[test]
+fn a_site_ends_right_whatever_happens() {
+    tried(|| Controller::new(Watched::new(Keeper::default(), WORKERS)).owns::<Deployment>())
+        .pairs(40)
+        .check();
 }
 
 /// Keeps a site's Deployment, and releases its domain at its end.
@@ -61,14 +79,156 @@ impl Reconciler<Website> for Releases {
 
 #[test]
 fn a_site_with_a_finalizer_ends_right_whatever_happens() {
+    tried(|| {
+        Controller::new(Watched::new(Releases, WORKERS))
+            .owns::<Deployment>()
+            .finalizer("web.example.dev/domain")
+            .rate_limit(RateLimit::per_second(50).burst(100))
+    })
+    .check();
+}
+
+/// Keeps one map that all sites share.
+struct Shares;
+
+impl Reconciler<Website> for Shares {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, _: Arc<Website>, cx: &Context<Website>) -> Result<Action, Self::Error> {
+        let metadata = ObjectMeta { name: Some("shared".to_owned()), ..ObjectMeta::default() };
+        let data = Some([("text".to_owned(), "for all".to_owned())].into());
+        cx.apply(ConfigMap { metadata, data, ..ConfigMap::default() }).uncontrolled().await?;
+        Ok(Action::await_change())
+    }
+}
+
+#[test]
+fn a_shared_child_ends_right_whatever_happens() {
+    // What has no controller is taken as it is: whoever else makes it, or edits it, is obeyed.
+    let not_of_the_child = |trouble| match trouble {
+        Trouble::Stranger(Deed::EditsSpec | Deed::TakesTheName, whose, _) => whose == Whose::Owners,
+        trouble => survives(trouble),
+    };
+    tried(|| Controller::new(Watched::new(Shares, WORKERS)).watches::<ConfigMap>(owners_of::<Website, _>))
+        .only(not_of_the_child)
+        .check();
+}
+
+/// Creates a child whose name the server chooses, where it sees none, and removes what is too many.
+struct Names {
+    children: Lister<ConfigMap>,
+}
+
+impl Reconciler<Website> for Names {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action, Self::Error> {
+        let uid = site.metadata.uid.as_deref();
+        let owned =
+            |map: &&Arc<ConfigMap>| map.owner_references().iter().any(|owner| Some(&*owner.uid) == uid);
+        let all = self.children.list();
+        let mut owned = all.iter().filter(owned).filter(|map| map.metadata.deletion_timestamp.is_none());
+        if owned.next().is_none() {
+            let generate_name = Some(format!("{}-", site.name_any()));
+            let metadata = ObjectMeta { generate_name, ..ObjectMeta::default() };
+            cx.create(ConfigMap { metadata, ..ConfigMap::default() }).await?;
+        }
+        for surplus in owned {
+            cx.delete(surplus).await?;
+        }
+        Ok(Action::await_change())
+    }
+}
+
+#[test]
+fn a_child_of_a_generated_name_ends_right_whatever_happens() {
     Trials::of(|client| {
-        let controller = Controller::new(Releases).owns::<Deployment>().finalizer("web.example.dev/domain");
-        manager(client).controller(controller.rate_limit(RateLimit::per_second(50).burst(100))).run()
+        oracle::begin();
+        let manager = manager(client);
+        let names = Names { children: manager.lister::<ConfigMap>() };
+        manager.controller(Controller::new(Watched::new(names, 1)).owns::<ConfigMap>().workers(1)).run()
     })
     .crd::<Website>()
     .namespace("shop")
     .visitor(a_site_comes_changes_and_goes)
-    .only(leaves_owners_alone)
+    .claim(oracle::holds)
+    // Data that nobody wrote nobody restores.
+    .only(|trouble| survives(trouble) && !matches!(trouble, Trouble::Stranger(Deed::EditsSpec, ..)))
+    .pairs(20)
+    .check();
+}
+
+/// A group of sites, each of which has children of its own.
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "web.example.dev", version = "v1", kind = "Estate", namespaced, status = "EstateStatus")]
+struct EstateSpec {
+    sites: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+struct EstateStatus {
+    #[serde(default)]
+    conditions: Conditions,
+}
+
+/// Keeps a site for each name, and says in a condition how many there are.
+struct Estates;
+
+impl Reconciler<Estate> for Estates {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, estate: Arc<Estate>, cx: &Context<Estate>) -> Result<Action, Self::Error> {
+        for name in &estate.spec.sites {
+            cx.apply(website(name)).await?;
+        }
+        let mut status = estate.status.clone().unwrap_or_default();
+        let condition = Condition::ready("Built", format!("{} sites", estate.spec.sites.len()));
+        status.conditions.set(condition.of(&estate));
+        cx.patch_status(&estate, status).await?;
+        Ok(Action::await_change())
+    }
+}
+
+#[test]
+fn owners_of_owners_end_right_whatever_happens() {
+    Trials::of(|client| {
+        oracle::begin();
+        manager(client)
+            .controller(Controller::new(Estates).owns::<Website>())
+            .controller(
+                Controller::new(Watched::new(Keeper::default(), WORKERS))
+                    .owns::<Deployment>()
+                    .workers(WORKERS),
+            )
+            .run()
+    })
+    .crd::<Estate>()
+    .crd::<Website>()
+    .namespace("shop")
+    .visitor(async |visit: Visit| {
+        visit.create(&Estate::new("west", EstateSpec { sites: vec!["a".into(), "b".into()] })).await;
+        visit.create(&Estate::new("east", EstateSpec { sites: vec!["c".into()] })).await;
+        visit.delete::<Estate>("west").await;
+    })
+    .claim(oracle::holds)
+    .pairs(20)
+    .check();
+}
+
+#[test]
+fn two_replicas_end_right_whatever_happens() {
+    let replica = |client: kube::Client, name: &str| {
+        let election = watchkeeper::LeaderElection::new("sites").namespace("shop").identity(name);
+        let controller = Controller::new(Keeper::default()).owns::<Deployment>();
+        manager(client).leader_election(election).controller(controller).run()
+    };
+    Trials::of(move |client| {
+        let both = (replica(client.clone(), "one"), replica(client, "two"));
+        async move { futures::join!(both.0, both.1) }
+    })
+    .crd::<Website>()
+    .namespace("shop")
+    .visitor(a_site_comes_changes_and_goes)
     .pairs(20)
     .check();
 }

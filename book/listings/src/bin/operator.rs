@@ -1,5 +1,9 @@
 //! Keeps one Deployment for every Website.
 
+#[cfg(test)]
+#[path = "tried/operator.rs"]
+mod tried;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::{

@@ -2,6 +2,10 @@
 
 #![expect(clippy::print_stdout, reason = "`--rbac` prints the role, for kubectl")]
 
+#[cfg(test)]
+#[path = "tried/published.rs"]
+mod tried;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use watchkeeper::{prelude::*, writes::Use};
 

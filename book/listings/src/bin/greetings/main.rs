@@ -6,6 +6,10 @@ mod controllers;
 mod health;
 #[cfg(test)]
 mod replicas;
+#[cfg(test)]
+mod trials;
+#[cfg(test)]
+mod tried;
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,215 @@
+//! What many operators on kube's runtime look like, after the patterns of its examples: what comes of them.
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, Patch, PatchParams},
+    runtime::{
+        Controller as KubeController,
+        controller::Action as KubeAction,
+        finalizer::{Event as FinalizerEvent, finalizer},
+        watcher,
+    },
+};
+use serde_json::json;
+use watchkeeper::prelude::*;
+use watchkeeper_apiserver::trials::{Deed, Event, Fault, Trials, Trouble, Visit};
+
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Kube(#[from] kube::Error),
+    #[error(transparent)]
+    Finalizer(#[from] Box<kube::runtime::finalizer::Error<kube::Error>>),
+}
+
+/// Makes one ConfigMap of its content.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "patterns.example.dev", version = "v1", kind = "Generator", namespaced)]
+struct GeneratorSpec {
+    content: String,
+}
+
+/// Says whether a server-side apply takes fields from others.
+#[derive(Clone, Copy, Debug)]
+enum Force {
+    No,
+    Yes,
+}
+
+struct Context0 {
+    client: Client,
+    force: Force,
+}
+
+/// Applies a child with an owner reference, and looks again after five minutes.
+async fn generate(generator: Arc<Generator>, cx: Arc<Context0>) -> Result<KubeAction, Failed> {
+    let (name, owner) = (generator.name_any(), generator.controller_owner_ref(&()));
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": name, "ownerReferences": owner.into_iter().collect::<Vec<_>>() },
+        "data": { "content": generator.spec.content } });
+    let by = PatchParams::apply("generators");
+    let by = if matches!(cx.force, Force::Yes) { by.force() } else { by };
+    Api::<ConfigMap>::namespaced(cx.client.clone(), "shop").patch(&name, &by, &Patch::Apply(map)).await?;
+    Ok(KubeAction::requeue(Duration::from_secs(300)))
+}
+
+async fn generators(client: Client, force: Force) {
+    let all = Api::<Generator>::namespaced(client.clone(), "shop");
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "shop");
+    KubeController::new(all, watcher::Config::default())
+        .owns(maps, watcher::Config::default())
+        .run(
+            generate,
+            |_, _, _| KubeAction::requeue(Duration::from_secs(1)),
+            Arc::new(Context0 { client, force }),
+        )
+        .for_each(|_| std::future::ready(()))
+        .await;
+}
+
+/// Keeps a Secret for each ConfigMap that asks for one; a finalizer removes it, for it has no owner.
+async fn sync(map: Arc<ConfigMap>, client: Arc<Client>) -> Result<KubeAction, Failed> {
+    let maps = Api::<ConfigMap>::namespaced((*client).clone(), "shop");
+    let secrets = Api::<Secret>::namespaced((*client).clone(), "shop");
+    let synced = finalizer(&maps, "patterns.example.dev/cleanup", map, |event| async {
+        match event {
+            FinalizerEvent::Apply(map) => {
+                let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": map.name_any() },
+                    "stringData": map.data });
+                let by = PatchParams::apply("secret-syncer").force();
+                secrets.patch(&map.name_any(), &by, &Patch::Apply(secret)).await?;
+            }
+            FinalizerEvent::Cleanup(map) => {
+                match secrets.delete(&map.name_any(), &DeleteParams::default()).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    gone => drop(gone?),
+                }
+            }
+        }
+        Ok(KubeAction::await_change())
+    });
+    Ok(synced.await.map_err(Box::new)?)
+}
+
+async fn syncer(client: Client) {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "shop");
+    KubeController::new(maps, watcher::Config::default().labels("sync=yes"))
+        .run(sync, |_, _, _| KubeAction::requeue(Duration::from_secs(1)), Arc::new(client))
+        .for_each(|_| std::future::ready(()))
+        .await;
+}
+
+/// A document that may be hidden.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "patterns.example.dev",
+    version = "v1",
+    kind = "Document",
+    namespaced,
+    status = "DocumentStatus"
+)]
+struct DocumentSpec {
+    hide: bool,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+struct DocumentStatus {
+    hidden: bool,
+}
+
+/// Writes the status by a forced apply, under a finalizer that has nothing to clean up.
+async fn show(document: Arc<Document>, client: Arc<Client>) -> Result<KubeAction, Failed> {
+    let documents = Api::<Document>::namespaced((*client).clone(), "shop");
+    let shown = finalizer(&documents, "patterns.example.dev/document", document, |event| async {
+        if let FinalizerEvent::Apply(document) = event {
+            let status = json!({ "apiVersion": "patterns.example.dev/v1", "kind": "Document",
+                "status": { "hidden": document.spec.hide } });
+            let by = PatchParams::apply("documents").force();
+            documents.patch_status(&document.name_any(), &by, &Patch::Apply(status)).await?;
+        }
+        Ok(KubeAction::requeue(Duration::from_secs(300)))
+    });
+    Ok(shown.await.map_err(Box::new)?)
+}
+
+async fn documents(client: Client) {
+    let documents = Api::<Document>::namespaced(client.clone(), "shop");
+    KubeController::new(documents, watcher::Config::default().any_semantic())
+        .run(show, |_, _, _| KubeAction::requeue(Duration::from_secs(300)), Arc::new(client))
+        .for_each(|_| std::future::ready(()))
+        .await;
+}
+
+/// kube's runtime does not notice that a server went back to an older state.
+fn noticed(trouble: Trouble) -> bool {
+    trouble != Trouble::Server(Event::Restored)
+}
+
+fn of_generators(force: Force) -> Trials {
+    Trials::of(move |client| generators(client, force))
+        .crd::<Generator>()
+        .namespace("shop")
+        .pairs(40)
+        .only(noticed)
+        .visitor(async |visit: Visit| {
+            visit.create(&Generator::new("a", GeneratorSpec { content: "one".into() })).await;
+            visit.edit::<Generator>("a", |generator| generator.spec.content = "two".into()).await;
+            visit.delete::<Generator>("a").await;
+            visit.create(&Generator::new("b", GeneratorSpec { content: "one".into() })).await;
+        })
+}
+
+fn of_the_syncer() -> Trials {
+    let map = |name: &str| -> ConfigMap {
+        serde_json::from_value(json!({ "metadata": { "name": name, "labels": { "sync": "yes" } },
+            "data": { "key": "one" } }))
+        .expect("it is a map")
+    };
+    Trials::of(syncer).namespace("shop").pairs(40).only(noticed).visitor(async move |visit: Visit| {
+        visit.create(&map("a")).await;
+        visit.patch::<ConfigMap>("a", json!({ "data": { "key": "two" } })).await;
+        visit.create(&map("b")).await;
+        visit.delete::<ConfigMap>("a").await;
+    })
+}
+
+fn of_documents() -> Trials {
+    Trials::of(documents).crd::<Document>().namespace("shop").pairs(40).only(noticed).visitor(
+        async |visit: Visit| {
+            visit.create(&Document::new("a", DocumentSpec { hide: false })).await;
+            visit.edit::<Document>("a", |document| document.spec.hide = true).await;
+            visit.create(&Document::new("b", DocumentSpec { hide: false })).await;
+            visit.delete::<Document>("a").await;
+        },
+    )
+}
+
+#[test]
+fn what_comes_of_the_generator() {
+    eprintln!("{:?}", of_generators(Force::No).run().failures.first().map(ToString::to_string));
+    let f = of_generators(Force::Yes).run();
+    eprintln!("{f}");
+    if let Some(f) = f.failures.first() {
+        eprintln!("{f}");
+    }
+}
+
+#[test]
+fn what_comes_of_the_syncer() {
+    let f = of_the_syncer().run();
+    eprintln!("{f}");
+    if let Some(f) = f.failures.first() {
+        eprintln!("{f}");
+    }
+}
+
+#[test]
+fn what_comes_of_documents() {
+    let f = of_documents().run();
+    eprintln!("{f}");
+    if let Some(f) = f.failures.first() {
+        eprintln!("{f}");
+    }
+}
