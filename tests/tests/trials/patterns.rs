@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::json;
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::trials::{Deed, Event, Fault, Trials, Trouble, Visit};
+use watchkeeper_apiserver::trials::{Event, Trials, Trouble, Visit};
 
 #[derive(Debug, thiserror::Error)]
 enum Failed {
