@@ -219,10 +219,11 @@ mod tests {
             ('Q', 21),
             ('C', 40),
             ('W', 21),
-            ('P', 8),
+            ('P', 10),
             ('L', 11),
             ('M', 6),
-            ('A', 11),
+            ('A', 13),
+            ('T', 8),
         ];
         let numbers = |(family, count)| (1..=count).map(move |number| Id { family, number });
         let whole: Vec<_> = whole.into_iter().flat_map(numbers).collect();
