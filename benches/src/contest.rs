@@ -15,6 +15,7 @@ use crate::{
     kube_apiserver,
     measure::Measures,
     report::{Column, Goal, Goals, Row, print},
+    results::{Results, Table},
     server::Server,
 };
 
@@ -22,8 +23,18 @@ use crate::{
 pub(crate) struct Settings {
     pub(crate) runs: usize,
     pub(crate) extent: Extent,
+    pub(crate) kept: Kept,
     go: OnceCell<Result<PathBuf, String>>,
     kube_apiserver: OnceCell<bool>,
+}
+
+/// What becomes of the figures.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// They are printed.
+    Printed,
+    /// They are saved as well, for README and book.
+    Saved,
 }
 
 /// How much is measured.
@@ -36,8 +47,8 @@ pub(crate) enum Extent {
 }
 
 impl Settings {
-    pub(crate) fn new(runs: usize, extent: Extent) -> Self {
-        Self { runs, extent, go: OnceCell::new(), kube_apiserver: OnceCell::new() }
+    pub(crate) fn new(runs: usize, extent: Extent, kept: Kept) -> Self {
+        Self { runs, extent, kept, go: OnceCell::new(), kube_apiserver: OnceCell::new() }
     }
 
     /// Tells whether there is a real kube-apiserver.
@@ -176,6 +187,9 @@ impl Contest {
             rows.iter_mut().zip(measured).for_each(|(row, measured)| row.add(measured));
         }
         print(&self.title, &self.columns, &rows);
+        if settings.kept == Kept::Saved {
+            Results::keep(&self.title, Table::of(&self.columns, &rows))?;
+        }
         Ok(rows)
     }
 }

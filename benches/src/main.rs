@@ -12,6 +12,8 @@ mod go;
 mod kube_apiserver;
 mod report;
 mod plot;
+mod results;
+mod render;
 mod contest;
 mod kit;
 mod benches;
@@ -20,7 +22,7 @@ mod instructions;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    contest::{Extent, Settings},
+    contest::{Extent, Kept, Settings},
     instructions::{Path, Purpose},
     job::{Bench, Job},
 };
@@ -47,6 +49,9 @@ struct Arguments {
     /// Measures a million objects as well, which takes many minutes.
     #[arg(long)]
     full: bool,
+    /// Saves the figures for README and book: see `render`.
+    #[arg(long)]
+    save: bool,
     #[command(subcommand)]
     inner: Option<Inner>,
 }
@@ -60,6 +65,8 @@ enum Inner {
         #[arg(long)]
         save: bool,
     },
+    /// Writes the saved figures into README and book.
+    Render,
     /// Runs a hot path so many times.
     #[command(hide = true)]
     Path { path: Path, rounds: u64 },
@@ -78,6 +85,7 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     match arguments.inner {
         Some(Inner::Serve { objects }) => return server::serve(objects),
+        Some(Inner::Render) => return render::render(),
         Some(Inner::Path { path, rounds }) => return instructions::run(path, rounds),
         Some(Inner::Instructions { save }) => {
             return instructions::count(if save { Purpose::Save } else { Purpose::Compare });
@@ -101,9 +109,10 @@ fn main() -> anyhow::Result<()> {
          ratio: how many times better the first row is"
     );
     let extent = if arguments.full { Extent::Full } else { Extent::Usual };
+    let kept = if arguments.save { Kept::Saved } else { Kept::Printed };
     for bench in arguments.benches {
         let runs = arguments.runs.unwrap_or_else(|| benches::usual_runs(bench)).max(1);
-        benches::run(bench, &Settings::new(runs, extent))?;
+        benches::run(bench, &Settings::new(runs, extent, kept))?;
     }
     Ok(())
 }

@@ -60,6 +60,14 @@ impl Column {
         Self { key, title, better: Better::More }
     }
 
+    pub(crate) fn key(&self) -> &'static str {
+        self.key
+    }
+
+    pub(crate) fn title(&self) -> &'static str {
+        self.title
+    }
+
     /// A figure that is only shown.
     pub(crate) const fn fact(key: &'static str, title: &'static str) -> Self {
         Self { key, title, better: Better::Neither }
@@ -154,7 +162,8 @@ fn verdict(goal: Goal, first: Option<f64>, own: f64, ratio: Option<f64>) -> Stri
     format!("{goal} {}", if met { "met" } else { "NOT MET" })
 }
 
-fn shown(figure: f64) -> String {
+/// Shows a figure with as many digits as matter.
+pub(crate) fn shown(figure: f64) -> String {
     match figure.abs() {
         1_000.0.. => format!("{figure:.0}"),
         100.0.. => format!("{figure:.1}"),

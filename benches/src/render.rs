@@ -1,0 +1,154 @@
+//! Writes the saved results into README and book, between their marks: no figure there is typed by hand.
+
+use std::fs;
+
+use anyhow::Context as _;
+
+use crate::{
+    report::shown,
+    results::{Results, Table},
+};
+
+const BEGIN: &str = "<!-- figures: `watchkeeper-benches render` writes them -->\n";
+const END: &str = "<!-- end of figures -->";
+
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../book/src/measured.md");
+
+/// Who stands in README's columns.
+const SIDES: [&str; 3] = ["watchkeeper", "kube-rs 5.0", "controller-runtime 0.25"];
+
+/// A line of README's table: what it says, the table it takes its figures from, and which, each times a factor.
+struct Line {
+    says: &'static str,
+    title: &'static str,
+    figures: &'static [(&'static str, f64)],
+}
+
+const LINES: [Line; 6] = [
+    Line {
+        says: "no-op reconciles per second, 50,000 keys, 64 workers",
+        title: "reconcile-throughput: 50000",
+        figures: &[("rate", 1e3)],
+    },
+    Line {
+        says: "20,000 concurrent reconciles including the initial list, CPU seconds",
+        title: "reconcile-throughput: 20000",
+        figures: &[("cpu", 1.0)],
+    },
+    Line {
+        says: "from event to reconcile at 1,000 events per second, median and p99, µs",
+        title: "latency",
+        figures: &[("p50", 1.0), ("p99", 1.0)],
+    },
+    Line {
+        says: "initial list of 100,000 objects of 1.7 KB: seconds, peak MB",
+        title: "initial-list: 100000 objects of",
+        figures: &[("wall", 1.0), ("peak", 1.0)],
+    },
+    Line {
+        says: "50 controllers on one kind with 10,000 objects, MB",
+        title: "fan-out: 50",
+        figures: &[("rss", 1.0)],
+    },
+    Line {
+        says: "the same: CPU of one event for all 50, µs",
+        title: "fan-out: 50",
+        figures: &[("cpu", 1.0)],
+    },
+];
+
+/// Writes README and book anew.
+///
+/// # Errors
+/// Nothing was saved, or a file has no marks.
+pub(crate) fn render() -> anyhow::Result<()> {
+    let results = Results::read()?;
+    for (file, figures) in [(README, readme(&results)?), (BOOK, book(&results))] {
+        let text = fs::read_to_string(file).with_context(|| format!("{file} can't be read"))?;
+        fs::write(file, with_figures(file, &text, &figures)?)?;
+    }
+    Ok(())
+}
+
+/// Puts figures between the marks of a text.
+fn with_figures(file: &str, text: &str, figures: &str) -> anyhow::Result<String> {
+    let marks = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let (before, after) = marks.with_context(|| format!("{file} has no marks for figures"))?;
+    Ok(format!("{before}{BEGIN}\n{figures}\n{END}{after}"))
+}
+
+fn readme(results: &Results) -> anyhow::Result<String> {
+    let mut text = format!("| | {} |\n|---|---|---|---|\n", SIDES.join(" | "));
+    for line in &LINES {
+        let cells: Vec<String> = SIDES.iter().map(|side| cell(results, line, side)).collect();
+        anyhow::ensure!(cells[0] != "–", "{}: run that bench with --save first", line.title);
+        text += &format!("| {} | {} |\n", line.says, cells.join(" | "));
+    }
+    Ok(text)
+}
+
+fn cell(results: &Results, line: &Line, side: &str) -> String {
+    let figures =
+        line.figures.iter().map(|(key, factor)| Some(results.median(line.title, side, key)? * factor));
+    let figures: Option<Vec<String>> = figures.map(|figure| figure.map(short)).collect();
+    figures.map_or_else(|| "–".to_owned(), |figures| figures.join(", "))
+}
+
+/// Shows three digits, and thousands apart.
+fn short(figure: f64) -> String {
+    let rounded: f64 = format!("{figure:.2e}").parse().unwrap_or(figure);
+    if rounded < 10.0 {
+        return format!("{rounded:.2}");
+    }
+    let digits = format!("{rounded:.0}");
+    let grouped: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|three| str::from_utf8(three).ok()).collect();
+    grouped.join(",")
+}
+
+fn book(results: &Results) -> String {
+    results.tables().map(|(title, table)| of_table(title, table)).collect::<Vec<_>>().join("\n")
+}
+
+fn of_table(title: &str, table: &Table) -> String {
+    let titles: Vec<&str> = table.columns.iter().map(|column| column.title.as_str()).collect();
+    let mut text =
+        format!("### {title}\n\n| | {} |\n|---|{}\n", titles.join(" | "), "---:|".repeat(titles.len()));
+    for row in &table.rows {
+        let cells = table.columns.iter().map(|column| {
+            let figure = row.figures.get(&column.key);
+            figure.map_or_else(|| "–".to_owned(), |[median, ..]| shown(*median))
+        });
+        text += &format!("| {} | {} |\n", row.side, cells.collect::<Vec<_>>().join(" | "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readme_and_book_show_what_was_saved() -> anyhow::Result<()> {
+        let results = Results::read()?;
+        for (file, figures) in [(README, readme(&results)?), (BOOK, book(&results))] {
+            let text = fs::read_to_string(file)?;
+            anyhow::ensure!(
+                with_figures(file, &text, &figures)? == text,
+                "{file}: run `cargo run --release -p watchkeeper-benches -- render`"
+            );
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn figures_are_short_and_stand_between_the_marks() -> anyhow::Result<()> {
+        let shown = [590_812.0, 1_203.4, 59.96, 0.6432, 4_519.0].map(short);
+        assert_eq!(shown, ["591,000", "1,200", "60", "0.64", "4,520"]);
+        let text = format!("a\n{BEGIN}old{END}\nb\n");
+        assert_eq!(with_figures("x", &text, "new\n")?, format!("a\n{BEGIN}\nnew\n\n{END}\nb\n"));
+        assert!(with_figures("x", "no marks", "new").is_err());
+        Ok(())
+    }
+}

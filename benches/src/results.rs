@@ -1,0 +1,107 @@
+//! What was measured last, kept in a file: README and book show nothing else.
+
+use std::{collections::BTreeMap, fs};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use crate::report::{Column, Row};
+
+/// Where the results are kept.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/results.json");
+
+/// All tables that were measured, by title.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Results(BTreeMap<String, Table>);
+
+/// One table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Table {
+    pub(crate) columns: Vec<Title>,
+    pub(crate) rows: Vec<Measured>,
+}
+
+/// A column: the figure, and what it is called.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Title {
+    pub(crate) key: String,
+    pub(crate) title: String,
+}
+
+/// One side: the median of each figure, the least and the most.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) side: String,
+    pub(crate) figures: BTreeMap<String, [f64; 3]>,
+}
+
+impl Table {
+    pub(crate) fn of(columns: &[Column], rows: &[Row]) -> Self {
+        let title =
+            |column: &Column| Title { key: column.key().to_owned(), title: column.title().to_owned() };
+        let measured = |row: &Row| {
+            let figures = columns.iter().filter_map(|column| {
+                let figures = row.figures(column.key())?;
+                let shown = [figures.median(), figures.least(), figures.most()].map(rounded);
+                Some((column.key().to_owned(), shown))
+            });
+            Measured { side: row.label().to_owned(), figures: figures.collect() }
+        };
+        Self { columns: columns.iter().map(title).collect(), rows: rows.iter().map(measured).collect() }
+    }
+}
+
+/// Keeps four digits: more are noise, and change with every run.
+fn rounded(figure: f64) -> f64 {
+    format!("{figure:.3e}").parse().unwrap_or(figure)
+}
+
+impl Results {
+    /// Reads what was kept; nothing where nothing ever was.
+    pub(crate) fn read() -> anyhow::Result<Self> {
+        match fs::read_to_string(FILE) {
+            Ok(text) => serde_json::from_str(&text).with_context(|| format!("{FILE} is damaged")),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).with_context(|| format!("{FILE} can't be read")),
+        }
+    }
+
+    /// Keeps a table, in the place of one of that title.
+    pub(crate) fn keep(title: &str, table: Table) -> anyhow::Result<()> {
+        let mut results = Self::read()?;
+        results.0.insert(title.to_owned(), table);
+        let text = serde_json::to_string_pretty(&results)? + "\n";
+        fs::write(FILE, text).with_context(|| format!("{FILE} can't be written"))
+    }
+
+    /// Returns the tables, by title.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (&str, &Table)> {
+        self.0.iter().map(|(title, table)| (title.as_str(), table))
+    }
+
+    /// Finds the median of a figure, by what the title and the side begin with.
+    pub(crate) fn median(&self, title: &str, side: &str, key: &str) -> Option<f64> {
+        let (_, table) = self.tables().find(|(of, _)| of.starts_with(title))?;
+        let row = table.rows.iter().find(|row| row.side.starts_with(side))?;
+        row.figures.get(key).map(|[median, ..]| *median)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_by_title_and_side() -> anyhow::Result<()> {
+        assert_eq!([rounded(591_234.0), rounded(0.123_456)], [591_200.0, 0.1235]);
+        let results: Results = serde_json::from_str(
+            r#"{"latency: 1000 changes":{"columns":[{"key":"p50","title":"median, µs"}],
+                "rows":[{"side":"kube-rs 5.0, shared","figures":{"p50":[7.0,6.0,9.0]}}]}}"#,
+        )?;
+        assert_eq!(results.median("latency", "kube-rs 5.0", "p50"), Some(7.0));
+        assert_eq!(results.median("latency", "client-go", "p50"), None);
+        assert_eq!(results.median("queue", "kube-rs 5.0", "p50"), None);
+        Ok(())
+    }
+}
