@@ -19,6 +19,7 @@ mod informers;
 mod link;
 mod leaders;
 mod life;
+mod manifests;
 mod outages;
 mod own_writes;
 mod page;
@@ -37,6 +38,7 @@ fn main() -> std::process::ExitCode {
         informers::TESTS,
         leaders::TESTS,
         life::TESTS,
+        manifests::TESTS,
         outages::TESTS,
         own_writes::TESTS,
         page::TESTS,

@@ -7,12 +7,13 @@ use kube::core::ObjectMeta;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use watchkeeper::{
+    informer::SyncPhase,
     leader_election::{LeaderElection, LeaderState},
     manager::Cluster,
     prelude::*,
     reflector::ReflectorConfig,
 };
-use watchkeeper_apiserver::{ApiServer, Restart, Verb};
+use watchkeeper_apiserver::{ApiServer, Fault, Restart, Verb};
 use watchkeeper_tests::{Record, Website, does, website};
 
 /// How many versions lie between a backup and the state that it replaces.
@@ -72,12 +73,16 @@ async fn shows(here: &ApiServer, text: &str) {
 #[tokio::test(start_paused = true)]
 async fn what_is_watched_there_is_written_here() {
     let (here, there) = here_and_there().await;
-    let (manager, record) = operator(&here, &there);
-    let running = manager.spawn();
+    let manager = Manager::with_config(here.client(), seeded());
+    let hub = manager.cluster("hub", there.client());
+    let maps = hub.kind::<ConfigMap>().namespace("shop").build();
+    let (controller, record) = copying(&hub);
+    let running = manager.controller(controller).spawn();
     here.create(&website("a")).await;
     there.create(&map("a", "one")).await;
     shows(&here, "one").await;
     sleep(Duration::from_secs(60)).await;
+    assert_eq!(there.faults().open_streams(), 1, "one informer serves all");
     let runs = record.len();
     there.patch_merge::<ConfigMap>("shop/a", json!({"data": {"text": "two"}})).await;
     shows(&here, "two").await;
@@ -88,7 +93,8 @@ async fn what_is_watched_there_is_written_here() {
         there.requests().list().into_iter().filter(|asked| asked.query.contains("fieldManager=websites"));
     assert_eq!(written.count(), 0);
     running.stop().await.unwrap();
-    assert_eq!(there.faults().open_streams(), 0, "its informers end with the manager");
+    assert_eq!(maps.sync_state().phase, SyncPhase::Stopped, "it ends with the manager, whoever holds it");
+    assert_eq!(there.faults().open_streams(), 0);
 }
 
 // P10
@@ -183,8 +189,11 @@ async fn readiness_and_page_name_a_cluster_that_is_away_and_the_rest_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_is_restored_puts_nothing_here_in_doubt() {
     let (here, there) = here_and_there().await;
-    let (manager, record) = operator(&here, &there);
-    let _running = manager.spawn();
+    let manager = Manager::with_config(here.client(), seeded());
+    let hub = manager.cluster("hub", there.client());
+    let _secrets = hub.kind::<Secret>().lister();
+    let (controller, record) = copying(&hub);
+    let _running = manager.controller(controller).spawn();
     here.create(&website("a")).await;
     there.create(&map("a", "one")).await;
     shows(&here, "one").await;
@@ -197,14 +206,20 @@ async fn a_cluster_that_is_restored_puts_nothing_here_in_doubt() {
     sleep(Duration::from_secs(60)).await;
     let asked = |verb| here.requests().count(verb, "websites") + here.requests().count(verb, "configmaps");
     let (lists, watches) = (asked(Verb::List), asked(Verb::Watch));
+    // The informer of secrets finds it out; that of maps can't compare what it has.
+    let blind = there.faults().on_reads("configmaps").then(Fault::Status(503));
     there.restart(Restart::At(backup));
-    shows(&here, "one").await;
-    sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_secs(10)).await;
     assert_eq!((asked(Verb::List), asked(Verb::Watch)), (lists, watches), "nothing is compared anew here");
+    // A reason to look at all caches again.
+    here.faults().on(Verb::Watch, "configmaps").once().then(Fault::Cut);
+    sleep(Duration::from_secs(10)).await;
     let (runs, edited) = (record.len(), Instant::now());
     here.patch_merge::<Website>("shop/a", json!({"spec": {"replicas": 9}})).await;
     record.reaches(runs + 1).await;
     assert!(edited.elapsed() < Duration::from_millis(200), "{:?}", edited.elapsed());
+    blind.disarm();
+    shows(&here, "one").await;
 }
 
 // P10

@@ -1,6 +1,12 @@
 //! The manifests of `examples/deploy`: a server takes them, they fit together, and what they ask of metrics exists.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write as _,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use http::Request;
 use regex::Regex;
@@ -186,4 +192,30 @@ async fn every_metric_and_label_that_rules_and_dashboard_ask_for_exists() {
         "{expressions_seen} expressions, {} metrics",
         asked.len()
     );
+}
+
+// P7
+#[test]
+#[ignore = "builds a Go program, for a minute or more"]
+fn prometheus_reads_the_alert_rules() {
+    let rules = documents("monitoring/rules.yaml").remove(0)["spec"].clone();
+    let judged = |rules: &Value| {
+        let mut command = Command::new("go");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("controller-runtime/promrules");
+        let child =
+            command.args(["run", "."]).current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(rules.to_string().as_bytes()).unwrap();
+        let done = child.wait_with_output().unwrap();
+        (done.status.success(), String::from_utf8(done.stdout).unwrap())
+    };
+    let count = rules["groups"][0]["rules"].as_array().unwrap().len();
+    assert_eq!(judged(&rules), (true, format!("rules: {count}\n")));
+    // A judge that takes anything proves nothing.
+    for (field, wrong) in [("expr", "sum by (name"), ("for", "soon"), ("severty", "high")] {
+        let mut rules = rules.clone();
+        rules["groups"][0]["rules"][0][field] = wrong.into();
+        let (taken, said) = judged(&rules);
+        assert!(!taken && !said.is_empty(), "{field}: {said}");
+    }
 }
