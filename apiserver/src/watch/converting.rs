@@ -1,6 +1,5 @@
 //! Converting: objects of a watch are turned into its version before they are sent.
 
-use std::future::Future as _;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
