@@ -275,7 +275,7 @@ pub(crate) fn remove_or_mark(
                 return Progress::Gone(last);
             }
             let value = crate::encode::at_version(&new, last.version);
-            Progress::Gone(state.store.unlisted(&resource.storage, key.into(), last.version, value))
+            Progress::Gone(state.store.unlisted(&resource.storage, key, last.version, value))
         }
     }
 }
