@@ -22,6 +22,10 @@ use crate::session::{Answer, Call};
 /// The most bytes of an answer.
 const LONGEST_ANSWER: usize = 8 << 20;
 
+/// What the real server reads of any body first.
+const TYPE_META: &str =
+    r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+
 /// A webhook in this process: reviews in, reviews out.
 pub(crate) type Handler = Arc<dyn Fn(Value) -> BoxFuture<'static, Value> + Send + Sync>;
 
@@ -126,8 +130,16 @@ impl Caller {
         if !status.is_success() {
             return Err(refused(status, &body));
         }
-        serde_json::from_slice(&body)
-            .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))
+        serde_json::from_slice(&body).map_err(|error| {
+            let why = match serde_yaml_ng::from_slice(&body) {
+                // The real server reads it as YAML then.
+                Ok(Value::String(_)) => {
+                    format!("json: cannot unmarshal string into Go value of type {TYPE_META}")
+                }
+                _ => error.to_string(),
+            };
+            format!("couldn't get version/kind; json parse error: {why}")
+        })
     }
 }
 

@@ -256,8 +256,14 @@ impl Front {
         grafts: &mut Vec<Graft>,
         epoch: CancellationToken,
     ) -> Response<FaultyBody> {
-        let version = self.core.resource_version();
+        let version = if grafts.is_empty() && matches!(reply, Reply::Full(_)) {
+            // Nothing is planted that would be told of.
+            0
+        } else {
+            self.core.resource_version()
+        };
         match reply {
+            Reply::Full(response) if grafts.is_empty() => response.map(FaultyBody::whole),
             Reply::Full(response) => {
                 let (parts, body) = response.into_parts();
                 let (body, fired) = distort_list(body, grafts);

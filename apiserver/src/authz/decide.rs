@@ -150,6 +150,7 @@ pub(crate) fn held_rules(state: &State, user: &User, namespace: &str) -> (Vec<Va
             ]}));
             if user.is_superuser() {
                 resources.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
+                paths.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
             }
         }
     }

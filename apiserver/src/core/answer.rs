@@ -1,7 +1,7 @@
 //! Answers: what was read or written, as HTTP responses in the form asked for.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
 use serde_json::Value;
 
 use crate::encode::Encoder;
@@ -157,14 +157,15 @@ fn fold_line(line: &str, indent: usize, out: &mut String) {
 }
 
 /// Puts a finished response into the encoding asked for: YAML, protobuf, or indented JSON.
-pub(super) fn finish(mut response: Response<Bytes>, headers: &HeaderMap, query: &Query) -> Response<Bytes> {
+pub(super) fn finish(mut response: Response<Bytes>, headers: &HeaderMap, uri: &Uri) -> Response<Bytes> {
     let is_json =
         response.headers().get(header::CONTENT_TYPE).is_some_and(|v| v.as_bytes() == b"application/json");
     if !is_json {
         return response;
     }
     let media = error_media(headers);
-    let pretty = query.get("pretty").is_some_and(|v| !matches!(v, "false" | "0"));
+    let asked = uri.query().is_some_and(|query| query.contains("pretty"));
+    let pretty = asked && Query::of(uri).get("pretty").is_some_and(|v| !matches!(v, "false" | "0"));
     if media == Media::Json && !pretty {
         return response;
     }

@@ -20,7 +20,7 @@ use crate::data::DataError;
 use crate::identity::User;
 use crate::negotiate::Media;
 use crate::proto;
-use crate::route::{Query, RequestInfo};
+use crate::route::RequestInfo;
 use crate::session::Session;
 use crate::state::{Grant, State};
 use crate::status::Status;
@@ -337,7 +337,7 @@ impl Core {
         let mut patience = Patience::Fresh;
         let over = Instant::now() + PATIENCE;
         let outcome = loop {
-            let (outcome, ticket, mut reached) = {
+            let (outcome, ticket, reached) = {
                 let mut state = self.inner.lock();
                 state.session = std::mem::take(&mut session);
                 let outcome = handle(&mut state, &request, &info, patience, view);
@@ -345,7 +345,8 @@ impl Core {
                 if state.unsettled || state.store.owners.has_suspects() {
                     self.inner.unsettled.notify_one();
                 }
-                (outcome, self.inner.ticket(&state), state.store.reached())
+                let waits = matches!(outcome, Ok(Outcome::Wait(_)));
+                (outcome, self.inner.ticket(&state), waits.then(|| state.store.reached()))
             };
             let calls = session.take_wanted();
             if !calls.is_empty() {
@@ -361,7 +362,7 @@ impl Core {
             if view.is_some() {
                 // A replica says nothing of its progress: it is asked again and again.
                 sleep(REPLICA_PAUSE).await;
-            } else {
+            } else if let Some(mut reached) = reached {
                 let _late = timeout(PATIENCE, reached.wait_for(|now| *now >= version)).await;
             }
             if Instant::now() >= over {
@@ -387,7 +388,7 @@ impl Core {
                 response
             }
         };
-        Reply::Full(answer::finish(response, &request.headers, &Query::of(&request.uri)))
+        Reply::Full(answer::finish(response, &request.headers, &request.uri))
     }
 }
 

@@ -31,7 +31,6 @@ pub(super) fn read(
     let accepted = accept(&request.headers, kind, of(target))?;
     let shape = accepted.shape;
     let encoder = Encoder::new(target.resource.clone(), target.served.clone(), shape);
-    let info = request.info();
     let namespace = (!target.namespace.is_empty()).then(|| target.namespace.clone());
     if makes(target) || target.subresource == "finalize" {
         return Err(Status::method_not_allowed());
@@ -77,6 +76,7 @@ pub(super) fn read(
         }
         _ => {
             let options = ListOptions::watch(query, &target.resource, &target.served)?;
+            let info = request.info();
             let name = if info.path.split('/').any(|part| part == "watch") { info.name } else { None };
             let encoder_for_tables = encoder.clone();
             let setup = WatchSetup {

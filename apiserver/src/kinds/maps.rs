@@ -17,6 +17,15 @@ pub(super) fn pod_spec(spec: &mut Map<String, Value>) {
     put(spec, "dnsPolicy", json!("ClusterFirst"));
     put(spec, "securityContext", json!({}));
     put(spec, "schedulerName", json!("default-scheduler"));
+    // The older name of the field follows the newer one.
+    match spec.get("serviceAccountName").and_then(Value::as_str).filter(|name| !name.is_empty()) {
+        Some(name) => drop(spec.insert("serviceAccount".into(), name.into())),
+        None => {
+            if let Some(name) = spec.get("serviceAccount").filter(|name| *name != "").cloned() {
+                spec.insert("serviceAccountName".into(), name);
+            }
+        }
+    }
     for list in ["containers", "initContainers"] {
         for container in maps(spec, list) {
             put(container, "resources", json!({}));

@@ -4,13 +4,14 @@ use serde_json::{Map, Value, json};
 
 use super::schemas::{DELETE_OPTIONS, Names, PATCH, SCALE, STATUS, reference};
 use crate::kinds::{Reach, Resource, Served};
+use crate::schema::Schema;
 
 /// The media types of patches; a strategic merge needs strategies that the schemas here do not tell.
 const PATCHES: [&str; 3] =
     ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
 
-/// The media types of answers.
-const ANSWERS: [&str; 2] = ["application/json", "application/yaml"];
+/// The media types of answers; custom kinds have no binary form.
+const ANSWERS: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
 /// What is done to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +217,9 @@ fn operation(action: Action, shown: &Shown<'_>) -> Value {
     };
     let code = if action == Action::Post { "201" } else { "200" };
     let mut responses = Map::new();
-    responses.insert(code.into(), json!({"description": "OK", "content": content(&ANSWERS, given)}));
+    let is_custom = Schema::definition_name(shown.group, shown.version, shown.kind).is_none();
+    let media = if is_custom { &ANSWERS[..2] } else { &ANSWERS[..] };
+    responses.insert(code.into(), json!({"description": "OK", "content": content(media, given)}));
     responses.insert("401".into(), json!({"description": "Unauthorized"}));
     let mut operation = json!({
         "description": format!("{} {of}{}", action.describe(), shown.kind),

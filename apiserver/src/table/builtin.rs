@@ -1,6 +1,7 @@
 //! The columns of built-in kinds, as the real server prints them.
 
 mod kinds;
+mod policies;
 mod stored;
 
 use super::printer::{AGE, Column, NAME, Printer, col, definition, told};
@@ -37,7 +38,7 @@ pub(super) fn printer(group: &str, version: &str, kind: &str) -> Option<&'static
         ("coordination.k8s.io", "v1", "Lease") => &LEASE,
         ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding") => &CLUSTER_ROLE_BINDING,
         ("rbac.authorization.k8s.io", "v1", "RoleBinding") => &ROLE_BINDING,
-        _ => return stored::printer(group, kind),
+        _ => return stored::printer(group, kind).or_else(|| policies::printer(group, kind)),
     };
     Some(printer)
 }

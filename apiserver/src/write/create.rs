@@ -8,7 +8,7 @@ use super::{Keep, Shown, Target, WriteOptions, Written, admit, check};
 use crate::admission::Operation;
 use crate::apply::{UpdateInput, track_update};
 use crate::conversion::{note, unshown};
-use crate::kinds::{Generation, Reach, prepare};
+use crate::kinds::{Generation, Reach, Resource, prepare};
 use crate::object;
 use crate::state::State;
 use crate::status::{Cause, Status};
@@ -138,6 +138,7 @@ pub(super) fn insert(
     }
     let uid = state.uid_of_the_request();
     prepare::admit(resource, &mut object, &uid);
+    sign(options, resource, &mut object);
     object::set(&mut object, "uid", uid);
     object::set(&mut object, "creationTimestamp", now);
     admit::check(state, target, options, Operation::Create, None, &object)?;
@@ -157,6 +158,24 @@ pub(super) fn insert(
     note(served, &stored, again);
     state.unsettled = true;
     Ok(Written::created(Shown::Stored(stored)))
+}
+
+/// Says in a request for a certificate who has made it.
+fn sign(options: &WriteOptions, resource: &Resource, object: &mut Value) {
+    let Some(user) = options.author.as_ref().map(|author| &author.user) else { return };
+    if resource.kind != "CertificateSigningRequest" || resource.is_custom() {
+        return;
+    }
+    let spec = object::child_mut(object::map_mut(object), "spec");
+    spec.retain(|key, _| !matches!(key.as_str(), "username" | "uid" | "groups" | "extra"));
+    spec.insert("username".into(), user.name().into());
+    spec.insert("groups".into(), json!(user.groups()));
+    if !user.uid().is_empty() {
+        spec.insert("uid".into(), user.uid().into());
+    }
+    if let Some(extra) = user.extra() {
+        spec.insert("extra".into(), json!(extra));
+    }
 }
 
 /// Takes away what a new object can't have yet, and gives it its place.

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod both;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -66,6 +68,30 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
                     .to_string(),
             )
         }
+        path if path.starts_with("/convert") => {
+            let (request, how) = (&review["request"], path.trim_start_matches("/convert"));
+            let objects = request["objects"].as_array().into_iter().flatten();
+            let mut converted: Vec<Value> =
+                objects.map(|object| converted(object, &request["desiredAPIVersion"])).collect();
+            for object in &mut converted {
+                match how {
+                    "-renames" => object["metadata"]["name"] = "other".into(),
+                    "-relabels" => object["metadata"]["labels"] = "many".into(),
+                    _ => {}
+                }
+            }
+            if how == "-none" {
+                converted.clear();
+            }
+            let result = match how {
+                "-fails" => json!({"status": "Failure", "message": "no idea"}),
+                _ => json!({"status": "Success"}),
+            };
+            let response = json!({"uid": request["uid"], "result": result, "convertedObjects": converted});
+            let kind =
+                json!({"kind": "ConversionReview", "apiVersion": review["apiVersion"], "response": response});
+            reply(200, kind.to_string())
+        }
         "/broken" => reply(500, "out of order".to_owned()),
         "/junk" => reply(200, "<html>".to_owned()),
         "/slow" => {
@@ -74,6 +100,25 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
         }
         _ => reply(404, "no such page".to_owned()),
     }
+}
+
+/// Turns a site of one version into one of another: `host` and `port` into an `address`, and back.
+fn converted(object: &Value, into: &Value) -> Value {
+    let mut object = object.clone();
+    let text = |object: &Value, field: &str| object["spec"][field].as_str().unwrap_or_default().to_owned();
+    if object["apiVersion"] != *into {
+        object["spec"] = if *into == "example.com/v2" {
+            json!({"address": format!("{}:{}", text(&object, "host"), text(&object, "port"))})
+        } else {
+            let address = text(&object, "address");
+            let (host, port) = address.split_once(':').unwrap_or((&address, ""));
+            json!({"host": host, "port": port})
+        };
+    }
+    object["apiVersion"] = into.clone();
+    object["metadata"]["annotations"]["example.com/turned-into"] = into.clone();
+    object["metadata"]["generation"] = 99.into();
+    object
 }
 
 async fn serve(acceptor: TlsAcceptor) -> SocketAddr {

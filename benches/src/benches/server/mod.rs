@@ -16,7 +16,7 @@ use self::{
 use crate::{
     contest::{Contest, Settings},
     job::{Bench, Job, Mode, Question, Side},
-    kit,
+    kit::{self, Spent},
     measure::{Measures, held_megabytes, measures},
     report::{
         Column,
@@ -73,7 +73,9 @@ fn requests(settings: &Settings) -> anyhow::Result<()> {
         job(Question::Main),
     )
     .column(Column::rate("creates", "creates a second"))
-    .column(Column::rate("gets", "gets a second"));
+    .column(Column::rate("gets", "gets a second"))
+    .column(Column::cost("create", "CPU of a create, client included, µs"))
+    .column(Column::cost("get", "CPU of a get, client included, µs"));
     all(contest, &[("creates", AtLeast(20_000.0)), ("gets", AtLeast(100_000.0))], settings)
 }
 
@@ -118,6 +120,8 @@ fn costs(settings: &Settings) -> anyhow::Result<()> {
     )
     .column(Column::rate("creates", "creates a second"))
     .column(Column::rate("gets", "gets a second"))
+    .column(Column::cost("create", "CPU of a create, µs"))
+    .column(Column::cost("get", "CPU of a get, µs"))
     .variant(side, Mode::Default, "JSON", &[])
     .variant(side, Mode::Protobuf, "protobuf", &[])
     .variant(side, Mode::Roles, "JSON under RBAC", &[])
@@ -166,12 +170,13 @@ async fn writes_and_reads(place: &Place, kind: Kind, job: &Job) -> anyhow::Resul
     } else {
         (job.objects * 2, job.objects * 10)
     };
-    let began = Instant::now();
+    let spent = Spent::from_now();
     many(writes, at_once, |at| kind.create(client, at)).await?;
-    let creates = writes as f64 / began.elapsed().as_secs_f64();
-    let began = Instant::now();
+    let (creates, create) = (writes as f64 / spent.wall(), spent.cpu() * 1e6 / writes as f64);
+    let spent = Spent::from_now();
     many(reads, at_once, |at| kind.get(client, at % writes)).await?;
-    Ok(measures([("creates", creates), ("gets", reads as f64 / began.elapsed().as_secs_f64())]))
+    let (gets, get) = (reads as f64 / spent.wall(), spent.cpu() * 1e6 / reads as f64);
+    Ok(measures([("creates", creates), ("gets", gets), ("create", create), ("get", get)]))
 }
 
 /// Gives a user a role, as most have one.

@@ -89,15 +89,12 @@ async fn namespace(client: &Client, at: usize) -> anyhow::Result<String> {
 
 /// Creates objects at a rate, each with the time at which it was sent; a slow server does not slow the pace down.
 async fn write(client: &Client, job: &Job, apart: bool) -> anyhow::Result<()> {
-    const A_TICK: usize = 1;
     let a_second = job.events as u64 / job.seconds;
-    let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 * A_TICK as u64 / a_second));
+    let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 / a_second));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut writes = tokio::task::JoinSet::new();
     for at in 0..job.events {
-        if at % A_TICK == 0 {
-            ticks.tick().await;
-        }
+        ticks.tick().await;
         let path = match apart {
             true => format!("/api/v1/namespaces/team-{:04}/configmaps", at % job.users),
             false => CONFIG_MAPS.to_owned(),

@@ -1,5 +1,8 @@
 //! Watches: changes of a collection as a stream of lines.
 
+mod converting;
+mod event;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +16,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::call::Caller;
-use crate::conversion::{convert, is_missing};
 use crate::encode::Encoder;
 use crate::negotiate::Media;
 use crate::proto;
@@ -23,60 +25,7 @@ use crate::state::State;
 use crate::status::Status;
 use crate::store::{Change, ChangeKind, Gate, Lag, Pass, Scope, Stored, View};
 
-/// The kind of one event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum EventType {
-    /// An object came, or entered the selection.
-    Added,
-    /// An object changed.
-    Modified,
-    /// An object went, or left the selection.
-    Deleted,
-    /// Only a version.
-    Bookmark,
-    /// A `Status`; the stream ends after it.
-    Error,
-}
-
-/// The part of a watch that an event belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// The state it begins with, and the end of that.
-    Initial,
-    /// What comes after.
-    Live,
-}
-
-impl EventType {
-    /// Returns whether it carries an object.
-    pub(crate) fn is_change(self) -> bool {
-        matches!(self, Self::Added | Self::Modified | Self::Deleted)
-    }
-
-    /// Gives the word on the wire.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Added => "ADDED",
-            Self::Modified => "MODIFIED",
-            Self::Deleted => "DELETED",
-            Self::Bookmark => "BOOKMARK",
-            Self::Error => "ERROR",
-        }
-    }
-}
-
-/// One event as sent: a line of JSON with its newline, or a binary frame with its length.
-#[derive(Clone, Debug)]
-pub(crate) struct Frame {
-    /// The bytes, newline or length included.
-    pub(crate) bytes: Bytes,
-    /// The event's kind.
-    pub(crate) event: EventType,
-    /// The version of the object in it; 0 for errors.
-    pub(crate) version: u64,
-    /// The part of the watch.
-    pub(crate) phase: Phase,
-}
+pub(crate) use event::{EventType, Frame, Phase};
 
 /// Writes the objects of tables, which need the rows' columns.
 pub(crate) type TableWriter = Box<dyn FnMut(&serde_json::Value, u64) -> Bytes + Send>;
@@ -400,40 +349,6 @@ impl WatchStream {
                 Poll::Pending
             }
         }
-    }
-
-    /// Has what is pending turned into the version that is watched; a failure of the webhook ends the stream.
-    fn poll_converted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.encoder.served.conversion.is_none() {
-            return Poll::Ready(());
-        }
-        if self.converting.is_none() {
-            let mut objects: Vec<Arc<Stored>> = Vec::new();
-            for pending in &self.pending {
-                match pending {
-                    Pending::State(stored) => objects.push(stored.clone()),
-                    Pending::Change(change) => {
-                        objects.push(change.object.clone());
-                        objects.extend(change.previous.clone());
-                    }
-                    Pending::EndOfState(_) | Pending::Error(_) => {}
-                }
-            }
-            objects.retain(|stored| is_missing(&self.encoder.served, stored));
-            if objects.is_empty() {
-                return Poll::Ready(());
-            }
-            let (caller, served) = (self.caller.clone(), self.encoder.served.clone());
-            self.converting = Some(Box::pin(async move { convert(&caller, &served, &objects).await }));
-        }
-        let Some(converting) = &mut self.converting else { return Poll::Ready(()) };
-        let Poll::Ready(converted) = converting.as_mut().poll(cx) else { return Poll::Pending };
-        self.converting = None;
-        if let Err(why) = converted {
-            self.pending.clear();
-            self.pending.push_back(Pending::Error(Box::new(Status::internal(why))));
-        }
-        Poll::Ready(())
     }
 
     fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
