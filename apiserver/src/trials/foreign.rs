@@ -141,15 +141,29 @@ impl ForeignEdits<'_> {
 
     /// Adds a condition, where the kind has any.
     async fn add_condition(&self) -> bool {
-        let conditions = self.target.value["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let status = &self.target.value["status"];
+        let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         let time = crate::clock::seconds_text(self.harness.server.clock().now());
-        let mut conditions = conditions;
         conditions.push(json!({ "type": CONDITION, "status": "True", "reason": "Trial", "message": "",
             "lastTransitionTime": time }));
         let path = format!("{}/status", self.target.path);
         let patch = json!({ "status": { "conditions": conditions } });
-        let answer = self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await;
-        answer.is_some_and(|answer| has_condition(&answer))
+        self.would_only_add(&path, &patch).await
+            && self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await.is_some()
+    }
+
+    /// Returns whether the condition would be kept, and nothing else come with it.
+    async fn would_only_add(&self, path: &str, patch: &Value) -> bool {
+        let request = Request::patch(format!("{path}?dryRun=All"))
+            .header("content-type", "application/merge-patch+json")
+            .body(patch.to_string().into_bytes());
+        let Ok(request) = request else { return false };
+        let Ok(answer) = self.harness.stranger.request::<Value>(request).await else { return false };
+        let fields = |object: &Value| -> Vec<String> {
+            let fields = object["status"].as_object().into_iter().flatten();
+            fields.map(|(name, _)| name.clone()).filter(|name| name != "conditions").collect()
+        };
+        has_condition(&answer) && fields(&answer) == fields(&self.target.value)
     }
 
     /// Changes a field of the status; the second says whether the operator had written it.

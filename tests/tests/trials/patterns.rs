@@ -1,5 +1,7 @@
 //! What many operators on kube's runtime look like, after the patterns of its examples: what comes of them.
 
+#![expect(clippy::print_stdout, reason = "what came of it is the point")]
+
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
@@ -14,7 +16,7 @@ use kube::{
 };
 use serde_json::json;
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::trials::{Deed, Event, Fault, Trials, Trouble, Visit};
+use watchkeeper_apiserver::trials::{Deed, Event, Trials, Trouble, Visit};
 
 #[derive(Debug, thiserror::Error)]
 enum Failed {
@@ -186,30 +188,35 @@ fn of_documents() -> Trials {
     )
 }
 
+fn tell(name: &str, report: &watchkeeper_apiserver::trials::Report) {
+    println!("{name}: {report}");
+    for failure in &report.failures {
+        println!("{failure}");
+    }
+}
+
 #[test]
 fn what_comes_of_the_generator() {
-    eprintln!("{:?}", of_generators(Force::No).run().failures.first().map(ToString::to_string));
-    let f = of_generators(Force::Yes).run();
-    eprintln!("{f}");
-    if let Some(f) = f.failures.first() {
-        eprintln!("{f}");
-    }
+    tell("generator", &of_generators(Force::No).run());
+    tell("generator, forced", &of_generators(Force::Yes).run());
+    let not_taken =
+        |trouble| noticed(trouble) && !matches!(trouble, Trouble::Stranger(Deed::TakesTheName, ..));
+    tell("generator, no name taken", &of_generators(Force::No).only(not_taken).run());
+    tell("generator, forced, no name taken", &of_generators(Force::Yes).only(not_taken).run());
 }
 
 #[test]
 fn what_comes_of_the_syncer() {
     let f = of_the_syncer().run();
-    eprintln!("{f}");
-    if let Some(f) = f.failures.first() {
-        eprintln!("{f}");
-    }
+    tell("syncer", &f);
+    let not_taken =
+        |trouble| noticed(trouble) && !matches!(trouble, Trouble::Stranger(Deed::TakesTheName, ..));
+    tell("syncer, no name taken", &of_the_syncer().only(not_taken).run());
+    let not_touched = |trouble| noticed(trouble) && !matches!(trouble, Trouble::Stranger(..));
+    tell("syncer, alone", &of_the_syncer().only(not_touched).run());
 }
 
 #[test]
 fn what_comes_of_documents() {
-    let f = of_documents().run();
-    eprintln!("{f}");
-    if let Some(f) = f.failures.first() {
-        eprintln!("{f}");
-    }
+    tell("documents", &of_documents().run());
 }
