@@ -319,13 +319,14 @@ pub(super) async fn send(
     let request = Request::builder().method(method.clone()).uri(path).header("content-type", kind);
     let request = request.body(bytes).ok()?;
     let info = RequestInfo::of(request.method(), request.uri());
-    let before = if reads { None } else { harness.server.core().peek(&info) };
+    let core = harness.server.core();
+    let (version, before) = (core.resource_version(), if reads { None } else { core.peek(&info) });
     let answer = harness.stranger.request::<Value>(request).await;
     if !reads {
         harness.tell(Who::Stranger, || told(&method, &info, before.as_ref(), answer.as_ref()));
     }
     if let (Ok(after), false) = (&answer, reads) {
-        harness.written(&info.resource, after);
+        harness.written(&info.resource, after, version);
         harness.disturb(|| format!("somebody else's {} of {path}", method.as_str().to_lowercase()));
     }
     answer.ok()

@@ -188,35 +188,47 @@ fn of_documents() -> Trials {
     )
 }
 
-fn tell(name: &str, report: &watchkeeper_apiserver::trials::Report) {
+/// Says what came of a pattern, and returns the trial that it fails.
+fn outcome(name: &str, trials: Trials) -> String {
+    let report = trials.run();
     println!("{name}: {report}");
-    for failure in &report.failures {
-        println!("{failure}");
-    }
+    let failure = report.failures.first();
+    failure.inspect(|failure| println!("{failure}")).map_or(String::new(), |failure| failure.trial.clone())
+}
+
+fn nobody_takes_names(trouble: Trouble) -> bool {
+    noticed(trouble) && !matches!(trouble, Trouble::Stranger(Deed::TakesTheName, ..))
 }
 
 #[test]
-fn what_comes_of_the_generator() {
-    tell("generator", &of_generators(Force::No).run());
-    tell("generator, forced", &of_generators(Force::Yes).run());
-    let not_taken =
-        |trouble| noticed(trouble) && !matches!(trouble, Trouble::Stranger(Deed::TakesTheName, ..));
-    tell("generator, no name taken", &of_generators(Force::No).only(not_taken).run());
-    tell("generator, forced, no name taken", &of_generators(Force::Yes).only(not_taken).run());
+fn a_generator_takes_over_what_has_the_name() {
+    let failed = outcome("generator", of_generators(Force::No));
+    assert!(failed.contains("stranger-takes-the-name-of-it"), "{failed}");
 }
 
 #[test]
-fn what_comes_of_the_syncer() {
-    let f = of_the_syncer().run();
-    tell("syncer", &f);
-    let not_taken =
-        |trouble| noticed(trouble) && !matches!(trouble, Trouble::Stranger(Deed::TakesTheName, ..));
-    tell("syncer, no name taken", &of_the_syncer().only(not_taken).run());
-    let not_touched = |trouble| noticed(trouble) && !matches!(trouble, Trouble::Stranger(..));
-    tell("syncer, alone", &of_the_syncer().only(not_touched).run());
+fn a_generator_that_does_not_force_is_stuck_when_somebody_edits() {
+    let failed = outcome("generator", of_generators(Force::No).only(nobody_takes_names));
+    assert!(failed.contains("stranger-edits-it"), "{failed}");
 }
 
 #[test]
-fn what_comes_of_documents() {
-    tell("documents", &of_documents().run());
+fn a_generator_that_forces_holds_where_names_are_its_own() {
+    of_generators(Force::Yes).only(nobody_takes_names).check();
+}
+
+#[test]
+fn a_syncer_that_does_not_watch_what_it_makes_misses_its_deletion() {
+    let failed = outcome("secret syncer", of_the_syncer());
+    assert!(failed.contains("patch secrets") && failed.contains("stranger-deletes-it"), "{failed}");
+}
+
+#[test]
+fn a_syncer_holds_where_nobody_touches_its_secrets() {
+    of_the_syncer().only(|trouble| noticed(trouble) && !matches!(trouble, Trouble::Stranger(..))).check();
+}
+
+#[test]
+fn a_document_with_a_finalizer() {
+    outcome("document", of_documents());
 }
