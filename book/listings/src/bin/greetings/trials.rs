@@ -43,7 +43,6 @@ pub(crate) fn trials<R: Reconciler<Greeting>>(reconciler: impl Fn() -> R + Send 
     .visitor(async |visit| {
         let ada = GreetingSpec { who: "Ada".into(), language: "en".into() };
         visit.create(&Greeting::new("ada", ada)).await;
-        visit.edit::<Greeting>("ada", |greeting| greeting.spec.who = "Grace".into()).await;
     })
     .pairs(20)
 }
