@@ -24,6 +24,8 @@ pub(super) struct Exchange<'a> {
     pub(super) info: &'a RequestInfo,
     pub(super) name: &'a str,
     pub(super) body: &'a [u8],
+    /// Who tells of the answer.
+    pub(super) hears: Who,
 }
 
 impl Exchange<'_> {
@@ -54,9 +56,11 @@ impl Exchange<'_> {
         }
         let often = self.harness.book().count(self.name) > TOLD;
         if !(beside && often && code < 300) {
-            self.harness.tell(Who::Operator, || self.line(code, before, answer, changed));
+            self.harness.tell(self.hears, || self.line(code, before, answer, changed));
         }
-        self.saw(answer);
+        if self.hears == Who::Operator {
+            self.saw(answer);
+        }
     }
 
     /// Keeps what was made, what was sent, and whose it was.

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::body::seen_as;
+use super::owed::Owed;
 use super::place::{Case, Place, Planned, describe};
 use super::timeline::{Line, Who};
 use super::trouble::{There, Trouble};
@@ -30,15 +31,6 @@ pub(super) struct Sent {
 
 /// A write to an object that is not the operator's: the resource, and the field.
 pub(super) type Meddling = (String, String);
-
-/// What someone else did that must stay.
-#[derive(Clone, Debug)]
-pub(super) enum Owed {
-    /// The label and the annotation.
-    Labels,
-    /// The condition.
-    Condition,
-}
 
 /// What is known of a run while it goes on.
 #[derive(Debug)]
@@ -63,6 +55,8 @@ pub(super) struct Book {
     pub(super) meddled: BTreeSet<Meddling>,
     pub(super) meddled_objects: Vec<String>,
     pub(super) owed: Vec<(String, Owed)>,
+    /// What of it is missing.
+    pub(super) undone: BTreeSet<String>,
     pub(super) denied: Option<Denied>,
     pub(super) paging: Option<Paging>,
     /// How often the operator ended by itself, and how at last.
@@ -172,6 +166,7 @@ impl Harness {
             meddled: BTreeSet::new(),
             meddled_objects: Vec::new(),
             owed: Vec::new(),
+            undone: BTreeSet::new(),
             denied: None,
             paging: None,
             ended: Vec::new(),

@@ -9,6 +9,8 @@ pub(super) enum Who {
     Operator,
     User,
     Stranger,
+    /// What the server did with a request whose answer nobody hears.
+    Server,
     /// A watch shows the operator something.
     Watch,
     /// What goes wrong.
@@ -21,6 +23,7 @@ impl Who {
             Self::Operator => "operator",
             Self::User => "user",
             Self::Stranger => "stranger",
+            Self::Server => "server",
             Self::Watch => "  watch",
             Self::Trouble => "TROUBLE",
         }
@@ -183,6 +186,7 @@ fn drawn(Line { who, text, .. }: &Line) -> String {
         },
         Who::User => format!("    U->>S: {text}\n"),
         Who::Stranger => format!("    X->>S: {text}\n"),
+        Who::Server => format!("    Note over S: {text}\n"),
         Who::Watch => format!("    S--)O: {text}\n"),
         Who::Trouble => format!("    Note over O,S: {text}\n"),
     }

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::diff;
 use super::harness::Harness;
+use super::owed;
 use super::timeline::Who;
 use crate::kit::{Kind, Kit};
 use crate::route::{RequestInfo, Verb};
@@ -100,6 +101,7 @@ impl Visit {
         }
         self.harness.up();
         self.harness.rest(QUIET, Instant::now() + PATIENCE).await;
+        owed::check(&self.harness);
     }
 
     async fn send<E: std::fmt::Display>(

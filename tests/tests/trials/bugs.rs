@@ -90,8 +90,14 @@ fn trials(who: Who) -> Trials {
         Who::Boards(bug) => Trials::of(move |client| boards::run(client, bug)),
         Who::Replicas(cache) => Trials::of(move |client| replicas::run(client, cache)),
     };
-    // kube's runtime does not notice that a server went back to an older state.
-    let noticed = |trouble| trouble != Trouble::Server(Event::Restored);
+    // kube's runtime does not notice that a server went back to an older state. A creation that arrives late shows the
+    // replicas' mistake too: here it is to be shown by a change of leaders.
+    let leads = matches!(who, Who::Replicas(Cache::OfTheStart));
+    let noticed = move |trouble| match trouble {
+        Trouble::Server(event) => event != Event::Restored,
+        Trouble::DoneLate | Trouble::Frozen => !leads,
+        _ => true,
+    };
     trials.crd::<Board>().namespace("shop").only(noticed).visitor(async |visit: Visit| {
         visit.create(&board("a")).await;
         visit.edit::<Board>("a", |board| board.spec.text = "two".into()).await;
