@@ -66,7 +66,8 @@ async fn carry(
     let body = body.collect().await.map_err(|_| Interrupted::Cut)?.to_bytes();
     let arrival = harness.arrive(generation, &parts.method, &info, &body);
     let Some(arrival) = arrival else { return pending().await };
-    let mut call = Call { harness, generation, info, name: arrival.name, at: arrival.at, parts, body };
+    let (name, at, hears) = (arrival.name, arrival.at, Who::Operator);
+    let mut call = Call { harness, generation, info, name, at, hears, parts, body };
     call.take_a_page();
     let answer = call.under(arrival.trouble, arrival.denied).await;
     drop(arrival.in_flight);
@@ -84,6 +85,8 @@ struct Call {
     name: String,
     /// Its place among those that were sent.
     at: usize,
+    /// Who tells of the answer: the operator, or nobody but the server.
+    hears: Who,
     parts: http::request::Parts,
     body: Bytes,
 }
@@ -106,14 +109,14 @@ impl Call {
         let Some((at, trouble)) = trouble else { return self.serve_and_look().await };
         self.harness.tell(Who::Trouble, || format!("{}: {}", self.name, trouble.tell()));
         match trouble {
-            Trouble::Lost => Err(self.broken("lost")),
+            Trouble::Lost => Err(self.broken("no answer: the connection broke")),
             Trouble::ReplyLost => {
-                drop(self.serve().await);
-                Err(self.broken("done, and the reply lost"))
+                drop(self.again().serve().await);
+                Err(self.broken("no answer: the connection broke"))
             }
             Trouble::DoneLate => {
                 self.arrives_after(LATE);
-                Err(self.broken("the connection broke"))
+                Err(self.broken("no answer: the connection broke"))
             }
             Trouble::Frozen => {
                 self.arrives_after(AWAY);
@@ -128,7 +131,7 @@ impl Call {
             Trouble::Refused(code) => Ok(self.refuse(code)),
             Trouble::Killed(moment) | Trouble::Down(moment) => {
                 if moment == Moment::After {
-                    drop(self.serve().await);
+                    drop(self.again().serve().await);
                 }
                 self.harness.kill(matches!(trouble, Trouble::Down(_)).then_some(AWAY));
                 pending().await
@@ -205,7 +208,7 @@ impl Call {
         });
     }
 
-    /// The same request, to be carried out on its own.
+    /// The same request, carried out unheard.
     fn again(&self) -> Self {
         let mut parts = Request::new(()).into_parts().0;
         parts.method = self.parts.method.clone();
@@ -217,6 +220,7 @@ impl Call {
             info: self.info.clone(),
             name: self.name.clone(),
             at: self.at,
+            hears: Who::Server,
             parts,
             body: self.body.clone(),
         }
@@ -264,8 +268,10 @@ impl Call {
             self.broken("the connection broke");
         })?;
         if self.info.verb == Some(Verb::Watch) && response.status().is_success() {
-            self.harness
-                .tell(Who::Operator, || format!("{} from version {:?}", self.name, self.info.version_asked));
+            self.harness.tell(self.hears, || match self.info.version_asked.as_str() {
+                "" | "0" => self.name.clone(),
+                version => format!("{} from version {version}", self.name),
+            });
             let heard = Heard {
                 harness: self.harness.clone(),
                 generation: self.generation,
@@ -277,8 +283,13 @@ impl Call {
         let bytes = body.collect().await.map_err(|_| Interrupted::Cut)?.to_bytes();
         let reads = writes || self.harness.book().tell;
         let value = reads.then(|| serde_json::from_slice::<Value>(&bytes).ok()).flatten();
-        let exchange =
-            Exchange { harness: &self.harness, info: &self.info, name: &self.name, body: &self.body };
+        let exchange = Exchange {
+            harness: &self.harness,
+            info: &self.info,
+            name: &self.name,
+            body: &self.body,
+            hears: self.hears,
+        };
         exchange.note(parts.status.as_u16(), version, before.as_ref(), value.as_ref());
         let response = Response::from_parts(parts, HarnessBody::whole(FaultyBody::whole(bytes)));
         Ok((response, value))

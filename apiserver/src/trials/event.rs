@@ -39,9 +39,12 @@ pub(super) async fn happen(harness: &Harness, info: &RequestInfo, event: Event) 
         Event::Restarts => server.restart(Restart::Keep),
         Event::ForgetsHistory => server.restart(Restart::ForgetHistory),
         Event::Restored => {
-            let now = server.resource_version();
-            let to = now.saturating_sub(2).max(harness.first_version);
-            return to < now && server.front().restart(Restart::At(to)).is_ok();
+            let mut book = harness.book();
+            let two_back = book.before_writes.len().saturating_sub(2);
+            let Some(to) = book.before_writes.get(two_back).copied() else { return false };
+            book.restored = true;
+            drop(book);
+            return server.front().restart(Restart::At(to)).is_ok();
         }
         Event::ListsExpire => {
             let until = Instant::now() + AWAY;

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::diff;
-use super::harness::{Harness, Owed};
+use super::harness::Harness;
+use super::owed::Owed;
 use super::timeline::Who;
 use super::trouble::{AWAY, Deed, Targets, Whose};
 use super::world::{CONDITION, Found, MARK, everything};
@@ -141,15 +142,29 @@ impl ForeignEdits<'_> {
 
     /// Adds a condition, where the kind has any.
     async fn add_condition(&self) -> bool {
-        let conditions = self.target.value["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let status = &self.target.value["status"];
+        let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         let time = crate::clock::seconds_text(self.harness.server.clock().now());
-        let mut conditions = conditions;
         conditions.push(json!({ "type": CONDITION, "status": "True", "reason": "Trial", "message": "",
             "lastTransitionTime": time }));
         let path = format!("{}/status", self.target.path);
         let patch = json!({ "status": { "conditions": conditions } });
-        let answer = self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await;
-        answer.is_some_and(|answer| has_condition(&answer))
+        self.would_only_add(&path, &patch).await
+            && self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await.is_some()
+    }
+
+    /// Returns whether the condition would be kept, and nothing else come with it.
+    async fn would_only_add(&self, path: &str, patch: &Value) -> bool {
+        let request = Request::patch(format!("{path}?dryRun=All"))
+            .header("content-type", "application/merge-patch+json")
+            .body(patch.to_string().into_bytes());
+        let Ok(request) = request else { return false };
+        let Ok(answer) = self.harness.stranger.request::<Value>(request).await else { return false };
+        let fields = |object: &Value| -> Vec<String> {
+            let fields = object["status"].as_object().into_iter().flatten();
+            fields.map(|(name, _)| name.clone()).filter(|name| name != "conditions").collect()
+        };
+        has_condition(&answer) && fields(&answer) == fields(&self.target.value)
     }
 
     /// Changes a field of the status; the second says whether the operator had written it.
@@ -305,13 +320,14 @@ pub(super) async fn send(
     let request = Request::builder().method(method.clone()).uri(path).header("content-type", kind);
     let request = request.body(bytes).ok()?;
     let info = RequestInfo::of(request.method(), request.uri());
-    let before = if reads { None } else { harness.server.core().peek(&info) };
+    let core = harness.server.core();
+    let (version, before) = (core.resource_version(), if reads { None } else { core.peek(&info) });
     let answer = harness.stranger.request::<Value>(request).await;
     if !reads {
         harness.tell(Who::Stranger, || told(&method, &info, before.as_ref(), answer.as_ref()));
     }
     if let (Ok(after), false) = (&answer, reads) {
-        harness.written(&info.resource, after);
+        harness.written(&info.resource, after, version);
         harness.disturb(|| format!("somebody else's {} of {path}", method.as_str().to_lowercase()));
     }
     answer.ok()

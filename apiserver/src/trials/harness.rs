@@ -10,11 +10,15 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::body::seen_as;
+use super::owed::Owed;
 use super::place::{Case, Place, Planned, describe};
 use super::timeline::{Line, Who};
 use super::trouble::{There, Trouble};
 use crate::route::{RequestInfo, Verb};
 use crate::server::ApiServer;
+
+/// How many writes of others lie between two of a trial whose server will be restored.
+const CROWD: usize = 60;
 
 /// One request of the operator, as it was sent.
 #[derive(Clone, Debug)]
@@ -27,15 +31,6 @@ pub(super) struct Sent {
 
 /// A write to an object that is not the operator's: the resource, and the field.
 pub(super) type Meddling = (String, String);
-
-/// What someone else did that must stay.
-#[derive(Clone, Debug)]
-pub(super) enum Owed {
-    /// The label and the annotation.
-    Labels,
-    /// The condition.
-    Condition,
-}
 
 /// What is known of a run while it goes on.
 #[derive(Debug)]
@@ -60,20 +55,33 @@ pub(super) struct Book {
     pub(super) meddled: BTreeSet<Meddling>,
     pub(super) meddled_objects: Vec<String>,
     pub(super) owed: Vec<(String, Owed)>,
+    /// What of it is missing.
+    pub(super) undone: BTreeSet<String>,
     pub(super) denied: Option<Denied>,
     pub(super) paging: Option<Paging>,
     /// How often the operator ended by itself, and how at last.
     pub(super) ended: Vec<String>,
     /// Somebody else touched what is not the operator's.
     pub(super) touched_foreign: bool,
+    /// The server went back to an older state.
+    pub(super) restored: bool,
     /// Changes of objects that the operator made.
     pub(super) changes: usize,
     pub(super) tell: bool,
     pub(super) lines: Vec<Line>,
     /// The last version of each object that a watch or a read has shown to the operator.
     pub(super) seen: HashMap<String, (u64, Instant)>,
+    /// The version before each write.
+    pub(super) before_writes: Vec<u64>,
     /// The version that each object got last, and when.
     pub(super) written: HashMap<String, (u64, Instant)>,
+}
+
+impl Book {
+    /// Says how many requests of a sort there were.
+    pub(super) fn count(&self, name: &str) -> u32 {
+        self.counts.get(name).copied().unwrap_or_default()
+    }
 }
 
 /// What became of a planned trouble.
@@ -110,8 +118,8 @@ pub(super) struct Harness {
     book: Arc<Mutex<Book>>,
     pub(super) moved: Arc<Notify>,
     began: Instant,
-    /// The version that the server began with: what is there is no write of the trial.
-    pub(super) first_version: u64,
+    /// The server will be restored: others write between the writes of the trial.
+    crowded: bool,
 }
 
 impl fmt::Debug for Harness {
@@ -158,21 +166,24 @@ impl Harness {
             meddled: BTreeSet::new(),
             meddled_objects: Vec::new(),
             owed: Vec::new(),
+            undone: BTreeSet::new(),
             denied: None,
             paging: None,
             ended: Vec::new(),
             touched_foreign: false,
+            restored: false,
             changes: 0,
             tell,
             lines: Vec::new(),
             seen: HashMap::new(),
+            before_writes: Vec::new(),
             written: HashMap::new(),
         };
         let stranger = server.kit().client_ref().clone();
         let moved = Arc::default();
         let calm = case.planned.is_empty() && case.without.is_empty();
-        let (book, first_version) = (Arc::new(Mutex::new(book)), server.resource_version());
-        Self { calm, server, stranger, book, moved, began: now, first_version }
+        let crowded = case.planned.iter().any(|one| one.trouble.changes_the_end());
+        Self { calm, server, stranger, book: Arc::new(Mutex::new(book)), moved, began: now, crowded }
     }
 
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {
@@ -309,14 +320,29 @@ impl Harness {
         Some(Arrival { name, at, trouble, denied, in_flight })
     }
 
-    /// Takes note of a version that an object got.
-    pub(super) fn written(&self, resource: &str, object: &Value) {
+    /// Takes note of a version that an object got; `before` is the server's before the write.
+    pub(super) fn written(&self, resource: &str, object: &Value, before: u64) {
+        self.crowd(before);
         let mut book = self.book();
         if book.tell
             && let Some((key, version)) = seen_as(resource, object)
         {
             book.written.insert(key, (version, Instant::now()));
         }
+    }
+
+    /// Lets others write, as they do in a cluster.
+    ///
+    /// Else the writes of the trial would soon carry a restored server to versions that caches have seen of what is
+    /// lost, and nothing could tell.
+    fn crowd(&self, before: u64) {
+        if !self.crowded || self.book().restored {
+            return;
+        }
+        self.book().before_writes.push(before);
+        let somewhere = http::Uri::from_static("/api/v1/namespaces/kube-public");
+        let elsewhere = RequestInfo::of(&http::Method::PATCH, &somewhere);
+        (0..CROWD).for_each(|_| self.server.core().bump(&elsewhere));
     }
 
     /// Takes note that something planned had nothing to do.

@@ -40,6 +40,7 @@ mod diff;
 mod event;
 mod foreign;
 mod harness;
+mod owed;
 mod place;
 mod plan;
 mod play;

@@ -9,14 +9,15 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
-use super::harness::{Harness, Meddling, Owed, Sent, panic_text};
+use super::harness::{Harness, Meddling, Sent, panic_text};
+use super::owed;
 use super::place::Case;
 use super::plan::Plan;
 use super::supervise::supervise;
 use super::timeline::{Line, Who};
 
 use super::visit::Visit;
-use super::world::{CONDITION, Difference, MARK, World, everything};
+use super::world::{Difference, World};
 
 /// How long nothing must happen for all to be at rest.
 const QUIET: Duration = Duration::from_secs(30);
@@ -261,32 +262,9 @@ impl Judge<'_> {
         if !book.ended.is_empty() && faults.is_empty() {
             faults.push(Fault::Ended(book.ended.clone()));
         }
-        let owed = book.owed.clone();
         drop(book);
-        if owed.is_empty() {
-            return;
-        }
-        for found in everything(self.harness.server.core()) {
-            for (_, what) in owed.iter().filter(|(uid, _)| uid == found.uid()) {
-                let (name, value) = (found.name(), &found.value);
-                match what {
-                    Owed::Labels => {
-                        for place in ["labels", "annotations"] {
-                            if value["metadata"][place][MARK].is_null() {
-                                faults.push(Fault::Undid(format!("metadata.{place} of {name}")));
-                            }
-                        }
-                    }
-                    Owed::Condition => {
-                        let conditions = value["status"]["conditions"].as_array();
-                        let mut all = conditions.into_iter().flatten();
-                        if !all.any(|condition| condition["type"] == CONDITION) {
-                            faults.push(Fault::Undid(format!("a condition in the status of {name}")));
-                        }
-                    }
-                }
-            }
-        }
+        owed::check(self.harness);
+        faults.extend(self.harness.book().undone.iter().cloned().map(Fault::Undid));
     }
 
     async fn claims(&self, faults: &mut Vec<Fault>) {

@@ -12,6 +12,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::Instant;
 
+use super::answers::MACHINERY;
 use super::harness::Sent;
 use super::place::{Case, Planned};
 use super::plan::Plan;
@@ -100,10 +101,11 @@ fn calm_failure(trials: &Settings, first: &Played) -> Option<Failure> {
 
 /// Says where two runs without trouble differ.
 ///
-/// When watches are opened again is left to chance by every informer.
+/// When watches are opened again, and who leads, is left to chance by every informer and replica.
 fn difference(first: &[Sent], again: &[Sent]) -> Option<String> {
     let asked = |sent: &[Sent]| -> Vec<String> {
-        let asked = sent.iter().filter(|sent| sent.info.verb != Some(Verb::Watch));
+        let beside = |sent: &&Sent| MACHINERY.contains(&sent.info.resource.as_str());
+        let asked = sent.iter().filter(|sent| sent.info.verb != Some(Verb::Watch) && !beside(sent));
         asked.map(|sent| sent.place.to_string()).collect()
     };
     let (first, again) = (asked(first), asked(again));

@@ -9,6 +9,8 @@ pub(super) enum Who {
     Operator,
     User,
     Stranger,
+    /// What the server did with a request whose answer nobody hears.
+    Server,
     /// A watch shows the operator something.
     Watch,
     /// What goes wrong.
@@ -21,6 +23,7 @@ impl Who {
             Self::Operator => "operator",
             Self::User => "user",
             Self::Stranger => "stranger",
+            Self::Server => "server",
             Self::Watch => "  watch",
             Self::Trouble => "TROUBLE",
         }
@@ -115,9 +118,29 @@ fn repeated(keys: &[(Who, String)], cycle: usize) -> usize {
     1 + keys[cycle..].chunks_exact(cycle).take_while(|next| **next == keys[..cycle]).count()
 }
 
-/// A text without its numbers, by which it is known again.
+/// A text without its numbers, and without the ends of names that a server chose, by which it is known again.
 fn alike(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
+    for word in text.split_inclusive([' ', '/', ',', '\n']) {
+        let name = word.trim_end_matches([' ', '/', ',', '\n']);
+        match name.rsplit_once('-').filter(|(_, end)| is_chosen(end)) {
+            Some((prefix, end)) => {
+                without_numbers(prefix, &mut out);
+                out.push('*');
+                out.push_str(&word[prefix.len() + 1 + end.len()..]);
+            }
+            None => without_numbers(word, &mut out),
+        }
+    }
+    out
+}
+
+/// Returns whether this is what a server appends to `generateName`: five letters or digits, no vowels.
+fn is_chosen(end: &str) -> bool {
+    end.len() == 5 && end.bytes().all(|byte| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte))
+}
+
+fn without_numbers(text: &str, out: &mut String) {
     for letter in text.chars() {
         match letter.is_ascii_digit() {
             true if out.ends_with('#') => {}
@@ -125,7 +148,6 @@ fn alike(text: &str) -> String {
             false => out.push(letter),
         }
     }
-    out
 }
 
 /// Finds where to begin, so that the trouble is seen with what led there.
@@ -164,6 +186,7 @@ fn drawn(Line { who, text, .. }: &Line) -> String {
         },
         Who::User => format!("    U->>S: {text}\n"),
         Who::Stranger => format!("    X->>S: {text}\n"),
+        Who::Server => format!("    Note over S: {text}\n"),
         Who::Watch => format!("    S--)O: {text}\n"),
         Who::Trouble => format!("    Note over O,S: {text}\n"),
     }
@@ -212,6 +235,14 @@ mod tests {
         assert!(told.contains("   4.     1.500s  … steps 2 to 3, 49 times more until now\n"), "{told}");
         assert!(told.contains("   5.     1.500s  user      is done"), "{told}");
         assert!(mermaid(&lines).contains("the last 2 steps, 49 times more"));
+    }
+
+    #[test]
+    fn what_is_told_is_known_again_whatever_was_chosen() {
+        let one = alike("create configmaps shop/a-* → 201, made a-x7f2k, version 12");
+        assert_eq!(one, alike("create configmaps shop/a-* → 201, made a-bbbbb, version 7"));
+        assert_ne!(one, alike("create configmaps shop/a-* → 201, made a-copies, version 7"));
+        assert_eq!(alike("get configmaps shop/a-x7f2k → 200"), alike("get configmaps shop/a-bbbbb → 200"));
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub enum Event {
     Restarts,
     /// The server restarts, and knows nothing of the past: watches must list anew.
     ForgetsHistory,
-    /// The server is restored to the state before the last two writes.
+    /// The server is restored to the state before the last two writes, between which others have written.
     Restored,
     /// The server restarts without its history, and lists come in pages whose tokens expire once.
     ListsExpire,

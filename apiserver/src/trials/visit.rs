@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::diff;
 use super::harness::Harness;
+use super::owed;
 use super::timeline::Who;
 use crate::kit::{Kind, Kit};
 use crate::route::{RequestInfo, Verb};
@@ -100,6 +101,7 @@ impl Visit {
         }
         self.harness.up();
         self.harness.rest(QUIET, Instant::now() + PATIENCE).await;
+        owed::check(&self.harness);
     }
 
     async fn send<E: std::fmt::Display>(
@@ -109,11 +111,12 @@ impl Visit {
         let request = request.map_err(|error| error.to_string())?;
         let info = RequestInfo::of(request.method(), request.uri());
         let writes = info.verb.is_some_and(Verb::writes);
-        let before = if writes { self.harness.server.core().peek(&info) } else { None };
+        let core = self.harness.server.core();
+        let (version, before) = (core.resource_version(), if writes { core.peek(&info) } else { None });
         let answer: Value =
             self.harness.stranger.request(request).await.map_err(|error| error.to_string())?;
         if writes {
-            self.harness.written(&info.resource, &answer);
+            self.harness.written(&info.resource, &answer, version);
         }
         if writes && info.verb != Some(Verb::Delete) {
             let differences = diff::lines(before.as_ref(), Some(&answer));

@@ -281,9 +281,9 @@ fn settle(value: &Value, names: &Names) -> Value {
         if conditions.is_empty() && all > 0 {
             status.remove("conditions");
         }
-        if status.is_empty() && all > 0 {
-            object::map_mut(&mut value).remove("status");
-        }
+    }
+    if value["status"].as_object().is_some_and(Map::is_empty) {
+        object::map_mut(&mut value).remove("status");
     }
     walk(&mut value, names, generation.as_ref());
     value

@@ -4,7 +4,7 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::core::ObjectMeta;
 use serde_json::json;
 use watchkeeper::{Lister, controller::owners_of, prelude::*, reflector::ReflectorConfig};
-use watchkeeper_apiserver::trials::{Deed, Event, Trials, Trouble, Visit, Whose};
+use watchkeeper_apiserver::trials::{Deed, Trials, Trouble, Visit, Whose};
 use watchkeeper_tests::{Keeper, Website, WebsiteStatus, deployment_for, website};
 
 use crate::oracle::{self, Watched};
@@ -15,12 +15,6 @@ const WORKERS: usize = 4;
 /// A manager that draws what is random from a seed, so that a trial is the same each time.
 fn manager(client: kube::Client) -> Manager {
     Manager::with_config(client, ReflectorConfig { seed: Some(1), ..ReflectorConfig::default() })
-}
-
-/// A server that is restored while a child is being made, and at once written to until its versions are those that the
-/// caches have seen, can't be told from one that was not.
-fn survives(trouble: Trouble) -> bool {
-    trouble != Trouble::Server(Event::Restored)
 }
 
 async fn a_site_comes_changes_and_goes(visit: Visit) {
@@ -107,7 +101,7 @@ fn a_shared_child_ends_right_whatever_happens() {
     // What has no controller is taken as it is: whoever else makes it, or edits it, is obeyed.
     let not_of_the_child = |trouble| match trouble {
         Trouble::Stranger(Deed::EditsSpec | Deed::TakesTheName, whose, _) => whose == Whose::Owners,
-        trouble => survives(trouble),
+        _ => true,
     };
     tried(|| Controller::new(Watched::new(Shares, WORKERS)).watches::<ConfigMap>(owners_of::<Website, _>))
         .only(not_of_the_child)
@@ -153,7 +147,7 @@ fn a_child_of_a_generated_name_ends_right_whatever_happens() {
     .visitor(a_site_comes_changes_and_goes)
     .claim(oracle::holds)
     // Data that nobody wrote nobody restores.
-    .only(|trouble| survives(trouble) && !matches!(trouble, Trouble::Stranger(Deed::EditsSpec, ..)))
+    .only(|trouble| !matches!(trouble, Trouble::Stranger(Deed::EditsSpec, ..)))
     .pairs(20)
     .check();
 }

@@ -1,5 +1,7 @@
 //! What many operators on kube's runtime look like, after the patterns of its examples: what comes of them.
 
+#![expect(clippy::print_stdout, reason = "what came of it is the point")]
+
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
@@ -14,7 +16,7 @@ use kube::{
 };
 use serde_json::json;
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::trials::{Event, Trials, Trouble, Visit};
+use watchkeeper_apiserver::trials::{Deed, Event, Trials, Trouble, Visit};
 
 #[derive(Debug, thiserror::Error)]
 enum Failed {
@@ -186,30 +188,47 @@ fn of_documents() -> Trials {
     )
 }
 
-#[test]
-fn what_comes_of_the_generator() {
-    eprintln!("{:?}", of_generators(Force::No).run().failures.first().map(ToString::to_string));
-    let f = of_generators(Force::Yes).run();
-    eprintln!("{f}");
-    if let Some(f) = f.failures.first() {
-        eprintln!("{f}");
-    }
+/// Says what came of a pattern, and returns the trial that it fails.
+fn outcome(name: &str, trials: Trials) -> String {
+    let report = trials.run();
+    println!("{name}: {report}");
+    let failure = report.failures.first();
+    failure.inspect(|failure| println!("{failure}")).map_or(String::new(), |failure| failure.trial.clone())
+}
+
+fn nobody_takes_names(trouble: Trouble) -> bool {
+    noticed(trouble) && !matches!(trouble, Trouble::Stranger(Deed::TakesTheName, ..))
 }
 
 #[test]
-fn what_comes_of_the_syncer() {
-    let f = of_the_syncer().run();
-    eprintln!("{f}");
-    if let Some(f) = f.failures.first() {
-        eprintln!("{f}");
-    }
+fn a_generator_takes_over_what_has_the_name() {
+    let failed = outcome("generator", of_generators(Force::No));
+    assert!(failed.contains("stranger-takes-the-name-of-it"), "{failed}");
 }
 
 #[test]
-fn what_comes_of_documents() {
-    let f = of_documents().run();
-    eprintln!("{f}");
-    if let Some(f) = f.failures.first() {
-        eprintln!("{f}");
-    }
+fn a_generator_that_does_not_force_is_stuck_when_somebody_edits() {
+    let failed = outcome("generator", of_generators(Force::No).only(nobody_takes_names));
+    assert!(failed.contains("stranger-edits-it"), "{failed}");
+}
+
+#[test]
+fn a_generator_that_forces_holds_where_names_are_its_own() {
+    of_generators(Force::Yes).only(nobody_takes_names).check();
+}
+
+#[test]
+fn a_syncer_that_does_not_watch_what_it_makes_misses_its_deletion() {
+    let failed = outcome("secret syncer", of_the_syncer());
+    assert!(failed.contains("patch secrets") && failed.contains("stranger-deletes-it"), "{failed}");
+}
+
+#[test]
+fn a_syncer_holds_where_nobody_touches_its_secrets() {
+    of_the_syncer().only(|trouble| noticed(trouble) && !matches!(trouble, Trouble::Stranger(..))).check();
+}
+
+#[test]
+fn a_document_with_a_finalizer() {
+    outcome("document", of_documents());
 }

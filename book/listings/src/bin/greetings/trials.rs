@@ -43,10 +43,6 @@ pub(crate) fn trials<R: Reconciler<Greeting>>(reconciler: impl Fn() -> R + Send 
     .visitor(async |visit| {
         let ada = GreetingSpec { who: "Ada".into(), language: "en".into() };
         visit.create(&Greeting::new("ada", ada)).await;
-        visit.edit::<Greeting>("ada", |greeting| greeting.spec.who = "Grace".into()).await;
-        visit.delete::<Greeting>("ada").await;
-        let bob = GreetingSpec { who: "Bob".into(), language: "fr".into() };
-        visit.create(&Greeting::new("bob", bob)).await;
     })
     .pairs(20)
 }
@@ -56,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "configmaps home/bob-card-*: 2, not 1")]
+    #[should_panic(expected = "configmaps home/ada-card-*: 2, not 1")]
     fn whatever_happens_a_greeting_has_one_card() {
         trials(|| Notes).check();
     }
