@@ -95,3 +95,49 @@ mod without_a_manager {
         assert_eq!(running.lister::<ConfigMap>().list().len(), 0); // the controller's own cache
     }
 }
+
+#[cfg(test)]
+mod another_cluster {
+    use watchkeeper::manager::Cluster;
+    use watchkeeper_apiserver::ApiServer;
+
+    use super::*;
+    use crate::GreetingSpec;
+
+    /// Takes the text of each card from the hub's map of the same name.
+    fn copying(hub: &Cluster) -> Controller<Greeting, impl Reconciler<Greeting>> {
+        let there = hub.kind::<ConfigMap>().namespace("texts").lister();
+        Controller::from_fn(move |greeting: Arc<Greeting>, cx: Context<Greeting>| {
+            let text = there.get(&ObjectKey::new("texts", greeting.name_any()));
+            async move {
+                let mut card = ConfigMap::default();
+                card.metadata.name = Some(greeting.name_any());
+                card.data = text.and_then(|text| text.data.clone());
+                cx.apply(card).await?;
+                Ok::<_, watchkeeper::Error>(Action::await_change())
+            }
+        })
+        .owns::<ConfigMap>()
+        .watches_from(hub.kind::<ConfigMap>().namespace("texts"), |text| {
+            vec![ObjectKey::new("home", text.name_any())]
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_there_is_written_here() {
+        let here = ApiServer::in_memory().crd::<Greeting>().namespace("home").start().await;
+        let there = ApiServer::in_memory().namespace("texts").start().await;
+        let manager = Manager::new(here.client());
+        let hub = manager.cluster("hub", there.client());
+        let _running = manager.controller(copying(&hub)).spawn();
+
+        let spec = GreetingSpec { who: "Ada".into(), language: "en".into() };
+        here.create(&Greeting::new("ada", spec)).await;
+        let mut text = ConfigMap::default();
+        text.metadata.name = Some("ada".into());
+        text.data = Some([("text".to_owned(), "Hello from the hub".to_owned())].into());
+        there.create(&text).await;
+        here.eventually::<ConfigMap>("home/ada", |card| card.is_some_and(|card| card.data == text.data))
+            .await;
+    }
+}
