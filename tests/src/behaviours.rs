@@ -223,6 +223,7 @@ mod tests {
             ('L', 11),
             ('M', 6),
             ('A', 11),
+            ('T', 8),
         ];
         let numbers = |(family, count)| (1..=count).map(move |number| Id { family, number });
         let whole: Vec<_> = whole.into_iter().flat_map(numbers).collect();
