@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::body::seen_as;
 use super::diff;
 use super::harness::Harness;
 use super::timeline::Who;
+use super::world::seen_as;
 use crate::object;
 use crate::route::{RequestInfo, Verb};
 

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::harness::Harness;
 use super::timeline::Who;
+use super::world::seen_as;
 use crate::faults::{FaultyBody, Interrupted};
 use crate::object;
 
@@ -80,11 +81,4 @@ impl Body for HarnessBody {
         }
         Poll::Ready(frame)
     }
-}
-
-/// Returns the key and the version by which an object is known to have been seen.
-pub(super) fn seen_as(resource: &str, item: &Value) -> Option<(String, u64)> {
-    let version = object::text(item, "resourceVersion").parse().ok()?;
-    let key = object::key(object::namespace(item), object::name(item));
-    Some((format!("{resource} {key}"), version))
 }

@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::diff;
-use super::harness::Harness;
-use super::owed::Owed;
+use super::harness::{Harness, Owed};
 use super::timeline::Who;
 use super::trouble::{AWAY, Deed, Targets, Whose};
 use super::world::{CONDITION, Found, MARK, everything};

@@ -9,11 +9,10 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::body::seen_as;
-use super::owed::Owed;
 use super::place::{Case, Place, Planned, describe};
 use super::timeline::{Line, Who};
 use super::trouble::{There, Trouble};
+use super::world::seen_as;
 use crate::route::{RequestInfo, Verb};
 use crate::server::ApiServer;
 
@@ -31,6 +30,15 @@ pub(super) struct Sent {
 
 /// A write to an object that is not the operator's: the resource, and the field.
 pub(super) type Meddling = (String, String);
+
+/// What someone else did that must stay.
+#[derive(Clone, Debug)]
+pub(super) enum Owed {
+    /// The label and the annotation.
+    Labels,
+    /// The condition.
+    Condition,
+}
 
 /// What is known of a run while it goes on.
 #[derive(Debug)]

@@ -2,17 +2,8 @@
 
 use serde_json::Value;
 
-use super::harness::Harness;
+use super::harness::{Harness, Owed};
 use super::world::{CONDITION, MARK, everything};
-
-/// What someone else did that must stay.
-#[derive(Clone, Debug)]
-pub(super) enum Owed {
-    /// The label and the annotation.
-    Labels,
-    /// The condition.
-    Condition,
-}
 
 /// Takes note of what was undone since.
 ///

@@ -82,6 +82,13 @@ pub(super) fn everything(core: &Core) -> Vec<Found> {
     })
 }
 
+/// Returns the key and the version by which an object is known to have been seen.
+pub(super) fn seen_as(resource: &str, item: &Value) -> Option<(String, u64)> {
+    let version = object::text(item, "resourceVersion").parse().ok()?;
+    let key = object::key(object::namespace(item), object::name(item));
+    Some((format!("{resource} {key}"), version))
+}
+
 /// Everything that is compared, by name; generated names are one name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct World {

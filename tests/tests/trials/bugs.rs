@@ -90,12 +90,12 @@ fn trials(who: Who) -> Trials {
         Who::Boards(bug) => Trials::of(move |client| boards::run(client, bug)),
         Who::Replicas(cache) => Trials::of(move |client| replicas::run(client, cache)),
     };
-    // kube's runtime does not notice that a server went back to an older state. A creation that arrives late shows the
-    // replicas' mistake too: here it is to be shown by a change of leaders.
+    // kube's runtime does not notice that a server went back to an older state. Late creations and other people's
+    // deletions show the replicas' mistake too: here it is to be shown by a change of leaders.
     let leads = matches!(who, Who::Replicas(Cache::OfTheStart));
     let noticed = move |trouble| match trouble {
         Trouble::Server(event) => event != Event::Restored,
-        Trouble::DoneLate | Trouble::Frozen => !leads,
+        Trouble::DoneLate | Trouble::Frozen | Trouble::Stranger(..) => !leads,
         _ => true,
     };
     trials.crd::<Board>().namespace("shop").only(noticed).visitor(async |visit: Visit| {

@@ -40,13 +40,13 @@ enum Force {
     Yes,
 }
 
-struct Context0 {
+struct Generating {
     client: Client,
     force: Force,
 }
 
 /// Applies a child with an owner reference, and looks again after five minutes.
-async fn generate(generator: Arc<Generator>, cx: Arc<Context0>) -> Result<KubeAction, Failed> {
+async fn generate(generator: Arc<Generator>, cx: Arc<Generating>) -> Result<KubeAction, Failed> {
     let (name, owner) = (generator.name_any(), generator.controller_owner_ref(&()));
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": name, "ownerReferences": owner.into_iter().collect::<Vec<_>>() },
@@ -65,7 +65,7 @@ async fn generators(client: Client, force: Force) {
         .run(
             generate,
             |_, _, _| KubeAction::requeue(Duration::from_secs(1)),
-            Arc::new(Context0 { client, force }),
+            Arc::new(Generating { client, force }),
         )
         .for_each(|_| std::future::ready(()))
         .await;
@@ -229,6 +229,6 @@ fn a_syncer_holds_where_nobody_touches_its_secrets() {
 }
 
 #[test]
-fn a_document_with_a_finalizer() {
-    outcome("document", of_documents());
+fn a_document_with_a_finalizer_and_an_applied_status_holds() {
+    of_documents().check();
 }
