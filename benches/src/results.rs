@@ -75,12 +75,6 @@ impl Results {
         fs::write(FILE, text).with_context(|| format!("{FILE} can't be written"))
     }
 
-    /// Whether nothing was ever saved.
-    #[cfg(test)]
-    pub(crate) fn are_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Returns the tables, by title.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (&str, &Table)> {
         self.0.iter().map(|(title, table)| (title.as_str(), table))
