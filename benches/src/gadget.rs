@@ -85,6 +85,11 @@ pub(crate) fn name(at: usize) -> String {
     format!("gadget-{at:07}")
 }
 
+/// Returns which gadget has a name; allocates nothing, so that it may be asked of each change.
+pub(crate) fn number(name: &str) -> Option<usize> {
+    name.strip_prefix("gadget-")?.parse().ok()
+}
+
 /// Names the place of a gadget.
 pub(crate) fn place(at: usize) -> String {
     format!("place-{:06}", at / A_PLACE)

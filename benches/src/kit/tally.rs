@@ -42,7 +42,8 @@ impl Last {
 /// Tells whether it is the changed state of the object that changes last.
 fn is_last(object: &Gadget, objects: usize) -> bool {
     let version = object.metadata.resource_version.as_deref().and_then(|version| version.parse::<u64>().ok());
-    version > Some(LISTED) && object.metadata.name.as_deref() == Some(&gadget::name(objects - 1))
+    let number = object.metadata.name.as_deref().and_then(gadget::number);
+    number.is_some_and(|number| number + 1 == objects) && version > Some(LISTED)
 }
 
 /// Collects how long changes took from the server to a handler or reconciler.
