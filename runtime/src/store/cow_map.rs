@@ -100,6 +100,7 @@ impl<T> CowMap<T> {
     }
 
     /// Shows all entries, in an order that follows their hashes.
+    #[inline]
     pub(super) fn iter(&self) -> Iter<'_, T> {
         match &self.table {
             Table::Flat(leaf) => Iter { leaf: leaf.iter(), ..Iter::over_nothing() },
@@ -273,6 +274,7 @@ impl<'m, T> Iterator for Iter<'m, T> {
     }
 
     /// Walks in plain loops, which touch the memory of many entries at once.
+    #[inline]
     fn fold<B, F: FnMut(B, &'m T) -> B>(self, init: B, mut f: F) -> B {
         let seconds = self.seconds.chain(self.firsts.flat_map(|branch| branch.iter()));
         let leaves = self.thirds.chain(seconds.flat_map(|branch| branch.iter()));

@@ -84,6 +84,7 @@ impl<K> Objects<K> {
     }
 
     /// Walks the objects, without taking a reference of any.
+    #[inline]
     pub fn iter(&self) -> Iter<'_, K> {
         let steps = match &self.source {
             Source::Stored(bucket) => Steps::Stored(bucket.iter()),
@@ -124,6 +125,7 @@ enum Steps<'o, K> {
 impl<'o, K> Iterator for Iter<'o, K> {
     type Item = &'o Arc<K>;
 
+    #[inline]
     fn next(&mut self) -> Option<&'o Arc<K>> {
         self.left = self.left.saturating_sub(1);
         match &mut self.steps {
@@ -136,6 +138,7 @@ impl<'o, K> Iterator for Iter<'o, K> {
         (self.left, Some(self.left))
     }
 
+    #[inline]
     fn fold<B, F: FnMut(B, &'o Arc<K>) -> B>(self, init: B, f: F) -> B {
         match self.steps {
             Steps::Stored(stored) => stored.filter_map(|stored| stored.held.typed_object()).fold(init, f),
