@@ -12,7 +12,7 @@ use super::{
     run::{End, ReflectorLoop},
     snapshot::Snapshot,
     state::{Brought, Ending, LIVED, Listed},
-    stream::{Flow, LOOK, Phase, next_batch, set_alarm},
+    stream::{Flow, Phase, next_batch, set_alarm},
     watch_error::rounded,
 };
 use crate::{
@@ -39,7 +39,7 @@ where
         let mut ending = Ending { opened: Instant::now(), brought: Brought::Nothing };
         let opened = ending.opened;
         let mut lead = Lead::start(self.clock.clone());
-        let mut alarm = Box::pin(sleep(LOOK));
+        let mut alarm = Box::pin(sleep(LIVED));
         self.reporter.watch_opened();
         self.member.watch_opened();
         self.heard = 0;

@@ -11,8 +11,8 @@ use tokio::{
 /// Most events that are handed to the store at once.
 const BATCH: usize = 256;
 
-/// How often an open stream is checked for what time alone tells.
-pub(super) const LOOK: Duration = Duration::from_secs(10);
+/// How often an open stream is checked for what time alone tells: so often a quiet informer wakes.
+const LOOK: Duration = Duration::from_secs(30);
 
 /// Whether a stream may bring more.
 pub(super) enum Flow {
