@@ -375,6 +375,14 @@ mod tests {
         vec![Arc::new(Never)]
     }
 
+    /// A storm of keys has as many workers in flight as are allowed: what is rare takes memory when it comes.
+    #[tokio::test]
+    async fn a_worker_takes_little_memory() {
+        let core = core(Waits { common: Vec::new(), by_namespace: Vec::new() });
+        let work = core.work(tokio_util::sync::CancellationToken::new());
+        assert!(size_of_val(&work) <= 1_500, "{}", size_of_val(&work));
+    }
+
     // C30 C38
     #[tokio::test(start_paused = true)]
     async fn idle_keys_hold_no_state_whoever_is_waited_for() {

@@ -164,6 +164,8 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     /// Runs the reconciler, or what is to be done instead; tells with which object it began.
+    ///
+    /// What is rare is boxed: a worker takes memory for the largest of its futures all the time.
     async fn run(
         &self,
         run_info: &Arc<RunInfo>,
@@ -171,7 +173,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     ) -> Result<Action, Failure> {
         let key = &run_info.key;
         while let Some(tombstone) = self.tombstones.next(key) {
-            self.deliver_deletion(run_info, tombstone).await?;
+            Box::pin(self.deliver_deletion(run_info, tombstone)).await?;
         }
         let found = self.objects.lookup(key);
         if let Lookup::Found(object) = &found {
@@ -190,7 +192,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 self.not_reconciled(run_info, self.last_read.of(key), &unreadable).await
             }
             Lookup::Found(object) if object.meta().deletion_timestamp.is_some() => {
-                self.clean_up(run_info, object).await
+                Box::pin(self.clean_up(run_info, object)).await
             }
             Lookup::Found(object) => self.reconcile(run_info, object).await,
         }
@@ -205,7 +207,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     ) -> Result<Action, Failure> {
         tracing::warn!(error = unreadable.error, "not reconciled: the object can't be read");
         match kept.and_then(|kept| with_metadata_of(&*kept, &unreadable.identity)) {
-            Some(terminating) => self.clean_up(run_info, Arc::new(terminating)).await,
+            Some(terminating) => Box::pin(self.clean_up(run_info, Arc::new(terminating))).await,
             None => Ok(Action::not_reconciled()),
         }
     }
@@ -214,7 +216,8 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         let object = match &self.finalizer {
             Some(finalizer) if !has_finalizer(&*object, finalizer) => {
                 let target = self.target(&run_info.key);
-                let cached = add_finalizer(&self.base.writer, &target, object.meta(), finalizer).await?;
+                let add = Box::pin(add_finalizer(&self.base.writer, &target, object.meta(), finalizer));
+                let cached = add.await?;
                 match cached {
                     Some(cached) => Arc::new(cached),
                     None => return Ok(Action::backoff_at_least(UNTIL_SHOWN)),
