@@ -275,7 +275,8 @@ impl Front {
                 let body = if grafts.is_empty() {
                     FaultyBody::whole(body)
                 } else {
-                    let tap = Tap::new(Arc::unwrap_or_clone(info), user_agent, version, std::mem::take(grafts));
+                    let tap =
+                        Tap::new(Arc::unwrap_or_clone(info), user_agent, version, std::mem::take(grafts));
                     FaultyBody::planted(body, &self.faults, tap, epoch)
                 };
                 Response::from_parts(parts, body)

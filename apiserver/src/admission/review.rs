@@ -79,7 +79,9 @@ pub(super) fn verdict(family: Family, version: &str, uid: &str, answer: &Value) 
         serde_json::from_slice(&bytes).map_err(|error| undecodable(json_error(&error, &bytes)))?;
     let Some(steps) = patch.as_array() else {
         let given = go_type(&patch);
-        return Err(undecodable(format!("json: cannot unmarshal {given} into Go value of type jsonpatch.Patch")));
+        return Err(undecodable(format!(
+            "json: cannot unmarshal {given} into Go value of type jsonpatch.Patch"
+        )));
     };
     if let Some(form) = form.filter(|form| !steps.is_empty() && *form != "JSONPatch") {
         return Err(format!("unsupported patch type {form:?}"));
@@ -91,7 +93,8 @@ pub(super) fn verdict(family: Family, version: &str, uid: &str, answer: &Value) 
 fn readable(version: &str, answer: &Value) -> Result<(), String> {
     let text = |key: &str| answer[key].as_str().unwrap_or_default();
     let (given, kind) = (text("apiVersion"), text("kind"));
-    let Some(own) = given.strip_prefix("admission.k8s.io/").filter(|own| matches!(*own, "v1" | "v1beta1")) else {
+    let Some(own) = given.strip_prefix("admission.k8s.io/").filter(|own| matches!(*own, "v1" | "v1beta1"))
+    else {
         if given.is_empty() && kind.is_empty() {
             return Ok(());
         }
@@ -99,9 +102,9 @@ fn readable(version: &str, answer: &Value) -> Result<(), String> {
     };
     match kind {
         "AdmissionReview" if own == version => Ok(()),
-        "AdmissionReview" => {
-            Err(format!("converting ({own}.AdmissionReview) to ({version}.AdmissionReview): unknown conversion"))
-        }
+        "AdmissionReview" => Err(format!(
+            "converting ({own}.AdmissionReview) to ({version}.AdmissionReview): unknown conversion"
+        )),
         _ => Err(unknown(kind, given)),
     }
 }
@@ -115,7 +118,8 @@ fn json_error(error: &serde_json::Error, bytes: &[u8]) -> String {
     let literals = ["null", "true", "false"];
     let begun = literals.into_iter().find(|literal| bytes.first() == literal.as_bytes().first());
     if let Some(literal) = begun
-        && let Some((found, wanted)) = bytes.iter().zip(literal.bytes()).find(|(found, wanted)| **found != *wanted)
+        && let Some((found, wanted)) =
+            bytes.iter().zip(literal.bytes()).find(|(found, wanted)| **found != *wanted)
     {
         let (found, wanted) = (char::from(*found), char::from(wanted));
         return format!("invalid character '{found}' in literal {literal} (expecting '{wanted}')");

@@ -12,7 +12,8 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 async fn send(core: &Core, method: Method, uri: &str, body: Value, user: User) -> (u16, HeaderMap, Value) {
     let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-    let request = ApiRequest { method, uri: uri.parse().expect("uri"), headers: HeaderMap::new(), body, user };
+    let request =
+        ApiRequest { method, uri: uri.parse().expect("uri"), headers: HeaderMap::new(), body, user };
     match core.serve(request).await {
         Reply::Full(response) => {
             let value = serde_json::from_slice(response.body()).unwrap_or_default();
@@ -32,7 +33,8 @@ async fn admin(core: &Core, method: Method, uri: &str, body: Value) -> Value {
 async fn flow(core: &Core, uri: &str, user: User) -> Option<(String, String)> {
     let (_, headers, _) = send(core, Method::GET, uri, Value::Null, user).await;
     let mut names = Vec::new();
-    for (header, plural) in [("flowschema", "flowschemas"), ("prioritylevel", "prioritylevelconfigurations")] {
+    for (header, plural) in [("flowschema", "flowschemas"), ("prioritylevel", "prioritylevelconfigurations")]
+    {
         let uid = headers.get(format!("x-kubernetes-pf-{header}-uid"))?.to_str().expect("text").to_owned();
         let list = admin(core, Method::GET, &format!("{GROUP}/{plural}"), Value::Null).await;
         let items = list["items"].as_array().expect("a list");
@@ -88,11 +90,11 @@ async fn flow_schemas_of_users_count_by_their_precedence_while_they_are_there() 
     let core = Core::new(CoreConfig::default());
     let schema = |name: &str, level: &str, precedence: u32| {
         json!({"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema", "metadata": {"name": name},
-            "spec": {"matchingPrecedence": precedence, "priorityLevelConfiguration": {"name": level}, "rules": [{
-                "subjects": [{"kind": "User", "user": {"name": "viewer"}}],
-                "resourceRules": [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["configmaps"],
-                    "namespaces": ["default"]}],
-            }]}})
+        "spec": {"matchingPrecedence": precedence, "priorityLevelConfiguration": {"name": level}, "rules": [{
+            "subjects": [{"kind": "User", "user": {"name": "viewer"}}],
+            "resourceRules": [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["configmaps"],
+                "namespaces": ["default"]}],
+        }]}})
     };
     let named = async |uri: &str| flow(&core, uri, viewer()).await.expect("named").0;
     let schemas = format!("{GROUP}/flowschemas");
@@ -100,7 +102,9 @@ async fn flow_schemas_of_users_count_by_their_precedence_while_they_are_there() 
     assert_eq!(named(MAPS).await, "late");
     admin(&core, Method::POST, &schemas, schema("early", "workload-low", 8_000)).await;
     assert_eq!(named(MAPS).await, "early");
-    for other in ["/api/v1/configmaps", "/api/v1/namespaces/shop/configmaps", "/api/v1/namespaces/default/pods"] {
+    for other in
+        ["/api/v1/configmaps", "/api/v1/namespaces/shop/configmaps", "/api/v1/namespaces/default/pods"]
+    {
         assert_eq!(named(other).await, "global-default", "{other}");
     }
     admin(&core, Method::DELETE, &format!("{schemas}/early"), Value::Null).await;

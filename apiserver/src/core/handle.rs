@@ -158,11 +158,8 @@ fn write(
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     let manager = Some(query.text("fieldManager")).filter(|manager| !manager.is_empty());
-    let author = || Author {
-        user: request.user.clone(),
-        asked: asked.clone(),
-        manager: manager.map(str::to_owned),
-    };
+    let author =
+        || Author { user: request.user.clone(), asked: asked.clone(), manager: manager.map(str::to_owned) };
     let options = |kind: &str| WriteOptions::read(query, agent, kind).map(|options| options.by(author()));
     let (headers, body) = (&request.headers, &request.body);
     let scale = target.subresource == "scale";

@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    // wire 606
+    // A23, wire 606
     #[tokio::test(start_paused = true)]
     async fn a_token_is_its_accounts_until_it_expires_or_the_account_goes() {
         let core = Core::new(CoreConfig::default());

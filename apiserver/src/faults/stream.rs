@@ -103,11 +103,7 @@ impl<S> FaultyBody<S> {
     pub(crate) fn planted(bytes: Bytes, faults: &Faults, tap: Tap, epoch: CancellationToken) -> Self {
         // Rules armed later are about requests to come: nothing more is planted.
         let registered = Self::register(faults, tap, u64::MAX);
-        Self {
-            registered: Some(registered),
-            epoch: Some(Epoch::new(epoch)),
-            ..Self::whole(bytes)
-        }
+        Self { registered: Some(registered), epoch: Some(Epoch::new(epoch)), ..Self::whole(bytes) }
     }
 
     /// A stream of events; `judged` is the number of rules that have had their say.

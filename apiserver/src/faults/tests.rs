@@ -300,7 +300,9 @@ fn a_rule_in_json_is_the_same_rule() {
     for _ in 0..2 {
         faults.judge(&watch_of("configmaps"), "", || 1);
     }
-    let Verdict::Serve(plants) = faults.judge(&watch_of("configmaps"), "", || 1) else { panic!("not served") };
+    let Verdict::Serve(plants) = faults.judge(&watch_of("configmaps"), "", || 1) else {
+        panic!("not served")
+    };
     assert!(plants.is_empty());
     let status = r#"{"resource": "pods", "fault": {"status": {"code": 503, "retryAfter": 1}}}"#;
     serde_json::from_str::<RuleScript>(status).unwrap().arm(&faults);
@@ -314,7 +316,8 @@ fn the_recorder_keeps_options_and_answers() {
     let (method, uri) = ("GET".parse().unwrap(), "/api/v1/pods?limit=500&watch=0".parse().unwrap());
     let mut headers = http::HeaderMap::new();
     headers.insert("user-agent", "agent/1".parse().unwrap());
-    let recorded = requests.arrived(&method, &uri, &headers, &Arc::new(RequestInfo::of(&method, &uri)), "viewer");
+    let recorded =
+        requests.arrived(&method, &uri, &headers, &Arc::new(RequestInfo::of(&method, &uri)), "viewer");
     recorded.answered(403);
     assert_eq!((requests.count(Verb::List, "pods"), requests.count(Verb::Watch, "pods")), (1, 0));
     let record = &requests.of(Verb::List, "pods")[0];

@@ -99,10 +99,11 @@ impl Subject {
         match (self.kind.as_str(), &self.user, &self.group, &self.service_account) {
             ("User", Some(named), ..) => named.name == "*" || named.name == user.name(),
             ("Group", _, Some(group), _) => group.name == "*" || user.is_in(&group.name),
-            ("ServiceAccount", .., Some(account)) => service_account(user.name())
-                .is_some_and(|(namespace, name)| {
+            ("ServiceAccount", .., Some(account)) => {
+                service_account(user.name()).is_some_and(|(namespace, name)| {
                     namespace == account.namespace && (account.name == "*" || account.name == name)
-                }),
+                })
+            }
             _ => false,
         }
     }

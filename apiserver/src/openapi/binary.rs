@@ -55,11 +55,8 @@ static INFO: Kind = Kind::Fields(&[
     (7, EXTENSIONS, &Kind::Any),
 ]);
 
-static DOCS: Kind = Kind::Fields(&[
-    (1, "description", &Kind::Text),
-    (2, "url", &Kind::Text),
-    (3, EXTENSIONS, &Kind::Any),
-]);
+static DOCS: Kind =
+    Kind::Fields(&[(1, "description", &Kind::Text), (2, "url", &Kind::Text), (3, EXTENSIONS, &Kind::Any)]);
 
 static SECURITY: Kind = Kind::Entries(1, &Kind::Items(&Kind::Text));
 
@@ -68,11 +65,8 @@ static SECURITY_DEFINITION: Kind = Kind::Either(|value| match value["type"].as_s
     _ => (1, &BASIC),
 });
 
-static BASIC: Kind = Kind::Fields(&[
-    (1, "type", &Kind::Text),
-    (2, "description", &Kind::Text),
-    (3, EXTENSIONS, &Kind::Any),
-]);
+static BASIC: Kind =
+    Kind::Fields(&[(1, "type", &Kind::Text), (2, "description", &Kind::Text), (3, EXTENSIONS, &Kind::Any)]);
 
 static API_KEY: Kind = Kind::Fields(&[
     (1, "type", &Kind::Text),
@@ -260,7 +254,9 @@ fn fields(all: &[Field], map: &Map<String, Value>, out: &mut Vec<u8>) {
         match (map.get(*key), kind) {
             (None, _) => {}
             // A default or an example is one value, whatever it is; items are written where they lie.
-            (Some(Value::Array(items)), kind) if *key == "enum" || !matches!(kind, Kind::Any | Kind::Items(_)) => {
+            (Some(Value::Array(items)), kind)
+                if *key == "enum" || !matches!(kind, Kind::Any | Kind::Items(_)) =>
+            {
                 items.iter().for_each(|item| put(*number, kind, item, out));
             }
             (Some(value), _) => put(*number, kind, value, out),

@@ -68,12 +68,16 @@ fn why(document: &Value, operation: &Value) -> String {
     let (parent, key) = path.rsplit_once('/').unwrap_or(("", path));
     let there = document.pointer(parent).is_some_and(|parent| parent.is_object() || parent.is_array());
     match op {
-        "add" if !there => format!("add operation does not apply: doc is missing path: {path:?}: missing value"),
+        "add" if !there => {
+            format!("add operation does not apply: doc is missing path: {path:?}: missing value")
+        }
         "remove" if !there => {
             format!("remove operation does not apply: doc is missing path: {path:?}: missing value")
         }
         "remove" => {
-            format!("error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value")
+            format!(
+                "error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
+            )
         }
         "replace" if !there => {
             format!("replace operation does not apply: doc is missing path: {path}: missing value")
@@ -85,7 +89,9 @@ fn why(document: &Value, operation: &Value) -> String {
             let from = text("from");
             format!("{op} operation does not apply: doc is missing from path: {from}: missing value")
         }
-        "add" => format!("error in add for path: '{path}': Unable to access invalid index: {key}: invalid index referenced"),
+        "add" => format!(
+            "error in add for path: '{path}': Unable to access invalid index: {key}: invalid index referenced"
+        ),
         other => format!("Unexpected kind: {other}"),
     }
 }
@@ -237,6 +243,7 @@ mod tests {
         }
     }
 
+    // A24
     #[test]
     fn a_failed_patch_changes_nothing() {
         let mut document = map();
@@ -245,6 +252,7 @@ mod tests {
         assert_eq!(document, map());
     }
 
+    // A24
     #[test]
     fn a_patch_must_be_a_short_list() {
         // wire 326

@@ -60,7 +60,9 @@ impl Connection {
 }
 
 async fn config(server: &ApiServer<OverHttp>) -> Config {
-    Config::from_custom_kubeconfig(server.kubeconfig(), &KubeConfigOptions::default()).await.expect("a config")
+    Config::from_custom_kubeconfig(server.kubeconfig(), &KubeConfigOptions::default())
+        .await
+        .expect("a config")
 }
 
 /// A kube client all of whose requests go over one connection.
@@ -75,7 +77,8 @@ async fn client(server: &ApiServer<OverHttp>, connection: Connection) -> Client 
 }
 
 fn map(name: &str, size: usize) -> ConfigMap {
-    serde_json::from_value(json!({"metadata": {"name": name}, "data": {"text": "x".repeat(size)}})).expect("one")
+    serde_json::from_value(json!({"metadata": {"name": name}, "data": {"text": "x".repeat(size)}}))
+        .expect("one")
 }
 
 async fn create(maps: &Api<ConfigMap>, names: std::ops::Range<usize>, size: usize) {

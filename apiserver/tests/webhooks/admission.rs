@@ -16,7 +16,8 @@ const JSON: &str = "application/json";
 pub(super) fn review(what: &str, review: &Value) -> String {
     let uid = &review["request"]["uid"];
     let whole = |response: Value| {
-        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}).to_string()
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response})
+            .to_string()
     };
     let refusing = |status: Value| whole(json!({"uid": uid, "allowed": false, "status": status}));
     let patching = |patch: &str| {
@@ -26,22 +27,20 @@ pub(super) fn review(what: &str, review: &Value) -> String {
     };
     match what {
         "refuses" => refusing(json!({"message": "not on Fridays"})),
-        "refuses-with-a-code" => refusing(json!({"message": "too many", "code": 429, "reason": "TooManyRequests"})),
+        "refuses-with-a-code" => {
+            refusing(json!({"message": "too many", "code": 429, "reason": "TooManyRequests"}))
+        }
         "refuses-with-a-reason" => refusing(json!({"reason": "Conflict"})),
         "refuses-with-success" => refusing(json!({"message": "odd", "code": 200})),
         "refuses-silently" => whole(json!({"uid": uid, "allowed": false})),
         "another-uid" => whole(json!({"uid": "x", "allowed": true})),
         "no-uid" => whole(json!({"allowed": true})),
-        "another-version" => {
-            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1",
+        "another-version" => json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1",
                 "response": {"uid": uid, "allowed": true}})
-            .to_string()
-        }
-        "unknown-version" => {
-            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v9",
+        .to_string(),
+        "unknown-version" => json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v9",
                 "response": {"uid": uid, "allowed": true}})
-            .to_string()
-        }
+        .to_string(),
         "another-kind" => {
             json!({"kind": "Pod", "apiVersion": "v1", "response": {"uid": uid, "allowed": true}}).to_string()
         }
@@ -79,21 +78,51 @@ fn cases(port: u16, authority: &str, other: &str, closed: u16) -> Vec<Case> {
     let mut add = |what, family, hook| all.push(Case { what, family, hook });
     let client = |url: String| json!({"clientConfig": {"url": url, "caBundle": authority}});
     for what in [
-        "refuses", "refuses-with-a-code", "refuses-with-a-reason", "refuses-with-success", "refuses-silently",
-        "another-uid", "no-uid", "another-version", "unknown-version", "another-kind", "no-kind", "no-response",
-        "empty-object", "empty", "text", "patch-without-type", "type-without-patch", "another-type",
+        "refuses",
+        "refuses-with-a-code",
+        "refuses-with-a-reason",
+        "refuses-with-success",
+        "refuses-silently",
+        "another-uid",
+        "no-uid",
+        "another-version",
+        "unknown-version",
+        "another-kind",
+        "no-kind",
+        "no-response",
+        "empty-object",
+        "empty",
+        "text",
+        "patch-without-type",
+        "type-without-patch",
+        "another-type",
     ] {
         add(what, "validating", client(local(&format!("/admit/{what}"))));
     }
     for what in [
-        "refuses", "another-uid", "patch-without-type", "type-without-patch", "another-type",
-        "patch-that-is-no-patch", "patch-that-is-no-json", "patch-of-what-is-not-there",
-        "patch-below-what-is-not-there", "patch-whose-test-fails", "patch-with-an-unknown-step",
-        "patch-of-the-name", "patch-of-a-type", "patch-that-makes-it-invalid",
+        "refuses",
+        "another-uid",
+        "patch-without-type",
+        "type-without-patch",
+        "another-type",
+        "patch-that-is-no-patch",
+        "patch-that-is-no-json",
+        "patch-of-what-is-not-there",
+        "patch-below-what-is-not-there",
+        "patch-whose-test-fails",
+        "patch-with-an-unknown-step",
+        "patch-of-the-name",
+        "patch-of-a-type",
+        "patch-that-makes-it-invalid",
     ] {
         add(what, "mutating", client(local(&format!("/admit/{what}"))));
     }
-    for (what, path) in [("is-broken", "/broken"), ("is-not-there", "/nothing"), ("is-forbidden", "/forbidden"), ("is-elsewhere", "/elsewhere")] {
+    for (what, path) in [
+        ("is-broken", "/broken"),
+        ("is-not-there", "/nothing"),
+        ("is-forbidden", "/forbidden"),
+        ("is-elsewhere", "/elsewhere"),
+    ] {
         add(what, "validating", client(local(path)));
     }
     let mut slow = client(local("/slow"));
@@ -104,7 +133,8 @@ fn cases(port: u16, authority: &str, other: &str, closed: u16) -> Vec<Case> {
     let of = |url: String, bundle: &str| json!({"clientConfig": {"url": url, "caBundle": bundle}});
     add("has-another-authority", "validating", of(local("/admit/refuses"), other));
     add("has-no-authority", "validating", json!({"clientConfig": {"url": local("/admit/refuses")}}));
-    let service = json!({"clientConfig": {"service": {"namespace": "shop", "name": "none"}, "caBundle": authority}});
+    let service =
+        json!({"clientConfig": {"service": {"namespace": "shop", "name": "none"}, "caBundle": authority}});
     add("has-no-service", "validating", service);
     let mut conditions = client(local("/admit/refuses"));
     conditions["matchConditions"] = json!([{"name": "c", "expression": "object.data.missing == 'x'"}]);
@@ -124,15 +154,24 @@ fn refused_configurations() -> Vec<(&'static str, Value)> {
         ("not over TLS", json!({"clientConfig": {"url": "http://localhost/a"}})),
         ("a query in the URL", json!({"clientConfig": {"url": "https://localhost/a?b=c"}})),
         ("no client", json!({"clientConfig": {}})),
-        ("two clients", json!({"clientConfig": {"url": url["url"], "service": {"namespace": "a", "name": "b"}}})),
+        (
+            "two clients",
+            json!({"clientConfig": {"url": url["url"], "service": {"namespace": "a", "name": "b"}}}),
+        ),
         ("a bundle of something else", json!({"clientConfig": {"url": url["url"], "caBundle": "eHl6"}})),
         ("no time", json!({"timeoutSeconds": 0})),
         ("too much time", json!({"timeoutSeconds": 31})),
         ("another policy", json!({"failurePolicy": "Maybe"})),
         ("another match policy", json!({"matchPolicy": "Maybe"})),
         ("a short name", json!({"name": "h"})),
-        ("a rule without operations", json!({"rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]})),
-        ("a condition that does not compile", json!({"matchConditions": [{"name": "c", "expression": "object."}]})),
+        (
+            "a rule without operations",
+            json!({"rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]}),
+        ),
+        (
+            "a condition that does not compile",
+            json!({"matchConditions": [{"name": "c", "expression": "object."}]}),
+        ),
     ]
 }
 
@@ -147,7 +186,8 @@ fn configuration(family: &str, hook: &Value, name: &str) -> Value {
     for (key, value) in hook.as_object().into_iter().flatten() {
         whole[key] = value.clone();
     }
-    let kind = if family == "mutating" { "MutatingWebhookConfiguration" } else { "ValidatingWebhookConfiguration" };
+    let kind =
+        if family == "mutating" { "MutatingWebhookConfiguration" } else { "ValidatingWebhookConfiguration" };
     json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "webhooks": [whole]})
 }
 
@@ -167,7 +207,8 @@ async fn admit(client: &kube::Client, (port, closed): (u16, u16), authority: &st
     for (at, case) in cases(port, authority, other, closed).into_iter().enumerate() {
         let path = format!("{CONFIGURATIONS}/{}webhookconfigurations", case.family);
         let name = format!("h{at}");
-        let (code, answer) = ask(client, "POST", &path, JSON, &configuration(case.family, &case.hook, &name)).await;
+        let (code, answer) =
+            ask(client, "POST", &path, JSON, &configuration(case.family, &case.hook, &name)).await;
         assert_eq!(code, 201, "{}: {answer}", case.what);
         // A real server takes a configuration up a moment later, and lets go of it as well.
         let mut said = create().await;

@@ -244,7 +244,8 @@ pub(super) fn write_down(real: &str) {
 /// Compares what came line by line.
 pub(super) fn compare(came: &str, written: &str, server: &str) {
     let pairs = came.lines().zip(written.lines()).filter(|(came, written)| came != written);
-    let differ: String = pairs.map(|(came, written)| format!("came:    {came}\nwritten: {written}\n")).collect();
+    let differ: String =
+        pairs.map(|(came, written)| format!("came:    {came}\nwritten: {written}\n")).collect();
     assert!(differ.is_empty(), "on {server}:\n{differ}");
     assert_eq!(came.lines().count(), written.lines().count(), "on {server}:\n{came}");
 }
