@@ -15,8 +15,15 @@ const FURTHEST_BEHIND: usize = 10_000;
 pub(super) struct Hubs {
     all: Option<Arc<Hub>>,
     namespaces: HashMap<String, Arc<Hub>>,
-    /// By the object's name, with the namespace if one is given.
-    names: HashMap<String, Vec<(Option<String>, Arc<Hub>)>>,
+    /// By the object's name.
+    names: HashMap<String, Vec<Named>>,
+}
+
+/// The log of objects of one name: in one namespace, or in all.
+#[derive(Debug)]
+struct Named {
+    namespace: Option<String>,
+    hub: Arc<Hub>,
 }
 
 impl Hubs {
@@ -29,11 +36,11 @@ impl Hubs {
             (Some(namespace), None) => self.namespaces.entry(namespace).or_insert_with(make),
             (namespace, Some(name)) => {
                 let hubs = self.names.entry(name).or_default();
-                let at = hubs.iter().position(|(of, _)| *of == namespace).unwrap_or_else(|| {
-                    hubs.push((namespace, make()));
+                let at = hubs.iter().position(|named| named.namespace == namespace).unwrap_or_else(|| {
+                    hubs.push(Named { namespace, hub: make() });
                     hubs.len() - 1
                 });
-                &mut hubs[at].1
+                &mut hubs[at].hub
             }
         };
         hub.feed()
@@ -43,9 +50,9 @@ impl Hubs {
     pub(super) fn publish(&self, change: &Arc<Change>, due: &mut Vec<Arc<Hub>>) {
         let (namespace, name) = split(&change.object.key);
         let named = self.names.get(name).into_iter().flatten();
-        let named = named.filter(|(of, _)| of.as_deref().is_none_or(|of| of == namespace));
+        let named = named.filter(|named| named.namespace.as_deref().is_none_or(|own| own == namespace));
         let in_namespace = self.namespaces.get(namespace);
-        for hub in self.all.iter().chain(in_namespace).chain(named.map(|(_, hub)| hub)) {
+        for hub in self.all.iter().chain(in_namespace).chain(named.map(|named| &named.hub)) {
             hub.publish(change.clone());
             if !due.iter().any(|there| Arc::ptr_eq(there, hub)) {
                 due.push(hub.clone());
@@ -56,7 +63,7 @@ impl Hubs {
     /// Ends all feeds; their logs go to `due`, to be woken.
     pub(super) fn end(&mut self, due: &mut Vec<Arc<Hub>>) {
         let Self { all, namespaces, names } = std::mem::take(self);
-        let named = names.into_values().flatten().map(|(_, hub)| hub);
+        let named = names.into_values().flatten().map(|named| named.hub);
         for hub in all.into_iter().chain(namespaces.into_values()).chain(named) {
             hub.end();
             due.push(hub);
@@ -67,7 +74,7 @@ impl Hubs {
         self.all.take_if(|hub| hub.is_deserted());
         self.namespaces.retain(|_, hub| !hub.is_deserted());
         self.names.retain(|_, hubs| {
-            hubs.retain(|(_, hub)| !hub.is_deserted());
+            hubs.retain(|named| !named.hub.is_deserted());
             !hubs.is_empty()
         });
     }
