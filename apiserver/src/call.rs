@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use kube::client::Body;
 use serde_json::Value;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::{self, CertificateError};
 
 use crate::session::{Answer, Call};
 
@@ -123,12 +125,19 @@ impl Caller {
             .header(header::ACCEPT, "application/json, */*")
             .body(Body::from(call.review.to_string().into_bytes()))
             .map_err(|error| failed(&error))?;
-        let response = client.send(request).await.map_err(|error| failed(&told(&error)))?;
+        let response = client.send(request).await.map_err(|error| failed(&told(&error, &uri)))?;
         let status = response.status();
+        let media = response.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
+        // Go's client takes that for granted.
+        let media = media.unwrap_or("application/json").to_owned();
         let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
         let body = body.map_err(|error| failed(&error))?.to_bytes();
         if !status.is_success() {
             return Err(refused(status, &body));
+        }
+        if body.is_empty() {
+            let code = status.as_u16();
+            return Err(format!("0-length response with status code: {code} and content type: {media}"));
         }
         serde_json::from_slice(&body).map_err(|error| {
             let why = match serde_yaml_ng::from_slice(&body) {
@@ -173,7 +182,7 @@ fn client(uri: &Uri, client: &Value, server_name: Option<String>) -> Result<kube
     config.default_retry = false;
     config.tls_server_name = server_name;
     config.root_cert = authorities(client)?;
-    kube::Client::try_from(config).map_err(|error| told(&error))
+    kube::Client::try_from(config).map_err(|error| told(&error, uri))
 }
 
 /// Reads the authorities that a configuration trusts; none are those of the system.
@@ -191,11 +200,14 @@ fn authorities(client: &Value) -> Result<Option<Vec<Vec<u8>>>, String> {
     Ok(Some(certificates.into_iter().map(|certificate| certificate.to_vec()).collect()))
 }
 
-/// Tells an error with its causes.
-fn told(error: &dyn std::error::Error) -> String {
+/// Tells why there was no answer: what has words of the server's own in those, else an error with its causes.
+fn told(error: &(dyn std::error::Error + 'static), uri: &Uri) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
+        if let Some(known) = in_own_words(error, uri) {
+            return known;
+        }
         let more = error.to_string();
         if !text.ends_with(&more) {
             text = format!("{text}: {more}");
@@ -205,13 +217,81 @@ fn told(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn refused(status: StatusCode, body: &[u8]) -> String {
-    match status.as_u16() {
-        404 => "the server could not find the requested resource".to_owned(),
-        500.. => {
-            let said = String::from_utf8_lossy(body);
-            format!("an error on the server ({:?}) has prevented the request from succeeding", said.trim())
-        }
-        _ => "the server rejected our request for an unknown reason".to_owned(),
+/// Words the commonest failures of a connection as kube-apiserver does.
+fn in_own_words(error: &(dyn std::error::Error + 'static), uri: &Uri) -> Option<String> {
+    let io = error.downcast_ref::<io::Error>();
+    let inner = io.and_then(held).and_then(|held| held.downcast_ref::<rustls::Error>());
+    if let Some(rustls::Error::InvalidCertificate(invalid)) = inner.or(error.downcast_ref()) {
+        return Some(format!("tls: failed to verify certificate: x509: {}", certificate(invalid, uri)?));
     }
+    if io?.kind() != io::ErrorKind::ConnectionRefused {
+        return None;
+    }
+    let host = uri.host().unwrap_or_default();
+    let host = if host == "localhost" { "127.0.0.1" } else { host };
+    let port = uri.port_u16().unwrap_or(443);
+    Some(format!("dial tcp {host}:{port}: connect: connection refused"))
+}
+
+/// Gives the error that stands in one of the system's, however often it was wrapped.
+fn held(error: &io::Error) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+    let inner = error.get_ref()?;
+    inner.downcast_ref::<io::Error>().map_or(Some(inner), held)
+}
+
+fn certificate(invalid: &CertificateError, uri: &Uri) -> Option<String> {
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    Some(match invalid {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "certificate signed by unknown authority".to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
+            if host.parse::<IpAddr>().is_ok() =>
+        {
+            format!("cannot validate certificate for {host} because it doesn't contain any IP SANs")
+        }
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            let names = presented.iter().map(|name| {
+                let name = name.strip_prefix("DnsName(").and_then(|name| name.strip_suffix(')'));
+                name.unwrap_or_default().trim_matches('"').to_owned()
+            });
+            let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
+            format!("certificate is valid for {}, not {}", names.join(", "), expected.to_str())
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "certificate has expired or is not yet valid".to_owned()
+        }
+        _ => return None,
+    })
+}
+
+/// Says what a client in Go makes of an answer that is none of success.
+fn refused(status: StatusCode, body: &[u8]) -> String {
+    let said = String::from_utf8_lossy(body);
+    let known = match status.as_u16() {
+        400 => "the server rejected our request for an unknown reason",
+        401 => "the server has asked for the client to provide credentials",
+        403 => said.trim(),
+        404 => "the server could not find the requested resource",
+        405 => "the server does not allow this method on the requested resource",
+        409 => "the server reported a conflict",
+        422 => "the server rejected our request due to an error in our request",
+        429 => "the server has received too many requests and has asked us to try again later",
+        503 => "the server is currently unable to handle the request",
+        504 => {
+            "the server was unable to return a response in the time allotted, but may still be processing the request"
+        }
+        500.. => {
+            return format!(
+                "an error on the server ({:?}) has prevented the request from succeeding",
+                said.trim()
+            );
+        }
+        code => {
+            return format!(
+                "the server responded with the status code {code} but did not return more information"
+            );
+        }
+    };
+    known.to_owned()
 }

@@ -44,13 +44,16 @@ pub(crate) struct Encoder {
 impl Encoder {
     /// Makes an encoder; tables are not its business and are written whole.
     pub(crate) fn new(resource: Arc<Resource>, served: Arc<Served>, shape: Shape) -> Self {
-        let (kind, api_version) = match shape {
+        let (kind, group, version) = match shape {
             Shape::Partial(version) | Shape::PartialList(version) => {
-                ("PartialObjectMetadata", version.api_version().to_owned())
+                ("PartialObjectMetadata", "", version.api_version())
             }
-            Shape::Object | Shape::Table(_) => (served.kind.as_str(), served.api_version()),
+            Shape::Object | Shape::Table(_) => (&*served.kind, &*served.group, &*served.version),
         };
-        let head = Bytes::from(format!("{{\"kind\":{},\"apiVersion\":{},", json!(kind), json!(api_version)));
+        let slash = if group.is_empty() { "" } else { "/" };
+        // Names of kinds and groups need no escapes.
+        let head = ["{\"kind\":\"", kind, "\",\"apiVersion\":\"", group, slash, version, "\","].concat();
+        let head = Bytes::from(head);
         let number = match shape {
             Shape::Object | Shape::Table(_) => 0,
             Shape::Partial(_) | Shape::PartialList(_) => 1,
@@ -71,6 +74,12 @@ impl Encoder {
             Shape::Partial(MetaVersion::V1Beta1) | Shape::PartialList(MetaVersion::V1Beta1)
         );
         FormKey { shape: self.key.shape + if beta { 8 } else { 0 }, ..self.key }
+    }
+
+    /// Tells binary forms apart in caches.
+    pub(crate) fn binary_key(&self) -> FormKey {
+        let key = self.line_key();
+        FormKey { shape: key.shape + 16, ..key }
     }
 
     /// Writes an object from behind its `apiVersion` and `kind` to its end.
@@ -156,18 +165,16 @@ impl Encoder {
         out.freeze()
     }
 
-    /// Writes a change's line, once for all who follow in this form.
-    pub(crate) fn change_line(&self, change: &Change, event: &'static str, number: u8, left: bool) -> Bytes {
-        change.lines.get((self.line_key(), number), || {
-            let object = match (&change.previous, left) {
-                (Some(previous), true) => {
-                    let shown = at_version(&self.served.show_stored(previous), change.version);
-                    self.join(&self.shown_tail(&shown))
-                }
-                _ => self.object(&change.object),
-            };
-            Self::line(event, &object)
-        })
+    /// Writes a change's line; `left` says that the object is only out of what is selected.
+    pub(crate) fn change_line(&self, change: &Change, event: &str, left: bool) -> Bytes {
+        let object = match (&change.previous, left) {
+            (Some(previous), true) => {
+                let shown = at_version(&self.served.show_stored(previous), change.version);
+                self.join(&self.shown_tail(&shown))
+            }
+            _ => self.object(&change.object),
+        };
+        Self::line(event, &object)
     }
 
     /// Writes the object of a bookmark.

@@ -1,4 +1,4 @@
-//! The listener: TLS on loopback, HTTP/1.1 over the same front.
+//! The listener: TLS on loopback, HTTP/2 and HTTP/1.1 over the same front.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,9 +8,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::config::Kubeconfig;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,11 +18,21 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use tokio_rustls::server::TlsStream;
 
 use crate::compression::{compress, takes_gzip};
 use crate::data::DataError;
 use crate::faults::{FaultyBody, Interrupted};
 use crate::service::{Front, Passage, auth_info};
+
+/// The name of HTTP/2 in the handshake of TLS.
+const HTTP_2: &[u8] = b"h2";
+
+/// The most streams of one connection at a time, as kube-apiserver has it: a client waits, or opens another one.
+const STREAMS: u32 = 100;
+
+/// The most bytes of the headers of one request.
+const HEADERS: u32 = 1 << 20;
 
 /// Why a server over HTTP did not start.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +127,7 @@ impl Certificates {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(vec![self.leaf, self.authority_der], self.key.into())?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![HTTP_2.to_vec(), b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 }
@@ -252,15 +262,11 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, front: Arc<Front>)
     let serving = async {
         stream.set_nodelay(true)?;
         let stream = acceptor.accept(stream).await?;
-        let service = service_fn(|request| serve(&front, request));
-        let mut builder = http1::Builder::new();
-        let mut serving = builder.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
-        let served = (&mut serving).await;
-        if served.as_ref().is_err_and(is_reset) {
-            // Closing it now sends a reset instead of an end.
-            serving.into_parts().io.into_inner().get_ref().0.set_zero_linger()?;
+        if stream.get_ref().1.alpn_protocol() == Some(HTTP_2) {
+            serve_streams(stream, &front).await
+        } else {
+            serve_in_turn(stream, &front).await
         }
-        served.map_err(io::Error::other)
     };
     tokio::select! {
         () = epoch.cancelled() => {}
@@ -268,4 +274,28 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, front: Arc<Front>)
             tracing::debug!(%error, "a connection ended");
         },
     }
+}
+
+/// Speaks HTTP/1.1: one request after another.
+async fn serve_in_turn(stream: TlsStream<TcpStream>, front: &Front) -> io::Result<()> {
+    let service = service_fn(|request| serve(front, request));
+    let mut builder = http1::Builder::new();
+    let mut serving = builder.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+    let served = (&mut serving).await;
+    if served.as_ref().is_err_and(is_reset) {
+        // Closing it now sends a reset instead of an end.
+        serving.into_parts().io.into_inner().get_ref().0.set_zero_linger()?;
+    }
+    served.map_err(io::Error::other)
+}
+
+/// Speaks HTTP/2: each request is a task of its own, and what a rule breaks is its stream alone.
+async fn serve_streams(stream: TlsStream<TcpStream>, front: &Arc<Front>) -> io::Result<()> {
+    let service = service_fn(|request| {
+        let front = Arc::clone(front);
+        async move { serve(&front, request).await }
+    });
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS).max_header_list_size(HEADERS);
+    builder.serve_connection(TokioIo::new(stream), service).await.map_err(io::Error::other)
 }

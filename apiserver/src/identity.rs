@@ -67,6 +67,15 @@ impl User {
         }
     }
 
+    /// Returns whether it is in a group.
+    pub(crate) fn is_in(&self, group: &str) -> bool {
+        match self {
+            Self::Admin => group == MASTERS || group == AUTHENTICATED,
+            Self::Named { groups, .. } => groups.iter().any(|own| own == group),
+            Self::Anonymous => group == UNAUTHENTICATED,
+        }
+    }
+
     /// Gives what else is known.
     pub(crate) fn extra(&self) -> Option<&BTreeMap<String, Vec<String>>> {
         match self {

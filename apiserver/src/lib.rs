@@ -68,6 +68,8 @@ mod watch;
 
 mod authz;
 
+mod flow_control;
+
 mod admission;
 
 mod write;

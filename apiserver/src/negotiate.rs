@@ -104,6 +104,13 @@ fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
         .collect()
 }
 
+/// Returns whether nothing but plain JSON is asked for, as most requests do.
+fn is_plain(headers: &HeaderMap) -> bool {
+    let mut all = headers.get_all(header::ACCEPT).iter();
+    let first = all.next().is_none_or(|value| value.as_bytes() == b"application/json");
+    first && all.next().is_none()
+}
+
 fn media(name: &str) -> Option<Media> {
     match name {
         "application/json" | "*/*" => Some(Media::Json),
@@ -136,6 +143,9 @@ fn shape(clause: &Clause<'_>) -> Option<Shape> {
 /// # Errors
 /// 406: nothing asked for is offered.
 pub(crate) fn accept(headers: &HeaderMap, answer: Answer, of: Of) -> Result<Accept, Status> {
+    if is_plain(headers) {
+        return Ok(Accept { media: Media::Json, shape: Shape::Object });
+    }
     let all = clauses(headers);
     if all.is_empty() {
         return Ok(Accept { media: Media::Json, shape: Shape::Object });
@@ -163,6 +173,9 @@ pub(crate) fn accept(headers: &HeaderMap, answer: Answer, of: Of) -> Result<Acce
 
 /// Decides the encoding of errors, which never fails.
 pub(crate) fn error_media(headers: &HeaderMap) -> Media {
+    if is_plain(headers) {
+        return Media::Json;
+    }
     clauses(headers).iter().find_map(|clause| media(clause.media)).unwrap_or(Media::Json)
 }
 

@@ -98,8 +98,8 @@ impl RequestInfo {
         let query = Query::of(uri);
         let trimmed = uri.path().trim_end_matches('/');
         let decoded = decode(trimmed);
-        let parts: Vec<String> = decoded.split('/').skip(1).map(str::to_owned).collect();
-        let mut words: &[String] = &parts;
+        let parts: Vec<&str> = decoded.split('/').skip(1).collect();
+        let mut words: &[&str] = &parts;
         let mut info = Self {
             verb: None,
             group: String::new(),
@@ -114,41 +114,39 @@ impl RequestInfo {
             shape: Shape::Other,
         };
         match words {
-            [root, version, rest @ ..] if root == "api" => {
-                info.version.clone_from(version);
+            ["api", version, rest @ ..] => {
+                info.version = (*version).to_owned();
                 words = rest;
             }
-            [root, group, version, rest @ ..] if root == "apis" => {
-                info.group.clone_from(group);
-                info.version.clone_from(version);
+            ["apis", group, version, rest @ ..] => {
+                info.group = (*group).to_owned();
+                info.version = (*version).to_owned();
                 words = rest;
             }
             _ => return info,
         }
         let mut forced_watch = false;
-        if let [word, rest @ ..] = words
-            && word == "watch"
+        if let ["watch", rest @ ..] = words
             && !rest.is_empty()
         {
             forced_watch = true;
             words = rest;
         }
-        if let [word, namespace, resource, ..] = words
-            && word == "namespaces"
-            && !(info.group.is_empty() && matches!(resource.as_str(), "status" | "finalize"))
+        if let ["namespaces", namespace, resource, ..] = words
+            && !(info.group.is_empty() && matches!(*resource, "status" | "finalize"))
         {
-            info.namespace = Some(namespace.clone());
+            info.namespace = Some((*namespace).to_owned());
             words = &words[2..];
         }
         match words {
             [] => return info,
             [resource] => {
-                info.resource.clone_from(resource);
+                info.resource = (*resource).to_owned();
                 info.shape = Shape::Collection;
             }
             [resource, name, rest @ ..] => {
-                info.resource.clone_from(resource);
-                info.name = Some(name.clone());
+                info.resource = (*resource).to_owned();
+                info.name = Some((*name).to_owned());
                 info.subresource = rest.join("/");
                 info.shape = Shape::Object;
             }

@@ -142,8 +142,9 @@ impl Front {
         let answer = self.answer(request, passage, epoch.clone());
         tokio::select! {
             biased;
+            // Most answers are there at once.
+            answer = answer => if epoch.is_cancelled() { Err(Interrupted::Cut) } else { answer },
             () = epoch.cancelled() => Err(Interrupted::Cut),
-            answer = answer => answer,
         }
     }
 
@@ -161,7 +162,7 @@ impl Front {
         let body = collect(body).await?;
         let http::request::Parts { method, uri, headers, .. } = parts;
         let mut request = ApiRequest { method, uri, headers, body: Bytes::new(), user: User::Anonymous };
-        let info = request.info();
+        let info = Arc::new(request.info());
         let allowed = self.user(&request, &info).and_then(|user| {
             request.user = user;
             request.body = body?;
@@ -201,13 +202,13 @@ impl Front {
     async fn serve_ruled(
         &self,
         request: ApiRequest,
-        info: RequestInfo,
+        info: Arc<RequestInfo>,
         recorded: Recorded,
         epoch: CancellationToken,
     ) -> Result<Response<FaultyBody>, Interrupted> {
         let user_agent = crate::faults::text(&request.headers, header::USER_AGENT);
         let judged = self.faults.armed();
-        let grafts = match self.faults.judge(&info, &user_agent, self.core.resource_version()) {
+        let grafts = match self.faults.judge(&info, &user_agent, || self.core.resource_version()) {
             Verdict::Serve(grafts) => grafts,
             Verdict::Drop(how) => return Err(how),
             Verdict::Reply(response) => {
@@ -242,7 +243,7 @@ impl Front {
                 Graft::Stop(_) | Graft::Edit(_) | Graft::Pace(_) | Graft::Endless(_) => {}
             }
         }
-        let reply = self.core.serve_as(request, view).await;
+        let reply = self.core.serve_as(request, &info, view).await;
         let response = self.dress(reply, (info, user_agent, judged), &mut grafts, epoch);
         recorded.answered(response.status().as_u16());
         Ok(response)
@@ -252,7 +253,7 @@ impl Front {
     fn dress(
         &self,
         reply: Reply,
-        (info, user_agent, judged): (RequestInfo, String, u64),
+        (info, user_agent, judged): (Arc<RequestInfo>, String, u64),
         grafts: &mut Vec<Graft>,
         epoch: CancellationToken,
     ) -> Response<FaultyBody> {
@@ -274,20 +275,21 @@ impl Front {
                 let body = if grafts.is_empty() {
                     FaultyBody::whole(body)
                 } else {
-                    let tap = Tap::new(info, user_agent, version, std::mem::take(grafts));
+                    let tap =
+                        Tap::new(Arc::unwrap_or_clone(info), user_agent, version, std::mem::take(grafts));
                     FaultyBody::planted(body, &self.faults, tap, epoch)
                 };
                 Response::from_parts(parts, body)
             }
             Reply::Stream { parts, mut events } => {
-                let tap = Tap::new(info, user_agent, version, std::mem::take(grafts));
+                let tap = Tap::new(Arc::unwrap_or_clone(info), user_agent, version, std::mem::take(grafts));
                 events.look_through(tap.lens());
                 Response::from_parts(parts, FaultyBody::events(events, &self.faults, tap, judged, epoch))
             }
         }
     }
 
-    fn record(&self, request: &ApiRequest, info: &RequestInfo) -> Recorded {
+    fn record(&self, request: &ApiRequest, info: &Arc<RequestInfo>) -> Recorded {
         self.requests.arrived(&request.method, &request.uri, &request.headers, info, request.user.name())
     }
 }
@@ -302,6 +304,9 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
+    if body.is_end_stream() {
+        return Ok(Ok(Bytes::new()));
+    }
     match Limited::new(body, BODY_LIMIT).collect().await {
         Ok(collected) => Ok(Ok(collected.to_bytes())),
         Err(error) if error.is::<LengthLimitError>() => {

@@ -152,6 +152,14 @@ impl State {
         format_uuid(self.random.random())
     }
 
+    /// Makes a uid of a name: the same whenever it is asked for.
+    pub(crate) fn fixed_uid(&self, name: &str) -> String {
+        let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |seed: u64, byte| {
+            (seed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        format_uuid(SmallRng::seed_from_u64(seed).random())
+    }
+
     /// Makes the five letters after a `generateName`.
     pub(crate) fn make_suffix(&mut self) -> String {
         const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

@@ -59,7 +59,7 @@ struct Arguments {
 /// What the program starts itself for.
 #[derive(Subcommand)]
 enum Inner {
-    /// Counts the instructions of six hot paths under valgrind; fails where one takes a tenth more than its baseline.
+    /// Counts the instructions of eight hot paths under valgrind; fails where one takes a tenth more than its baseline.
     Instructions {
         /// Makes what is counted the baseline.
         #[arg(long)]

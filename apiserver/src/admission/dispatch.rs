@@ -89,8 +89,11 @@ fn apply(
     if after == shown {
         return Ok(false);
     }
-    let after = asked.taken_back(after, version);
-    if asked.kind.is_none() && (!is_object(&after) || !Asked::is_same_object(before, &after)) {
+    let mut after = asked.taken_back(after, version);
+    if asked.kind.is_none() && asked.resource.built_in().is_some() {
+        asked.served.schema.decode(&mut after).map_err(|why| Status::internal_error(&why))?;
+    }
+    if asked.kind.is_none() && (!is_object(&after) || !asked.may_become(before, &after)) {
         let name = hook.name();
         let why =
             format!("admission webhook {name:?} attempted to change the name or namespace of the object");

@@ -156,8 +156,9 @@ impl Asked {
         request
     }
 
-    /// Gives the name that an object has now.
-    pub(super) fn is_same_object(before: &Value, after: &Value) -> bool {
-        object::name(before) == object::name(after) && object::namespace(before) == object::namespace(after)
+    /// Returns whether an object is still where it was sent to; what is created may get another name.
+    pub(super) fn may_become(&self, before: &Value, after: &Value) -> bool {
+        let named = self.operation == Operation::Create || object::name(before) == object::name(after);
+        named && object::namespace(before) == object::namespace(after)
     }
 }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::hook::Family;
-use crate::patch::json_patch;
+use crate::patch::{go_type, json_patch_of_webhook};
 use crate::status::Status;
 
 /// Writes a review.
@@ -35,6 +35,7 @@ pub(super) struct Refusal {
 /// What is wrong with it, in the server's words.
 pub(super) fn verdict(family: Family, version: &str, uid: &str, answer: &Value) -> Result<Verdict, String> {
     let invalid = |why: String| Err(format!("received invalid webhook response: {why}"));
+    readable(version, answer).map_err(|why| format!("failed to call webhook: {why}"))?;
     let response = &answer["response"];
     if !response.is_object() {
         return invalid("webhook response was absent".to_owned());
@@ -44,10 +45,9 @@ pub(super) fn verdict(family: Family, version: &str, uid: &str, answer: &Value) 
     if version == "v1" && given != uid {
         return invalid(format!("expected response.uid={uid:?}, got {given:?}"));
     }
-    let (group, kind) = (text(&answer["apiVersion"]), text(&answer["kind"]));
-    if version == "v1" && (group != "admission.k8s.io/v1" || kind != "AdmissionReview") {
+    if version == "v1" && answer["kind"].is_null() {
         let wanted = "admission.k8s.io/v1, Kind=AdmissionReview";
-        return invalid(format!("expected webhook response of {wanted}, got {group}, Kind={kind}"));
+        return invalid(format!("expected webhook response of {wanted}, got /, Kind="));
     }
     let (patch, form) = (text(&response["patch"]), response["patchType"].as_str());
     match (family, patch.is_empty(), form) {
@@ -73,13 +73,63 @@ pub(super) fn verdict(family: Family, version: &str, uid: &str, answer: &Value) 
     if patch.is_empty() {
         return Ok(Verdict { warnings, outcome: Ok(None) });
     }
-    if let Some(form) = form.filter(|form| *form != "JSONPatch") {
-        return Err(format!("unsupported patch type {form:?}"));
-    }
     let undecodable = |why: String| format!("received undecodable patch in webhook response: {why}");
     let bytes = STANDARD.decode(patch).map_err(|error| undecodable(error.to_string()))?;
-    let patch = serde_json::from_slice(&bytes).map_err(|error| undecodable(error.to_string()))?;
+    let patch: Value =
+        serde_json::from_slice(&bytes).map_err(|error| undecodable(json_error(&error, &bytes)))?;
+    let Some(steps) = patch.as_array() else {
+        let given = go_type(&patch);
+        return Err(undecodable(format!(
+            "json: cannot unmarshal {given} into Go value of type jsonpatch.Patch"
+        )));
+    };
+    if let Some(form) = form.filter(|form| !steps.is_empty() && *form != "JSONPatch") {
+        return Err(format!("unsupported patch type {form:?}"));
+    }
     Ok(Verdict { warnings, outcome: Ok(Some(patch)) })
+}
+
+/// Says why an answer can't be read as a review of a version; one that says no kind can.
+fn readable(version: &str, answer: &Value) -> Result<(), String> {
+    let text = |key: &str| answer[key].as_str().unwrap_or_default();
+    let (given, kind) = (text("apiVersion"), text("kind"));
+    let Some(own) = given.strip_prefix("admission.k8s.io/").filter(|own| matches!(*own, "v1" | "v1beta1"))
+    else {
+        if given.is_empty() && kind.is_empty() {
+            return Ok(());
+        }
+        return Err(unknown(kind, given));
+    };
+    match kind {
+        "AdmissionReview" if own == version => Ok(()),
+        "AdmissionReview" => Err(format!(
+            "converting ({own}.AdmissionReview) to ({version}.AdmissionReview): unknown conversion"
+        )),
+        _ => Err(unknown(kind, given)),
+    }
+}
+
+fn unknown(kind: &str, version: &str) -> String {
+    format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
+/// Words a JSON error as the server does.
+fn json_error(error: &serde_json::Error, bytes: &[u8]) -> String {
+    let literals = ["null", "true", "false"];
+    let begun = literals.into_iter().find(|literal| bytes.first() == literal.as_bytes().first());
+    if let Some(literal) = begun
+        && let Some((found, wanted)) =
+            bytes.iter().zip(literal.bytes()).find(|(found, wanted)| **found != *wanted)
+    {
+        let (found, wanted) = (char::from(*found), char::from(wanted));
+        return format!("invalid character '{found}' in literal {literal} (expecting '{wanted}')");
+    }
+    match bytes.get(error.column().saturating_sub(1)) {
+        Some(found) if !error.is_eof() => {
+            format!("invalid character '{}' looking for beginning of value", char::from(*found))
+        }
+        _ => "unexpected end of JSON input".to_owned(),
+    }
 }
 
 /// Patches an object as a webhook asks.
@@ -88,7 +138,7 @@ pub(super) fn verdict(family: Family, version: &str, uid: &str, answer: &Value) 
 /// 500: the patch does not fit.
 pub(super) fn patched(object: &Value, patch: &Value) -> Result<Value, Status> {
     let mut new = object.clone();
-    json_patch(&mut new, patch).map_err(|error| Status::internal_error(&error.to_string()))?;
+    json_patch_of_webhook(&mut new, patch).map_err(|why| Status::internal_error(&why))?;
     Ok(new)
 }
 

@@ -148,6 +148,9 @@ pub(crate) fn held_rules(state: &State, user: &User, namespace: &str) -> (Vec<Va
                 "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz",
                 "/version", "/version/",
             ]}));
+            // Two roles say that of a real server's.
+            let health = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+            paths.push(json!({"verbs": ["get"], "nonResourceURLs": health}));
             if user.is_superuser() {
                 resources.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
                 paths.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));

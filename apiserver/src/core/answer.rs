@@ -1,10 +1,11 @@
 //! Answers: what was read or written, as HTTP responses in the form asked for.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header};
 use serde_json::Value;
 
 use crate::encode::Encoder;
+use crate::flow_control::Class;
 use crate::kinds::Resource;
 use crate::negotiate::{Media, Shape, error_media};
 use crate::proto;
@@ -51,6 +52,15 @@ pub(super) fn typed(code: u16, media: &'static str, body: Bytes) -> Response<Byt
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
+}
+
+/// Names the flow that a request belongs to.
+pub(super) fn name_class(response: &mut Response<Bytes>, class: Option<Class>) {
+    if let Some(Class { schema, level }) = class {
+        let headers = response.headers_mut();
+        headers.insert(HeaderName::from_static("x-kubernetes-pf-flowschema-uid"), schema);
+        headers.insert(HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid"), level);
+    }
 }
 
 /// Adds `Warning` headers, one a text.

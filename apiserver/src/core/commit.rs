@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::guard::Guard;
 use crate::crd;
 use crate::data::{DataError, DataFile, Entry, Image};
 use crate::state::State;
@@ -23,7 +24,7 @@ pub(super) type Ticket = oneshot::Receiver<Outcome>;
 /// The state, as the task that writes needs it.
 pub(super) trait Shared: Send + Sync + 'static {
     /// Locks the state.
-    fn state(&self) -> MutexGuard<'_, State>;
+    fn state(&self) -> Guard<'_>;
     /// Gives the committer.
     fn committer(&self) -> Option<&Committer>;
 }

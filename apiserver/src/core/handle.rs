@@ -35,14 +35,14 @@ const BODY_LIMIT: usize = 3 * 1024 * 1024;
 pub(super) fn handle(
     state: &mut State,
     request: &ApiRequest,
-    info: &RequestInfo,
+    (info, asked): (&RequestInfo, &Attributes),
     patience: Patience,
     view: Option<View>,
 ) -> Result<Outcome, Status> {
     if let Some(answer) = reviews::review(state, request, info)? {
         return Ok(Outcome::Full(answer));
     }
-    check(state, &request.user, &Attributes::of(&request.method, info))?;
+    check(state, &request.user, asked)?;
     if request.body.len() > BODY_LIMIT {
         return Err(Status::too_large(BODY_LIMIT));
     }
@@ -68,7 +68,7 @@ pub(super) fn handle(
         Verb::Get | Verb::List | Verb::Watch => {
             reading::read(state, request, &query, &target, verb, (patience, view))?
         }
-        _ => write(state, request, &query, &target, verb).map(Outcome::Full)?,
+        _ => write(state, request, asked, &query, &target, verb).map(Outcome::Full)?,
     };
     if let (Outcome::Full(response), Some(_)) = (&mut outcome, head) {
         *response.body_mut() = Bytes::new();
@@ -144,6 +144,7 @@ fn only_get(request: &ApiRequest) -> Result<(), Status> {
 fn write(
     state: &mut State,
     request: &ApiRequest,
+    asked: &Attributes,
     query: &Query,
     target: &Target,
     verb: Verb,
@@ -157,11 +158,8 @@ fn write(
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     let manager = Some(query.text("fieldManager")).filter(|manager| !manager.is_empty());
-    let author = || Author {
-        user: request.user.clone(),
-        asked: Attributes::of(&request.method, &request.info()),
-        manager: manager.map(str::to_owned),
-    };
+    let author =
+        || Author { user: request.user.clone(), asked: asked.clone(), manager: manager.map(str::to_owned) };
     let options = |kind: &str| WriteOptions::read(query, agent, kind).map(|options| options.by(author()));
     let (headers, body) = (&request.headers, &request.body);
     let scale = target.subresource == "scale";

@@ -1,7 +1,7 @@
 //! The core: requests in, answers or event streams out, one mutex around one state.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,12 +11,14 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::answer::{Outcome, Patience};
 use self::commit::{Committer, Shared, Ticket};
+use self::guard::Guard;
 use self::handle::handle;
 use self::restore::Opening;
 use crate::authz::{Attributes, Wanted};
 use crate::call::Caller;
 use crate::clock::Clock;
 use crate::data::DataError;
+use crate::flow_control::{self, Class, Flows};
 use crate::identity::User;
 use crate::negotiate::Media;
 use crate::proto;
@@ -37,6 +39,7 @@ mod answer;
 mod binary;
 mod commit;
 mod config;
+mod guard;
 mod handle;
 mod openapi;
 mod reading;
@@ -55,10 +58,15 @@ mod conversion_tests;
 #[cfg(test)]
 mod data_tests;
 #[cfg(test)]
+mod flow_tests;
+#[cfg(test)]
 mod tests;
 
 /// How long a version that is not there yet is waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The subresources whose requests flow control does not count.
+const LONG_RUNNING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// The time between two looks at a replica that lags.
 const REPLICA_PAUSE: Duration = Duration::from_millis(50);
@@ -84,12 +92,23 @@ struct Inner {
     unsettled: Arc<Notify>,
     committer: Option<Committer>,
     caller: Caller,
+    /// Locked after the state.
+    flows: Mutex<Flows>,
     me: Weak<Inner>,
 }
 
 impl Inner {
     fn lock(&self) -> Locked<'_> {
-        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), inner: self }
+        Locked { state: Guard::lock(&self.state), inner: self }
+    }
+
+    /// Gives the flow that a request belongs to; none for those that hold a connection as long as they like.
+    fn class(&self, state: &State, user: &User, asked: &Attributes) -> Option<Class> {
+        if asked.path.is_none() && LONG_RUNNING.contains(&&*asked.subresource) {
+            return None;
+        }
+        let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+        flows.classify(&state.store, user, asked)
     }
 
     /// Gives what to wait for before anybody is told of this state.
@@ -99,8 +118,8 @@ impl Inner {
 }
 
 impl Shared for Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Guard<'_> {
+        Guard::lock(&self.state)
     }
 
     fn committer(&self) -> Option<&Committer> {
@@ -110,7 +129,7 @@ impl Shared for Inner {
 
 /// The state, locked; what was written is on its way to the disk when the lock goes.
 struct Locked<'a> {
-    state: MutexGuard<'a, State>,
+    state: Guard<'a>,
     inner: &'a Inner,
 }
 
@@ -183,6 +202,7 @@ impl Core {
             unsettled: unsettled.clone(),
             committer,
             caller: config.caller.clone(),
+            flows: Mutex::default(),
             me: me.clone(),
         });
         if due {
@@ -256,6 +276,7 @@ impl Core {
                 namespaces::preload(&mut state);
                 state.aggregated = 0;
                 authz::install(&mut state);
+                flow_control::install(&mut state);
             }
             Restart::At(version) => {
                 state.store.rewind(version)?;
@@ -327,12 +348,19 @@ impl Core {
 
     /// Answers one request; waits only on tokio time.
     pub(crate) async fn serve(&self, request: ApiRequest) -> Reply {
-        self.serve_as(request, None).await
+        let info = request.info();
+        self.serve_as(request, &info, None).await
     }
 
     /// Answers one request, reads as a view has them.
-    pub(crate) async fn serve_as(&self, request: ApiRequest, view: Option<View>) -> Reply {
-        let info = request.info();
+    pub(crate) async fn serve_as(
+        &self,
+        request: ApiRequest,
+        info: &RequestInfo,
+        view: Option<View>,
+    ) -> Reply {
+        let asked = Attributes::of(&request.method, info);
+        let mut class = None;
         let mut session = Session::default();
         let mut patience = Patience::Fresh;
         let over = Instant::now() + PATIENCE;
@@ -340,7 +368,8 @@ impl Core {
             let (outcome, ticket, reached) = {
                 let mut state = self.inner.lock();
                 state.session = std::mem::take(&mut session);
-                let outcome = handle(&mut state, &request, &info, patience, view);
+                class = class.or_else(|| self.inner.class(&state, &request.user, &asked));
+                let outcome = handle(&mut state, &request, (info, &asked), patience, view);
                 session = std::mem::take(&mut state.session);
                 if state.unsettled || state.store.owners.has_suspects() {
                     self.inner.unsettled.notify_one();
@@ -373,7 +402,9 @@ impl Core {
             Ok(Outcome::Watch(events)) => {
                 let media =
                     if events.media() == Media::Protobuf { proto::STREAM_MEDIA } else { "application/json" };
-                let (parts, _) = answer::typed(200, media, Bytes::new()).into_parts();
+                let mut response = answer::typed(200, media, Bytes::new());
+                answer::name_class(&mut response, class);
+                let (parts, _) = response.into_parts();
                 return Reply::Stream { parts, events };
             }
             Ok(Outcome::Full(mut response)) => {
@@ -388,7 +419,9 @@ impl Core {
                 response
             }
         };
-        Reply::Full(answer::finish(response, &request.headers, &request.uri))
+        let mut response = answer::finish(response, &request.headers, &request.uri);
+        answer::name_class(&mut response, class);
+        Reply::Full(response)
     }
 }
 

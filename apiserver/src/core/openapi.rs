@@ -39,6 +39,9 @@ pub(super) fn document(
     Ok(Some(answer_with(name, &document, request)))
 }
 
+/// The media types that JSON is sent for.
+const JSON: [&str; 3] = ["application/json", "application/*", "*/*"];
+
 /// 404 without a word.
 fn nothing() -> Response<Bytes> {
     let mut response = answer::json(404, Bytes::new());
@@ -46,21 +49,33 @@ fn nothing() -> Response<Bytes> {
     response
 }
 
-/// Writes the document of version 2; in its binary form an empty one.
-///
-/// `kubectl` asks for that before it writes a `List`, fails without it, and leaves the checks of what has no definition
-/// in it to the server.
+/// Writes the document of version 2, as text or in its binary form: clients in Go ask for that.
 fn second_version(state: &mut State, request: &ApiRequest) -> Response<Bytes> {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    // What is answered has a dot where what is asked for has an at sign.
+    const ANSWERED: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     let accepted = request.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    if accepted.flat_map(|value| value.split(',')).any(|clause| clause.trim() == PROTOBUF) {
-        // Field by field: swagger, info (title, version), paths, definitions.
-        const EMPTY: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.3\x42\x00\x4a\x00";
-        let media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-        return answer::typed(200, media, Bytes::from_static(EMPTY));
+    let mut media = accepted
+        .flat_map(|value| value.split(','))
+        .map(|clause| clause.split(';').next().unwrap_or_default().trim())
+        .peekable();
+    let anything = media.peek().is_none();
+    match media.find(|media| [PROTOBUF, ANSWERED].contains(media) || JSON.contains(media)) {
+        None if !anything => {
+            let mut response = nothing();
+            *response.status_mut() = StatusCode::NOT_ACCEPTABLE;
+            return response;
+        }
+        Some(PROTOBUF | ANSWERED) => {}
+        _ => {
+            let document = state.documents.second(&state.registry);
+            return answer_with("v2", &document, request);
+        }
     }
-    let document = state.documents.second(&state.registry);
-    answer_with("v2", &document, request)
+    let document = state.documents.second_in_protobuf(&state.registry);
+    let mut response = answer_with("v2", &document, request);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(ANSWERED));
+    response
 }
 
 fn answer_with(name: &str, document: &Document, request: &ApiRequest) -> Response<Bytes> {
@@ -97,7 +112,7 @@ fn takes_json(headers: &HeaderMap) -> bool {
     given.peek().is_none()
         || given.flat_map(|value| value.split(',')).any(|clause| {
             let media = clause.split(';').next().unwrap_or_default().trim();
-            matches!(media, "application/json" | "application/*" | "*/*")
+            JSON.contains(&media)
         })
 }
 
@@ -141,6 +156,33 @@ mod tests {
         let protobuf = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
         let refused = ask(&core, "/openapi/v3/api/v1", Some((header::ACCEPT, protobuf))).await;
         assert_eq!(refused.status(), 406);
+    }
+
+    // A18
+    #[tokio::test(start_paused = true)]
+    async fn the_document_of_version_2_is_binary_for_those_who_ask_for_that_first() {
+        let core = Core::new(CoreConfig::default());
+        let (asked, answered) = (
+            "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+        );
+        let cases = [
+            (asked.to_owned(), 200, answered),
+            (answered.to_owned(), 200, answered),
+            (format!("{asked},application/json"), 200, answered),
+            (format!("application/json,{asked}"), 200, "application/json"),
+            ("*/*".to_owned(), 200, "application/json"),
+            ("text/html".to_owned(), 406, ""),
+        ];
+        let mut tags = Vec::new();
+        for (accept, code, media) in cases {
+            let response = ask(&core, "/openapi/v2", Some((header::ACCEPT, &accept))).await;
+            let seen = (response.status().as_u16(), value(&response, &header::CONTENT_TYPE));
+            assert_eq!(seen, (code, media), "{accept}");
+            assert_eq!(response.body().is_empty(), code == 406, "{accept}");
+            tags.push(value(&response, &header::ETAG).to_owned());
+        }
+        assert!(tags[0] == tags[1] && tags[0] != tags[3], "caches tell the forms apart");
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::data::{DataError, DataFile, Entry, Loaded, Opened};
 use crate::state::State;
 use crate::store::{ResourceId, Store};
-use crate::{authz, crd, namespaces};
+use crate::{authz, crd, flow_control, namespaces};
 
 /// What a server found in its data file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,7 @@ pub(super) fn fresh(config: &CoreConfig) -> State {
     let mut state = empty(config, config.seed, config.clock.clone());
     namespaces::preload(&mut state);
     authz::install(&mut state);
+    flow_control::install(&mut state);
     state
 }
 
@@ -73,6 +74,7 @@ pub(super) fn open(config: &CoreConfig, path: &Path) -> Result<Opening, DataErro
             state.store.keep();
             crd::register_all(&mut state);
             authz::install(&mut state);
+            flow_control::install(&mut state);
             let objects = state.store.everything().len();
             let resource_version = state.store.version();
             let restored = Some(Restored { objects, resource_version, unfinished_bytes, end });

@@ -55,6 +55,7 @@ pub(super) fn request(
         Some(asked) if !asked.is_empty() => Value::from(asked.clone()),
         _ => json!([AUDIENCE]),
     };
+    bound_object(state, target, &given["spec"]["boundObjectRef"])?;
     let now = state.clock.now();
     let ends = now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
     let token = written(state, &account, &audiences, (now, ends));
@@ -76,6 +77,36 @@ pub(super) fn request(
     let (account, uid) = (target.key(), object::uid(&account).to_owned());
     state.issue(IssuedToken { token, account, uid, ends });
     Ok(Written::created(Shown::Other(answer)))
+}
+
+/// Looks for the object that a token is to be bound to.
+///
+/// # Errors
+/// 404: it is not there. 409: it is another one by now. 422: no token is bound to objects of its kind.
+fn bound_object(state: &State, target: &Target, bound: &Value) -> Result<(), Status> {
+    if bound.is_null() {
+        return Ok(());
+    }
+    let text = |key: &str| bound[key].as_str().unwrap_or_default();
+    let (name, uid) = (text("name"), text("uid"));
+    let (plural, key) = match text("kind") {
+        "Pod" => ("pods", format!("{}/{name}", target.namespace)),
+        "Secret" => ("secrets", format!("{}/{name}", target.namespace)),
+        "Node" => ("nodes", name.to_owned()),
+        _ => {
+            let given = format!("{}, Kind={}", text("apiVersion"), text("kind"));
+            return Err(Status::bad_request(format!("cannot bind token to object of type {given}")));
+        }
+    };
+    let found = state.store.get(&crate::store::ResourceId::new("", plural), &key);
+    let found = found.ok_or_else(|| Status::not_found("", plural, name))?.value();
+    if uid.is_empty() || uid == object::uid(&found) {
+        return Ok(());
+    }
+    let why = format!(
+        "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+    );
+    Err(Status::conflict("", plural, name, &why))
 }
 
 fn track(request: &mut Value, manager: &str, now: &str) {
@@ -145,7 +176,7 @@ mod tests {
         }
     }
 
-    // wire 606
+    // A23, wire 606
     #[tokio::test(start_paused = true)]
     async fn a_token_is_its_accounts_until_it_expires_or_the_account_goes() {
         let core = Core::new(CoreConfig::default());

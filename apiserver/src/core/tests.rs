@@ -201,6 +201,53 @@ async fn entering_a_selection_is_added_and_leaving_it_deleted() {
     assert_eq!(object["metadata"]["resourceVersion"], core.resource_version().to_string());
 }
 
+// A22
+#[tokio::test(start_paused = true)]
+async fn field_selectors_know_the_fields_of_their_kind_and_compare_as_text() {
+    let core = Core::new(CoreConfig::default());
+    let pod = |name: &str, node: Value| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}})
+    };
+    let pods = "/api/v1/namespaces/default/pods";
+    for (name, node) in [("a", json!("n1")), ("b", json!("n2")), ("c", Value::Null)] {
+        assert_eq!(call(&core, Method::POST, pods, pod(name, node)).await.0, 201);
+    }
+    let cases: [(&str, &[&str]); 8] = [
+        ("spec.nodeName=n1", &["a"]),
+        ("spec.nodeName!=n1", &["b", "c"]),
+        ("spec.nodeName=", &["c"]),
+        ("spec.nodeName==n2,metadata.name!=a", &["b"]),
+        ("metadata.name=a,metadata.name=b", &[]),
+        ("status.phase=Pending", &["a", "b", "c"]),
+        ("spec.restartPolicy!=Always", &[]),
+        ("metadata.namespace!=default", &[]),
+    ];
+    for (selector, expected) in cases {
+        let escaped = selector.replace('=', "%3D").replace('!', "%21").replace(',', "%2C");
+        let uri = format!("{pods}?fieldSelector={escaped}");
+        let (code, list) = call(&core, Method::GET, &uri, Value::Null).await;
+        let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let names: Vec<&str> = items.iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
+        assert_eq!((code, names.as_slice()), (200, expected), "{selector}");
+        let mut stream = watch(&core, &format!("{uri}&watch=1&resourceVersion=0")).await;
+        for name in expected {
+            assert_eq!(next(&mut stream).await.1["metadata"]["name"], *name, "{selector}");
+        }
+    }
+    for (path, says) in [
+        (pods, "field label not supported: spec.image"),
+        (
+            MAPS,
+            "\"spec.image\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+        ),
+    ] {
+        let uri = format!("{path}?fieldSelector=spec.image%3Dx");
+        let (code, status) = call(&core, Method::GET, &uri, Value::Null).await;
+        assert!(code == 400 && status["message"].as_str().is_some_and(|m| m.contains(says)), "{status}");
+    }
+}
+
 // wire 007
 #[tokio::test(start_paused = true)]
 async fn pages_show_one_snapshot() {
@@ -381,7 +428,7 @@ fn owned_by(name: &str, owner: &Value) -> Value {
     child
 }
 
-// wire 316
+// A21, wire 316
 #[tokio::test(start_paused = true)]
 async fn a_foreground_deletion_waits_for_its_dependents() {
     let core = Core::new(CoreConfig::default());
@@ -401,7 +448,7 @@ async fn a_foreground_deletion_waits_for_its_dependents() {
     assert_eq!(call(&core, Method::GET, &format!("{MAPS}/owner"), Value::Null).await.0, 404);
 }
 
-// wire 317
+// A21, wire 317
 #[tokio::test(start_paused = true)]
 async fn orphans_stay_without_their_owner() {
     let core = Core::new(CoreConfig::default());

@@ -1,11 +1,13 @@
 //! Taps: the places where rules reach into answers that are under way.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
+use std::task::Context;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::task::AtomicWaker;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -113,6 +115,12 @@ pub(crate) struct Tap {
     info: RequestInfo,
     user_agent: String,
     flow: Mutex<Flow>,
+    /// Whether a rule has its hand in the flow; without one, events pass it by.
+    ruled: AtomicBool,
+    events: AtomicU64,
+    version: AtomicU64,
+    /// Wakes the stream when a rule changes.
+    waker: AtomicWaker,
     lens: watch::Sender<Option<Lag>>,
 }
 
@@ -129,9 +137,14 @@ struct Flow {
     held: Option<u64>,
     /// The events that may still pass; none when all may.
     credit: Option<u32>,
-    events: u64,
-    version: u64,
-    waker: Option<Waker>,
+}
+
+impl Flow {
+    fn is_ruled(&self) -> bool {
+        let Self { plants, edits, pace, lagging: _, freed, held, credit } = self;
+        let planted = !plants.is_empty() || !edits.is_empty() || pace.is_some();
+        planted || !freed.is_empty() || held.is_some() || credit.is_some()
+    }
 }
 
 /// Bytes that come in one go.
@@ -172,8 +185,16 @@ pub(super) enum Admitted {
 
 impl Tap {
     pub(crate) fn new(info: RequestInfo, user_agent: String, version: u64, grafts: Vec<Graft>) -> Self {
-        let flow = Mutex::new(Flow { version, ..Flow::default() });
-        let tap = Self { info, user_agent, flow, lens: watch::Sender::new(None) };
+        let tap = Self {
+            info,
+            user_agent,
+            flow: Mutex::default(),
+            ruled: AtomicBool::new(false),
+            events: AtomicU64::new(0),
+            version: AtomicU64::new(version),
+            waker: AtomicWaker::new(),
+            lens: watch::Sender::new(None),
+        };
         grafts.into_iter().for_each(|graft| tap.plant(graft));
         tap
     }
@@ -196,12 +217,32 @@ impl Tap {
     }
 
     pub(super) fn version(&self) -> u64 {
-        self.lock().version
+        self.version.load(Ordering::Relaxed)
     }
 
     /// Counts the events that have passed.
     pub(super) fn events(&self) -> u64 {
-        self.lock().events
+        self.events.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a rule is to be asked before anything passes.
+    pub(super) fn is_ruled(&self) -> bool {
+        self.ruled.load(Ordering::Acquire)
+    }
+
+    /// Has the stream woken when a rule changes.
+    pub(super) fn listen(&self, cx: &Context<'_>) {
+        self.waker.register(cx.waker());
+    }
+
+    /// Counts an event, or another piece, that has passed whole.
+    pub(super) fn passed(&self, event: bool, version: u64) {
+        if event {
+            self.events.fetch_add(1, Ordering::Relaxed);
+        }
+        if version > self.version() {
+            self.version.fetch_max(version, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn plant(&self, graft: Graft) {
@@ -245,22 +286,19 @@ impl Tap {
             for edit in &mut flow.edits {
                 edit.flush(&mut flow.freed);
             }
-            let Flow { freed, events, version, .. } = std::mem::take(flow);
-            *flow = Flow { freed, events, version, ..Flow::default() };
+            let Flow { freed, .. } = std::mem::take(flow);
+            *flow = Flow { freed, ..Flow::default() };
             self.lens.send_replace(None);
         });
     }
 
     fn change(&self, change: impl FnOnce(&mut Flow)) {
-        let waker = {
+        {
             let mut flow = self.lock();
-            let waker = flow.waker.take();
             change(&mut flow);
-            waker
-        };
-        if let Some(waker) = waker {
-            waker.wake();
+            self.ruled.store(flow.is_ruled(), Ordering::Release);
         }
+        self.waker.wake();
     }
 
     /// Passes an event through all edits; gives what has fired.
@@ -270,7 +308,7 @@ impl Tap {
             out.push_back(frame);
             return Vec::new();
         }
-        let version = frame.version.max(flow.version);
+        let version = frame.version.max(self.version());
         let (mut frames, mut fired) = (VecDeque::from([frame]), Vec::new());
         for edit in &mut flow.edits {
             let mut next = VecDeque::new();
@@ -303,12 +341,13 @@ impl Tap {
 
     /// Returns whether more may pass now, and what has just fired.
     pub(super) fn gate(&self, cx: &Context<'_>) -> (Gate, Option<Firing>) {
+        self.listen(cx);
         let mut flow = self.lock();
-        flow.waker = Some(cx.waker().clone());
         if flow.held.is_some() {
             return (Gate::Shut, None);
         }
         let Some(index) = flow.plants.iter().position(Plant::due) else {
+            self.ruled.store(flow.is_ruled(), Ordering::Release);
             return (if flow.credit == Some(0) { Gate::Shut } else { Gate::Open }, None);
         };
         if !flow.plants[index].flushed {
@@ -317,7 +356,7 @@ impl Tap {
             return (Gate::Shut, None);
         }
         let plant = flow.plants.remove(index);
-        let firing = self.firing(plant.script, flow.version);
+        let firing = self.firing(plant.script, self.version());
         let gate = match plant.stop {
             Stop::Interrupt(Interrupt::Cut) => Gate::Broken(Interrupted::Cut),
             Stop::Interrupt(Interrupt::Reset) => Gate::Broken(Interrupted::Reset),
@@ -333,7 +372,7 @@ impl Tap {
     /// Lets a piece pass as far as the plants allow; gives what stays behind, and what has fired.
     pub(super) fn admit(&self, mut piece: Piece) -> (Admitted, Option<Firing>) {
         let mut flow = self.lock();
-        let (len, version) = (piece.bytes.len(), flow.version);
+        let (len, version) = (piece.bytes.len(), self.version());
         let allowed = match flow.pace.as_mut().map(|pace| pace.allows(Instant::now())) {
             Some(Err(later)) => return (Admitted::Later(later, piece), None),
             Some(Ok(left)) => left,
@@ -357,13 +396,12 @@ impl Tap {
             return (Admitted::Some(head, Some(piece)), fired);
         }
         if piece.event {
-            flow.events += 1;
             flow.credit = flow.credit.map(|credit| credit.saturating_sub(1));
             for plant in flow.plants.iter_mut().filter(|plant| plant.counts(&piece)) {
                 plant.place.events = plant.place.events.saturating_sub(1);
             }
         }
-        flow.version = flow.version.max(piece.version);
+        self.passed(piece.event, piece.version);
         (Admitted::Some(piece.bytes, None), fired)
     }
 

@@ -126,8 +126,18 @@ impl Faults {
         Armed { faults: self.clone(), id }
     }
 
-    /// Decides about a request that has just come; `version` is the server's.
-    pub(crate) fn judge(&self, info: &RequestInfo, user_agent: &str, version: u64) -> Verdict {
+    /// Decides about a request that has just come; `version` gives the server's.
+    pub(crate) fn judge(
+        &self,
+        info: &RequestInfo,
+        user_agent: &str,
+        version: impl FnOnce() -> u64,
+    ) -> Verdict {
+        if self.lock().rules.is_empty() {
+            return Verdict::Serve(Vec::new());
+        }
+        // The server's own lock is not taken under that of the rules.
+        let version = version();
         let mut registry = self.lock();
         let Registry { rules, log, .. } = &mut *registry;
         let versions = Versions { asked: info.version_asked.parse().unwrap_or(0), current: version };

@@ -20,11 +20,45 @@ pub struct Requests {
 
 #[derive(Debug, Default)]
 struct Book {
-    counts: BTreeMap<(Verb, String), u64>,
+    counts: BTreeMap<Verb, BTreeMap<String, u64>>,
     total: u64,
-    records: VecDeque<RequestRecord>,
+    records: VecDeque<Kept>,
     /// The number of records that came before the first one kept.
     dropped: u64,
+}
+
+/// A request as it came; few are ever looked at.
+#[derive(Debug)]
+struct Kept {
+    method: Method,
+    info: Arc<RequestInfo>,
+    /// The query, three headers and the user, a line each.
+    texts: Box<str>,
+    status: Option<u16>,
+}
+
+impl Kept {
+    fn record(&self) -> RequestRecord {
+        let info = &self.info;
+        let mut texts = self.texts.splitn(5, '\n').map(str::to_owned);
+        let mut text = || texts.next().unwrap_or_default();
+        RequestRecord {
+            verb: info.verb,
+            method: self.method.to_string(),
+            path: info.path.clone(),
+            group: info.group.clone(),
+            resource: info.resource.clone(),
+            namespace: info.namespace.clone(),
+            name: info.name.clone(),
+            subresource: info.subresource.clone(),
+            query: text(),
+            user_agent: text(),
+            accept: text(),
+            content_type: text(),
+            user: text(),
+            status: self.status,
+        }
+    }
 }
 
 /// One request, without its body.
@@ -76,7 +110,7 @@ impl Requests {
     /// Counts the requests with a verb on a resource, by its plural, since the last clearing.
     #[must_use]
     pub fn count(&self, verb: Verb, resource: &str) -> u64 {
-        self.lock().counts.get(&(verb, resource.to_owned())).copied().unwrap_or(0)
+        self.lock().counts.get(&verb).and_then(|counts| counts.get(resource)).copied().unwrap_or(0)
     }
 
     /// Counts all requests since the last clearing.
@@ -88,20 +122,25 @@ impl Requests {
     /// Lists the last 10,000 requests, oldest first.
     #[must_use]
     pub fn list(&self) -> Vec<RequestRecord> {
-        self.lock().records.iter().cloned().collect()
+        self.lock().records.iter().map(Kept::record).collect()
     }
 
     /// Lists those of the last 10,000 with a verb on a resource, oldest first.
     #[must_use]
     pub fn of(&self, verb: Verb, resource: &str) -> Vec<RequestRecord> {
-        let matches = |record: &&RequestRecord| record.verb == Some(verb) && record.resource == resource;
-        self.lock().records.iter().filter(matches).cloned().collect()
+        let matches = |kept: &&Kept| kept.info.verb == Some(verb) && kept.info.resource == resource;
+        self.lock().records.iter().filter(matches).map(Kept::record).collect()
     }
 
     /// Returns the counts by verb and resource, in order.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<(Verb, String), u64> {
-        self.lock().counts.clone()
+        let book = self.lock();
+        let of = |(verb, counts): (&Verb, &BTreeMap<String, u64>)| {
+            let verb = *verb;
+            counts.iter().map(move |(resource, count)| ((verb, resource.clone()), *count)).collect::<Vec<_>>()
+        };
+        book.counts.iter().flat_map(of).collect()
     }
 
     /// Forgets all requests and starts counting from 0.
@@ -118,36 +157,33 @@ impl Requests {
         method: &Method,
         uri: &Uri,
         headers: &HeaderMap,
-        info: &RequestInfo,
+        info: &Arc<RequestInfo>,
         user: &str,
     ) -> Recorded {
-        let text = |name| text(headers, name);
-        let record = RequestRecord {
-            verb: info.verb,
-            method: method.to_string(),
-            path: info.path.clone(),
-            query: uri.query().unwrap_or_default().to_owned(),
-            group: info.group.clone(),
-            resource: info.resource.clone(),
-            namespace: info.namespace.clone(),
-            name: info.name.clone(),
-            subresource: info.subresource.clone(),
-            user: user.to_owned(),
-            user_agent: text(header::USER_AGENT),
-            accept: text(header::ACCEPT),
-            content_type: text(header::CONTENT_TYPE),
+        // Neither of these has a line break in it; the user stands last.
+        let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let (agent, accept) = (header(header::USER_AGENT), header(header::ACCEPT));
+        let texts = [uri.query().unwrap_or_default(), agent, accept, header(header::CONTENT_TYPE), user];
+        let kept = Kept {
+            method: method.clone(),
+            info: info.clone(),
+            texts: texts.join("\n").into_boxed_str(),
             status: None,
         };
         let mut book = self.lock();
         book.total += 1;
         if let Some(verb) = info.verb {
-            *book.counts.entry((verb, info.resource.clone())).or_default() += 1;
+            let counts = book.counts.entry(verb).or_default();
+            match counts.get_mut(&info.resource) {
+                Some(count) => *count += 1,
+                None => drop(counts.insert(info.resource.clone(), 1)),
+            }
         }
         if book.records.len() == REMEMBERED {
             book.records.pop_front();
             book.dropped += 1;
         }
-        book.records.push_back(record);
+        book.records.push_back(kept);
         Recorded { requests: self.clone(), index: book.dropped + book.records.len() as u64 - 1 }
     }
 

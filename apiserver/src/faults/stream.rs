@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use futures::Stream;
@@ -37,6 +37,32 @@ enum Source<S> {
     Over,
 }
 
+/// The time in which an answer holds.
+struct Epoch {
+    token: CancellationToken,
+    over: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Who is woken at its end.
+    listed: Option<Waker>,
+}
+
+impl Epoch {
+    fn new(token: CancellationToken) -> Self {
+        let over = Box::pin(token.clone().cancelled_owned());
+        Self { token, over, listed: None }
+    }
+
+    /// Returns whether it is over; else its end wakes.
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        // Who is listed already need not wait anew.
+        if self.listed.as_ref().is_some_and(|listed| listed.will_wake(cx.waker())) {
+            return self.token.is_cancelled();
+        }
+        let over = self.over.as_mut().poll(cx).is_ready();
+        self.listed = Some(cx.waker().clone());
+        over
+    }
+}
+
 /// An answer's body, under the rules.
 pub(crate) struct FaultyBody<S = Box<WatchStream>> {
     source: Source<S>,
@@ -46,7 +72,7 @@ pub(crate) struct FaultyBody<S = Box<WatchStream>> {
     queue: VecDeque<Frame>,
     alarm: Option<Pin<Box<Sleep>>>,
     registered: Option<Registered>,
-    epoch: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    epoch: Option<Epoch>,
 }
 
 impl<S> fmt::Debug for FaultyBody<S> {
@@ -77,11 +103,7 @@ impl<S> FaultyBody<S> {
     pub(crate) fn planted(bytes: Bytes, faults: &Faults, tap: Tap, epoch: CancellationToken) -> Self {
         // Rules armed later are about requests to come: nothing more is planted.
         let registered = Self::register(faults, tap, u64::MAX);
-        Self {
-            registered: Some(registered),
-            epoch: Some(Box::pin(epoch.cancelled_owned())),
-            ..Self::whole(bytes)
-        }
+        Self { registered: Some(registered), epoch: Some(Epoch::new(epoch)), ..Self::whole(bytes) }
     }
 
     /// A stream of events; `judged` is the number of rules that have had their say.
@@ -102,7 +124,7 @@ impl<S> FaultyBody<S> {
     }
 
     fn watching(events: S, registered: Option<Registered>, epoch: CancellationToken) -> Self {
-        let epoch = Some(Box::pin(epoch.cancelled_owned()));
+        let epoch = Some(Epoch::new(epoch));
         Self { registered, epoch, ..Self::new(Source::Events(events)) }
     }
 
@@ -170,6 +192,40 @@ impl<S: Stream<Item = Frame> + Unpin> FaultyBody<S> {
         }
     }
 
+    /// Passes the next event straight on, or waits for it, where no rule has a say and nothing is held.
+    fn poll_unruled(&mut self, cx: &mut Context<'_>) -> Option<Passed> {
+        let (Source::Events(events), Some(Registered { faults, tap, .. })) =
+            (&mut self.source, &self.registered)
+        else {
+            return None;
+        };
+        if tap.is_ruled() || self.kept.is_some() || !self.queue.is_empty() {
+            return None;
+        }
+        match Pin::new(events).poll_next(cx) {
+            Poll::Ready(Some(Frame { bytes, event, version, .. })) if !bytes.is_empty() => {
+                let event = event.is_change();
+                tap.passed(event, version);
+                if event {
+                    faults.told();
+                }
+                Some(Poll::Ready(Some(Ok(http_body::Frame::data(bytes)))))
+            }
+            Poll::Ready(Some(frame)) => {
+                self.queue.push_back(frame);
+                None
+            }
+            Poll::Ready(None) => {
+                self.ended();
+                None
+            }
+            Poll::Pending => {
+                tap.listen(cx);
+                (!tap.is_ruled()).then_some(Poll::Pending)
+            }
+        }
+    }
+
     /// Passes an event through the edits, into the queue.
     fn take(&mut self, frame: Frame) {
         match &self.registered {
@@ -195,10 +251,11 @@ impl<S: Stream<Item = Frame> + Unpin> Body for FaultyBody<S> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Passed {
         let this = self.get_mut();
-        if let Some(epoch) = &mut this.epoch
-            && epoch.as_mut().poll(cx).is_ready()
-        {
+        if this.epoch.as_mut().is_some_and(|epoch| epoch.is_over(cx)) {
             return this.broken(Interrupted::Cut);
+        }
+        if let Some(passed) = this.poll_unruled(cx) {
+            return passed;
         }
         loop {
             if let Some(Registered { faults, tap, .. }) = &this.registered {

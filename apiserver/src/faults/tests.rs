@@ -5,6 +5,7 @@ use futures::channel::mpsc;
 use futures::poll;
 use http_body_util::BodyExt as _;
 use serde_json::json;
+use std::sync::Arc;
 use std::task::Poll;
 use tokio_util::sync::CancellationToken;
 
@@ -54,7 +55,7 @@ impl Open {
 
     fn new(faults: &Faults, info: RequestInfo, epoch: &CancellationToken) -> Self {
         let judged = faults.armed();
-        let Verdict::Serve(plants) = faults.judge(&info, "agent/1", 1) else { panic!("not served") };
+        let Verdict::Serve(plants) = faults.judge(&info, "agent/1", || 1) else { panic!("not served") };
         let (sender, events) = mpsc::unbounded();
         let tap = Tap::new(info, "agent/1".to_owned(), 1, plants);
         Self { sender, body: FaultyBody::events(events, faults, tap, judged, epoch.clone()) }
@@ -220,7 +221,7 @@ async fn a_stream_that_ends_by_itself_ends_cleanly() {
 async fn a_whole_body_can_be_cut_at_a_byte() {
     let faults = Faults::default();
     faults.on(Verb::List, "configmaps").once().then(Fault::Cut.at_byte(3));
-    let Verdict::Serve(plants) = faults.judge(&list_of("configmaps"), "", 1) else { panic!("not served") };
+    let Verdict::Serve(plants) = faults.judge(&list_of("configmaps"), "", || 1) else { panic!("not served") };
     let tap = Tap::new(list_of("configmaps"), String::new(), 1, plants);
     let body = FaultyBody::planted(Bytes::from_static(b"abcdef"), &faults, tap, CancellationToken::new());
     assert_eq!(http_body::Body::size_hint(&body).exact(), Some(6));
@@ -232,7 +233,7 @@ async fn a_whole_body_can_be_cut_at_a_byte() {
 fn events_are_no_place_in_a_plain_answer() {
     let faults = Faults::default();
     let armed = faults.on_any("*").then(Fault::Cut.after_events(1));
-    assert!(matches!(faults.judge(&list_of("pods"), "", 1), Verdict::Serve(plants) if plants.is_empty()));
+    assert!(matches!(faults.judge(&list_of("pods"), "", || 1), Verdict::Serve(plants) if plants.is_empty()));
     assert_eq!(armed.fired(), 0);
 }
 
@@ -241,7 +242,7 @@ fn a_rule_fires_as_often_as_told() {
     let fires = |rule: fn(Rule) -> Rule| -> Vec<u64> {
         let faults = Faults::default();
         rule(faults.on(Verb::List, "pods")).then(Fault::Status(503));
-        (1..=5).filter(|_| matches!(faults.judge(&list_of("pods"), "", 1), Verdict::Reply(_))).collect()
+        (1..=5).filter(|_| matches!(faults.judge(&list_of("pods"), "", || 1), Verdict::Reply(_))).collect()
     };
     let at = |rule: fn(Rule) -> Rule| fires(rule);
     assert_eq!(at(|rule| rule.once()), [1]);
@@ -259,7 +260,7 @@ fn equal_seeds_fire_alike_and_the_log_replays_them() {
         faults.on_any_write().probability(0.5).seed(seed).then(Fault::CommitThenDrop);
         let request = info("POST", "/api/v1/namespaces/a/configmaps");
         let fired =
-            (0..40).map(|_| matches!(faults.judge(&request, "", 7), Verdict::ServeThenDrop)).collect();
+            (0..40).map(|_| matches!(faults.judge(&request, "", || 7), Verdict::ServeThenDrop)).collect();
         (fired, faults.log().into_iter().map(|firing| firing.script).collect())
     };
     let (fired, script) = run(7);
@@ -273,7 +274,7 @@ fn equal_seeds_fire_alike_and_the_log_replays_them() {
 fn an_overload_looks_like_the_real_one() {
     let faults = Faults::default();
     faults.on(Verb::List, "pods").then(Fault::Status(429).retry_after(2).text());
-    let Verdict::Reply(response) = faults.judge(&list_of("pods"), "", 1) else { panic!("served") };
+    let Verdict::Reply(response) = faults.judge(&list_of("pods"), "", || 1) else { panic!("served") };
     assert_eq!(response.status(), 429);
     assert_eq!(response.headers()["retry-after"], "2");
     assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
@@ -284,7 +285,7 @@ fn an_overload_looks_like_the_real_one() {
 fn a_held_request_waits_until_its_rule_is_gone() {
     let faults = Faults::default();
     faults.on(Verb::List, "pods").then(Fault::Silence);
-    let Verdict::Hold(healed) = faults.judge(&list_of("pods"), "", 1) else { panic!("not held") };
+    let Verdict::Hold(healed) = faults.judge(&list_of("pods"), "", || 1) else { panic!("not held") };
     assert!(!healed.is_cancelled());
     faults.clear();
     assert!(healed.is_cancelled());
@@ -297,13 +298,15 @@ fn a_rule_in_json_is_the_same_rule() {
                    "fault": {"cut": {"afterEvents": 3, "atByte": 17}}}"#;
     serde_json::from_str::<RuleScript>(text).unwrap().arm(&faults);
     for _ in 0..2 {
-        faults.judge(&watch_of("configmaps"), "", 1);
+        faults.judge(&watch_of("configmaps"), "", || 1);
     }
-    let Verdict::Serve(plants) = faults.judge(&watch_of("configmaps"), "", 1) else { panic!("not served") };
+    let Verdict::Serve(plants) = faults.judge(&watch_of("configmaps"), "", || 1) else {
+        panic!("not served")
+    };
     assert!(plants.is_empty());
     let status = r#"{"resource": "pods", "fault": {"status": {"code": 503, "retryAfter": 1}}}"#;
     serde_json::from_str::<RuleScript>(status).unwrap().arm(&faults);
-    assert!(matches!(faults.judge(&list_of("pods"), "", 1), Verdict::Reply(r) if r.status() == 503));
+    assert!(matches!(faults.judge(&list_of("pods"), "", || 1), Verdict::Reply(r) if r.status() == 503));
     assert!(serde_json::from_str::<RuleScript>(r#"{"fault": {"explode": {}}}"#).is_err());
 }
 
@@ -313,7 +316,8 @@ fn the_recorder_keeps_options_and_answers() {
     let (method, uri) = ("GET".parse().unwrap(), "/api/v1/pods?limit=500&watch=0".parse().unwrap());
     let mut headers = http::HeaderMap::new();
     headers.insert("user-agent", "agent/1".parse().unwrap());
-    let recorded = requests.arrived(&method, &uri, &headers, &RequestInfo::of(&method, &uri), "viewer");
+    let recorded =
+        requests.arrived(&method, &uri, &headers, &Arc::new(RequestInfo::of(&method, &uri)), "viewer");
     recorded.answered(403);
     assert_eq!((requests.count(Verb::List, "pods"), requests.count(Verb::Watch, "pods")), (1, 0));
     let record = &requests.of(Verb::List, "pods")[0];

@@ -23,6 +23,7 @@ mod more;
 pub(crate) mod prepare;
 mod registry;
 mod row;
+mod webhooks;
 
 pub(crate) use fields::{field_text, known_field};
 pub(crate) use registry::{Registry, version_rank};

@@ -189,6 +189,9 @@ pub(crate) fn faults(resource: &Resource, object: &Value) -> Vec<Cause> {
             }
         }
         "CustomResourceDefinition" => causes.extend(super::definition::faults(object)),
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
+            causes.extend(super::webhooks::faults(object));
+        }
         "Event" => causes.extend(event_faults(resource, object)),
         "Lease" => {
             if object["spec"]["leaseDurationSeconds"].as_i64().is_some_and(|seconds| seconds <= 0) {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use self::document::Kind;
 use crate::kinds::Registry;
 
+mod binary;
 mod document;
 mod operations;
 mod schemas;
@@ -22,7 +23,7 @@ mod tests;
 pub(crate) struct Document {
     /// Names the content: equal documents have equal hashes, in every process.
     pub(crate) hash: String,
-    /// The JSON text.
+    /// The JSON text, or the binary form.
     pub(crate) body: Bytes,
 }
 
@@ -39,6 +40,8 @@ pub(crate) struct Documents {
     written: BTreeMap<String, (Vec<Kind>, Arc<Document>)>,
     /// The document of version 2, with the hashes of those that it is made of.
     second: Option<(Vec<String>, Arc<Document>)>,
+    /// Its binary form, with its hash.
+    second_in_protobuf: Option<(String, Arc<Document>)>,
 }
 
 impl Documents {
@@ -67,6 +70,21 @@ impl Documents {
         let values = found.iter().filter_map(|document| serde_json::from_slice(&document.body).ok());
         let document = Arc::new(Document::of(&second::merge(values)));
         self.second = Some((hashes, document.clone()));
+        document
+    }
+
+    /// Gives the document of version 2 in its binary form.
+    pub(crate) fn second_in_protobuf(&mut self, registry: &Registry) -> Arc<Document> {
+        let text = self.second(registry);
+        if let Some((known, document)) = &self.second_in_protobuf
+            && *known == text.hash
+        {
+            return document.clone();
+        }
+        let value: Value = serde_json::from_slice(&text.body).unwrap_or_default();
+        let body = Bytes::from(binary::encode(&value));
+        let document = Arc::new(Document { hash: hash(&body), body });
+        self.second_in_protobuf = Some((text.hash.clone(), document.clone()));
         document
     }
 

@@ -44,6 +44,58 @@ pub(crate) fn json_patch(document: &mut Value, patch: &Value) -> Result<(), Json
     Ok(())
 }
 
+/// Applies a JSON patch as [`json_patch`] does.
+///
+/// # Errors
+/// Why not, which clients that patch themselves are not told.
+pub(crate) fn json_patch_of_webhook(document: &mut Value, patch: &Value) -> Result<(), String> {
+    let mut result = document.clone();
+    for operation in patch.as_array().into_iter().flatten() {
+        let one = Value::Array(vec![operation.clone()]);
+        json_patch(&mut result, &one).map_err(|error| match error {
+            JsonPatchError::Rejected => why(&result, operation),
+            other => other.to_string(),
+        })?;
+    }
+    *document = result;
+    Ok(())
+}
+
+/// Says why an operation can't be done, in the server's words.
+fn why(document: &Value, operation: &Value) -> String {
+    let text = |key: &str| operation[key].as_str().unwrap_or_default();
+    let (op, path) = (text("op"), text("path"));
+    let (parent, key) = path.rsplit_once('/').unwrap_or(("", path));
+    let there = document.pointer(parent).is_some_and(|parent| parent.is_object() || parent.is_array());
+    match op {
+        "add" if !there => {
+            format!("add operation does not apply: doc is missing path: {path:?}: missing value")
+        }
+        "remove" if !there => {
+            format!("remove operation does not apply: doc is missing path: {path:?}: missing value")
+        }
+        "remove" => {
+            format!(
+                "error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
+            )
+        }
+        "replace" if !there => {
+            format!("replace operation does not apply: doc is missing path: {path}: missing value")
+        }
+        "replace" => format!("replace operation does not apply: doc is missing key: {path}: missing value"),
+        "test" if !there => format!("test operation does not apply: is missing path: {path}: missing value"),
+        "test" => format!("testing value {path} failed: test failed"),
+        "move" | "copy" => {
+            let from = text("from");
+            format!("{op} operation does not apply: doc is missing from path: {from}: missing value")
+        }
+        "add" => format!(
+            "error in add for path: '{path}': Unable to access invalid index: {key}: invalid index referenced"
+        ),
+        other => format!("Unexpected kind: {other}"),
+    }
+}
+
 /// Lists the fields of operations that JSON patch does not know, such as `[0].extra`.
 pub(crate) fn unknown_patch_fields(patch: &Value) -> Vec<String> {
     let operations = patch.as_array().into_iter().flatten().enumerate();
@@ -100,7 +152,8 @@ fn is_absent_key(document: &Value, path: &str) -> bool {
     }
 }
 
-fn go_type(value: &Value) -> &'static str {
+/// Names the type of a value as Go's decoder does.
+pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -190,6 +243,7 @@ mod tests {
         }
     }
 
+    // A24
     #[test]
     fn a_failed_patch_changes_nothing() {
         let mut document = map();
@@ -198,6 +252,7 @@ mod tests {
         assert_eq!(document, map());
     }
 
+    // A24
     #[test]
     fn a_patch_must_be_a_short_list() {
         // wire 326

@@ -11,6 +11,7 @@ mod tests;
 
 pub(crate) use self::decode::decode;
 pub(crate) use self::encode::{encode, event};
+pub(crate) use self::wire::{put_bytes, put_double, put_number};
 
 /// The media type.
 pub(crate) const MEDIA: &str = "application/vnd.kubernetes.protobuf";

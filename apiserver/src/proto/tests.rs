@@ -48,6 +48,7 @@ fn a_status_is_written_byte_for_byte_as_the_real_server_does() {
     assert_eq!(String::from_utf8_lossy(&encode(&status).expect("a kind")), String::from_utf8_lossy(&wanted));
 }
 
+// A19
 #[test]
 fn bytes_times_quantities_and_numbers_or_names_keep_their_meaning() {
     assert_kept(&json!({
@@ -74,6 +75,7 @@ fn bytes_times_quantities_and_numbers_or_names_keep_their_meaning() {
     }));
 }
 
+// A19
 #[test]
 fn schemas_keep_their_alternatives() {
     assert_kept(&json!({

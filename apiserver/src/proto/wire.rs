@@ -95,19 +95,19 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Writes an integer or a boolean.
-pub(super) fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
+pub(crate) fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
     put_varint(out, u64::from(number) << 3);
     put_varint(out, value);
 }
 
 /// Writes a floating point number.
-pub(super) fn put_double(out: &mut Vec<u8>, number: u32, value: f64) {
+pub(crate) fn put_double(out: &mut Vec<u8>, number: u32, value: f64) {
     put_varint(out, u64::from(number) << 3 | 1);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
 /// Writes bytes with their length.
-pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_varint(out, u64::from(number) << 3 | 2);
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub(crate) use self::cel::evaluate_condition;
+pub(crate) use self::cel::{compile_condition, evaluate_condition};
 pub(crate) use self::error::FieldError;
 pub(crate) use self::node::{Kind, ListKind, MapKind, NodeRef};
 

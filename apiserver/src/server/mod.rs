@@ -346,4 +346,6 @@ impl<T> ApiServer<T> {
 }
 
 #[cfg(test)]
+mod http2_tests;
+#[cfg(test)]
 mod tests;

@@ -43,6 +43,25 @@ impl<K: PartialEq> FormCache<K> {
     }
 }
 
+/// The lines that tell of one change, each made once for all who follow in its form.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// The form that was asked for first: most follow in one.
+    first: OnceLock<(LineKey, Bytes)>,
+    others: FormCache<LineKey>,
+}
+
+/// A form, and the number of an event's type.
+type LineKey = (FormKey, u8);
+
+impl Lines {
+    /// Gives the line of a form, making it the first time.
+    pub(crate) fn get(&self, key: LineKey, make: impl Fn() -> Bytes) -> Bytes {
+        let (first, bytes) = self.first.get_or_init(|| (key, make()));
+        if *first == key { bytes.clone() } else { self.others.get(key, make) }
+    }
+}
+
 /// The kind and version that objects carry, once for all that carry the same.
 #[derive(Debug, PartialEq)]
 pub(super) struct Head {
@@ -275,5 +294,5 @@ pub(crate) struct Change {
     /// The state before.
     pub(crate) previous: Option<Arc<Stored>>,
     /// Encoded event lines, by form and event type.
-    pub(crate) lines: FormCache<(FormKey, u8)>,
+    pub(crate) lines: Lines,
 }

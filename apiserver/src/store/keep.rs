@@ -127,6 +127,15 @@ impl Store {
         all.collect()
     }
 
+    /// Puts an object in that was there before anybody looked: at the present version, with no change to tell of.
+    pub(crate) fn preset(&mut self, id: &ResourceId, key: &str, mut value: Value) {
+        crate::object::set(&mut value, "resourceVersion", self.version.to_string());
+        let key: Arc<str> = key.into();
+        self.owners.restore((id.clone(), key.clone()), &value);
+        let stored = self.stored(id, key.clone(), self.version, value);
+        self.shelves.entry(id.clone()).or_default().current.insert(key, stored);
+    }
+
     /// Takes objects over as they were at a version, with no history before it; only for an empty store.
     pub(crate) fn take_over(&mut self, version: u64, objects: Vec<(ResourceId, String, Value)>) {
         self.version = version;

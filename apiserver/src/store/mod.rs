@@ -5,29 +5,36 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::object;
 
 mod backlog;
 mod change;
+mod feed;
 mod gate;
+mod hubs;
 mod keep;
 mod owners;
 mod recent;
 mod resource_id;
+mod scope;
 mod view;
 
 use backlog::Backlog;
-use change::{Head, Use};
+use change::{Head, Lines, Use};
+use hubs::Hubs;
 use recent::Recent;
 
 pub(crate) use backlog::{Batch, Unsaved};
-pub(crate) use change::{Change, ChangeKind, FormCache, FormKey, Stored, tail};
+pub(crate) use change::{Change, ChangeKind, FormKey, Stored, tail};
+pub(crate) use feed::Feed;
 pub(crate) use gate::{Gate, Pass};
+pub(crate) use hubs::Wakes;
 pub(crate) use owners::{Owners, Place};
 pub(crate) use resource_id::ResourceId;
+pub(crate) use scope::Scope;
 pub use view::Lag;
 pub(crate) use view::{Consistency, View};
 
@@ -35,41 +42,12 @@ pub(crate) use view::{Consistency, View};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Forgotten(pub(crate) u64);
 
-/// What part of a resource a follower wants; empty is all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scope {
-    /// One namespace.
-    pub(crate) namespace: Option<String>,
-    /// One name.
-    pub(crate) name: Option<String>,
-}
-
-impl Scope {
-    /// Returns whether a storage key lies inside.
-    pub(crate) fn holds(&self, key: &str) -> bool {
-        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
-        self.namespace.as_deref().is_none_or(|n| n == namespace)
-            && self.name.as_deref().is_none_or(|n| n == name)
-    }
-
-    /// Gives the prefix that all keys inside have.
-    pub(crate) fn prefix(&self) -> String {
-        self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default()
-    }
-}
-
-#[derive(Debug)]
-struct Follower {
-    scope: Scope,
-    feed: mpsc::UnboundedSender<Arc<Change>>,
-}
-
 #[derive(Debug, Default)]
 struct Shelf {
     current: BTreeMap<Arc<str>, Arc<Stored>>,
     changes: VecDeque<Arc<Change>>,
     forgotten: u64,
-    followers: Vec<Follower>,
+    followers: Hubs,
     heads: Vec<Arc<Head>>,
 }
 
@@ -95,6 +73,10 @@ pub(crate) struct Store {
     reached: watch::Sender<u64>,
     backlog: Option<Backlog>,
     recent: Arc<Recent>,
+    /// Counts how often all feeds were ended, as they are before versions go back.
+    era: u64,
+    /// Who waits for what has been published since the lock was taken.
+    wakes: Wakes,
     /// Who depends on whom.
     pub(crate) owners: Owners,
 }
@@ -111,6 +93,8 @@ impl Store {
             reached,
             backlog: None,
             recent: Arc::default(),
+            era: 0,
+            wakes: Wakes::default(),
             owners: Owners::default(),
         }
     }
@@ -118,6 +102,11 @@ impl Store {
     /// Gives the newest version.
     pub(crate) fn version(&self) -> u64 {
         self.version
+    }
+
+    /// Gives the newest version, with the number of the history that it belongs to.
+    pub(crate) fn moment(&self) -> (u64, u64) {
+        (self.era, self.version)
     }
 
     /// Follows the newest version.
@@ -222,12 +211,13 @@ impl Store {
     }
 
     /// Follows a resource from now on; the feed ends when the server ends it.
-    pub(crate) fn follow(&mut self, id: &ResourceId, scope: Scope) -> mpsc::UnboundedReceiver<Arc<Change>> {
-        let (feed, changes) = mpsc::unbounded_channel();
-        let followers = &mut self.shelves.entry(id.clone()).or_default().followers;
-        followers.retain(|follower| !follower.feed.is_closed());
-        followers.push(Follower { scope, feed });
-        changes
+    pub(crate) fn follow(&mut self, id: &ResourceId, scope: Scope) -> Feed {
+        self.shelves.entry(id.clone()).or_default().followers.follow(scope)
+    }
+
+    /// Takes those who wait for what has been published; they are woken once the store's lock is gone.
+    pub(crate) fn take_wakes(&mut self) -> Wakes {
+        std::mem::take(&mut self.wakes)
     }
 
     /// Writes an object at a new version and tells the followers.
@@ -279,16 +269,12 @@ impl Store {
         let after = (kind == ChangeKind::Put).then(|| object.value());
         let before = previous.as_ref().map(|previous| previous.value());
         self.owners.note(&place, before.as_deref(), after.as_deref());
-        let (version, at, lines) = (self.version, Instant::now(), FormCache::default());
+        let (version, at, lines) = (self.version, Instant::now(), Lines::default());
         let change = Arc::new(Change { version, at, kind, object, previous, lines });
         self.note(|| Unsaved::Change(id.clone(), change.clone()));
         let history = self.history;
         if let Some(shelf) = self.shelves.get_mut(id) {
-            for follower in &shelf.followers {
-                if follower.scope.holds(&change.object.key) {
-                    let _gone = follower.feed.send(change.clone());
-                }
-            }
+            shelf.followers.publish(&change, &mut self.wakes.0);
             shelf.changes.push_back(change);
             while shelf.changes.len() > history {
                 if let Some(dropped) = shelf.changes.pop_front() {
@@ -314,14 +300,15 @@ impl Store {
     /// Ends every follower's feed of one resource.
     pub(crate) fn end_followers(&mut self, id: &ResourceId) {
         if let Some(shelf) = self.shelves.get_mut(id) {
-            shelf.followers.clear();
+            shelf.followers.end(&mut self.wakes.0);
         }
     }
 
     /// Ends every follower's feed.
     pub(crate) fn cut(&mut self) {
+        self.era += 1;
         for shelf in self.shelves.values_mut() {
-            shelf.followers.clear();
+            shelf.followers.end(&mut self.wakes.0);
         }
     }
 
@@ -361,8 +348,9 @@ impl Store {
         Ok(())
     }
 
-    /// Empties the store; versions start again at `first_version`.
+    /// Empties the store; every feed ends, and versions start again at `first_version`.
     pub(crate) fn clear(&mut self, first_version: u64) {
+        self.cut();
         self.shelves.clear();
         self.owners.clear();
         self.compacted = 0;
@@ -372,10 +360,23 @@ impl Store {
     }
 }
 
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.cut();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
     use serde_json::json;
+
+    fn next(feed: &mut Feed) -> Poll<Option<u64>> {
+        let next = feed.poll_next(&mut Context::from_waker(Waker::noop()));
+        next.map(|change| change.map(|change| change.version))
+    }
 
     fn names(list: &[Arc<Stored>]) -> Vec<&str> {
         list.iter().map(|stored| &*stored.key).collect()
@@ -421,7 +422,7 @@ mod tests {
         let now: Vec<_> = store.scan(&id, "").cloned().collect();
         assert_eq!((names(&now), &now[0].value()["n"], store.version()), (vec!["a", "b"], &json!(1), 2));
         assert_eq!(store.changes_after(&id, 0).expect("kept").len(), 2);
-        assert_eq!(feed.try_recv().err(), Some(mpsc::error::TryRecvError::Disconnected));
+        assert_eq!(next(&mut feed), Poll::Ready(None));
         assert_eq!(store.put(&id, "c", json!({})).version, 3);
         store.compact(3);
         assert_eq!(store.rewind(1), Err(Forgotten(3)));
@@ -443,9 +444,9 @@ mod tests {
         let mut feed = store.follow(&id, Scope { namespace: Some("n".into()), name: None });
         store.put(&id, "m/a", json!({}));
         store.put(&id, "n/a", json!({}));
-        assert_eq!(feed.try_recv().expect("one").version, 2);
-        assert!(feed.try_recv().is_err());
+        assert_eq!(next(&mut feed), Poll::Ready(Some(2)));
+        assert_eq!(next(&mut feed), Poll::Pending);
         store.cut();
-        assert_eq!(feed.try_recv().err(), Some(mpsc::error::TryRecvError::Disconnected));
+        assert_eq!(next(&mut feed), Poll::Ready(None));
     }
 }

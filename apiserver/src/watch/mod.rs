@@ -1,5 +1,6 @@
 //! Watches: changes of a collection as a stream of lines.
 
+mod alarm;
 mod converting;
 mod event;
 
@@ -12,8 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use crate::call::Caller;
 use crate::encode::Encoder;
@@ -23,7 +24,9 @@ use crate::read::{ListOptions, Reached, narrow, parse_version, selects};
 use crate::selector::Selector;
 use crate::state::State;
 use crate::status::Status;
-use crate::store::{Change, ChangeKind, Gate, Lag, Pass, Scope, Stored, View};
+use crate::store::{Change, ChangeKind, Feed, Gate, Lag, Pass, Scope, Stored, View};
+
+use alarm::Alarm;
 
 pub(crate) use event::{EventType, Frame, Phase};
 
@@ -46,13 +49,15 @@ pub(crate) struct WatchStream {
     /// The newest version that this stream has come to.
     seen: u64,
     lens: Option<watch::Receiver<Option<Lag>>>,
+    /// What the lens said when it was looked through last.
+    lag: Option<Lag>,
     /// Waits until the first pending change may be seen.
     held: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     pending: VecDeque<Pending>,
-    feed: Option<mpsc::UnboundedReceiver<Arc<Change>>>,
+    feed: Option<Feed>,
     reached: watch::Receiver<u64>,
-    deadline: Pin<Box<Sleep>>,
-    bookmarks: Option<(Pin<Box<Sleep>>, Duration)>,
+    deadline: Alarm,
+    bookmarks: Option<(Alarm, Duration)>,
     table: Option<TableWriter>,
     media: Media,
     /// Holds events back that are not on disk, for servers that keep their state.
@@ -151,18 +156,19 @@ pub(crate) fn open(
         }
     }
     let seconds = options.timeout.unwrap_or_else(|| 1800 + state.pick(1800));
-    let bookmarks = options.bookmarks.then(|| (Box::pin(sleep(bookmark_period)), bookmark_period));
+    let bookmarks = options.bookmarks.then(|| (Alarm::after(bookmark_period), bookmark_period));
     Ok(Reached::Now(WatchStream {
         encoder,
         selector: options.selector.clone(),
         after,
         seen: now,
         lens: None,
+        lag: None,
         held: None,
         pending,
         feed: Some(state.store.follow(&storage, scope)),
         reached: state.store.reached(),
-        deadline: Box::pin(sleep(Duration::from_secs(seconds))),
+        deadline: Alarm::after(Duration::from_secs(seconds)),
         bookmarks,
         table,
         media,
@@ -175,19 +181,27 @@ pub(crate) fn open(
 
 impl WatchStream {
     /// Makes the stream lag behind as the lens says, now and later.
-    pub(crate) fn look_through(&mut self, lens: watch::Receiver<Option<Lag>>) {
+    pub(crate) fn look_through(&mut self, mut lens: watch::Receiver<Option<Lag>>) {
+        self.lag = *lens.borrow_and_update();
         self.lens = Some(lens);
         self.held = None;
     }
 
-    fn lag(&self) -> Option<Lag> {
-        self.lens.as_ref().and_then(|lens| *lens.borrow())
+    fn lag(&mut self) -> Option<Lag> {
+        // The sender goes with the stream.
+        if let Some(lens) = self.lens.as_mut().filter(|lens| lens.has_changed().unwrap_or(false)) {
+            self.lag = *lens.borrow_and_update();
+        }
+        self.lag
     }
 
     /// Waits until a replica that lags has come to a change.
     fn poll_seen(&mut self, version: u64, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         if self.held.is_none() {
-            let (Some(lens), Some(_)) = (&self.lens, self.lag()) else { return Poll::Ready(()) };
+            if self.lag().is_none() {
+                return Poll::Ready(());
+            }
+            let Some(lens) = &self.lens else { return Poll::Ready(()) };
             self.held = Some(Box::pin(seen(version, at, lens.clone(), self.reached.clone())));
         }
         let Some(held) = &mut self.held else { return Poll::Ready(()) };
@@ -199,7 +213,7 @@ impl WatchStream {
     }
 
     /// Gives the version of a bookmark, if the stream has come as far as it was asked to begin.
-    fn bookmark_version(&self) -> Option<u64> {
+    fn bookmark_version(&mut self) -> Option<u64> {
         let reached = *self.reached.borrow();
         let seen = match self.lag() {
             None => reached,
@@ -211,24 +225,33 @@ impl WatchStream {
     }
 
     fn render(&mut self, pending: Pending) -> Option<Frame> {
-        match pending {
+        let frame = match pending {
             Pending::State(stored) => {
                 let object = match &mut self.table {
                     Some(table) => table(&self.encoder.show(&stored), stored.version),
                     None => self.encoder.object(&stored),
                 };
-                Some(Frame { phase: Phase::Initial, ..frame(EventType::Added, &object, stored.version) })
+                Frame { phase: Phase::Initial, ..frame(EventType::Added, &object, stored.version) }
             }
-            Pending::Change(change) => self.change(&change),
+            Pending::Change(change) => return self.change(&change),
             Pending::EndOfState(version) => {
                 self.after = self.after.max(version);
-                Some(Frame { phase: Phase::Initial, ..self.bookmark(version, true) })
+                Frame { phase: Phase::Initial, ..self.bookmark(version, true) }
             }
             Pending::Error(status) => {
                 self.feed = None;
                 self.pending.clear();
-                Some(frame(EventType::Error, status.to_value().to_string().as_bytes(), 0))
+                frame(EventType::Error, status.to_value().to_string().as_bytes(), 0)
             }
+        };
+        Some(self.encoded(frame))
+    }
+
+    /// Puts a line of JSON into the encoding that was asked for.
+    fn encoded(&self, frame: Frame) -> Frame {
+        match self.media {
+            Media::Protobuf => Frame { bytes: in_protobuf(&frame.bytes), ..frame },
+            Media::Json | Media::Yaml => frame,
         }
     }
 
@@ -253,9 +276,16 @@ impl WatchStream {
                 (Some(previous), true) => table(&self.encoder.show(previous), change.version),
                 _ => table(&self.encoder.show(&change.object), change.version),
             };
-            return Some(frame(event, &object, change.version));
+            return Some(self.encoded(frame(event, &object, change.version)));
         }
-        let bytes = self.encoder.change_line(change, event.as_str(), event as u8, left);
+        let line = || self.encoder.change_line(change, event.as_str(), left);
+        // Once for all who follow in this form.
+        let bytes = match self.media {
+            Media::Protobuf => {
+                change.lines.get((self.encoder.binary_key(), event as u8), || in_protobuf(&line()))
+            }
+            Media::Json | Media::Yaml => change.lines.get((self.encoder.line_key(), event as u8), line),
+        };
         Some(Frame { bytes, event, version: change.version, phase: Phase::Live })
     }
 
@@ -306,16 +336,14 @@ impl Stream for WatchStream {
     type Item = Frame;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
-        let this = self.get_mut();
-        let next = this.poll_durable(cx);
-        if this.media == Media::Protobuf { next.map(|frame| frame.map(in_protobuf)) } else { next }
+        self.get_mut().poll_durable(cx)
     }
 }
 
 /// Puts a line of JSON into a binary frame.
-fn in_protobuf(frame: Frame) -> Frame {
-    let event = serde_json::from_slice(&frame.bytes).ok().and_then(|line| proto::event(&line));
-    Frame { bytes: event.map_or_else(Bytes::new, Bytes::from), ..frame }
+fn in_protobuf(line: &[u8]) -> Bytes {
+    let event = serde_json::from_slice(line).ok().and_then(|line| proto::event(&line));
+    event.map_or_else(Bytes::new, Bytes::from)
 }
 
 impl WatchStream {
@@ -369,7 +397,7 @@ impl WatchStream {
                 }
             }
             let Some(feed) = &mut this.feed else { return Poll::Ready(None) };
-            match feed.poll_recv(cx) {
+            match feed.poll_next(cx) {
                 Poll::Ready(Some(change)) => {
                     this.pending.push_back(Pending::Change(change));
                     continue;
@@ -380,18 +408,18 @@ impl WatchStream {
                 }
                 Poll::Pending => {}
             }
-            if this.deadline.as_mut().poll(cx).is_ready() {
+            if this.deadline.poll(cx).is_ready() {
                 this.feed = None;
                 continue;
             }
             if let Some((due, period)) = &mut this.bookmarks
-                && due.as_mut().poll(cx).is_ready()
+                && due.poll(cx).is_ready()
             {
-                let next = Instant::now() + *period;
-                due.as_mut().reset(next);
+                due.again(*period);
                 // A watch from a version not reached yet stays silent.
                 if let Some(version) = this.bookmark_version() {
-                    return Poll::Ready(Some(this.bookmark(version, false)));
+                    let bookmark = this.bookmark(version, false);
+                    return Poll::Ready(Some(this.encoded(bookmark)));
                 }
                 continue;
             }

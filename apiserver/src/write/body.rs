@@ -55,7 +55,7 @@ pub(crate) fn decode(
         }
         "application/yaml" => {
             let parsed = serde_yaml_ng::from_slice(body);
-            (parsed.map_err(|e| unrecognized(format!("yaml: {} ({})", yaml_error(&e), hex(body))))?, false)
+            (parsed.map_err(|e| unrecognized(format!("yaml: {} ({})", yaml_error(&e), shown(body))))?, false)
         }
         _ => return Err(Status::unsupported_media_type(ACCEPTED)),
     };
@@ -75,7 +75,7 @@ pub(crate) fn decode(
         let why = format!("json: cannot unmarshal {what} into Go value of type {into}");
         return Err(unrecognized(format!(
             "couldn't get version/kind; json parse error: {why} ({})",
-            hex(body)
+            shown(body)
         )));
     }
     check_type(target, &mut object, body)?;
@@ -192,14 +192,17 @@ pub(super) fn go_error(error: &serde_json::Error, body: &[u8]) -> String {
     format!("invalid character '{found}' {place}")
 }
 
+/// Sums a body up: its beginning, as text if it may be an object.
 fn shown(body: &[u8]) -> String {
-    if body.is_empty() {
-        "<empty>".to_owned()
-    } else {
-        String::from_utf8_lossy(&body[..body.len().min(1024)]).into_owned()
+    const MOST: usize = 30;
+    let (start, more) = (&body[..body.len().min(MOST)], if body.len() > MOST { " ..." } else { "" });
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
+        Some(_) => format!("{}{more}", hex(start)),
     }
 }
 
 fn hex(body: &[u8]) -> String {
-    body.iter().take(1024).map(|byte| format!("{byte:02x}")).collect()
+    body.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -20,7 +20,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use regex::Regex;
 
-const TRANSCRIPTS: [&str; 8] = ["apply", "change", "create", "delete", "explain", "get", "others", "watch"];
+const TRANSCRIPTS: [&str; 9] =
+    ["apply", "change", "create", "delete", "explain", "get", "more", "others", "watch"];
 /// How long one typed line may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 

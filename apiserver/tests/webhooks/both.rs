@@ -20,11 +20,12 @@ const BINARIES: &str = "WATCHKEEPER_KUBE_APISERVER";
 /// Ends a command when the input ends, and waits for that.
 const MINDER: &str = r#"trap : INT TERM HUP; "$@" 2>/dev/null & minded=$!; exec >/dev/null; read -r _; kill "$minded"; wait "$minded""#;
 
-struct Real(Child);
+/// A real kube-apiserver.
+pub(super) struct Real(Child);
 
 impl Real {
     /// Starts a kube-apiserver; gives a client of it.
-    async fn start() -> Option<(Self, kube::Client)> {
+    pub(super) async fn start() -> Option<(Self, kube::Client)> {
         let binaries = PathBuf::from(std::env::var_os(BINARIES)?);
         let mut command = Command::new("sh");
         command.args(["-c", MINDER, "minder"]).arg(binaries.join("kube-apiserver"));
@@ -51,10 +52,17 @@ impl Drop for Real {
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const V1: &str = "/apis/example.com/v1/namespaces/default/sites";
 const V2: &str = "/apis/example.com/v2/namespaces/default/sites";
-const MERGE: &str = "application/merge-patch+json";
+pub(super) const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-async fn ask(client: &kube::Client, method: &str, path: &str, media: &str, body: &Value) -> (u16, Value) {
+/// Sends a request; gives the code and the body.
+pub(super) async fn ask(
+    client: &kube::Client,
+    method: &str,
+    path: &str,
+    media: &str,
+    body: &Value,
+) -> (u16, Value) {
     let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     let request = Request::builder().method(method).uri(path).header("content-type", media);
     let response = client.send(request.body(kube::client::Body::from(body)).unwrap()).await.unwrap();
@@ -95,7 +103,7 @@ fn site(version: &str, name: &str, spec: Value) -> Value {
 }
 
 /// Writes down an answer: a refusal's words, or what an object holds.
-fn told(what: &str, (code, answer): (u16, Value), port: u16) -> String {
+pub(super) fn told(what: &str, (code, answer): (u16, Value), port: u16) -> String {
     let said = match answer["kind"].as_str() {
         Some("Status") => {
             let reason = answer["reason"].as_str().unwrap_or("-");
@@ -106,6 +114,8 @@ fn told(what: &str, (code, answer): (u16, Value), port: u16) -> String {
         }
         _ => shown(&answer),
     };
+    // A real server also says which authority it has tried.
+    let said = said.split(" (possibly because of ").next().unwrap_or_default().replace('\n', " / ");
     format!("{what}: {code} {}\n", said.replace(&format!(":{port}/"), ":PORT/"))
 }
 
@@ -224,12 +234,19 @@ fn reason_of(path: &str) -> &'static str {
     }
 }
 
-/// Compares what came line by line.
-fn compare(came: &str, server: &str) {
-    let written = include_str!("conversion.txt");
-    for (came, written) in came.lines().zip(written.lines()) {
-        assert_eq!(came, written, "on {server}");
+/// Writes down what a real server said, where a file is named for it.
+pub(super) fn write_down(real: &str) {
+    if let Some(path) = std::env::var_os("WATCHKEEPER_WRITE_DOWN") {
+        std::fs::write(path, real).unwrap();
     }
+}
+
+/// Compares what came line by line.
+pub(super) fn compare(came: &str, written: &str, server: &str) {
+    let pairs = came.lines().zip(written.lines()).filter(|(came, written)| came != written);
+    let differ: String =
+        pairs.map(|(came, written)| format!("came:    {came}\nwritten: {written}\n")).collect();
+    assert!(differ.is_empty(), "on {server}:\n{differ}");
     assert_eq!(came.lines().count(), written.lines().count(), "on {server}:\n{came}");
 }
 
@@ -242,12 +259,10 @@ async fn conversion_is_as_on_a_real_server() {
     let came = converse(&server.client(), address.port(), &authority).await;
     if let Some((_real, client)) = Real::start().await {
         let real = converse(&client, address.port(), &authority).await;
-        if let Some(path) = std::env::var_os("WATCHKEEPER_WRITE_DOWN") {
-            std::fs::write(path, &real).unwrap();
-        }
-        compare(&real, "kube-apiserver");
+        write_down(&real);
+        compare(&real, include_str!("conversion.txt"), "kube-apiserver");
     } else {
         eprintln!("not compared with a real kube-apiserver: {BINARIES} names no folder");
     }
-    compare(&came, "the embedded server");
+    compare(&came, include_str!("conversion.txt"), "the embedded server");
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod admission;
 mod both;
 
 use std::convert::Infallible;
@@ -92,7 +93,12 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
                 json!({"kind": "ConversionReview", "apiVersion": review["apiVersion"], "response": response});
             reply(200, kind.to_string())
         }
+        path if path.starts_with("/admit/") => {
+            reply(200, admission::review(path.trim_start_matches("/admit/"), &review))
+        }
         "/broken" => reply(500, "out of order".to_owned()),
+        "/forbidden" => reply(403, "not you".to_owned()),
+        "/elsewhere" => reply(302, "over there".to_owned()),
         "/junk" => reply(200, "<html>".to_owned()),
         "/slow" => {
             tokio::time::sleep(Duration::from_secs(60)).await;

@@ -1,10 +1,11 @@
-//! Counts the instructions of six hot paths, and compares them with the baseline that is committed.
+//! Counts the instructions of eight hot paths, and compares them with the baseline that is committed.
 //!
 //! A count says nothing about time, but it is the same on a busy machine: a path that slowly decays shows, whatever else runs.
 //! Each path runs twice under callgrind, in one thread, with few and with many rounds: the difference is what a round costs.
 
 mod baseline;
 mod paths;
+mod server;
 
 use std::process::{Command, Stdio};
 

@@ -14,6 +14,7 @@ use watchkeeper::{
     workqueue::ItemExponentialFailure,
 };
 
+use super::server;
 use crate::gadget::{self, Gadget, LISTED};
 
 /// How many objects the paths have that need some.
@@ -36,16 +37,22 @@ pub(crate) enum Path {
     Grant,
     /// One run of a reconciler that does nothing, from its grant to the next enqueue.
     NoOpReconcile,
+    /// One object read from the embedded API server, in memory, client included.
+    ServerGet,
+    /// One event of the embedded API server to one of a hundred watchers, with a hundredth of the write.
+    ServerEvent,
 }
 
 impl Path {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::DecodeTyped,
         Self::DecodeCompact,
         Self::ApplyBatch,
         Self::Enqueue,
         Self::Grant,
         Self::NoOpReconcile,
+        Self::ServerGet,
+        Self::ServerEvent,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -56,15 +63,17 @@ impl Path {
             Self::Enqueue => "enqueue",
             Self::Grant => "grant",
             Self::NoOpReconcile => "no-op-reconcile",
+            Self::ServerGet => "server-get",
+            Self::ServerEvent => "server-event",
         }
     }
 
     /// How many rounds are few.
     pub(super) fn rounds(self) -> u64 {
         match self {
-            Self::DecodeTyped | Self::DecodeCompact | Self::NoOpReconcile => 2_000,
+            Self::DecodeTyped | Self::DecodeCompact | Self::NoOpReconcile | Self::ServerGet => 2_000,
             Self::ApplyBatch => 100,
-            Self::Enqueue | Self::Grant => 20_000,
+            Self::Enqueue | Self::Grant | Self::ServerEvent => 20_000,
         }
     }
 }
@@ -84,6 +93,8 @@ pub(crate) fn run(path: Path, rounds: u64) -> anyhow::Result<()> {
             Path::Enqueue => enqueue(rounds),
             Path::Grant => grant(rounds).await,
             Path::NoOpReconcile => reconcile(rounds).await,
+            Path::ServerGet => server::get(rounds).await,
+            Path::ServerEvent => server::deliver(rounds).await,
         }
     })
 }

@@ -179,7 +179,7 @@ fn a_rule_fires_at_every_so_many_th_match() {
     let faults = Faults::default();
     faults.on(Verb::List, "pods").every(3).then(Fault::Status(503));
     let fired: Vec<u64> =
-        (1..=9).filter(|_| matches!(faults.judge(&list_of("pods"), "", 1), Verdict::Reply(_))).collect();
+        (1..=9).filter(|_| matches!(faults.judge(&list_of("pods"), "", || 1), Verdict::Reply(_))).collect();
     assert_eq!(fired, [3, 6, 9]);
 }
 

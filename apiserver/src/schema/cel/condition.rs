@@ -35,6 +35,16 @@ pub(crate) fn evaluate_condition(expression: &str, scope: &[(&'static str, &Valu
     roomy(work).unwrap_or_else(|| Err("internal error".to_owned()))
 }
 
+/// Checks that a condition can be read at all.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn compile_condition(expression: &str) -> Result<(), String> {
+    let read = || parse(expression).map(drop);
+    let read = if depth(expression) <= SHALLOW { read() } else { roomy(read).unwrap_or(Ok(())) };
+    read.map_err(|why| format!("compilation failed: {why}"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -21,7 +21,7 @@ use kube_cel::cel::parser::Parser;
 use serde_json::{Map, Value, json};
 
 pub(super) use self::check::check;
-pub(crate) use self::condition::evaluate_condition;
+pub(crate) use self::condition::{compile_condition, evaluate_condition};
 pub(super) use self::run::{deepest, run};
 
 /// The most letters of an expression.
@@ -145,7 +145,7 @@ fn parse(text: &str) -> Parsed {
         catch_unwind(AssertUnwindSafe(|| Parser::default().enable_optional_syntax(true).parse(text)));
     match parsed {
         Ok(Ok(expression)) => Ok(expression),
-        Ok(Err(errors)) => Err(errors.to_string()),
+        Ok(Err(errors)) => Err(errors.to_string().replace("\n|", "\n |")),
         Err(_) => Err("ERROR: <input>:1:1: Syntax error".to_owned()),
     }
 }

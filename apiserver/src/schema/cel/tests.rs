@@ -55,7 +55,7 @@ fn a_violation_is_told_with_its_message_its_reason_and_its_path() {
     assert_eq!(says(&schema, &json!({"n": 13}), None), ["spec.n: Forbidden: unlucky"]);
 }
 
-// wire 506
+// A20, wire 506
 #[test]
 fn rules_of_change_see_the_old_value() {
     let fixed = of(&integer(&json!({"rule": "self == oldSelf", "message": "fixed"})));
@@ -70,6 +70,7 @@ fn rules_of_change_see_the_old_value() {
     assert_eq!(says(&up, &json!({"n": 4}), Some(&json!({"n": 5}))), ["spec.n: Invalid value: 4: only up"]);
 }
 
+// A20
 #[test]
 fn items_of_keyed_lists_and_maps_find_their_old_values() {
     let rule = json!([{"rule": "self.v >= oldSelf.v", "message": "shrinks"}]);
@@ -91,7 +92,7 @@ fn items_of_keyed_lists_and_maps_find_their_old_values() {
     );
 }
 
-// wire 511
+// A20, wire 511
 #[test]
 fn an_unchanged_value_may_violate_a_rule_that_came_later() {
     let schema = of(&integer(&json!({"rule": "self > 5"})));
@@ -244,6 +245,7 @@ fn what_else_a_rule_says_is_checked() {
     assert!(found.len() == 1 && found[0].contains("uncorrelatable portion of the schema"), "{found:?}");
 }
 
+// A20
 #[test]
 fn costly_rules_are_cut_off_before_they_run() {
     let nested = "self.all(a, self.all(b, self.all(c, a + b + c >= 0)))";

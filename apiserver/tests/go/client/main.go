@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"time"
 
+	openapi "github.com/google/gnostic-models/openapiv2"
 	appsv1 "k8s.io/api/apps/v1"
 	authv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -36,6 +37,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/kube-openapi/pkg/util/proto"
+	"sigs.k8s.io/yaml"
 )
 
 const protobuf = "application/vnd.kubernetes.protobuf"
@@ -58,6 +61,7 @@ func main() {
 		watched(ctx, client, namespace)
 		errorsAreTyped(ctx, client, namespace)
 		reviews(ctx, client)
+		documents(ctx, client)
 		election(ctx, client, namespace)
 		custom(ctx, config, namespace)
 		must(client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}))
@@ -288,4 +292,31 @@ func custom(ctx context.Context, config *rest.Config, namespace string) {
 	must(err)
 	check("all metadata", len(parts.Items), 1)
 	must(client.Delete(ctx, definition.Name, metav1.DeleteOptions{}))
+}
+
+// documents reads the document of OpenAPI v2, which comes as protobuf: it says what the JSON says, and kubectl's models are made of it.
+func documents(ctx context.Context, client kubernetes.Interface) {
+	document, err := client.Discovery().OpenAPISchema()
+	must(err)
+	text, err := client.Discovery().RESTClient().Get().AbsPath("/openapi/v2").SetHeader("Accept", "application/json").Do(ctx).Raw()
+	must(err)
+	said, err := openapi.ParseDocument(text)
+	must(err)
+	if !reflect.DeepEqual(plain(document), plain(said)) {
+		panic("the document of OpenAPI v2 says something else as protobuf")
+	}
+	models, err := proto.NewOpenAPIData(document)
+	must(err)
+	deployment, ok := models.LookupModel("io.k8s.api.apps.v1.Deployment").(*proto.Kind)
+	check("the model of a Deployment", ok, true)
+	check("what a Deployment is made of", deployment.Keys(), []string{"apiVersion", "kind", "metadata", "spec", "status"})
+}
+
+// plain gives what a document says, however it is written.
+func plain(document *openapi.Document) any {
+	bytes, err := document.YAMLValue("")
+	must(err)
+	var value any
+	must(yaml.Unmarshal(bytes, &value))
+	return value
 }
