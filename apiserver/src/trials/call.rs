@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tower::Service;
 
-use super::answers::Exchange;
+use super::answers::{Exchange, read};
 use super::body::{HarnessBody, Heard};
 use super::event;
 use super::foreign;
@@ -228,7 +228,7 @@ impl Call {
 
     /// What the request is about, as far as it says so itself or its answer does.
     fn hand(&self, answer: Option<&Value>) -> foreign::Hand {
-        let body: Value = serde_yaml_ng::from_slice(&self.body).unwrap_or_default();
+        let body = read(&self.body).unwrap_or_default();
         let named = |value: &Value| {
             let name = object::name(value);
             (!name.is_empty()).then(|| name.to_owned())

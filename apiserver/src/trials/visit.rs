@@ -116,7 +116,7 @@ impl Visit {
         let answer: Value =
             self.harness.stranger.request(request).await.map_err(|error| error.to_string())?;
         if writes {
-            self.harness.written(&info.resource, &answer, version);
+            self.harness.written(&info.resource, before.as_ref(), &answer, version);
         }
         if writes && info.verb != Some(Verb::Delete) {
             let differences = diff::lines(before.as_ref(), Some(&answer));
