@@ -1,9 +1,12 @@
 //! Where an example runs: on an API server inside the process, or on the cluster of `KUBECONFIG`.
 
-use std::{fmt, io, path::PathBuf};
+#[cfg(feature = "embedded")]
+use std::io;
+use std::{fmt, path::PathBuf};
 
 use anyhow::Context as _;
 use kube::{Client, Config, client::ClientBuilder};
+#[cfg(feature = "embedded")]
 use watchkeeper_apiserver::{ApiServer, OverHttp};
 
 use crate::{CutLayer, Cuts};
@@ -16,7 +19,9 @@ pub struct Place {
     pub cuts: Cuts,
     /// What to type to join in, where the server is the embedded one.
     pub kubeconfig: Option<PathBuf>,
-    server: Option<ApiServer<OverHttp>>,
+    /// The server inside the process, which ends with it.
+    #[cfg(feature = "embedded")]
+    _server: Option<ApiServer<OverHttp>>,
 }
 
 impl Place {
@@ -24,13 +29,23 @@ impl Place {
     ///
     /// # Errors
     /// The port can't be bound, or the kubeconfig can't be written.
+    #[cfg(feature = "embedded")]
     pub async fn embedded() -> anyhow::Result<Self> {
         let server = ApiServer::http().start().await?;
         let kubeconfig = std::env::temp_dir().join(format!("watchkeeper-{}.kubeconfig", std::process::id()));
         write_private(&kubeconfig, &server.kubeconfig_yaml())?;
         let config = Config::from_custom_kubeconfig(server.kubeconfig(), &Default::default()).await?;
         let (client, cuts) = client(config)?;
-        Ok(Self { client, cuts, kubeconfig: Some(kubeconfig), server: Some(server) })
+        Ok(Self { client, cuts, kubeconfig: Some(kubeconfig), _server: Some(server) })
+    }
+
+    /// Says that there is no server inside this program.
+    ///
+    /// # Errors
+    /// Always.
+    #[cfg(not(feature = "embedded"))]
+    pub async fn embedded() -> anyhow::Result<Self> {
+        anyhow::bail!("built without the feature `embedded`, which has the API server: run it with --cluster")
     }
 
     /// Takes the current context of `KUBECONFIG`.
@@ -40,12 +55,18 @@ impl Place {
     pub async fn cluster() -> anyhow::Result<Self> {
         let config = Config::infer().await.context("no cluster: set KUBECONFIG")?;
         let (client, cuts) = client(config)?;
-        Ok(Self { client, cuts, kubeconfig: None, server: None })
+        Ok(Self {
+            client,
+            cuts,
+            kubeconfig: None,
+            #[cfg(feature = "embedded")]
+            _server: None,
+        })
     }
 
     /// Tells whether the server is inside this process.
     pub fn is_embedded(&self) -> bool {
-        self.server.is_some()
+        self.kubeconfig.is_some()
     }
 }
 
@@ -73,6 +94,7 @@ fn client(mut config: Config) -> anyhow::Result<(Client, Cuts)> {
 }
 
 /// Writes a file that nobody else may read: it holds a token.
+#[cfg(feature = "embedded")]
 fn write_private(path: &std::path::Path, text: &str) -> io::Result<()> {
     use std::{io::Write, os::unix::fs::OpenOptionsExt};
     let mut options = std::fs::OpenOptions::new();

@@ -134,7 +134,7 @@ async fn welcome(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "embedded"))]
 mod tests {
     use k8s_openapi::api::apps::v1::Deployment;
     use watchkeeper::prelude::*;

@@ -6,6 +6,7 @@ use super::{
     Controller, Reason,
     cluster::ClusterKind,
     enqueue::{EnqueueRelated, LastRelated, Mapping},
+    predicate::Predicate,
     sources::{ForeignSource, Synced},
     unreadable::UnreadableObjects,
 };
@@ -40,8 +41,27 @@ impl<K: Marker, R> Controller<K, R> {
     /// # }
     /// ```
     pub fn watches_from<W: Watched>(
+        self,
+        kind: ClusterKind<W>,
+        mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.related_from(kind, None, mapping)
+    }
+
+    /// Watches a kind of another cluster, and maps only the changes that pass.
+    pub fn watches_from_if<W: Watched>(
+        self,
+        kind: ClusterKind<W>,
+        predicate: Predicate<W::Object>,
+        mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.related_from(kind, Some(predicate), mapping)
+    }
+
+    fn related_from<W: Watched>(
         mut self,
         kind: ClusterKind<W>,
+        predicate: Option<Predicate<W::Object>>,
         mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
         self.definition.clusters.push(kind.cluster().clone());
@@ -53,7 +73,7 @@ impl<K: Marker, R> Controller<K, R> {
             source: None,
             reason: reason.clone(),
             relation: relation.clone(),
-            predicate: None,
+            predicate: predicate.clone(),
             unreadable_objects: UnreadableObjects::default(),
             last_related: LastRelated::default(),
         }));

@@ -1,8 +1,7 @@
 //! The last runs of a controller, for debug pages.
 
 use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -20,7 +19,14 @@ const LONGEST_ERROR: usize = 1_000;
 /// The last runs that ended; bounded, so that it costs a controller the same whatever it does.
 #[derive(Debug, Default)]
 pub(crate) struct RecentRuns {
-    runs: Mutex<VecDeque<Run>>,
+    ring: Mutex<Ring>,
+}
+
+/// As many runs as are kept, and where the next one goes: where the oldest is.
+#[derive(Clone, Debug, Default)]
+struct Ring {
+    runs: Vec<Run>,
+    next: usize,
 }
 
 /// A run that ended.
@@ -70,16 +76,35 @@ impl RecentRuns {
     ) {
         let error = error.map(|error| shortened(error).to_owned());
         let run = Run { run_info: run_info.clone(), began, took, ended, error, writes };
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        let oldest = if runs.len() == KEPT { runs.pop_front() } else { None };
-        runs.push_back(run);
-        drop((runs, oldest));
+        let oldest = self.ring().put(run);
+        drop(oldest);
     }
 
     /// Shows the runs, the last first.
     pub(crate) fn report(&self) -> Vec<RunReport> {
-        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        runs.into_iter().rev().map(Run::report).collect()
+        let Ring { runs, next } = self.ring().clone();
+        let (newer, older) = runs.split_at(next);
+        let latest_first = newer.iter().rev().chain(older.iter().rev());
+        latest_first.cloned().map(Run::report).collect()
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    /// Keeps a run; returns the one that it replaces.
+    fn put(&mut self, run: Run) -> Option<Run> {
+        let at = self.next;
+        self.next = (at + 1) % KEPT;
+        match self.runs.get_mut(at) {
+            Some(oldest) => Some(std::mem::replace(oldest, run)),
+            None => {
+                self.runs.push(run);
+                None
+            }
+        }
     }
 }
 

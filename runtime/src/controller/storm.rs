@@ -31,6 +31,8 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         let charged = self.budgets().charge(&run_info.key, cost, Instant::now());
         if let Charged::Paced { phase: StormPhase::Begins, .. } = charged {
             self.metrics.storms.inc();
+            // It may be nobody's fault but the cache's: a server that was restored keeps no child of an owner that it has not.
+            self.base.writer.doubt_cache_of(self.target(&run_info.key));
             match cost {
                 Cost::Whole => tracing::warn!(
                     "a storm: the object is written in run after run, so its runs are slowed down; does someone else write the same \

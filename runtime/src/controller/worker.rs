@@ -17,7 +17,7 @@ use kube::Resource as _;
 use rand::{Rng, rngs::SmallRng};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span, field};
+use tracing::{Instrument, Span, field, level_filters::LevelFilter};
 
 use super::{
     Action, Cleanup, Context, LastError, Panics, Reconciler,
@@ -97,19 +97,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             }
             let active = Active::begin(&self.metrics);
             let mut run_info = self.run_info(&item);
-            let span = tracing::info_span!(
-                "reconcile",
-                controller = %self.name,
-                kind = %self.kind_name,
-                key = %run_info.key,
-                attempt = run_info.attempt,
-                reason = &*run_info.reason.text(),
-                id = run_info.id,
-                trace_id = field::Empty,
-                otel.status_code = field::Empty,
-            );
-            // Nobody looks: it would be entered and left for nothing.
-            let span = if span.is_disabled() { Span::none() } else { span };
+            let span = self.span(&run_info);
             run_info.trace_id = self.trace_ids.of(&span);
             let run_info = Arc::new(run_info);
             let run = RunGuard::begin(&self.base.writer, &self.queue, item);
@@ -117,6 +105,25 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             pin!(self.perform(&run_info, run)).instrument(span).await;
             drop(active);
         }
+    }
+
+    /// Makes the span of a run, unless nobody looks: it would be made, entered and left for nothing.
+    fn span(&self, run_info: &RunInfo) -> Span {
+        if LevelFilter::current() < LevelFilter::INFO {
+            return Span::none();
+        }
+        let span = tracing::info_span!(
+            "reconcile",
+            controller = %self.name,
+            kind = %self.kind_name,
+            key = %run_info.key,
+            attempt = run_info.attempt,
+            reason = &*run_info.reason.text(),
+            id = run_info.id,
+            trace_id = field::Empty,
+            otel.status_code = field::Empty,
+        );
+        if span.is_disabled() { Span::none() } else { span }
     }
 
     fn put_off(&self, item: Item<ObjectKey>, doubt: Doubt) {
@@ -296,7 +303,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         Context::new(self.base.clone(), run_info.clone(), object)
     }
 
-    fn target(&self, key: &ObjectKey) -> Target {
+    pub(super) fn target(&self, key: &ObjectKey) -> Target {
         Target { kind: self.base.kind.clone(), key: key.clone() }
     }
 

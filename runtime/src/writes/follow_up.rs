@@ -1,4 +1,4 @@
-//! Follows up what keys wait for: gives up what is overdue, and asks after writes whose reply was lost.
+//! Follows up what keys wait for: gives up what is overdue, asks after writes whose reply was lost, and whether caches are right.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -8,8 +8,8 @@ use tracing::Instrument;
 
 use super::{
     expectation::Expectation,
-    lost::Lost,
     pending_writes::{AT_MOST, Overdue, Transition},
+    question::{Lost, Question},
     request::{Path, Target},
     writer::{Memory, Writer},
 };
@@ -58,11 +58,11 @@ impl Writer {
     async fn attend(&self) -> Infallible {
         let mut asking = FuturesUnordered::new();
         loop {
-            let (alarm, lost) = {
+            let (alarm, questions) = {
                 let mut memory = self.memory();
-                (memory.alarm, std::mem::take(&mut memory.lost))
+                (memory.alarm, std::mem::take(&mut memory.questions))
             };
-            asking.extend(lost.into_iter().map(|lost| self.ask_after(lost)));
+            asking.extend(questions.into_iter().map(|question| self.ask(question)));
             tokio::select! {
                 () = until(alarm) => self.tick(),
                 () = self.follow_up_due.notified() => {}
@@ -93,8 +93,28 @@ impl Writer {
     fn lost(&self, lost: Lost) {
         if self.is_cached(&lost.target) {
             self.wait_for(&lost.key, &lost.target, &Expectation::ReplyLost);
-            self.memory().lost.push(lost);
-            self.follow_up_due.notify_one();
+            self.follow_up_with(Question::After(lost));
+        }
+    }
+
+    /// Has the server asked whether caches show the object that it has: what does not end may be computed from one that is gone.
+    pub(crate) fn doubt_cache_of(&self, target: Target) {
+        self.follow_up_with(Question::IsCurrent(target));
+    }
+
+    fn follow_up_with(&self, question: Question) {
+        self.memory().questions.push(question);
+        self.follow_up_due.notify_one();
+    }
+
+    async fn ask(&self, question: Question) {
+        match question {
+            Question::After(lost) => self.ask_after(lost).await,
+            Question::IsCurrent(target) => {
+                if let Err(error) = self.fetch(&target).await {
+                    tracing::debug!(object = %target, %error, "can't ask whether it is cached as it is");
+                }
+            }
         }
     }
 

@@ -26,7 +26,7 @@ mod rights;
 mod overload;
 mod caches;
 mod applied;
-mod lost;
+mod question;
 mod owner;
 mod writer;
 mod checks;

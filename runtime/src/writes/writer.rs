@@ -18,10 +18,10 @@ use super::{
     contradictions::Contradictions,
     expectation::Expectation,
     gate::Gate,
-    lost::Lost,
     overload::Sender,
     owner::Ownership,
     pending_writes::AT_MOST,
+    question::Question,
     record::{LastAnswer, RunActivity, RunDone, RunEnd, Seen, StatusSeen, Verdict},
     records::{Settled, WriteRecords},
     request::{Answer, Request, Target},
@@ -80,8 +80,8 @@ pub(super) struct Memory {
     warned_kinds: HashSet<Kind>,
     /// Undeclared uses that were logged.
     undeclared: HashSet<(Kind, Use)>,
-    /// Writes whose reply was lost, until the follow-up task asks after them.
-    pub(super) lost: Vec<Lost>,
+    /// What the follow-up task is to ask.
+    pub(super) questions: Vec<Question>,
     /// How often the server had lost its history when the last term began.
     losses: u64,
 }

@@ -203,13 +203,16 @@ async fn a_cluster_that_is_restored_puts_nothing_here_in_doubt() {
     for at in 0..AHEAD {
         there.create(&map(&format!("other-{at}"), "")).await;
     }
-    sleep(Duration::from_secs(60)).await;
+    // Bookmarks bring each cache there to its latest version.
+    sleep(Duration::from_secs(180)).await;
     let asked = |verb| here.requests().count(verb, "websites") + here.requests().count(verb, "configmaps");
     let (lists, watches) = (asked(Verb::List), asked(Verb::Watch));
     // The informer of secrets finds it out; that of maps can't compare what it has.
     let blind = there.faults().on_reads("configmaps").then(Fault::Status(503));
+    let compared = there.requests().count(Verb::List, "secrets");
     there.restart(Restart::At(backup));
     sleep(Duration::from_secs(10)).await;
+    assert!(there.requests().count(Verb::List, "secrets") > compared, "the loss is known");
     assert_eq!((asked(Verb::List), asked(Verb::Watch)), (lists, watches), "nothing is compared anew here");
     // A reason to look at all caches again.
     here.faults().on(Verb::Watch, "configmaps").once().then(Fault::Cut);
@@ -267,6 +270,29 @@ async fn a_controller_waits_for_what_it_reads_there() {
     // What is asked for late begins at once.
     let secrets = hub.kind::<Secret>().build();
     secrets.wait_for_sync(Duration::from_secs(5)).await.unwrap();
+}
+
+// P10
+#[tokio::test(start_paused = true)]
+async fn a_predicate_keeps_changes_there_from_waking_keys_here() {
+    let (here, there) = here_and_there().await;
+    let manager = Manager::with_config(here.client(), seeded());
+    let maps = manager.cluster("hub", there.client()).kind::<ConfigMap>();
+    let (idle, record) = does::<Website, _, _>(async |_, _| Ok(Action::await_change()));
+    let on_labels = watchkeeper::controller::predicate::labels();
+    let controller = Controller::new(idle)
+        .watches_from_if(maps, on_labels, |map| vec![ObjectKey::new("shop", map.name_any())]);
+    let _running = manager.controller(controller).spawn();
+    here.create(&website("a")).await;
+    there.create(&map("a", "one")).await;
+    sleep(Duration::from_secs(5)).await;
+    let runs = record.len();
+    there.patch_merge::<ConfigMap>("shop/a", json!({"data": {"text": "two"}})).await;
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(record.len(), runs);
+    there.patch_merge::<ConfigMap>("shop/a", json!({"metadata": {"labels": {"tier": "web"}}})).await;
+    record.reaches(runs + 1).await;
+    assert_eq!(record.last_reason(), "related:hub/configmaps");
 }
 
 // P10

@@ -194,6 +194,38 @@ async fn foreign_finalizers_stay_untouched() {
     server.eventually::<ConfigMap>("shop/a", |map| map.is_none()).await;
 }
 
+/// Cleans up while somebody else takes their finalizer off, unseen by the cache.
+struct Overtaken(Arc<ApiServer>);
+
+impl Reconciler<ConfigMap> for Overtaken {
+    type Error = anyhow::Error;
+
+    async fn reconcile(&self, _: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+        Ok(Action::await_change())
+    }
+
+    async fn cleanup(&self, _: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Cleanup, Self::Error> {
+        let left = json!({ "metadata": { "finalizers": [FINALIZER, "example.dev/last"] } });
+        self.0.patch_merge::<ConfigMap>("shop/a", left).await;
+        Ok(Cleanup::Done)
+    }
+}
+
+// C23 W7
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_moved_to_the_place_of_ours_stays() {
+    let server = Arc::new(shop().await);
+    let mut map = config_map("one");
+    map.metadata.finalizers =
+        Some(["example.dev/first", FINALIZER, "example.dev/last"].map(str::to_owned).to_vec());
+    server.create(&map).await;
+    let controller = Controller::new(Overtaken(server.clone())).finalizer(FINALIZER);
+    let _running = Manager::new(server.client()).controller(controller).spawn();
+    server.delete::<ConfigMap>("shop/a").await;
+    let last = |map: Option<&ConfigMap>| map.is_some_and(|map| map.finalizers() == ["example.dev/last"]);
+    server.eventually::<ConfigMap>("shop/a", last).await;
+}
+
 // C23
 #[tokio::test(start_paused = true)]
 async fn a_not_found_of_an_object_that_is_there_leaves_no_finalizer_to_others() {

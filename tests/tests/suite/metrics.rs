@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::ConfigMap};
 use kube::core::ObjectMeta;
 use regex::Regex;
 use tokio::time::sleep;
@@ -213,6 +213,13 @@ async fn the_master_status_is_what_leadership_says() {
     running.stop().await.unwrap();
     while takes_over.changed().await != LeaderState::Leads {}
     assert_eq!((status(&first), status(&second)), (0.0, 1.0));
+    // Somebody takes its Lease, and never renews it.
+    let taken = serde_json::json!({ "spec": { "holderIdentity": "third" } });
+    server.patch_merge::<Lease>("shop/sites", taken).await;
+    while !matches!(takes_over.changed().await, LeaderState::StandsBy { .. }) {}
+    assert_eq!(status(&second), 0.0, "who has lost its term leads no more");
+    while takes_over.changed().await != LeaderState::Leads {}
+    assert_eq!(status(&second), 1.0);
     drop(stands_by);
     sleep(Duration::from_secs(60)).await;
     assert_eq!(status(&second), 0.0, "who is gone leads no more");

@@ -34,6 +34,23 @@ fn operator(server: &ApiServer) -> (Running, <Website as Watched>::Lister) {
     (manager.controller(controller).spawn(), sites)
 }
 
+/// An operator that applies another child each second.
+fn applying(server: &ApiServer) -> (Running, <Website as Watched>::Lister) {
+    let manager = Manager::with_config(server.client(), seeded());
+    let sites = manager.lister::<Website>();
+    let round = std::sync::atomic::AtomicI32::default();
+    let (applies, _) = does::<Website, _, _>(move |site: Arc<Website>, cx: Context<Website>| {
+        let round = round.fetch_add(1, Ordering::SeqCst);
+        async move {
+            let mut child = deployment_for(&site);
+            child.metadata.annotations = Some(BTreeMap::from([("round".to_owned(), round.to_string())]));
+            cx.apply(child).await?;
+            Ok(Action::requeue_after(Duration::from_secs(1)))
+        }
+    });
+    (manager.controller(Controller::new(applies).owns::<Deployment>()).spawn(), sites)
+}
+
 /// An operator that writes all the time: a child and a status each 100 ms.
 fn busy(
     server: &ApiServer,
@@ -171,6 +188,25 @@ async fn a_site_that_is_gone_from_the_server_is_found_out_by_a_status_that_is_no
     let late = made.iter().filter(|request| request.name.as_deref() == Some("late"));
     assert_eq!(late.count(), 0, "nothing is made and lost any more");
     assert_eq!(contradictions(), 1);
+}
+
+// R50 C30
+#[tokio::test(start_paused = true)]
+async fn a_storm_over_an_owner_that_is_gone_from_the_server_has_its_cache_compared() {
+    let server = shop().await;
+    let (_running, sites) = applying(&server);
+    create(&server, "kept").await;
+    sleep(Duration::from_secs(30)).await;
+    let backup = server.resource_version();
+    create(&server, "late").await;
+    restored_unnoticed(&server, backup).await;
+    shows(&sites, &["kept"], Duration::from_secs(60)).await;
+    server.eventually::<Deployment>("shop/late", |d| d.is_none()).await;
+    server.requests().clear();
+    sleep(Duration::from_secs(300)).await;
+    let made = server.requests().of(Verb::Patch, "deployments");
+    let late = made.iter().filter(|request| request.name.as_deref() == Some("late"));
+    assert_eq!(late.count(), 0, "nothing is made and lost any more");
 }
 
 // R50

@@ -2,7 +2,10 @@
 
 mod state;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 use tokio::{sync::watch, time::Instant};
 
@@ -23,7 +26,9 @@ pub struct Server {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<ServerState>,
-    /// Counts what happened that somebody may wait for.
+    /// Counts what happened that somebody may wait for; read at every run, so not through the lock of `changes`.
+    change_count: AtomicU64,
+    /// Wakes who waits, with the count.
     changes: watch::Sender<u64>,
 }
 
@@ -51,12 +56,13 @@ impl Server {
 
     /// Numbers the present state: while the number stays, no cache comes to be in doubt.
     pub(crate) fn change_count(&self) -> u64 {
-        *self.shared.changes.borrow()
+        self.shared.change_count.load(Ordering::Acquire)
     }
 
     /// Says that a cache stands differently.
     pub(crate) fn note_change(&self) {
-        self.shared.changes.send_modify(|changes| *changes += 1);
+        let count = self.shared.change_count.fetch_add(1, Ordering::AcqRel) + 1;
+        self.shared.changes.send_replace(count);
     }
 
     /// Adds a reflector, which gets all events from now on.
