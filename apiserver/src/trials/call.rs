@@ -71,6 +71,7 @@ async fn carry(
     call.take_a_page();
     let answer = call.under(arrival.trouble, arrival.denied).await;
     drop(arrival.in_flight);
+    // Whoever is dead waits for ever for what nobody waits for any more.
     if call.harness.is_dead(generation) {
         return pending().await;
     }
@@ -121,7 +122,7 @@ impl Call {
             Trouble::Frozen => {
                 self.arrives_after(AWAY);
                 self.harness.kill(None);
-                pending().await
+                Err(Interrupted::Cut)
             }
             Trouble::Slow => {
                 let answer = self.serve().await;
@@ -134,7 +135,7 @@ impl Call {
                     drop(self.again().serve().await);
                 }
                 self.harness.kill(matches!(trouble, Trouble::Down(_)).then_some(AWAY));
-                pending().await
+                Err(Interrupted::Cut)
             }
             Trouble::Stranger(deed, whose, moment) => {
                 if moment == Moment::Before

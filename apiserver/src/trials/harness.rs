@@ -158,6 +158,15 @@ impl Drop for InFlight {
     }
 }
 
+/// Whose rest is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// That of all: an operator that is down will come back.
+    OfAll,
+    /// That of what is up: users go on while an operator is down.
+    OfWhatIsUp,
+}
+
 /// A request as it comes in.
 pub(super) struct Arrival {
     pub(super) name: String,
@@ -260,11 +269,12 @@ impl Harness {
     }
 
     /// Waits until nothing has happened for a while; false where that never comes in time.
-    pub(super) async fn rest(&self, quiet: Duration, deadline: Instant) -> bool {
+    pub(super) async fn rest(&self, whose: Rest, quiet: Duration, deadline: Instant) -> bool {
         loop {
             let (busy, disturbed) = {
                 let book = self.book();
-                (book.in_flight > 0 || book.down.is_some(), book.disturbed)
+                let down = whose == Rest::OfAll && book.down.is_some();
+                (book.in_flight > 0 || down, book.disturbed)
             };
             if self.is_flooded() {
                 return false;

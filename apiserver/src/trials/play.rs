@@ -10,7 +10,7 @@ use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
 use super::changes;
-use super::harness::{Harness, Meddling, Sent, panic_text};
+use super::harness::{Harness, Meddling, Rest, Sent, panic_text};
 use super::owed;
 use super::place::Case;
 use super::plan::{Plan, paused_runtime};
@@ -142,7 +142,7 @@ async fn on_stage(plan: &Plan, prepared: &Prepared, case: &Case, calm: Option<&C
     let harness = Harness::new(server, case, bound, tell);
     let life = tokio::task::spawn_local(supervise(harness.clone(), plan.operator.clone()));
     let mut faults = Vec::new();
-    harness.rest(Duration::from_secs(1), Instant::now() + Duration::from_secs(60)).await;
+    harness.rest(Rest::OfAll, Duration::from_secs(1), Instant::now() + Duration::from_secs(60)).await;
     let done = Arc::new(AtomicUsize::new(0));
     let visit =
         Visit { harness: harness.clone(), without: Arc::new(case.without.clone()), done: done.clone() };
@@ -195,7 +195,7 @@ impl Judge<'_> {
         faults: &mut Vec<Fault>,
     ) -> (World, Option<Fault>) {
         loop {
-            if !self.harness.rest(QUIET, deadline).await {
+            if !self.harness.rest(Rest::OfAll, QUIET, deadline).await {
                 let book = self.harness.book();
                 let last = book.disturbance.clone();
                 let fault = match (self.calm, book.ended.is_empty()) {
@@ -242,7 +242,7 @@ impl Judge<'_> {
     async fn fresh(&self, world: &World) -> Option<Fault> {
         self.harness.tell(Who::User, || "starts the operator anew, to see whether it finds work".to_owned());
         self.harness.kill(None);
-        self.harness.rest(QUIET, Instant::now() + self.plan.patience).await;
+        self.harness.rest(Rest::OfAll, QUIET, Instant::now() + self.plan.patience).await;
         let again = World::of(self.harness.server.core());
         let differences = world.differences(&again);
         (!differences.is_empty()).then_some(Fault::LeftWork(differences))

@@ -219,6 +219,20 @@ fn a_deletion_missed_while_down_is_found() {
     assert!(matches!(failed(&trials(Bug::ForgetsDeletions).only(only).run()), Fault::AnotherEnd(_)));
 }
 
+// T1
+#[test]
+fn a_user_goes_on_while_the_operator_is_down() {
+    let plan = trials(Bug::None).settings.plan;
+    let calm = play(&plan, &Case::default(), None, false).calm;
+    let case: Case = "patch configmaps default/b-copy #1: down-after".parse().unwrap();
+    let played = play(&plan, &case, Some(&calm), true);
+    let at = |text: &str| played.lines.iter().position(|line| line.text.starts_with(text));
+    let last = |text: &str| played.lines.iter().rposition(|line| line.text.starts_with(text));
+    let (dies, deletes, starts) = (at("dies"), at("deletes ConfigMap a"), last("starts anew"));
+    assert!(dies < deletes && deletes < starts, "{}", super::timeline::steps(&played.lines).0);
+    assert_eq!(played.faults, Vec::new());
+}
+
 // T6
 #[test]
 fn a_trial_is_replayed_by_its_line() {

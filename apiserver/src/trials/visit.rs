@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::diff;
-use super::harness::Harness;
+use super::harness::{Harness, Rest};
 use super::owed;
 use super::timeline::Who;
 use crate::kit::{Kind, Kit};
@@ -100,7 +100,7 @@ impl Visit {
             self.harness.tell(Who::User, || format!("is refused: {refused}"));
         }
         self.harness.up();
-        self.harness.rest(QUIET, Instant::now() + PATIENCE).await;
+        self.harness.rest(Rest::OfWhatIsUp, QUIET, Instant::now() + PATIENCE).await;
         owed::check(&self.harness);
     }
 
