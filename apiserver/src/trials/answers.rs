@@ -1,19 +1,14 @@
 //! What the answers of the server tell about the operator: what it made, changed and has seen.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::diff;
+use super::diff::{self, changed_fields};
 use super::harness::{Book, Harness};
 use super::timeline::Who;
-use super::world::seen_as;
+use super::world::{MACHINERY, seen_as};
 use crate::object;
 use crate::route::{RequestInfo, Verb};
-
-/// Kinds whose changes don't count as unrest: leaders renew their leases for ever.
-pub(super) const MACHINERY: [&str; 2] = ["leases", "events"];
 
 /// How many of the requests of one sort about such kinds are told.
 const TOLD: u32 = 4;
@@ -169,28 +164,4 @@ impl Exchange<'_> {
 /// Reads what was sent: JSON, or YAML as applies may be.
 pub(super) fn read(body: &[u8]) -> Option<Value> {
     serde_json::from_slice(body).ok().or_else(|| serde_yaml_ng::from_slice(body).ok())
-}
-
-/// Names the fields outside the status that differ, to the second level within the metadata.
-pub(super) fn changed_fields(before: &Value, after: &Value) -> Vec<String> {
-    const KEPT_BY_SERVERS: [&str; 6] =
-        ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"];
-    let empty = serde_json::Map::new();
-    let (old, new) = (before.as_object().unwrap_or(&empty), after.as_object().unwrap_or(&empty));
-    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    let mut fields = Vec::new();
-    for key in keys {
-        if key == "metadata" {
-            let (old, new) = (old[key].as_object().unwrap_or(&empty), &after["metadata"]);
-            let new = new.as_object().unwrap_or(&empty);
-            let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-            let changed = names
-                .into_iter()
-                .filter(|name| !KEPT_BY_SERVERS.contains(&name.as_str()) && old.get(*name) != new.get(*name));
-            fields.extend(changed.map(|name| format!("metadata.{name}")));
-        } else if key != "status" && old.get(key) != new.get(key) {
-            fields.push(key.clone());
-        }
-    }
-    fields
 }

@@ -4,12 +4,12 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::answers::changed_fields;
-use super::diff;
+use super::diff::{self, changed_fields};
 use super::edits::{self, Additions, Numbers};
 use super::harness::{Harness, Owed};
 use super::timeline::Who;
 use super::trouble::{AWAY, Deed, Targets, Whose};
+use super::visit::in_short;
 use super::world::{CONDITION, Found, MARK, everything};
 use crate::object;
 use crate::route::RequestInfo;
@@ -402,11 +402,11 @@ pub(super) async fn send(
 }
 
 /// Tells what somebody else did.
-pub(super) fn told<E: std::fmt::Display>(
+fn told(
     method: &Method,
     info: &RequestInfo,
     before: Option<&Value>,
-    answer: Result<&Value, E>,
+    answer: Result<&Value, &kube::Error>,
 ) -> String {
     let verb = match *method {
         Method::POST => "creates",
@@ -420,7 +420,7 @@ pub(super) fn told<E: std::fmt::Display>(
         Ok(after) => after,
         Err(error) => {
             let name = before.map(named).or_else(|| info.name.clone()).unwrap_or_default();
-            return format!("{verb} {what} {name}, and is refused: {error}");
+            return format!("{verb} {what} {name}, and is refused: {}", in_short(error));
         }
     };
     let mut text = format!("{verb} {what} {}", named(before.unwrap_or(after)));

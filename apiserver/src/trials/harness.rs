@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::answers::changed_fields;
+use super::diff::changed_fields;
 use super::place::{Case, Place, Planned, describe};
 use super::timeline::{Line, Who};
 use super::trouble::{Deed, There, Trouble};

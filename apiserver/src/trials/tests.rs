@@ -318,7 +318,7 @@ fn somebody_puts_an_earlier_copy_back() {
     assert!(!all.iter().any(|one| one == none), "there is none yet");
     let played = play(&plan, &back.parse().unwrap(), Some(&calm.calm), true);
     let (told, _) = super::timeline::steps(&played.lines);
-    assert!(told.contains("replaces its owner by an earlier copy of it"), "{told}");
+    assert!(told.contains("somebody else replaces its owner by an earlier"), "{told}");
     let line = played.lines.iter().find(|line| line.who == super::timeline::Who::Stranger).unwrap();
     assert!(line.text.contains("-   text: two") && line.text.contains("+   text: one"), "{told}");
     assert_eq!((played.faults, played.inert), (Vec::new(), false));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::answers::MACHINERY;
+use super::world::MACHINERY;
 use crate::route::{RequestInfo, Verb};
 
 /// How long what is slow takes: less than what clients wait for an answer.
