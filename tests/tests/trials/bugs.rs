@@ -137,15 +137,15 @@ fn trials(who: Who) -> Trials {
         Who::Replicas(cache) => Trials::of(move |client| replicas::run(client, cache)),
     };
     // What shows another mistake of the operator's, beside the one of its row, is left out.
-    let noticed = move |trouble| match (trouble, who) {
-        (Trouble::Server(Event::RightsTaken), Who::Boards(Bug::DeletionMissedWhileDown)) => false,
-        (Trouble::Stranger(Deed::TakesTheName, ..), Who::Boards(Bug::OwnerByName)) => false,
-        (Trouble::DoneLate | Trouble::Frozen | Trouble::Stranger(..), Who::Replicas(Cache::OfItsOwn)) => {
-            false
+    let another = move |trouble| match who {
+        Who::Boards(Bug::DeletionMissedWhileDown) => trouble == Trouble::Server(Event::RightsTaken),
+        Who::Boards(Bug::OwnerByName) => matches!(trouble, Trouble::Stranger(Deed::TakesTheName, ..)),
+        Who::Replicas(Cache::OfItsOwn) => {
+            matches!(trouble, Trouble::DoneLate | Trouble::Frozen | Trouble::Stranger(..))
         }
-        _ => true,
+        _ => false,
     };
-    let trials = trials.crd::<Board>().namespace("shop").only(noticed);
+    let trials = trials.crd::<Board>().namespace("shop").only(move |trouble| !another(trouble));
     match who {
         Who::Boards(_) => trials.visitor(boards_come_change_and_go),
         // A new leader works once its caches are fresh, which takes a while where nothing happens.

@@ -62,6 +62,18 @@ impl Notes {
     }
 }
 
+impl Notes {
+    /// Lists the notes of a board beyond the first: a creation that came late makes one too many.
+    fn surplus(&self, uid: &str) -> Vec<Arc<ConfigMap>> {
+        let mut all = self.notes.list().iter().cloned().collect::<Vec<_>>();
+        all.retain(|map| {
+            let mut owners = map.owner_references().iter();
+            map.metadata.deletion_timestamp.is_none() && owners.any(|owner| owner.uid == uid)
+        });
+        all.split_off(all.len().min(1))
+    }
+}
+
 impl Reconciler<Board> for Notes {
     type Error = watchkeeper::Error;
 
@@ -73,6 +85,11 @@ impl Reconciler<Board> for Notes {
             let made = cx.create(ConfigMap { metadata, ..ConfigMap::default() }).await;
             self.made(uid, made.is_ok());
             made?;
+        }
+        if self.cache == Cache::OfTheManager {
+            for surplus in self.surplus(&board.uid().unwrap_or_default()) {
+                cx.delete(&surplus).await?;
+            }
         }
         Ok(Action::await_change())
     }
