@@ -118,6 +118,28 @@ impl State {
         }
     }
 
+    /// Makes a state that goes on from this one, on its own; its clock shows the same, and goes on from now.
+    pub(crate) fn fork(&self) -> Self {
+        Self {
+            store: self.store.fork(),
+            registry: self.registry.clone(),
+            documents: Documents::default(),
+            clock: Clock::starting_at(self.clock.now()),
+            authorization: self.authorization,
+            aggregated: self.aggregated,
+            old_impersonators: self.old_impersonators.clone(),
+            grants: self.grants.clone(),
+            issued: self.issued.clone(),
+            establishing: self.establishing.clone(),
+            establish_delay: self.establish_delay,
+            bookmark_period: self.bookmark_period,
+            unsettled: self.unsettled,
+            caller: self.caller.clone(),
+            session: Session::default(),
+            random: self.random.clone(),
+        }
+    }
+
     /// Notes a token as given out.
     pub(crate) fn issue(&mut self, issued: IssuedToken) {
         self.store.note(|| Unsaved::Fact(issued.fact()));

@@ -192,6 +192,12 @@ impl Core {
         Ok((Self::over(state, Some(Committer::new(file, started)), &config), restored))
     }
 
+    /// Starts a core that goes on from the state of this one, on its own and without a data file.
+    pub(crate) fn fork(&self, config: &CoreConfig) -> Self {
+        let state = self.inner.lock().fork();
+        Self::over(state, None, config)
+    }
+
     fn over(mut state: State, committer: Option<Committer>, config: &CoreConfig) -> Self {
         let unsettled = Arc::new(Notify::new());
         state.caller = config.caller.clone();

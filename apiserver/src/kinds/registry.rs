@@ -8,7 +8,7 @@ use super::{Resource, View};
 use crate::store::ResourceId;
 
 /// Every resource by group and plural.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Registry {
     resources: BTreeMap<ResourceId, Arc<Resource>>,
     next: u64,

@@ -183,9 +183,7 @@ impl<F> Builder<F> {
     fn split(self) -> Result<(Parts, F), StartError> {
         let (core, restored) = Core::open(self.config)?;
         let running = Running(Arc::new(Front::new(core)));
-        let service = LocalService::new(Arc::clone(&running.0), Passage::Unruled);
-        let client = service.client(Some("admin-token"), &self.setup.namespace());
-        let kit = Kit::new(client).within(self.deadline);
+        let kit = kit_of(&running, &self.setup, self.deadline);
         Ok((Parts { running, kit, setup: self.setup, restored }, self.form))
     }
 }
@@ -196,6 +194,33 @@ where
     Fut: Future<Output = Value> + Send + 'static,
 {
     Arc::new(move |review| Box::pin(handler(review)))
+}
+
+/// A server in memory as it is at its start, from which any number of others start at once.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    core: Core,
+    config: CoreConfig,
+    setup: Setup,
+    deadline: Duration,
+}
+
+impl Prepared {
+    /// Starts a server as the prepared one was; what becomes of it is its own.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub(crate) fn start(&self) -> ApiServer {
+        let running = Running(Arc::new(Front::new(self.core.fork(&self.config))));
+        let kit = kit_of(&running, &self.setup, self.deadline);
+        ApiServer { running, kit, setup: self.setup.clone(), restored: None, transport: InMemory(()) }
+    }
+}
+
+fn kit_of(running: &Running, setup: &Setup, deadline: Duration) -> Kit {
+    let service = LocalService::new(Arc::clone(&running.0), Passage::Unruled);
+    Kit::new(service.client(Some("admin-token"), &setup.namespace())).within(deadline)
 }
 
 /// A server but for its transport.
@@ -224,6 +249,18 @@ impl Builder<ForMemory> {
             Ok(server) => server,
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Starts a server without a data file, and keeps what it is at its start, for many others.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub(crate) async fn prepare(self) -> Prepared {
+        let (config, deadline) = (self.config.clone(), self.deadline);
+        let server = self.start().await;
+        server.settle().await;
+        Prepared { core: server.core().clone(), config, setup: server.setup.clone(), deadline }
     }
 
     /// Starts the server, for those who expect that it may not.

@@ -441,3 +441,23 @@ async fn many_clients_over_http_see_every_write() {
         assert_eq!(watcher.await.unwrap(), 100);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn servers_that_start_from_a_prepared_one_are_alike_and_apart() {
+    let prepared = ApiServer::in_memory().namespace("shop").prepare().await;
+    let (one, other) = (prepared.start(), prepared.start());
+    assert_eq!(one.resource_version(), other.resource_version());
+    let map = |name: &str| -> ConfigMap {
+        serde_json::from_value(serde_json::json!({ "metadata": { "name": name } })).unwrap()
+    };
+    let (made, again) = (one.create(&map("a")).await, other.create(&map("b")).await);
+    assert_eq!(made.metadata.namespace.as_deref(), Some("shop"));
+    assert_eq!(made.metadata.uid, again.metadata.uid, "chance begins anew");
+    assert_eq!(made.metadata.resource_version, again.metadata.resource_version);
+    assert!(one.get::<ConfigMap>("b").await.is_none() && other.get::<ConfigMap>("a").await.is_none());
+    let third = prepared.start();
+    assert!(third.list::<ConfigMap>("shop").await.is_empty());
+    third.delete::<k8s_openapi::api::core::v1::Namespace>("shop").await;
+    third.settle().await;
+    assert!(prepared.start().get::<k8s_openapi::api::core::v1::Namespace>("shop").await.is_some());
+}

@@ -99,6 +99,20 @@ impl Store {
         }
     }
 
+    /// Makes a store of the present objects; it has no history, and nobody follows it.
+    pub(crate) fn fork(&self) -> Self {
+        let copied = |(id, shelf): (&ResourceId, &Shelf)| {
+            let (current, heads) = (shelf.current.clone(), shelf.heads.clone());
+            (id.clone(), Shelf { current, heads, ..Shelf::default() })
+        };
+        Self {
+            compacted: self.version,
+            shelves: self.shelves.iter().map(copied).collect(),
+            owners: self.owners.clone(),
+            ..Self::new(self.version, self.history)
+        }
+    }
+
     /// Gives the newest version.
     pub(crate) fn version(&self) -> u64 {
         self.version

@@ -12,7 +12,7 @@ use crate::object;
 pub(crate) type Place = (ResourceId, Arc<str>);
 
 /// A uid, as short as it can be: there is one for each object.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Uid {
     /// As the server makes them.
     Number(u128),
@@ -36,7 +36,7 @@ impl Uid {
 }
 
 /// The uids that exist, who names them as owners, and whom the collector should look at.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Owners {
     places: HashMap<Uid, Place>,
     dependents: HashMap<String, BTreeSet<Place>>,

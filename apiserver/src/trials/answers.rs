@@ -1,19 +1,14 @@
 //! What the answers of the server tell about the operator: what it made, changed and has seen.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::diff;
-use super::harness::Harness;
+use super::diff::{self, changed_fields};
+use super::harness::{Book, Harness};
 use super::timeline::Who;
-use super::world::seen_as;
+use super::world::{MACHINERY, seen_as};
 use crate::object;
 use crate::route::{RequestInfo, Verb};
-
-/// Kinds whose changes don't count as unrest: leaders renew their leases for ever.
-pub(super) const MACHINERY: [&str; 2] = ["leases", "events"];
 
 /// How many of the requests of one sort about such kinds are told.
 const TOLD: u32 = 4;
@@ -51,7 +46,7 @@ impl Exchange<'_> {
         if let Some(after) = after {
             self.wrote(before, after, changed, deletes);
             if changed {
-                self.harness.written(&self.info.resource, after, version);
+                self.harness.written(&self.info.resource, before, after, version);
             }
         }
         let often = self.harness.book().count(self.name) > TOLD;
@@ -66,6 +61,9 @@ impl Exchange<'_> {
     /// Keeps what was made, what was sent, and whose it was.
     fn wrote(&self, before: Option<&Value>, after: &Value, changed: bool, deletes: bool) {
         let mut book = self.harness.book();
+        if changed && self.hears == Who::Operator {
+            self.take_for_its_own(&mut book, before, after, deletes);
+        }
         let uid = object::uid(after).to_owned();
         if before.is_none() && !deletes && !uid.is_empty() && self.info.subresource.is_empty() {
             book.made.insert(uid);
@@ -82,7 +80,7 @@ impl Exchange<'_> {
                 }
             }
         }
-        if !deletes && let Ok(sent) = serde_yaml_ng::from_slice::<Value>(self.body) {
+        if !deletes && let Some(sent) = read(self.body) {
             let key = object::key(object::namespace(after), object::name(after));
             let part = match self.info.subresource.as_str() {
                 "" => String::new(),
@@ -90,6 +88,12 @@ impl Exchange<'_> {
             };
             book.bodies.insert(format!("{} {key}{part}", self.info.resource), sent);
         }
+    }
+
+    /// Takes note of a change of which the operator knows that it is its own.
+    fn take_for_its_own(&self, book: &mut Book, before: Option<&Value>, after: &Value, deletes: bool) {
+        book.own.extend(object::text(after, "resourceVersion").parse::<u64>());
+        book.deleted.extend(before.filter(|_| deletes).map(|gone| object::uid(gone).to_owned()));
     }
 
     /// Takes note of what an answer has shown to the operator.
@@ -157,26 +161,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Names the fields outside the status that differ, to the second level within the metadata.
-fn changed_fields(before: &Value, after: &Value) -> Vec<String> {
-    const KEPT_BY_SERVERS: [&str; 6] =
-        ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"];
-    let empty = serde_json::Map::new();
-    let (old, new) = (before.as_object().unwrap_or(&empty), after.as_object().unwrap_or(&empty));
-    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    let mut fields = Vec::new();
-    for key in keys {
-        if key == "metadata" {
-            let (old, new) = (old[key].as_object().unwrap_or(&empty), &after["metadata"]);
-            let new = new.as_object().unwrap_or(&empty);
-            let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-            let changed = names
-                .into_iter()
-                .filter(|name| !KEPT_BY_SERVERS.contains(&name.as_str()) && old.get(*name) != new.get(*name));
-            fields.extend(changed.map(|name| format!("metadata.{name}")));
-        } else if key != "status" && old.get(key) != new.get(key) {
-            fields.push(key.clone());
-        }
-    }
-    fields
+/// Reads what was sent: JSON, or YAML as applies may be.
+pub(super) fn read(body: &[u8]) -> Option<Value> {
+    serde_json::from_slice(body).ok().or_else(|| serde_yaml_ng::from_slice(body).ok())
 }

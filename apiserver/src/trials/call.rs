@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tower::Service;
 
-use super::answers::Exchange;
+use super::answers::{Exchange, read};
 use super::body::{HarnessBody, Heard};
 use super::event;
 use super::foreign;
@@ -71,6 +71,7 @@ async fn carry(
     call.take_a_page();
     let answer = call.under(arrival.trouble, arrival.denied).await;
     drop(arrival.in_flight);
+    // Whoever is dead waits for ever for what nobody waits for any more.
     if call.harness.is_dead(generation) {
         return pending().await;
     }
@@ -121,7 +122,7 @@ impl Call {
             Trouble::Frozen => {
                 self.arrives_after(AWAY);
                 self.harness.kill(None);
-                pending().await
+                Err(Interrupted::Cut)
             }
             Trouble::Slow => {
                 let answer = self.serve().await;
@@ -134,7 +135,7 @@ impl Call {
                     drop(self.again().serve().await);
                 }
                 self.harness.kill(matches!(trouble, Trouble::Down(_)).then_some(AWAY));
-                pending().await
+                Err(Interrupted::Cut)
             }
             Trouble::Stranger(deed, whose, moment) => {
                 if moment == Moment::Before
@@ -228,7 +229,7 @@ impl Call {
 
     /// What the request is about, as far as it says so itself or its answer does.
     fn hand(&self, answer: Option<&Value>) -> foreign::Hand {
-        let body: Value = serde_yaml_ng::from_slice(&self.body).unwrap_or_default();
+        let body = read(&self.body).unwrap_or_default();
         let named = |value: &Value| {
             let name = object::name(value);
             (!name.is_empty()).then(|| name.to_owned())

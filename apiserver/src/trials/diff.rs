@@ -105,6 +105,30 @@ fn yaml(value: &Value, depth: usize, sign: char) -> Vec<String> {
     text.lines().map(|line| format!("{sign} {indent}{line}")).collect()
 }
 
+/// Names the fields outside the status that differ, to the second level within the metadata.
+pub(super) fn changed_fields(before: &Value, after: &Value) -> Vec<String> {
+    const KEPT_BY_SERVERS: [&str; 6] =
+        ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"];
+    let empty = serde_json::Map::new();
+    let (old, new) = (before.as_object().unwrap_or(&empty), after.as_object().unwrap_or(&empty));
+    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let mut fields = Vec::new();
+    for key in keys {
+        if key == "metadata" {
+            let (old, new) = (old[key].as_object().unwrap_or(&empty), &after["metadata"]);
+            let new = new.as_object().unwrap_or(&empty);
+            let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+            let changed = names
+                .into_iter()
+                .filter(|name| !KEPT_BY_SERVERS.contains(&name.as_str()) && old.get(*name) != new.get(*name));
+            fields.extend(changed.map(|name| format!("metadata.{name}")));
+        } else if key != "status" && old.get(key) != new.get(key) {
+            fields.push(key.clone());
+        }
+    }
+    fields
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -4,13 +4,16 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::diff;
+use super::diff::{self, changed_fields};
+use super::edits::{self, Additions, Numbers};
 use super::harness::{Harness, Owed};
 use super::timeline::Who;
 use super::trouble::{AWAY, Deed, Targets, Whose};
+use super::visit::in_short;
 use super::world::{CONDITION, Found, MARK, everything};
 use crate::object;
 use crate::route::RequestInfo;
+use crate::schema::Schema;
 
 /// What a request is about.
 #[derive(Debug)]
@@ -57,7 +60,16 @@ pub(super) async fn act(harness: &Harness, deed: Deed, whose: Whose, hand: &Hand
 pub(super) fn targets(harness: &Harness, hand: &Hand) -> Targets {
     let all = everything(harness.server.core());
     let is_there = |whose| target(&all, whose, hand).is_some();
-    Targets { its: is_there(Whose::Its), owner: is_there(Whose::Owners), child: is_there(Whose::Childs) }
+    let is_copied = |whose| {
+        target(&all, whose, hand).is_some_and(|found| harness.book().earlier.contains_key(found.uid()))
+    };
+    Targets {
+        its: is_there(Whose::Its),
+        owner: is_there(Whose::Owners),
+        child: is_there(Whose::Childs),
+        its_copy: is_copied(Whose::Its),
+        owners_copy: is_copied(Whose::Owners),
+    }
 }
 
 fn target<'a>(all: &'a [Found], whose: Whose, hand: &Hand) -> Option<&'a Found> {
@@ -109,6 +121,8 @@ impl ForeignEdits<'_> {
                 return done;
             }
             Deed::EditsSpec => self.edit(made).await,
+            Deed::EditsMuch => self.edit_much(made).await,
+            Deed::Replaces => return self.replace_by_a_copy().await,
             Deed::Orphans => {
                 let done = !object::owners(&self.target.value).is_empty()
                     && self.merge(json!({ "metadata": { "ownerReferences": null } })).await;
@@ -154,16 +168,20 @@ impl ForeignEdits<'_> {
 
     /// Returns whether the condition would be kept, and nothing else come with it.
     async fn would_only_add(&self, path: &str, patch: &Value) -> bool {
-        let request = Request::patch(format!("{path}?dryRun=All"))
-            .header("content-type", "application/merge-patch+json")
-            .body(patch.to_string().into_bytes());
-        let Ok(request) = request else { return false };
-        let Ok(answer) = self.harness.stranger.request::<Value>(request).await else { return false };
+        let Some(answer) = self.dry_run(path, patch).await else { return false };
         let fields = |object: &Value| -> Vec<String> {
             let fields = object["status"].as_object().into_iter().flatten();
             fields.map(|(name, _)| name.clone()).filter(|name| name != "conditions").collect()
         };
         has_condition(&answer) && fields(&answer) == fields(&self.target.value)
+    }
+
+    /// Returns what a patch would make of it; nothing is told of it.
+    async fn dry_run(&self, path: &str, patch: &Value) -> Option<Value> {
+        let request = Request::patch(format!("{path}?dryRun=All"))
+            .header("content-type", "application/merge-patch+json")
+            .body(patch.to_string().into_bytes());
+        self.harness.stranger.request::<Value>(request.ok()?).await.ok()
     }
 
     /// Changes a field of the status; the second says whether the operator had written it.
@@ -177,7 +195,7 @@ impl ForeignEdits<'_> {
         let path = format!("{}/status", self.target.path);
         for (from, its) in [(&written["status"], true), (&all, false)] {
             for number in [true, false] {
-                if let Some(patch) = edited(from, number)
+                if let Some(patch) = edits::one(from, number)
                     && let patch = json!({ "status": patch })
                     && self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await.is_some()
                 {
@@ -221,7 +239,7 @@ impl ForeignEdits<'_> {
         let from = if made { written.unwrap_or_default() } else { self.target.value.clone() };
         for field in ["spec", "data"] {
             for number in [true, false] {
-                if let Some(patch) = edited(&from[field], number)
+                if let Some(patch) = edits::one(&from[field], number)
                     && self.merge(json!({ field: patch })).await
                 {
                     return true;
@@ -229,6 +247,57 @@ impl ForeignEdits<'_> {
             }
         }
         false
+    }
+
+    /// Changes all fields at once: of what the operator made, those that the operator wrote.
+    async fn edit_much(&self, made: bool) -> bool {
+        let written = self.harness.book().bodies.get(&self.body_key()).cloned();
+        let from = if made { written.unwrap_or_default() } else { self.target.value.clone() };
+        let additions = if made { Additions::None } else { Additions::Too };
+        let Some(schema) = self.schema() else { return false };
+        for numbers in [Numbers::ToTheirLimits, Numbers::ByOne, Numbers::Stay] {
+            for field in ["spec", "data"] {
+                let node = schema.root().field(field);
+                if let Some(patch) = node.and_then(|node| edits::many(&from[field], node, numbers, additions))
+                    && let patch = json!({ field: patch })
+                    && self.dry_run(&self.target.path, &patch).await.is_some()
+                {
+                    return self.merge(patch).await;
+                }
+            }
+        }
+        false
+    }
+
+    fn schema(&self) -> Option<Schema> {
+        let (plural, group) = self.target.resource.split_once('.').unwrap_or((&self.target.resource, ""));
+        self.harness.server.core().with_state(|state| {
+            state.registry.find(group, plural).map(|resource| resource.storage_version().schema.clone())
+        })
+    }
+
+    /// Puts an earlier copy in its place, as somebody does who read it before, and never looked at versions.
+    async fn replace_by_a_copy(&self) -> bool {
+        let uid = self.target.uid();
+        let Some(mut copy) = self.harness.book().earlier.get(uid).cloned() else { return false };
+        if object::is_deleting(&self.target.value) {
+            return false;
+        }
+        for kept in ["resourceVersion", "managedFields"] {
+            object::remove(&mut copy, kept);
+        }
+        if let Some(finalizers) = copy["metadata"].get_mut("finalizers").and_then(Value::as_array_mut) {
+            finalizers.retain(|finalizer| finalizer != MARK);
+        }
+        let put = self.send(Method::PUT, &self.target.path, "application/json", &copy).await;
+        let done = put.is_some_and(|after| !changed_fields(&self.target.value, &after).is_empty());
+        if done {
+            // What it lost of others' was taken by whoever did that.
+            let mut book = self.harness.book();
+            book.touched_foreign = true;
+            book.owed.retain(|(owed, _)| owed != uid);
+        }
+        done
     }
 
     async fn remake(&self, made: bool) -> bool {
@@ -326,18 +395,18 @@ pub(super) async fn send(
         harness.tell(Who::Stranger, || told(&method, &info, before.as_ref(), answer.as_ref()));
     }
     if let (Ok(after), false) = (&answer, reads) {
-        harness.written(&info.resource, after, version);
+        harness.written(&info.resource, before.as_ref(), after, version);
         harness.disturb(|| format!("somebody else's {} of {path}", method.as_str().to_lowercase()));
     }
     answer.ok()
 }
 
 /// Tells what somebody else did.
-pub(super) fn told<E: std::fmt::Display>(
+fn told(
     method: &Method,
     info: &RequestInfo,
     before: Option<&Value>,
-    answer: Result<&Value, E>,
+    answer: Result<&Value, &kube::Error>,
 ) -> String {
     let verb = match *method {
         Method::POST => "creates",
@@ -351,7 +420,7 @@ pub(super) fn told<E: std::fmt::Display>(
         Ok(after) => after,
         Err(error) => {
             let name = before.map(named).or_else(|| info.name.clone()).unwrap_or_default();
-            return format!("{verb} {what} {name}, and is refused: {error}");
+            return format!("{verb} {what} {name}, and is refused: {}", in_short(error));
         }
     };
     let mut text = format!("{verb} {what} {}", named(before.unwrap_or(after)));
@@ -363,16 +432,4 @@ pub(super) fn told<E: std::fmt::Display>(
         text += &format!("\n{line}");
     }
     text
-}
-
-/// Finds a leaf to change, and writes the merge patch that changes it.
-fn edited(value: &Value, number: bool) -> Option<Value> {
-    match value {
-        Value::Number(it) if number => it.as_i64().map(|it| json!(it + 1)),
-        Value::String(it) if !number => Some(json!(format!("{it}x"))),
-        Value::Object(fields) => {
-            fields.iter().find_map(|(name, inner)| edited(inner, number).map(|inner| json!({ name: inner })))
-        }
-        _ => None,
-    }
 }

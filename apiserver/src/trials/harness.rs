@@ -9,10 +9,12 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::diff::changed_fields;
 use super::place::{Case, Place, Planned, describe};
 use super::timeline::{Line, Who};
-use super::trouble::{There, Trouble};
+use super::trouble::{Deed, There, Trouble};
 use super::world::seen_as;
+use crate::object;
 use crate::route::{RequestInfo, Verb};
 use crate::server::ApiServer;
 
@@ -58,6 +60,12 @@ pub(super) struct Book {
     pub(super) disturbance: String,
     /// UIDs of what the operator made.
     pub(super) made: HashSet<String>,
+    /// The versions that changes of the operator got, where the answer came.
+    pub(super) own: HashSet<u64>,
+    /// The UIDs of what it deleted, where the answer came.
+    pub(super) deleted: HashSet<String>,
+    /// Objects by UID as they were before their last change, where somebody is to put one back.
+    pub(super) earlier: HashMap<String, Value>,
     /// What the operator last sent of an object, by its path.
     pub(super) bodies: HashMap<String, Value>,
     pub(super) meddled: BTreeSet<Meddling>,
@@ -126,8 +134,12 @@ pub(super) struct Harness {
     book: Arc<Mutex<Book>>,
     pub(super) moved: Arc<Notify>,
     began: Instant,
+    /// The server's version before the operator started.
+    pub(super) first_version: u64,
     /// The server will be restored: others write between the writes of the trial.
     crowded: bool,
+    /// Somebody may put an earlier copy back.
+    copies: bool,
 }
 
 impl fmt::Debug for Harness {
@@ -144,6 +156,15 @@ impl Drop for InFlight {
         self.0.book().in_flight -= 1;
         self.0.moved.notify_waiters();
     }
+}
+
+/// Whose rest is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// That of all: an operator that is down will come back.
+    OfAll,
+    /// That of what is up: users go on while an operator is down.
+    OfWhatIsUp,
 }
 
 /// A request as it comes in.
@@ -170,6 +191,9 @@ impl Harness {
             disturbed: now,
             disturbance: "the start".to_owned(),
             made: HashSet::new(),
+            own: HashSet::new(),
+            deleted: HashSet::new(),
+            earlier: HashMap::new(),
             bodies: HashMap::new(),
             meddled: BTreeSet::new(),
             meddled_objects: Vec::new(),
@@ -191,7 +215,10 @@ impl Harness {
         let moved = Arc::default();
         let calm = case.planned.is_empty() && case.without.is_empty();
         let crowded = case.planned.iter().any(|one| one.trouble.changes_the_end());
-        Self { calm, server, stranger, book: Arc::new(Mutex::new(book)), moved, began: now, crowded }
+        let replaces = |one: &Planned| matches!(one.trouble, Trouble::Stranger(Deed::Replaces, ..));
+        let copies = calm || case.planned.iter().any(replaces);
+        let (first_version, book) = (server.resource_version(), Arc::new(Mutex::new(book)));
+        Self { calm, server, stranger, book, moved, began: now, first_version, crowded, copies }
     }
 
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {
@@ -242,11 +269,12 @@ impl Harness {
     }
 
     /// Waits until nothing has happened for a while; false where that never comes in time.
-    pub(super) async fn rest(&self, quiet: Duration, deadline: Instant) -> bool {
+    pub(super) async fn rest(&self, whose: Rest, quiet: Duration, deadline: Instant) -> bool {
         loop {
             let (busy, disturbed) = {
                 let book = self.book();
-                (book.in_flight > 0 || book.down.is_some(), book.disturbed)
+                let down = whose == Rest::OfAll && book.down.is_some();
+                (book.in_flight > 0 || down, book.disturbed)
             };
             if self.is_flooded() {
                 return false;
@@ -328,10 +356,16 @@ impl Harness {
         Some(Arrival { name, at, trouble, denied, in_flight })
     }
 
-    /// Takes note of a version that an object got; `before` is the server's before the write.
-    pub(super) fn written(&self, resource: &str, object: &Value, before: u64) {
-        self.crowd(before);
+    /// Takes note of a version that an object got, and of what it was before; `version` is the server's before that.
+    pub(super) fn written(&self, resource: &str, before: Option<&Value>, object: &Value, version: u64) {
+        self.crowd(version);
         let mut book = self.book();
+        if self.copies
+            && let Some(before) = before
+            && !changed_fields(before, object).is_empty()
+        {
+            book.earlier.insert(object::uid(before).to_owned(), before.clone());
+        }
         if book.tell
             && let Some((key, version)) = seen_as(resource, object)
         {

@@ -36,7 +36,9 @@
 mod answers;
 mod body;
 mod call;
+mod changes;
 mod diff;
+mod edits;
 mod event;
 mod foreign;
 mod harness;
@@ -57,9 +59,10 @@ mod tests;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+pub use changes::{By, Change, Changes};
 pub use play::Fault;
 pub use report::{Failure, REPLAY, Report};
 pub use trouble::{Deed, Event, Moment, Trouble, Whose};
@@ -104,9 +107,11 @@ impl Trials {
             operator,
             visitor: Arc::new(|_| Box::pin(async {})),
             claims: Vec::new(),
+            change_claims: Vec::new(),
             patience: Duration::from_secs(600),
             crds: Vec::new(),
             namespaces: Vec::new(),
+            prepared: OnceLock::new(),
         };
         let wanted: Wanted = Arc::new(|_| true);
         let (at_most, diagram, replay) = (None, None, None);
@@ -148,6 +153,16 @@ impl Trials {
             let claim = claim.clone();
             Box::pin(async move { claim(kit).await })
         }));
+        self
+    }
+
+    /// Claims something of all changes of a trial, by a function that panics where it does not hold.
+    ///
+    /// So what an operator did is compared with what happened: which of its runs nothing of others explains, which
+    /// change of others it never looked at. It runs on the thread of the trial, at its end, after the
+    /// [`claim`](Self::claim)s.
+    pub fn claim_of_changes(mut self, claim: impl Fn(&Changes) + Send + Sync + 'static) -> Self {
+        self.settings.plan.change_claims.push(Arc::new(claim));
         self
     }
 

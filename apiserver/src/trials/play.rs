@@ -9,15 +9,17 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
-use super::harness::{Harness, Meddling, Sent, panic_text};
+use super::changes;
+use super::harness::{Harness, Meddling, Rest, Sent, panic_text};
 use super::owed;
 use super::place::Case;
-use super::plan::Plan;
+use super::plan::{Plan, paused_runtime};
 use super::supervise::supervise;
 use super::timeline::{Line, Who};
 
 use super::visit::Visit;
 use super::world::{Difference, World};
+use crate::server::Prepared;
 
 /// How long nothing must happen for all to be at rest.
 const QUIET: Duration = Duration::from_secs(30);
@@ -127,22 +129,20 @@ impl fmt::Display for Fault {
 
 /// Plays one case; without a calm run to compare with it is one.
 pub(super) fn play(plan: &Plan, case: &Case, calm: Option<&Calm>, tell: bool) -> Played {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    let runtime = runtime.expect("a runtime of one thread needs no more than a file descriptor");
-    let local = LocalSet::new();
-    let played = runtime.block_on(local.run_until(Box::pin(on_stage(plan, case, calm, tell))));
+    let (prepared, runtime, local) = (plan.prepared(), paused_runtime(), LocalSet::new());
+    let played = runtime.block_on(local.run_until(Box::pin(on_stage(plan, prepared, case, calm, tell))));
     drop(local);
     runtime.shutdown_background();
     played
 }
 
-async fn on_stage(plan: &Plan, case: &Case, calm: Option<&Calm>, tell: bool) -> Played {
-    let server = Arc::new(plan.server().start().await);
+async fn on_stage(plan: &Plan, prepared: &Prepared, case: &Case, calm: Option<&Calm>, tell: bool) -> Played {
+    let server = Arc::new(prepared.start());
     let bound = calm.map_or(20_000, |calm| calm.requests * BOUND.0 + BOUND.1);
     let harness = Harness::new(server, case, bound, tell);
     let life = tokio::task::spawn_local(supervise(harness.clone(), plan.operator.clone()));
     let mut faults = Vec::new();
-    harness.rest(Duration::from_secs(1), Instant::now() + Duration::from_secs(60)).await;
+    harness.rest(Rest::OfAll, Duration::from_secs(1), Instant::now() + Duration::from_secs(60)).await;
     let done = Arc::new(AtomicUsize::new(0));
     let visit =
         Visit { harness: harness.clone(), without: Arc::new(case.without.clone()), done: done.clone() };
@@ -195,7 +195,7 @@ impl Judge<'_> {
         faults: &mut Vec<Fault>,
     ) -> (World, Option<Fault>) {
         loop {
-            if !self.harness.rest(QUIET, deadline).await {
+            if !self.harness.rest(Rest::OfAll, QUIET, deadline).await {
                 let book = self.harness.book();
                 let last = book.disturbance.clone();
                 let fault = match (self.calm, book.ended.is_empty()) {
@@ -242,7 +242,7 @@ impl Judge<'_> {
     async fn fresh(&self, world: &World) -> Option<Fault> {
         self.harness.tell(Who::User, || "starts the operator anew, to see whether it finds work".to_owned());
         self.harness.kill(None);
-        self.harness.rest(QUIET, Instant::now() + self.plan.patience).await;
+        self.harness.rest(Rest::OfAll, QUIET, Instant::now() + self.plan.patience).await;
         let again = World::of(self.harness.server.core());
         let differences = world.differences(&again);
         (!differences.is_empty()).then_some(Fault::LeftWork(differences))
@@ -271,6 +271,17 @@ impl Judge<'_> {
         for claim in &self.plan.claims {
             let asked = tokio::task::spawn_local(claim(self.harness.server.kit().clone()));
             if let Err(error) = asked.await {
+                faults.push(Fault::Claim(panic_text(&*error.into_panic())));
+            }
+        }
+        if self.plan.change_claims.is_empty() {
+            return;
+        }
+        let changes = Arc::new(changes::of(self.harness));
+        for claim in &self.plan.change_claims {
+            let (claim, changes) = (claim.clone(), changes.clone());
+            let held = tokio::task::spawn_local(async move { claim(&changes) });
+            if let Err(error) = held.await {
                 faults.push(Fault::Claim(panic_text(&*error.into_panic())));
             }
         }

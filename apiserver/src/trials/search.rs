@@ -12,7 +12,6 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::Instant;
 
-use super::answers::MACHINERY;
 use super::harness::Sent;
 use super::place::{Case, Planned};
 use super::plan::Plan;
@@ -20,6 +19,7 @@ use super::play::{Calm, Fault, Played, play};
 use super::report::{Failure, REPLAY, Report};
 use super::timeline;
 use super::trouble::Trouble;
+use super::world::MACHINERY;
 use crate::route::Verb;
 
 /// How many requests of one sort are tried; later ones are like them.

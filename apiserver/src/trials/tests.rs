@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::place::Case;
 use super::play::play;
 use super::search::singles;
-use super::{Difference, Fault, Moment, Report, Trials, Trouble, Visit};
+use super::{By, Change, Changes, Difference, Event, Fault, Moment, Report, Trials, Trouble, Visit};
 
 fn source(name: &str) -> ConfigMap {
     let object =
@@ -219,6 +219,20 @@ fn a_deletion_missed_while_down_is_found() {
     assert!(matches!(failed(&trials(Bug::ForgetsDeletions).only(only).run()), Fault::AnotherEnd(_)));
 }
 
+// T1
+#[test]
+fn a_user_goes_on_while_the_operator_is_down() {
+    let plan = trials(Bug::None).settings.plan;
+    let calm = play(&plan, &Case::default(), None, false).calm;
+    let case: Case = "patch configmaps default/b-copy #1: down-after".parse().unwrap();
+    let played = play(&plan, &case, Some(&calm), true);
+    let at = |text: &str| played.lines.iter().position(|line| line.text.starts_with(text));
+    let last = |text: &str| played.lines.iter().rposition(|line| line.text.starts_with(text));
+    let (dies, deletes, starts) = (at("dies"), at("deletes ConfigMap a"), last("starts anew"));
+    assert!(dies < deletes && deletes < starts, "{}", super::timeline::steps(&played.lines).0);
+    assert_eq!(played.faults, Vec::new());
+}
+
 // T6
 #[test]
 fn a_trial_is_replayed_by_its_line() {
@@ -290,6 +304,54 @@ fn what_is_left_out_for_lack_of_time_is_named() {
         report.to_string().contains(&format!("left out for lack of time, from `{first}` on")),
         "{report}"
     );
+}
+
+// T9
+#[test]
+fn somebody_puts_an_earlier_copy_back() {
+    let plan = trials(Bug::None).settings.plan;
+    let calm = play(&plan, &Case::default(), None, false);
+    let all: Vec<String> = singles(&calm, &|_| true).iter().map(ToString::to_string).collect();
+    let back = "patch configmaps default/a-copy #2: stranger-replaces-its-owner-before";
+    assert!(all.iter().any(|one| one == back), "there is an earlier copy of what was edited");
+    let none = "patch configmaps default/a-copy #1: stranger-replaces-its-owner-before";
+    assert!(!all.iter().any(|one| one == none), "there is none yet");
+    let played = play(&plan, &back.parse().unwrap(), Some(&calm.calm), true);
+    let (told, _) = super::timeline::steps(&played.lines);
+    assert!(told.contains("somebody else replaces its owner by an earlier"), "{told}");
+    let line = played.lines.iter().find(|line| line.who == super::timeline::Who::Stranger).unwrap();
+    assert!(line.text.contains("-   text: two") && line.text.contains("+   text: one"), "{told}");
+    assert_eq!((played.faults, played.inert), (Vec::new(), false));
+}
+
+// T10
+#[test]
+fn a_claim_of_changes_is_told_whose_each_is() {
+    let is_copy = |change: &Change| change.key.ends_with("-copy");
+    let whose = move |changes: &Changes| {
+        assert!(changes.complete);
+        for change in changes.all.iter().filter(|change| change.resource == "configmaps" && !change.gone) {
+            let by = if is_copy(change) { By::Operator } else { By::Others };
+            assert_eq!(change.by, by, "{change:?}");
+            assert_eq!(change.controller.is_empty(), !is_copy(change), "{change:?}");
+        }
+        assert!(changes.all.iter().any(|change| change.gone && is_copy(change) && change.by == By::Others));
+    };
+    trials(Bug::None).only(|_| false).claim_of_changes(whose).check();
+    // Of what it never heard it does not know that it was its own.
+    let report =
+        trials(Bug::None).only(|trouble| trouble == Trouble::ReplyLost).claim_of_changes(whose).run();
+    let Fault::Claim(what) = failed(&report) else { panic!("{report}") };
+    assert!(what.contains("-copy"), "{what}");
+}
+
+// T10
+#[test]
+fn changes_that_a_server_forgot_are_missed() {
+    let forgets = |trouble| trouble == Trouble::Server(Event::ForgetsHistory);
+    let complete = |changes: &Changes| assert!(changes.complete, "some are forgotten");
+    let report = trials(Bug::None).only(forgets).claim_of_changes(complete).run();
+    assert_eq!(failed(&report), &Fault::Claim("some are forgotten".into()));
 }
 
 /// Counts its lives by what they leave; a task that nobody stops leaves something later.

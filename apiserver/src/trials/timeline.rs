@@ -1,6 +1,7 @@
 //! What happened in a trial, for people.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Who did something.
@@ -38,8 +39,12 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// The most steps of a story that are shown; those in the middle are left out.
+/// The most steps of a story that are shown; those far from its trouble and its end are left out.
 const SHOWN: usize = 80;
+/// How many of these are its last.
+const LAST: usize = 30;
+/// How wide a text may be, in columns: with what stands before it a line fits a hundred.
+const WIDE: usize = 70;
 /// The most steps of which a repetition consists.
 const CYCLE: usize = 24;
 /// How often something must follow itself to be told once.
@@ -52,45 +57,104 @@ enum Shown {
     Step(usize),
     /// The steps just before are repeated so many times more, until the line at this place.
     Again { steps: usize, times: usize, until: usize },
+    /// So many more requests get the answer of the step just before, until the line at this place.
+    Alike { times: usize, until: usize },
 }
 
 /// Writes the lines as numbered steps; gives the number of those shown as well.
 pub(super) fn steps(lines: &[Line]) -> (String, usize) {
     let mut out = String::new();
     let all = folded(lines);
-    let skipped = all.len().saturating_sub(SHOWN);
-    let first = if skipped > 0 { around_trouble(lines, &all) } else { 0 };
-    if first > 0 {
-        let _infallible = writeln!(out, "      … {first} steps before");
+    let (first, then) = kept(lines, &all);
+    if first.start > 0 {
+        let _infallible = writeln!(out, "      … {} steps before", first.start);
     }
-    for (number, shown) in all.iter().enumerate().skip(first).take(SHOWN) {
-        let _infallible = match shown {
+    write_steps(&mut out, lines, &all, first.clone());
+    if then.start > first.end {
+        let _infallible = writeln!(out, "      … {} steps between", then.start - first.end);
+    }
+    write_steps(&mut out, lines, &all, then);
+    (out, all.len())
+}
+
+/// Says which steps are shown: those around the trouble, and the last.
+fn kept(lines: &[Line], all: &[Shown]) -> (Range<usize>, Range<usize>) {
+    if all.len() <= SHOWN {
+        return (0..all.len(), all.len()..all.len());
+    }
+    let (near, last) = (SHOWN - LAST, all.len() - LAST);
+    let from = around_trouble(lines, all, near).min(last.saturating_sub(near));
+    (from..from + near, last..all.len())
+}
+
+fn write_steps(out: &mut String, lines: &[Line], all: &[Shown], which: Range<usize>) {
+    for number in which {
+        let seconds = |until: &usize| lines[*until].at.as_secs_f64();
+        let _infallible = match &all[number] {
             Shown::Step(at) => writeln!(out, "{:>4}. {}", number + 1, written(&lines[*at])),
             Shown::Again { steps, times, until } => {
                 let (from, to) = (number + 1 - steps, number);
                 let what = if from == to { format!("step {to}") } else { format!("steps {from} to {to}") };
-                let until = lines[*until].at.as_secs_f64();
+                let until = seconds(until);
                 writeln!(out, "{:>4}. {until:>9.3}s  … {what}, {times} times more until now", number + 1)
+            }
+            Shown::Alike { times, until } => {
+                let until = seconds(until);
+                let what = format!("{times} requests more until now, answered as step {number}");
+                writeln!(out, "{:>4}. {until:>9.3}s  … {what}", number + 1)
             }
         };
     }
-    let after = all.len().saturating_sub(first + SHOWN);
-    if after > 0 {
-        let _infallible = writeln!(out, "      … {after} steps after");
-    }
-    (out, all.len())
 }
 
 /// Writes a line; what follows its first one stands below the text.
 fn written(Line { at, who, text }: &Line) -> String {
     let mut out = format!("{:>9.3}s  {:<8}  ", at.as_secs_f64(), who.word());
     for (number, line) in text.lines().enumerate() {
-        if number > 0 {
-            let _infallible = write!(out, "\n{:>30}", "");
+        // Differences stay as they are: a line of them is a line of YAML.
+        let parts = if number == 0 { wrapped(line) } else { vec![line.to_owned()] };
+        for (part, text) in parts.iter().enumerate() {
+            match (number, part) {
+                (0, 0) => {}
+                (0, _) => drop(write!(out, "\n{:>32}", "")),
+                _ => drop(write!(out, "\n{:>30}", "")),
+            }
+            out += text;
         }
-        out += line;
     }
     out
+}
+
+/// Breaks a line that is too wide: before what stands in brackets, behind the request that a trouble strikes, else
+/// between words.
+fn wrapped(line: &str) -> Vec<String> {
+    if line.chars().count() <= WIDE {
+        return vec![line.to_owned()];
+    }
+    let (line, aside) = line.split_once("  [").map_or((line, None), |(line, aside)| (line, Some(aside)));
+    let (head, tail) = match line.split_once(": ") {
+        Some((head, tail)) if line.chars().count() > WIDE && !head.contains('→') => {
+            (format!("{head}:"), tail)
+        }
+        _ => (line.to_owned(), ""),
+    };
+    let aside = aside.map(|aside| format!("[{aside}"));
+    let clauses = [Some(head), Some(tail.to_owned()), aside].into_iter().flatten();
+    clauses.filter(|clause| !clause.is_empty()).flat_map(|clause| between_words(&clause)).collect()
+}
+
+fn between_words(clause: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    for word in clause.split_inclusive(' ') {
+        let part = parts.last_mut().expect("there is one from the start");
+        // All but the first part of a line are indented.
+        if part.chars().count() + word.trim_end().chars().count() > WIDE - 2 && !part.is_empty() {
+            parts.push(word.to_owned());
+        } else {
+            part.push_str(word);
+        }
+    }
+    parts.iter().map(|part| part.trim_end().to_owned()).collect()
 }
 
 /// Tells once what follows itself again and again.
@@ -103,6 +167,12 @@ fn folded(lines: &[Line]) -> Vec<Shown> {
             .filter(|(_, times)| *times >= OFTEN)
             .max_by_key(|(cycle, times)| (cycle * times, std::cmp::Reverse(*cycle)));
         let (cycle, times) = best.unwrap_or((1, 1));
+        let refused = refused_alike(&lines[at..]);
+        if refused > OFTEN && refused >= cycle * times {
+            out.extend([Shown::Step(at), Shown::Alike { times: refused - 1, until: at + refused - 1 }]);
+            at += refused;
+            continue;
+        }
         out.extend((at..at + cycle).map(Shown::Step));
         if times > 1 {
             let until = at + cycle * times - 1;
@@ -111,6 +181,17 @@ fn folded(lines: &[Line]) -> Vec<Shown> {
         at += cycle * times;
     }
     out
+}
+
+/// Counts how many requests follow one another that get no answer, or the same refusal.
+fn refused_alike(lines: &[Line]) -> usize {
+    let refusal = |line: &Line| -> Option<String> {
+        let (_, answer) = line.text.split_once(" → ").filter(|_| line.who == Who::Operator)?;
+        let is_taken = answer.starts_with(['1', '2', '3']) || answer.contains('\n');
+        (!is_taken).then(|| answer.to_owned())
+    };
+    let Some(first) = lines.first().and_then(refusal) else { return 0 };
+    lines.iter().take_while(|line| refusal(line).as_ref() == Some(&first)).count()
 }
 
 /// Counts how often the first few follow one another, themselves included.
@@ -151,12 +232,9 @@ fn without_numbers(text: &str, out: &mut String) {
 }
 
 /// Finds where to begin, so that the trouble is seen with what led there.
-fn around_trouble(lines: &[Line], all: &[Shown]) -> usize {
-    let trouble = all.iter().position(|shown| match shown {
-        Shown::Step(at) => lines[*at].who == Who::Trouble,
-        Shown::Again { .. } => false,
-    });
-    trouble.unwrap_or(0).saturating_sub(SHOWN / 2).min(all.len().saturating_sub(SHOWN))
+fn around_trouble(lines: &[Line], all: &[Shown], near: usize) -> usize {
+    let is_trouble = |shown: &Shown| matches!(shown, Shown::Step(at) if lines[*at].who == Who::Trouble);
+    all.iter().position(is_trouble).unwrap_or(0).saturating_sub(near / 2)
 }
 
 /// Writes the lines as a Mermaid sequence diagram.
@@ -169,6 +247,9 @@ pub(super) fn mermaid(lines: &[Line]) -> String {
         let _infallible = match shown {
             Shown::Again { steps, times, .. } => {
                 writeln!(out, "    Note over O,S: the last {steps} steps, {times} times more")
+            }
+            Shown::Alike { times, .. } => {
+                writeln!(out, "    Note over O,S: {times} requests more are answered so")
             }
             Shown::Step(at) => write!(out, "{}", drawn(&lines[at])),
         };
@@ -217,8 +298,35 @@ mod tests {
         lines[300] = line(Who::Trouble, "here");
         let (told, count) = steps(&lines);
         assert_eq!(count, 500);
-        assert!(told.contains("here") && told.contains("steps before") && told.contains("steps after"));
-        assert!(told.lines().count() <= SHOWN + 2);
+        assert!(told.contains("here") && told.contains("steps before") && told.contains("steps between"));
+        assert!(told.contains(" 500. "), "how it ended is shown");
+        assert!(told.lines().count() <= SHOWN + 2 + 80, "{told}");
+    }
+
+    // T6
+    #[test]
+    fn what_is_refused_alike_is_told_once() {
+        let mut lines = vec![line(Who::Operator, "get sites → 200")];
+        for kind in ["sites", "maps", "sites", "leases", "maps"] {
+            lines.push(line(Who::Operator, &format!("list {kind} → the server is out of reach")));
+        }
+        lines.push(line(Who::Operator, "get sites → 200"));
+        let (told, count) = steps(&lines);
+        assert_eq!(count, 4, "{told}");
+        assert!(
+            told.contains("   3.     1.500s  … 4 requests more until now, answered as step 2\n"),
+            "{told}"
+        );
+        assert!(mermaid(&lines).contains("4 requests more are answered so"));
+    }
+
+    // T6
+    #[test]
+    fn a_line_fits_a_hundred_columns() {
+        let long = "list things → ".to_owned() + &"word ".repeat(60);
+        let (told, _) = steps(&[line(Who::Operator, &long)]);
+        assert!(told.lines().count() > 3 && told.lines().all(|line| line.chars().count() <= 100), "{told}");
+        assert_eq!(told.matches("word").count(), 60);
     }
 
     // T6

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::world::MACHINERY;
 use crate::route::{RequestInfo, Verb};
 
 /// How long what is slow takes: less than what clients wait for an answer.
@@ -66,6 +67,10 @@ pub enum Deed {
     Labels,
     /// Changes a field of the spec, or of the data.
     EditsSpec,
+    /// Changes all fields of the spec or the data at once, in lists and maps too; numbers go to their limits.
+    EditsMuch,
+    /// Replaces it by a copy that is one change old, whatever has been written since.
+    Replaces,
     /// Changes a field of the status, but for its conditions.
     EditsStatus,
     /// Adds a condition to the status, which must stay.
@@ -111,9 +116,11 @@ pub enum Event {
     ClockAhead,
 }
 
-const DEEDS: [(Deed, &str); 10] = [
+const DEEDS: [(Deed, &str); 12] = [
     (Deed::Labels, "labels"),
     (Deed::EditsSpec, "edits"),
+    (Deed::EditsMuch, "edits-much-of"),
+    (Deed::Replaces, "replaces"),
     (Deed::EditsStatus, "edits-status-of"),
     (Deed::AddsCondition, "adds-condition-to"),
     (Deed::AddsFinalizer, "adds-finalizer-to"),
@@ -228,6 +235,8 @@ impl Trouble {
                 let deed = match deed {
                     Deed::Labels => format!("labels {whose}"),
                     Deed::EditsSpec => format!("edits {whose}"),
+                    Deed::EditsMuch => format!("edits all fields of {whose}"),
+                    Deed::Replaces => format!("replaces {whose} by an earlier copy of it"),
                     Deed::EditsStatus => format!("edits the status of {whose}"),
                     Deed::AddsCondition => format!("adds a condition to {whose}"),
                     Deed::AddsFinalizer => format!("adds a finalizer to {whose}"),
@@ -314,6 +323,10 @@ pub(super) struct Targets {
     pub(super) its: bool,
     pub(super) owner: bool,
     pub(super) child: bool,
+    /// There is an earlier copy of it.
+    pub(super) its_copy: bool,
+    /// There is an earlier copy of its owner.
+    pub(super) owners_copy: bool,
 }
 
 /// What is there around a request of a calm run.
@@ -330,8 +343,20 @@ fn strangers(info: &RequestInfo, there: &There) -> Vec<Trouble> {
     for (moment, at) in [(Moment::Before, there.before), (Moment::After, there.after)] {
         for (whose, is_there) in [(Whose::Its, at.its), (Whose::Owners, at.owner), (Whose::Childs, at.child)]
         {
-            let deeds = DEEDS.iter().map(|(deed, _)| *deed).filter(|deed| *deed != Deed::TakesTheName);
-            all.extend(deeds.filter(|_| is_there).map(|deed| Trouble::Stranger(deed, whose, moment)));
+            let copied = match whose {
+                Whose::Its => at.its_copy,
+                Whose::Owners => at.owners_copy,
+                Whose::Childs => false,
+            };
+            // Each once for a request, where more would find no more. Whoever writes a lease as he likes leads.
+            let beside = MACHINERY.contains(&info.resource.as_str());
+            let deeds = DEEDS.iter().map(|(deed, _)| *deed).filter(|deed| match deed {
+                Deed::TakesTheName => false,
+                Deed::EditsMuch => is_there && !beside && moment == Moment::After,
+                Deed::Replaces => copied && !beside && moment == Moment::Before,
+                _ => is_there,
+            });
+            all.extend(deeds.map(|deed| Trouble::Stranger(deed, whose, moment)));
         }
     }
     let makes = matches!(info.verb, Some(Verb::Create | Verb::Patch | Verb::Update));
@@ -349,7 +374,7 @@ mod tests {
 
     fn every_trouble() -> Vec<Trouble> {
         let info = |method: Method, uri: &'static str| RequestInfo::of(&method, &Uri::from_static(uri));
-        let targets = Targets { its: true, owner: true, child: true };
+        let targets = Targets { its: true, owner: true, child: true, its_copy: true, owners_copy: true };
         let there = There { before: targets, after: targets, custom: true };
         let mut all = Trouble::at(
             &info(Method::POST, "/api/v1/namespaces/shop/configmaps"),

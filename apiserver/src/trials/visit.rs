@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::diff;
-use super::harness::Harness;
+use super::harness::{Harness, Rest};
 use super::owed;
 use super::timeline::Who;
 use crate::kit::{Kind, Kit};
@@ -100,7 +100,7 @@ impl Visit {
             self.harness.tell(Who::User, || format!("is refused: {refused}"));
         }
         self.harness.up();
-        self.harness.rest(QUIET, Instant::now() + PATIENCE).await;
+        self.harness.rest(Rest::OfWhatIsUp, QUIET, Instant::now() + PATIENCE).await;
         owed::check(&self.harness);
     }
 
@@ -113,10 +113,9 @@ impl Visit {
         let writes = info.verb.is_some_and(Verb::writes);
         let core = self.harness.server.core();
         let (version, before) = (core.resource_version(), if writes { core.peek(&info) } else { None });
-        let answer: Value =
-            self.harness.stranger.request(request).await.map_err(|error| error.to_string())?;
+        let answer: Value = self.harness.stranger.request(request).await.map_err(|error| in_short(&error))?;
         if writes {
-            self.harness.written(&info.resource, &answer, version);
+            self.harness.written(&info.resource, before.as_ref(), &answer, version);
         }
         if writes && info.verb != Some(Verb::Delete) {
             let differences = diff::lines(before.as_ref(), Some(&answer));
@@ -133,5 +132,13 @@ impl Visit {
     fn at<K: Kind>(&self, key: &str) -> (Request, String) {
         let (namespace, name) = crate::kit::split(key);
         (self.api::<K>(namespace), name.to_owned())
+    }
+}
+
+/// Says why a request was refused, and nothing twice.
+pub(super) fn in_short(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("{} {}", status.code, status.message),
+        error => error.to_string(),
     }
 }

@@ -15,6 +15,8 @@ pub(super) const CONDITION: &str = "StrangerWasHere";
 
 /// What is not compared: kept by the server itself, or by machinery beside the operator's purpose.
 const LEFT_OUT: [&str; 4] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io", "namespaces"];
+/// Kinds whose changes don't count as unrest: leaders renew their leases for ever.
+pub(super) const MACHINERY: [&str; 2] = ["leases", "events"];
 /// Metadata that servers choose.
 pub(super) const CHOSEN: [&str; 7] = [
     "uid",

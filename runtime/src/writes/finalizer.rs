@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{
     WriteError,
     expectation::Expectation,
-    request::{Content, Path, Request, Target},
-    writer::Writer,
+    request::{Answer, Content, Path, Request, Target},
+    writer::{Proof, Writer},
 };
 use crate::object::Version;
 
@@ -46,10 +46,10 @@ pub(crate) async fn add_finalizer<K: DeserializeOwned>(
     }
     match send(writer, target, Value::Array(patch)).await {
         Ok(answer) => {
-            if let Some(version) = version_in(&answer) {
-                writer.wait_for(&target.key, target, &Expectation::Reached(version));
-            }
-            serde_json::from_value(answer).map(Some).map_err(|error| WriteError::Codec {
+            let tested = meta.resource_version.clone().filter(|_| present.is_empty());
+            let proof = tested.map_or(Proof::None, Proof::Carried);
+            writer.learn(&target.key, target, &answer, &proof, None);
+            serde_json::from_value(answer.object).map(Some).map_err(|error| WriteError::Codec {
                 verb: VERB,
                 object: Box::new(target.clone()),
                 problem: format!("the answer does not decode (line {})", error.line()),
@@ -69,10 +69,6 @@ pub(crate) async fn add_finalizer<K: DeserializeOwned>(
             Err(error)
         }
     }
-}
-
-fn version_in(object: &Value) -> Option<Version> {
-    object["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
 /// What became of a finalizer that was to be removed.
@@ -124,7 +120,7 @@ pub(crate) async fn remove_finalizer(
     Err(WriteError::conflict(target, "its finalizers keep changing"))
 }
 
-async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Value, WriteError> {
+async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Answer<Value>, WriteError> {
     let request = Request {
         verb: VERB,
         method: Method::PATCH,
@@ -133,7 +129,7 @@ async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Value, W
         query: writer.query(),
         content: Content::JsonPatch(patch),
     };
-    writer.write(&target.key, request).await.map(|answer| answer.object).map_err(|error| match error {
+    writer.write(&target.key, request).await.map_err(|error| match error {
         WriteError::Invalid { object, status, .. } if status.message == TEST_FAILED => {
             WriteError::conflict(&object, "its finalizers or its version changed")
         }

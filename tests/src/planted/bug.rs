@@ -18,13 +18,14 @@ pub enum TestTarget {
     Suite,
     /// `tests/tests/chaos`.
     Chaos,
+    /// `tests/tests/trials`.
+    Trials,
 }
 
 impl TestTarget {
     fn of(word: &str) -> Option<Self> {
-        [Self::Lib, Self::Apiserver, Self::Suite, Self::Chaos]
-            .into_iter()
-            .find(|target| target.name() == word)
+        let all = [Self::Lib, Self::Apiserver, Self::Suite, Self::Chaos, Self::Trials];
+        all.into_iter().find(|target| target.name() == word)
     }
 
     /// Names it, as the files do.
@@ -34,6 +35,7 @@ impl TestTarget {
             Self::Apiserver => "apiserver",
             Self::Suite => "suite",
             Self::Chaos => "chaos",
+            Self::Trials => "trials",
         }
     }
 }
@@ -140,10 +142,10 @@ impl Bug {
         let found_by = lines.next().and_then(|(_, line)| line.strip_prefix("found by: "));
         let mut words = found_by.unwrap_or_default().split(' ');
         let target = words.next().and_then(TestTarget::of);
-        let target = target.ok_or_else(|| flaw(2, "`found by: lib|apiserver|suite|chaos TEST..`"))?;
+        let target = target.ok_or_else(|| flaw(2, "`found by: lib|apiserver|suite|chaos|trials TEST..`"))?;
         let tests: Vec<String> = words.map(str::to_owned).collect();
         if tests.is_empty() {
-            return Err(flaw(2, "`found by: lib|apiserver|suite|chaos TEST..`"));
+            return Err(flaw(2, "`found by: lib|apiserver|suite|chaos|trials TEST..`"));
         }
         let mut hunks = Vec::<Hunk>::new();
         for (at, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {

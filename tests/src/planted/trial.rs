@@ -102,7 +102,7 @@ impl Trials {
             .args(match target {
                 TestTarget::Lib => ["-p", "watchkeeper", "--lib"].to_vec(),
                 TestTarget::Apiserver => ["-p", "watchkeeper-apiserver", "--lib"].to_vec(),
-                TestTarget::Suite | TestTarget::Chaos => {
+                TestTarget::Suite | TestTarget::Chaos | TestTarget::Trials => {
                     ["-p", "watchkeeper-tests", "--test", target.name()].to_vec()
                 }
             })
@@ -119,7 +119,7 @@ impl Trials {
         let wanted = match target {
             TestTarget::Lib => "watchkeeper",
             TestTarget::Apiserver => "watchkeeper_apiserver",
-            TestTarget::Suite | TestTarget::Chaos => target.name(),
+            TestTarget::Suite | TestTarget::Chaos | TestTarget::Trials => target.name(),
         };
         let program = messages.filter(|message| message["target"]["name"] == wanted).find_map(|message| {
             let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();

@@ -1,27 +1,24 @@
-//! Boards on kube's own runtime: an operator that is right, and ten ways in which it is not.
+//! Boards on watchkeeper: an operator that is right, and the ways past the runtime's verbs by which it is not.
 
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Mutex, PoisonError},
 };
 
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::{
+    api::core::v1::ConfigMap,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-    runtime::{
-        Controller as KubeController,
-        controller::{Action as KubeAction, Config},
-        watcher,
-    },
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
-use watchkeeper::prelude::*;
+use watchkeeper::{Lister, prelude::*, reflector::ReflectorConfig};
 
 /// A board: a note with its text, and an entry in a registry that no owner reference removes.
-#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "web.example.dev", version = "v1", kind = "Board", namespaced, status = "BoardStatus")]
 pub(crate) struct BoardSpec {
     pub(crate) text: String,
@@ -30,21 +27,17 @@ pub(crate) struct BoardSpec {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct BoardStatus {
+    /// The name of the note.
     #[serde(default)]
-    #[schemars(schema_with = "conditions")]
-    pub(crate) conditions: Vec<Value>,
-}
-
-fn conditions(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({
-        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
-        "items": { "type": "object", "required": ["type"], "x-kubernetes-preserve-unknown-fields": true,
-            "properties": { "type": { "type": "string" } } }
-    })
+    note: String,
+    /// How many seconds after the operator's start it was last looked at.
+    #[serde(default)]
+    looked_after: Option<u64>,
+    #[serde(default)]
+    conditions: Conditions,
 }
 
 const FINALIZER: &str = "web.example.dev/registry";
-const MANAGER: &str = "boards";
 
 /// What an operator does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,293 +46,227 @@ pub(crate) enum Bug {
     None,
     /// Makes a child under a generated name, and looks only at its own status for whether it has one.
     ChildMadeTwice,
-    /// Mended: looks for children by their owner, and keeps one.
+    /// Mended: looks for children by their owner in the cache, and keeps one.
     ChildMadeOnce,
-    /// Removes the finalizer, then cleans up.
+    /// Removes the finalizer by a request of its own, then cleans up.
     FinalizerBeforeCleanup,
-    /// Writes the whole list of conditions that it read at the start of its run.
+    /// Writes the whole list of conditions that it was shown at the start of its run, by a request of its own.
     StatusFromStaleRead,
     /// Cleans up when it hears of a deletion, and has no finalizer.
     DeletionMissedWhileDown,
     /// Takes over whatever has the name.
     Adoption,
-    /// Remembers owners by name.
+    /// Remembers owners by name, and writes their references itself.
     OwnerByName,
-    /// Replaces the child by what it wants of it, and nothing else.
+    /// Replaces the child by what it wants of it, by a request of its own.
     UpdateNotPatch,
-    /// Mended: replaces the child by what it has just read, changed in its own fields alone.
-    UpdateByVersion,
     /// Swallows errors and waits for a change.
     RequeueLost,
-    /// Writes the time into the status.
+    /// Writes the time into the status at every look, and looks every minute.
     NeverAtRest,
+    /// Writes the time into the status at every look, and looks when something changes: its own write wakes it not.
+    TimeInStatus,
 }
 
-#[derive(Debug, thiserror::Error)]
-enum Failed {
-    #[error(transparent)]
-    Kube(#[from] kube::Error),
-    #[error("{0} belongs to somebody else")]
-    Taken(String),
-}
-
-struct Operator {
-    client: Client,
+struct Boards {
     bug: Bug,
-    /// What it remembers of names: UIDs, texts.
-    memory: Mutex<HashMap<String, String>>,
+    began: Instant,
+    notes: Lister<ConfigMap>,
+    /// The UIDs that it remembers, by name.
+    owners: Mutex<HashMap<String, String>>,
 }
 
-impl Operator {
-    fn remembered(&self, name: &str) -> Option<String> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-    }
+impl Reconciler<Board> for Boards {
+    type Error = anyhow::Error;
 
-    fn remember(&self, name: &str, what: String) {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), what);
-    }
-
-    fn maps(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.client.clone(), "shop")
-    }
-
-    fn boards(&self) -> Api<Board> {
-        Api::namespaced(self.client.clone(), "shop")
-    }
-
-    async fn reconcile(&self, board: &Board) -> Result<(), Failed> {
-        let finalizers = board.metadata.finalizers.clone().unwrap_or_default();
-        let ours = finalizers.iter().any(|finalizer| finalizer == FINALIZER);
-        if board.metadata.deletion_timestamp.is_some() {
-            return if ours { self.clean_up(board, finalizers).await } else { Ok(()) };
+    async fn reconcile(&self, board: Arc<Board>, cx: &Context<Board>) -> Result<Action, Self::Error> {
+        match self.keep(&board, cx).await {
+            Err(_) if self.bug == Bug::RequeueLost => Ok(Action::await_change()),
+            kept => kept.map(|()| match self.bug {
+                Bug::NeverAtRest => Action::requeue_after(Duration::from_secs(60)),
+                Bug::TimeInStatus => Action::await_change(),
+                _ => Action::requeue_after(Duration::from_secs(300)),
+            }),
         }
-        if !ours && self.bug != Bug::DeletionMissedWhileDown {
-            let more = finalizers.iter().map(String::as_str).chain([FINALIZER]).collect::<Vec<_>>();
-            self.set_finalizers(board, &more).await?;
-        }
-        self.register(board).await?;
-        let child = self.note(board).await?;
-        self.status(board, child).await
     }
 
-    async fn set_finalizers(&self, board: &Board, finalizers: &[&str]) -> Result<(), Failed> {
-        let patch = json!({ "metadata": { "finalizers": finalizers, "uid": board.metadata.uid,
-            "resourceVersion": board.metadata.resource_version } });
-        self.boards().patch(&board.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
-        Ok(())
-    }
-
-    async fn clean_up(&self, board: &Board, finalizers: Vec<String>) -> Result<(), Failed> {
-        let left: Vec<&str> = finalizers.iter().map(String::as_str).filter(|it| *it != FINALIZER).collect();
+    async fn cleanup(&self, board: Arc<Board>, cx: &Context<Board>) -> Result<Cleanup, Self::Error> {
         if self.bug == Bug::FinalizerBeforeCleanup {
-            self.set_finalizers(board, &left).await?;
-            return self.unregister(&board.name_any()).await;
+            let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+            let boards = Api::<Board>::namespaced(cx.client().clone(), "shop");
+            boards.patch(&board.name_any(), &PatchParams::default(), &patch).await?;
         }
-        self.unregister(&board.name_any()).await?;
-        self.set_finalizers(board, &left).await
+        unregister(cx.client(), &board.name_any()).await?;
+        Ok(Cleanup::Done)
     }
 
-    /// Keeps an entry that nobody owns.
-    async fn register(&self, board: &Board) -> Result<(), Failed> {
-        let name = format!("entry-{}", board.name_any());
-        if let Some(there) = self.maps().get_opt(&name).await? {
-            let ours = there.labels().get("registry").is_some_and(|of| *of == board.name_any());
-            return if ours { Ok(()) } else { Err(Failed::Taken(name)) };
-        }
-        let entry = json!({ "metadata": { "name": name, "labels": { "registry": board.name_any() } } });
-        let entry: ConfigMap = serde_json::from_value(entry).expect("it is a map");
-        match self.maps().create(&PostParams::default(), &entry).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            made => made.map(|_| ()).map_err(Failed::Kube),
-        }
-    }
-
-    async fn unregister(&self, name: &str) -> Result<(), Failed> {
-        self.delete(&format!("entry-{name}")).await
-    }
-
-    async fn delete(&self, map: &str) -> Result<(), Failed> {
-        match self.maps().delete(map, &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            gone => gone.map(|_| ()).map_err(Failed::Kube),
-        }
-    }
-
-    fn owner(&self, board: &Board) -> Value {
-        let name = board.name_any();
-        let uid = board.uid().unwrap_or_default();
-        let uid = match self.bug {
-            Bug::OwnerByName => {
-                let known = self.remembered(&name).unwrap_or(uid);
-                self.remember(&name, known.clone());
-                known
-            }
-            _ => uid,
-        };
-        json!({ "apiVersion": "web.example.dev/v1", "kind": "Board", "name": name, "uid": uid, "controller": true })
-    }
-
-    /// Keeps the note; gives its name.
-    async fn note(&self, board: &Board) -> Result<String, Failed> {
+    async fn deleted(&self, last: Deleted<Board>, cx: &Context<Board>) -> Result<(), Self::Error> {
         match self.bug {
-            Bug::ChildMadeTwice | Bug::ChildMadeOnce => self.generated(board).await,
-            _ => self.named(board).await,
+            Bug::DeletionMissedWhileDown => unregister(cx.client(), last.key().name()).await,
+            _ => Ok(()),
         }
+    }
+}
+
+impl Boards {
+    async fn keep(&self, board: &Board, cx: &Context<Board>) -> anyhow::Result<()> {
+        register(&board.name_any(), cx).await?;
+        let note = match self.bug {
+            Bug::ChildMadeTwice | Bug::ChildMadeOnce => self.generated(board, cx).await?,
+            Bug::UpdateNotPatch => updated(board, cx).await?,
+            _ => self.applied(board, cx).await?,
+        };
+        self.status(board, note, cx).await
+    }
+
+    /// Keeps a note under the board's name.
+    async fn applied(&self, board: &Board, cx: &Context<Board>) -> anyhow::Result<String> {
+        let mut note = note(board, Some(board.name_any()));
+        let made = match self.bug {
+            Bug::Adoption => cx.apply(note).adopt().await?,
+            Bug::OwnerByName => {
+                note.metadata.owner_references = Some(vec![self.remembered_owner(board)]);
+                cx.apply(note).unowned().await?
+            }
+            _ => cx.apply(note).await?,
+        };
+        Ok(made.name_any())
+    }
+
+    fn remembered_owner(&self, board: &Board) -> OwnerReference {
+        let uid = board.uid().unwrap_or_default();
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = owners.entry(board.name_any()).or_insert(uid).clone();
+        OwnerReference { uid, ..board.controller_owner_ref(&()).unwrap_or_default() }
     }
 
     /// Keeps a note under a name that the server chose.
-    async fn generated(&self, board: &Board) -> Result<String, Failed> {
-        if let Some(there) = self.made_before(board).await? {
-            let name = there.name_any();
-            if there.data != text_of(board) {
-                let patch = json!({ "data": { "text": board.spec.text } });
-                self.maps().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-            }
-            return Ok(name);
+    async fn generated(&self, board: &Board, cx: &Context<Board>) -> anyhow::Result<String> {
+        let made = match self.bug {
+            Bug::ChildMadeTwice => noted(board, cx).await?,
+            _ => self.found(board, cx).await?,
+        };
+        let Some(there) = made else {
+            return Ok(cx.create(note(board, None)).await?.name_any());
+        };
+        if there.data != text_of(board) {
+            cx.apply(note(board, Some(there.name_any()))).await?;
         }
-        let note = json!({ "metadata": { "generateName": format!("{}-", board.name_any()),
-            "ownerReferences": [self.owner(board)], "labels": { "note-of": board.name_any() } },
-            "data": { "text": board.spec.text } });
-        let note: ConfigMap = serde_json::from_value(note).expect("it is a map");
-        Ok(self.maps().create(&PostParams::default(), &note).await?.name_any())
+        Ok(there.name_any())
     }
 
-    async fn made_before(&self, board: &Board) -> Result<Option<ConfigMap>, Failed> {
-        if self.bug == Bug::ChildMadeTwice {
-            let known = board.status.iter().flat_map(|status| &status.conditions);
-            let known = known.filter_map(|one| one["note"].as_str()).next().map(str::to_owned);
-            return match known {
-                Some(known) => Ok(self.maps().get_opt(&known).await?),
-                None => Ok(None),
-            };
-        }
-        let of = ListParams::default().labels(&format!("note-of={}", board.name_any()));
-        let mut notes = self.maps().list(&of).await?.items;
-        notes.retain(|note| note.metadata.deletion_timestamp.is_none());
-        let kept = notes.iter().position(|note| is_owned(note, board)).map(|at| notes.remove(at));
-        // What nobody owns was its own before somebody took the reference off.
-        for surplus in notes.iter().filter(|note| is_owned(note, board) || note.owner_references().is_empty())
-        {
-            self.delete(&surplus.name_any()).await?;
+    /// Finds the note in the cache, which shows what this key has written; deletes what is too many.
+    async fn found(&self, board: &Board, cx: &Context<Board>) -> anyhow::Result<Option<Arc<ConfigMap>>> {
+        let all = self.notes.list();
+        let owned = |map: &&Arc<ConfigMap>| {
+            let mut owners = map.owner_references().iter();
+            map.metadata.deletion_timestamp.is_none()
+                && owners.any(|owner| Some(&owner.uid) == board.metadata.uid.as_ref())
+        };
+        let mut owned = all.iter().filter(owned);
+        let kept = owned.next().cloned();
+        for surplus in owned {
+            cx.delete(surplus).await?;
         }
         Ok(kept)
     }
 
-    /// Keeps a note under the board's name.
-    async fn named(&self, board: &Board) -> Result<String, Failed> {
-        let name = board.name_any();
-        let there = self.maps().get_opt(&name).await?;
-        let mut version = "1".to_owned();
-        if let Some(there) = &there {
-            // What it wrote itself it knows by its field manager, whatever became of the owner references.
-            let mut managers = there.managed_fields().iter().filter_map(|entry| entry.manager.as_deref());
-            let ours = is_owned(there, board) || managers.any(|manager| manager == MANAGER);
-            if there.metadata.deletion_timestamp.is_some() || !ours && self.bug != Bug::Adoption {
-                return Err(Failed::Taken(name));
-            }
-            version = there.resource_version().unwrap_or_default();
+    async fn status(&self, board: &Board, note: String, cx: &Context<Board>) -> anyhow::Result<()> {
+        let mut status = board.status.clone().unwrap_or_default();
+        if matches!(self.bug, Bug::NeverAtRest | Bug::TimeInStatus) {
+            status.looked_after = Some(self.began.elapsed().as_secs());
         }
-        let wanted = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": name, "ownerReferences": [self.owner(board)], "resourceVersion": version },
-            "data": { "text": board.spec.text },
-        });
-        if matches!(self.bug, Bug::UpdateNotPatch | Bug::UpdateByVersion)
-            && let Some(there) = there
-        {
-            self.update(board, there, wanted).await?;
-            return Ok(name);
-        }
-        self.maps().patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(wanted)).await?;
-        Ok(name)
-    }
-
-    async fn update(&self, board: &Board, there: ConfigMap, wanted: Value) -> Result<(), Failed> {
-        if is_owned(&there, board) && there.data == text_of(board) {
+        status.note = note;
+        status.conditions.set(Condition::ready("Noted", board.spec.text.clone()).of(board));
+        if self.bug == Bug::StatusFromStaleRead {
+            let patch = Patch::Merge(json!({ "status": status }));
+            let boards = Api::<Board>::namespaced(cx.client().clone(), "shop");
+            boards.patch_status(&board.name_any(), &PatchParams::default(), &patch).await?;
             return Ok(());
         }
-        let mut wanted: ConfigMap = serde_json::from_value(wanted).expect("it is a map");
-        if self.bug == Bug::UpdateByVersion {
-            let owners = wanted.metadata.owner_references;
-            wanted = there;
-            wanted.metadata.owner_references = owners;
-            wanted.data = text_of(board);
-        }
-        let by = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        self.maps().replace(&board.name_any(), &by, &wanted).await?;
-        Ok(())
-    }
-
-    async fn status(&self, board: &Board, note: String) -> Result<(), Failed> {
-        let mut ready = json!({ "type": "Ready", "status": "True", "note": note, "text": board.spec.text });
-        if self.bug == Bug::NeverAtRest {
-            ready["at"] = format!("{:?}", Instant::now()).into();
-        }
-        let mut conditions = board.status.clone().unwrap_or_default().conditions;
-        match conditions.iter_mut().find(|one| one["type"] == "Ready") {
-            Some(there) if *there == ready => return Ok(()),
-            Some(there) => *there = ready,
-            None => conditions.push(ready),
-        }
-        let mut patch = json!({ "status": { "conditions": conditions } });
-        if self.bug != Bug::StatusFromStaleRead {
-            patch["metadata"] = json!({ "uid": board.metadata.uid });
-            let now = self.boards().get_opt(&board.name_any()).await?;
-            let Some(now) = now.filter(|now| now.metadata.uid == board.metadata.uid) else { return Ok(()) };
-            let mut conditions = now.status.clone().unwrap_or_default().conditions;
-            let ready = patch["status"]["conditions"].as_array().into_iter().flatten();
-            let ready = ready.into_iter().find(|one| one["type"] == "Ready").cloned().unwrap_or_default();
-            conditions.retain(|one| one["type"] != "Ready");
-            conditions.push(ready);
-            patch["status"]["conditions"] = conditions.into();
-            patch["metadata"]["resourceVersion"] = json!(now.metadata.resource_version);
-        }
-        let patch = Patch::Merge(patch);
-        self.boards().patch_status(&board.name_any(), &PatchParams::default(), &patch).await?;
-        Ok(())
+        Ok(cx.patch_status(board, status).await?)
     }
 }
 
-async fn reconcile(board: Arc<Board>, operator: Arc<Operator>) -> Result<KubeAction, Failed> {
-    match operator.reconcile(&board).await {
-        Ok(()) => Ok(KubeAction::requeue(Duration::from_secs(300))),
-        Err(_) if operator.bug == Bug::RequeueLost => Ok(KubeAction::await_change()),
-        Err(error) => Err(error),
+/// Keeps an entry that nobody owns.
+async fn register(board: &str, cx: &Context<Board>) -> anyhow::Result<()> {
+    let name = format!("entry-{board}");
+    if let Some(there) = cx.get_opt::<ConfigMap>(&ObjectKey::new("shop", &*name)).await? {
+        let ours = there.labels().get("registry").is_some_and(|of| of == board);
+        anyhow::ensure!(ours, "{name} belongs to somebody else");
+        return Ok(());
+    }
+    let labels = Some(BTreeMap::from([("registry".to_owned(), board.to_owned())]));
+    let metadata = ObjectMeta { name: Some(name), labels, ..ObjectMeta::default() };
+    cx.create(ConfigMap { metadata, ..ConfigMap::default() }).unowned().await?;
+    Ok(())
+}
+
+async fn unregister(client: &Client, board: &str) -> anyhow::Result<()> {
+    let entries = Api::<ConfigMap>::namespaced(client.clone(), "shop");
+    match entries.delete(&format!("entry-{board}"), &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        gone => Ok(gone.map(drop)?),
     }
 }
 
-fn is_owned(map: &ConfigMap, board: &Board) -> bool {
-    map.owner_references().iter().any(|owner| Some(&owner.uid) == board.metadata.uid.as_ref())
+/// Says which note a board wants; without a name the server is to choose one.
+fn note(board: &Board, name: Option<String>) -> ConfigMap {
+    let generate_name = name.is_none().then(|| format!("{}-", board.name_any()));
+    let metadata = ObjectMeta { name, generate_name, ..ObjectMeta::default() };
+    ConfigMap { metadata, data: text_of(board), ..ConfigMap::default() }
 }
 
 fn text_of(board: &Board) -> Option<BTreeMap<String, String>> {
     Some(BTreeMap::from([("text".to_owned(), board.spec.text.clone())]))
 }
 
-/// Runs the operator for ever.
-pub(crate) async fn run(client: Client, bug: Bug) {
-    let operator = Arc::new(Operator { client, bug, memory: Mutex::default() });
-    let (boards, maps) = (operator.boards(), operator.maps());
-    let config = watcher::Config::default();
-    let controller = KubeController::new(boards.clone(), config.clone())
-        .owns(maps.clone(), config.clone())
-        .with_config(Config::default().concurrency(1));
-    let running =
-        controller.run(reconcile, |_, _, _| KubeAction::requeue(Duration::from_secs(2)), operator.clone());
-    if bug != Bug::DeletionMissedWhileDown {
-        return running.for_each(|_| std::future::ready(())).await;
-    }
-    let deleted = watcher(boards, config).for_each(|event| {
-        let operator = operator.clone();
-        async move {
-            if let Ok(watcher::Event::Delete(board)) = event {
-                while operator.unregister(&board.name_any()).await.is_err() {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
+/// Reads the note that the status names.
+async fn noted(board: &Board, cx: &Context<Board>) -> anyhow::Result<Option<Arc<ConfigMap>>> {
+    let known = board.status.iter().map(|status| &status.note).find(|note| !note.is_empty());
+    let Some(known) = known else { return Ok(None) };
+    Ok(cx.get_opt(&ObjectKey::new("shop", known.as_str())).await?.map(Arc::new))
+}
+
+/// Writes the whole note, whatever others have put there.
+async fn updated(board: &Board, cx: &Context<Board>) -> anyhow::Result<String> {
+    let name = board.name_any();
+    let notes = Api::<ConfigMap>::namespaced(cx.client().clone(), "shop");
+    let mut wanted = note(board, Some(name.clone()));
+    let owner = board.controller_owner_ref(&()).unwrap_or_default();
+    wanted.metadata.owner_references = Some(vec![owner.clone()]);
+    match notes.get_opt(&name).await? {
+        None => drop(notes.create(&PostParams::default(), &wanted).await?),
+        Some(there) => {
+            let mut controllers =
+                there.owner_references().iter().filter(|owner| owner.controller == Some(true));
+            let ours = controllers.all(|controller| controller.uid == owner.uid)
+                && !there.owner_references().is_empty();
+            anyhow::ensure!(ours, "{name} belongs to somebody else");
+            if there.data != wanted.data {
+                notes.replace(&name, &PostParams::default(), &wanted).await?;
             }
         }
-    });
-    tokio::join!(running.for_each(|_| std::future::ready(())), deleted);
+    }
+    Ok(name)
+}
+
+/// Runs the operator for ever.
+pub(crate) async fn run(client: Client, bug: Bug) -> Result<(), watchkeeper::Error> {
+    let manager = manager(client, 1);
+    let boards =
+        Boards { bug, began: Instant::now(), notes: manager.lister::<ConfigMap>(), owners: Mutex::default() };
+    let controller = Controller::new(boards).owns::<ConfigMap>().workers(1);
+    let controller = match bug {
+        Bug::DeletionMissedWhileDown => controller,
+        _ => controller.finalizer(FINALIZER),
+    };
+    manager.controller(controller).run().await
+}
+
+/// A manager that draws what is random from a seed, so that a trial is the same each time.
+pub(crate) fn manager(client: Client, seed: u64) -> Manager {
+    Manager::with_config(client, ReflectorConfig { seed: Some(seed), ..ReflectorConfig::default() })
 }
 
 /// Makes a board.

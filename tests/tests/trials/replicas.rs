@@ -1,144 +1,137 @@
 //! Two replicas of one operator, of which one leads: what the new leader knows decides.
 
-use std::collections::BTreeSet;
-
-use k8s_openapi::api::{
-    coordination::v1::{Lease, LeaseSpec},
-    core::v1::ConfigMap,
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
 };
-use kube::{
-    Api, Client,
-    api::{DeleteParams, ListParams, PostParams},
-};
-use serde_json::json;
-use tokio::time::{Instant, sleep};
-use watchkeeper::prelude::*;
 
-use crate::boards::Board;
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::Client;
+use tokio::sync::Notify;
+use watchkeeper::{LeaderElection, Lister, prelude::*};
 
-/// How often a replica looks.
-const ROUND: Duration = Duration::from_secs(2);
-/// How long a lease holds that nobody renews.
-const TERM: Duration = Duration::from_secs(7);
+use crate::boards::{Board, manager};
 
 /// Which children a leader takes for made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cache {
-    /// Those that were there when it started, and those that it has made: wrong after another has led.
-    OfTheStart,
-    /// Those that are there.
-    OfEachRound,
+    /// Those that its process saw first, and those that it has made: wrong after another has led.
+    OfItsOwn,
+    /// Those that the manager's cache shows: a new leader's is fresh before anything runs.
+    OfTheManager,
 }
 
-struct Replica {
-    client: Client,
-    name: &'static str,
+/// Makes one note for each board, under a name that the server chooses.
+struct Notes {
     cache: Cache,
-    /// The boards that have their child.
-    served: BTreeSet<String>,
-    /// Whether that must be read again.
-    in_doubt: bool,
-    /// The version of the lease, and since when.
-    lease: Option<(String, Instant)>,
+    notes: Lister<ConfigMap>,
+    /// The boards that had their note when the process began, and since.
+    served: Mutex<Option<BTreeSet<String>>>,
 }
 
-impl Replica {
-    fn new(client: &Client, name: &'static str, cache: Cache) -> Self {
-        Self { client: client.clone(), name, cache, served: BTreeSet::new(), in_doubt: true, lease: None }
+impl Notes {
+    fn owners(&self) -> BTreeSet<String> {
+        let all = self.notes.list();
+        let kept = all.iter().filter(|map| map.metadata.deletion_timestamp.is_none());
+        kept.flat_map(|map| map.owner_references().iter().map(|owner| owner.uid.clone())).collect()
     }
 
-    async fn run(mut self) {
-        loop {
-            // Also a replica that waits fills its cache, to be quick when it leads.
-            if self.in_doubt && self.read().await.is_err() {
-                sleep(ROUND).await;
-                continue;
-            }
-            if self.leads().await && self.keep().await.is_err() {
-                self.in_doubt = true;
-            }
-            sleep(ROUND).await;
-        }
+    /// Fills its own memory, once.
+    fn warm_up(&self) {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| self.owners());
     }
 
-    fn maps(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.client.clone(), "shop")
-    }
-
-    /// Reads which boards have a child, and removes surplus ones.
-    async fn read(&mut self) -> Result<(), kube::Error> {
-        let mut served = BTreeSet::new();
-        for map in self.maps().list(&ListParams::default().labels("note=yes")).await?.items {
-            let owner = map.owner_references().first().map(|owner| owner.uid.clone());
-            if owner.is_none_or(|owner| !served.insert(owner)) {
-                self.maps().delete(&map.name_any(), &DeleteParams::default()).await?;
-            }
-        }
-        self.served = served;
-        self.in_doubt = false;
-        Ok(())
-    }
-
-    /// Makes what is missing.
-    async fn keep(&mut self) -> Result<(), kube::Error> {
-        if self.cache == Cache::OfEachRound {
-            self.read().await?;
-        }
-        let boards = Api::<Board>::namespaced(self.client.clone(), "shop");
-        for board in boards.list(&ListParams::default()).await?.items {
-            let uid = board.uid().unwrap_or_default();
-            if board.metadata.deletion_timestamp.is_some() || self.served.contains(&uid) {
-                continue;
-            }
-            let owner = json!({ "apiVersion": "web.example.dev/v1", "kind": "Board", "name": board.name_any(),
-                "uid": uid, "controller": true });
-            let note = json!({ "metadata": { "generateName": format!("{}-", board.name_any()),
-                "labels": { "note": "yes" }, "ownerReferences": [owner] } });
-            let note: ConfigMap = serde_json::from_value(note).expect("it is a map");
-            self.maps().create(&PostParams::default(), &note).await?;
-            self.served.insert(uid);
-        }
-        Ok(())
-    }
-
-    /// Takes or renews the lease; one that fails lets the other go first.
-    async fn leads(&mut self) -> bool {
-        match self.take().await {
-            Ok(leads) => leads,
-            Err(_) => {
-                sleep(TERM * 2).await;
-                false
+    fn is_served(&self, uid: &str) -> bool {
+        match self.cache {
+            Cache::OfTheManager => self.owners().contains(uid),
+            Cache::OfItsOwn => {
+                self.warm_up();
+                let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+                served.as_ref().is_some_and(|served| served.contains(uid))
             }
         }
     }
 
-    async fn take(&mut self) -> Result<bool, kube::Error> {
-        let leases = Api::<Lease>::namespaced(self.client.clone(), "shop");
-        let spec = LeaseSpec { holder_identity: Some(self.name.to_owned()), ..LeaseSpec::default() };
-        let Some(mut lease) = leases.get_opt("boards").await? else {
-            let mut lease = Lease { spec: Some(spec), ..Lease::default() };
-            lease.metadata.name = Some("boards".to_owned());
-            return leases.create(&PostParams::default(), &lease).await.map(|_| true);
-        };
-        let version = lease.resource_version().unwrap_or_default();
-        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
-        let since = match &self.lease {
-            Some((known, since)) if *known == version => *since,
-            _ => Instant::now(),
-        };
-        self.lease = Some((version, since));
-        if holder.as_deref() != Some(self.name) && since.elapsed() < TERM {
-            return Ok(false);
+    /// Takes note of what came of a creation; after a failure all is in doubt.
+    fn made(&self, uid: String, made: bool) {
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        match made {
+            true => drop(served.get_or_insert_default().insert(uid)),
+            false => *served = None,
         }
-        // A renewal must change something.
-        let renewals = lease.spec.and_then(|spec| spec.lease_transitions).unwrap_or_default();
-        lease.spec = Some(LeaseSpec { lease_transitions: Some(renewals + 1), ..spec });
-        leases.replace("boards", &PostParams::default(), &lease).await?;
-        Ok(true)
+    }
+}
+
+impl Notes {
+    /// Lists the notes of a board beyond the first: a creation that came late makes one too many.
+    fn surplus(&self, uid: &str) -> Vec<Arc<ConfigMap>> {
+        let mut all = self.notes.list().iter().cloned().collect::<Vec<_>>();
+        all.retain(|map| {
+            let mut owners = map.owner_references().iter();
+            map.metadata.deletion_timestamp.is_none() && owners.any(|owner| owner.uid == uid)
+        });
+        all.split_off(all.len().min(1))
+    }
+}
+
+impl Reconciler<Board> for Notes {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, board: Arc<Board>, cx: &Context<Board>) -> Result<Action, Self::Error> {
+        let uid = board.uid().unwrap_or_default();
+        if !self.is_served(&uid) {
+            let generate_name = Some(format!("{}-", board.name_any()));
+            let metadata = ObjectMeta { generate_name, ..ObjectMeta::default() };
+            let made = cx.create(ConfigMap { metadata, ..ConfigMap::default() }).await;
+            self.made(uid, made.is_ok());
+            made?;
+        }
+        if self.cache == Cache::OfTheManager {
+            for surplus in self.surplus(&board.uid().unwrap_or_default()) {
+                cx.delete(&surplus).await?;
+            }
+        }
+        Ok(Action::await_change())
+    }
+}
+
+async fn replica(client: Client, (name, seed): (&str, u64), cache: Cache) {
+    loop {
+        let election = LeaderElection::new("boards").namespace("shop").identity(name);
+        let manager = manager(client.clone(), seed).leader_election(election);
+        let notes = Notes { cache, notes: manager.lister::<ConfigMap>(), served: Mutex::default() };
+        let notes = Arc::new(notes);
+        let early = notes.clone();
+        // Also a replica that waits fills its memory, to be quick when it leads.
+        let manager = manager.task("warm-up", move |_| {
+            let early = early.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                early.warm_up();
+                Ok::<_, watchkeeper::Error>(())
+            }
+        });
+        // Whoever has led leads no more in this process: it ends, and is started anew some time later.
+        let over = Arc::new(Notify::new());
+        let told = over.clone();
+        let manager = manager.leader_task("term", move |stopping| {
+            let told = told.clone();
+            async move {
+                stopping.wait().await;
+                told.notify_one();
+                Ok::<_, watchkeeper::Error>(())
+            }
+        });
+        let controller = Controller::new(notes).owns::<ConfigMap>().workers(1);
+        tokio::select! {
+            _ended = manager.controller(controller).run() => {}
+            () = over.notified() => {}
+        }
+        tokio::time::sleep(Duration::from_secs(30)).await;
     }
 }
 
 /// Runs two replicas for ever.
 pub(crate) async fn run(client: Client, cache: Cache) {
-    tokio::join!(Replica::new(&client, "one", cache).run(), Replica::new(&client, "two", cache).run());
+    futures::join!(replica(client.clone(), ("one", 1), cache), replica(client, ("two", 2), cache));
 }
