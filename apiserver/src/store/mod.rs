@@ -105,12 +105,11 @@ impl Store {
             let (current, heads) = (shelf.current.clone(), shelf.heads.clone());
             (id.clone(), Shelf { current, heads, ..Shelf::default() })
         };
-        Self {
-            compacted: self.version,
-            shelves: self.shelves.iter().map(copied).collect(),
-            owners: self.owners.clone(),
-            ..Self::new(self.version, self.history)
-        }
+        let mut fork = Self::new(self.version, self.history);
+        fork.compacted = self.version;
+        fork.shelves = self.shelves.iter().map(copied).collect();
+        fork.owners = self.owners.clone();
+        fork
     }
 
     /// Gives the newest version.
