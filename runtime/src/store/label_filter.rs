@@ -24,6 +24,7 @@ impl LabelFilter {
         Self(1 << (hash & 63) | 1 << (hash >> 58))
     }
 
+    #[inline]
     fn holds(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -48,6 +49,7 @@ impl SelectorFilter {
     }
 
     /// Returns whether labels with this sum can match; `true` is no promise.
+    #[inline]
     pub(super) fn passes(&self, labels: LabelFilter) -> bool {
         self.0.iter().all(|one_of| one_of.iter().any(|asked| labels.holds(*asked)))
     }
