@@ -222,8 +222,8 @@ mod tests {
             ('P', 10),
             ('L', 11),
             ('M', 6),
-            ('A', 13),
-            ('T', 8),
+            ('A', 24),
+            ('T', 10),
         ];
         let numbers = |(family, count)| (1..=count).map(move |number| Id { family, number });
         let whole: Vec<_> = whole.into_iter().flat_map(numbers).collect();
