@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument;
 
 use super::{
+    WriteError,
     expectation::Expectation,
     pending_writes::{AT_MOST, Overdue, Transition},
     question::{Lost, Question},
@@ -15,8 +16,11 @@ use super::{
 };
 use crate::object::{ObjectKey, Version};
 
-/// How soon a question after a lost write is asked again.
+/// How soon a question is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How often it is asked at most whether caches are right: a storm that outlasts an outage begins anew.
+const ASKED_WHETHER_CURRENT: u32 = 60;
 
 /// A write whose reply is awaited; it is lost where this is dropped, be it by whoever gave up waiting.
 pub(super) struct InFlightWrite<'a> {
@@ -109,13 +113,32 @@ impl Writer {
 
     async fn ask(&self, question: Question) {
         match question {
-            Question::After(lost) => self.ask_after(lost).await,
+            Question::After(lost) => Box::pin(self.ask_after(lost)).await,
             Question::IsCurrent(target) => {
-                if let Err(error) = self.fetch(&target).await {
+                // However many storms begin at once, the server is asked one question at a time.
+                let _turn = self.comparing.lock().await;
+                Box::pin(self.ask_whether_current(&target)).await;
+            }
+        }
+    }
+
+    /// Asks for an object, whose answer is held against the caches; a server that does not answer is asked again for a minute.
+    async fn ask_whether_current(&self, target: &Target) {
+        for _ in 0..ASKED_WHETHER_CURRENT {
+            match self.fetch(target).await {
+                Ok(_) | Err(WriteError::Forbidden { .. }) => return,
+                Err(error) => {
                     tracing::debug!(object = %target, %error, "can't ask whether it is cached as it is");
                 }
             }
+            self.pause().await;
         }
+    }
+
+    /// Waits before a question is asked again, for as long as the server wants quiet at least.
+    async fn pause(&self) {
+        let paused = self.sender.paused().map_or(Duration::ZERO, |asked| asked.left());
+        sleep(paused.max(ASK_AGAIN)).await;
     }
 
     fn tick(&self) {
@@ -153,8 +176,7 @@ impl Writer {
                 }
                 return;
             }
-            let paused = self.sender.paused().map_or(Duration::ZERO, |asked| asked.left());
-            sleep(paused.max(ASK_AGAIN)).await;
+            self.pause().await;
         }
     }
 

@@ -107,6 +107,8 @@ pub(crate) struct Writer {
     memory: Mutex<Memory>,
     /// The follow-up task has something new to do.
     pub(super) follow_up_due: Notify,
+    /// Held while it asks whether a cache is right.
+    pub(super) comparing: tokio::sync::Mutex<()>,
     pub(super) counters: Counters,
 }
 
@@ -145,6 +147,7 @@ impl Writer {
             digests: Digests::default(),
             memory: Mutex::default(),
             follow_up_due: Notify::new(),
+            comparing: tokio::sync::Mutex::default(),
             counters,
         })
     }

@@ -200,6 +200,8 @@ async fn a_storm_over_an_owner_that_is_gone_from_the_server_has_its_cache_compar
     let backup = server.resource_version();
     create(&server, "late").await;
     restored_unnoticed(&server, backup).await;
+    // The first questions get no answer.
+    server.faults().on(Verb::Get, "websites").times(3).then(Fault::Status(503));
     shows(&sites, &["kept"], Duration::from_secs(60)).await;
     server.eventually::<Deployment>("shop/late", |d| d.is_none()).await;
     server.requests().clear();

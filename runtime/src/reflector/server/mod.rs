@@ -26,10 +26,10 @@ pub struct Server {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<ServerState>,
-    /// Counts what happened that somebody may wait for; read at every run, so not through the lock of `changes`.
-    change_count: AtomicU64,
-    /// Wakes who waits, with the count.
+    /// Counts what happened that somebody may wait for.
     changes: watch::Sender<u64>,
+    /// The same count, written under its lock, and read without it at every run.
+    change_count: AtomicU64,
 }
 
 impl Server {
@@ -61,8 +61,10 @@ impl Server {
 
     /// Says that a cache stands differently.
     pub(crate) fn note_change(&self) {
-        let count = self.shared.change_count.fetch_add(1, Ordering::AcqRel) + 1;
-        self.shared.changes.send_replace(count);
+        self.shared.changes.send_modify(|changes| {
+            *changes += 1;
+            self.shared.change_count.store(*changes, Ordering::Release);
+        });
     }
 
     /// Adds a reflector, which gets all events from now on.
