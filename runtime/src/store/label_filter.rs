@@ -1,8 +1,8 @@
 //! A few bits that tell most objects apart from those that a selector can match.
 
-use std::{hash::BuildHasher, sync::LazyLock};
+use std::hash::BuildHasher;
 
-use foldhash::quality::RandomState;
+use foldhash::quality::FixedState;
 
 use super::selector::{Needed, Selector};
 
@@ -18,9 +18,8 @@ impl LabelFilter {
 
     /// Sums up one label: two bits, seldom one.
     fn of(key: &str, value: &str) -> Self {
-        // Decides no order, and stands beside objects of one process only.
-        static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::default);
-        let hash = HASHER.hash_one((key, value));
+        // The same in every run: labels made to collide only cost a scan what it saves.
+        let hash = FixedState::with_seed(0).hash_one((key, value));
         Self(1 << (hash & 63) | 1 << (hash >> 58))
     }
 
