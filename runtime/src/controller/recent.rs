@@ -1,18 +1,18 @@
 //! The last runs of a controller, for debug pages.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::context::RunInfo;
-use crate::{clock::Moment, metrics::Ended};
+use super::{Reason, context::RunInfo};
+use crate::{clock::Moment, metrics::Ended, object::ObjectKey};
 
 /// How many runs are kept.
-const KEPT: usize = 50;
+const KEPT: usize = 20;
 /// Most of an error that is kept, in bytes.
 const LONGEST_ERROR: usize = 1_000;
 
@@ -29,10 +29,13 @@ struct Ring {
     next: usize,
 }
 
-/// A run that ended.
+/// A run that ended: by value and few, since a run pays for the memory that it finds cold.
 #[derive(Clone, Debug)]
 struct Run {
-    run_info: Arc<RunInfo>,
+    key: ObjectKey,
+    id: u64,
+    reason: Reason,
+    attempt: u32,
     began: Instant,
     took: Duration,
     ended: Option<Ended>,
@@ -69,13 +72,15 @@ impl RecentRuns {
     /// Takes note of a run that ended.
     pub(crate) fn note(
         &self,
-        run_info: &Arc<RunInfo>,
+        run_info: &RunInfo,
         (began, took): (Instant, Duration),
         (ended, error): (Option<Ended>, Option<&str>),
         writes: u32,
     ) {
         let error = error.map(|error| shortened(error).to_owned());
-        let run = Run { run_info: run_info.clone(), began, took, ended, error, writes };
+        let RunInfo { key, id, reason, attempt, .. } = run_info;
+        let (key, reason) = (key.clone(), reason.clone());
+        let run = Run { key, id: *id, reason, attempt: *attempt, began, took, ended, error, writes };
         let oldest = self.ring().put(run);
         drop(oldest);
     }
@@ -111,12 +116,12 @@ impl Ring {
 impl Run {
     fn report(self) -> RunReport {
         RunReport {
-            key: self.run_info.key.to_string(),
-            id: self.run_info.id,
+            key: self.key.to_string(),
+            id: self.id,
             began: self.began.into(),
             seconds: self.took.as_secs_f64(),
-            reason: self.run_info.reason.to_string(),
-            attempt: self.run_info.attempt,
+            reason: self.reason.to_string(),
+            attempt: self.attempt,
             result: result(self.ended),
             writes: self.writes,
             error: self.error,
@@ -135,7 +140,7 @@ fn result(ended: Option<Ended>) -> &'static str {
     }
 }
 
-/// Cuts a text that is too long to be kept fifty times.
+/// Cuts a text that is too long to be kept.
 fn shortened(text: &str) -> &str {
     let mut end = text.len().min(LONGEST_ERROR);
     while !text.is_char_boundary(end) {
@@ -162,11 +167,11 @@ mod tests {
             let run_info =
                 RunInfo { key, attempt, reason, id, trace_id: None, took_client: AtomicBool::default() };
             let took = Duration::from_millis(id);
-            recent.note(&Arc::new(run_info), (Instant::now(), took), (Some(Ended::Error), Some(&long)), 2);
+            recent.note(&run_info, (Instant::now(), took), (Some(Ended::Error), Some(&long)), 2);
         }
         let runs = recent.report();
         assert_eq!((runs.len(), runs[0].id, runs[KEPT - 1].id), (KEPT, KEPT as u64 + 7, 8));
-        assert_eq!((&*runs[0].key, runs[0].result, runs[0].writes), ("shop/map-57", "error", 2));
+        assert_eq!((&*runs[0].key, runs[0].result, runs[0].writes), ("shop/map-27", "error", 2));
         assert_eq!(runs[0].error.as_ref().unwrap().len(), LONGEST_ERROR);
     }
 }
