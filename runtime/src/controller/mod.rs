@@ -38,6 +38,7 @@ mod inspect;
 mod recent;
 mod overview;
 mod run;
+mod history;
 mod term;
 mod waits;
 mod terminating;

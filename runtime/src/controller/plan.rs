@@ -1,7 +1,6 @@
 //! From a built controller to one that can run: ask for informers, connect them.
 
 use std::{
-    collections::HashMap,
     fmt, mem,
     sync::{
         Arc, Mutex,
@@ -14,7 +13,6 @@ use rand::{SeedableRng, rngs::SmallRng};
 
 use super::{
     Reconciler,
-    budget::Budgets,
     cluster::Cluster,
     context::ContextBase,
     definition::Definition,
@@ -22,6 +20,7 @@ use super::{
     enqueue::{self, Enqueuer, EventDedup},
     env::{Awaited, ControllerEnv, Election, Place, Writes, places_of},
     error::ControllerError,
+    history::History,
     last_read::LastRead,
     queue::ControllerQueue,
     recent::RecentRuns,
@@ -153,8 +152,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         deadline: settings.deadline,
         waits: waits.clone(),
         gate,
-        budgets: Mutex::new(Budgets::new(settings.storm_limit)),
-        failures: Mutex::new(HashMap::new()),
+        history: Mutex::new(History::new(settings.storm_limit)),
         jitter: Mutex::new(SmallRng::seed_from_u64(seed)),
         runs: AtomicU64::new(0),
         stands_by: AtomicBool::new(env.election == Election::Held),

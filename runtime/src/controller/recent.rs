@@ -32,14 +32,15 @@ struct Ring {
 /// A run that ended: by value and few, since a run pays for the memory that it finds cold.
 #[derive(Clone, Debug)]
 struct Run {
-    key: ObjectKey,
+    /// As text, in the place of an older one: to let go of a shared key means to fetch it.
+    key: String,
     id: u64,
     reason: Reason,
     attempt: u32,
     began: Instant,
     took: Duration,
     ended: Option<Ended>,
-    error: Option<String>,
+    error: Option<Box<str>>,
     writes: u32,
 }
 
@@ -77,12 +78,11 @@ impl RecentRuns {
         (ended, error): (Option<Ended>, Option<&str>),
         writes: u32,
     ) {
-        let error = error.map(|error| shortened(error).to_owned());
+        let error = error.map(|error| shortened(error).into());
         let RunInfo { key, id, reason, attempt, .. } = run_info;
-        let (key, reason) = (key.clone(), reason.clone());
-        let run = Run { key, id: *id, reason, attempt: *attempt, began, took, ended, error, writes };
-        let oldest = self.ring().put(run);
-        drop(oldest);
+        let (id, attempt, reason) = (*id, *attempt, reason.clone());
+        let run = |key| Run { key, id, reason, attempt, began, took, ended, error, writes };
+        self.ring().put(key, run);
     }
 
     /// Shows the runs, the last first.
@@ -99,24 +99,32 @@ impl RecentRuns {
 }
 
 impl Ring {
-    /// Keeps a run; returns the one that it replaces.
-    fn put(&mut self, run: Run) -> Option<Run> {
+    /// Keeps a run, in place of the oldest.
+    fn put(&mut self, key: &ObjectKey, run: impl FnOnce(String) -> Run) {
         let at = self.next;
         self.next = (at + 1) % KEPT;
         match self.runs.get_mut(at) {
-            Some(oldest) => Some(std::mem::replace(oldest, run)),
-            None => {
-                self.runs.push(run);
-                None
-            }
+            Some(oldest) => *oldest = run(written(key, std::mem::take(&mut oldest.key))),
+            None => self.runs.push(run(written(key, String::new()))),
         }
     }
+}
+
+/// Writes a key into the memory of another's text.
+fn written(key: &ObjectKey, mut text: String) -> String {
+    text.clear();
+    if let Some(namespace) = key.namespace() {
+        text.push_str(namespace);
+        text.push('/');
+    }
+    text.push_str(key.name());
+    text
 }
 
 impl Run {
     fn report(self) -> RunReport {
         RunReport {
-            key: self.key.to_string(),
+            key: self.key,
             id: self.id,
             began: self.began.into(),
             seconds: self.took.as_secs_f64(),
@@ -124,7 +132,7 @@ impl Run {
             attempt: self.attempt,
             result: result(self.ended),
             writes: self.writes,
-            error: self.error,
+            error: self.error.map(String::from),
         }
     }
 }

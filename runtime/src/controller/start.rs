@@ -211,7 +211,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Begins another term with an empty queue; what the rates have spent stays spent.
     pub(super) fn begin_anew(&self) {
         self.tombstones.clear();
-        self.failures().clear();
+        self.history().failures.clear();
         self.queue.reopen();
         self.base.writer.begin_term();
     }
@@ -224,14 +224,14 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     /// Forgets what is known of keys that nothing is to be known of any more.
     pub(super) fn sweep(&self) {
         let now = Instant::now();
-        self.budgets().sweep(now);
+        self.history().budgets.sweep(now);
         self.queue.sweep(now, |key| self.objects.is_gone(key));
         self.last_read.sweep(|key| self.objects.is_there(key));
         // A predicate may have kept their deletion from running them.
         let gone = |key: &ObjectKey| self.objects.is_gone(key) && self.tombstones.next(key).is_none();
         let queue = &self.queue.inner;
         queue.awaiting_change().iter().filter(|key| gone(key)).for_each(|key| queue.forget(key));
-        self.failures().retain(|key, _| !gone(key));
+        self.history().failures.retain(|key, _| !gone(key));
     }
 }
 
@@ -265,8 +265,9 @@ mod tests {
         controller::sources::Synced,
         controller::{
             Action, Context, LastError, Panics,
-            budget::{Budgets, Cost},
+            budget::Cost,
             context::ContextBase,
+            history::History,
             last_read::LastRead,
             queue::ControllerQueue,
             recent::RecentRuns,
@@ -360,8 +361,7 @@ mod tests {
             deadline: None,
             waits: Arc::new(waits),
             metrics,
-            budgets: Mutex::new(Budgets::new(RateLimit::per_second(1).burst(10))),
-            failures: Mutex::default(),
+            history: Mutex::new(History::new(RateLimit::per_second(1).burst(10))),
             jitter: Mutex::new(SmallRng::seed_from_u64(7)),
             runs: 0.into(),
             workers: 1,
@@ -396,16 +396,16 @@ mod tests {
             let (queue, writer) = (core.queue.clone(), core.base.writer.clone());
             let enqueuer = Enqueuer { queue, writer, kind, dedup: Arc::default() };
             let (key, stop) = (ObjectKey::new("shop", "a"), Stop::new());
-            core.budgets().charge(&key, Cost::Whole, Instant::now());
+            core.history().budgets.charge(&key, Cost::Whole, Instant::now());
             let error = LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 };
-            core.failures().insert(key.clone(), error);
+            core.history().failures.insert(key.clone(), error);
             core.queue.pace(&key, Duration::from_secs(1));
             core.queue.add(ObjectKey::new("closed", "b"), super::super::Reason::Changed);
             let run = run_workers(core.clone(), 1, Vec::new(), (enqueuer, Vec::new()), Term::endless(&stop));
             let run = tokio::spawn(run);
             tokio::time::sleep(3 * SWEEP).await;
-            assert!(core.budgets().are_full());
-            assert!(core.failures().is_empty());
+            assert!(core.history().budgets.are_full());
+            assert!(core.history().failures.is_empty());
             assert_eq!(core.queue.remembered(), 0, "there is no such object");
             stop.finish.cancel();
             run.await.unwrap();

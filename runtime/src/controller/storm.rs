@@ -1,13 +1,13 @@
 //! What workers do about storms: charge runs that write, hold back keys that do so too often.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kube::Resource as _;
 use tokio::time::Instant;
 
 use super::{
     Action, Reason, Reconciler,
-    budget::{Budgets, Charged, Cost, StormPhase},
+    budget::{Charged, Cost, StormPhase},
     context::RunInfo,
     run::{Failure, FailureAction},
     worker::ControllerCore,
@@ -26,9 +26,10 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         done: RunDone,
         began_with: Option<&K::Object>,
         outcome: &Result<Action, Failure>,
+        now: Instant,
     ) {
         let Some(cost) = self.cost(run_info, done, began_with, outcome) else { return };
-        let charged = self.budgets().charge(&run_info.key, cost, Instant::now());
+        let charged = self.history().budgets.charge(&run_info.key, cost, now);
         if let Charged::Paced { phase: StormPhase::Begins, .. } = charged {
             self.metrics.storms.inc();
             // It may be nobody's fault but the cache's: a server that was restored keeps no child of an owner that it has not.
@@ -76,21 +77,10 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     /// Holds back a key that has used up its budget; retries are slowed by their back-off.
-    pub(super) fn pace(&self, key: &ObjectKey) {
-        let wait = {
-            let budgets = self.budgets();
-            if budgets.are_full() {
-                return;
-            }
-            budgets.wait(key, Instant::now())
-        };
+    pub(super) fn pace(&self, key: &ObjectKey, wait: Duration) {
         if !wait.is_zero() {
             self.metrics.paced.inc();
             self.queue.pace(key, wait);
         }
-    }
-
-    pub(crate) fn budgets(&self) -> MutexGuard<'_, Budgets<ObjectKey>> {
-        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

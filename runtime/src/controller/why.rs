@@ -69,7 +69,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             controller: self.name.clone(),
             why: self.why(key),
             reason: self.queue.reason(key),
-            last_error: self.failures().get(key).cloned(),
+            last_error: self.history().failures.get(key).cloned(),
         }
     }
 

@@ -1,7 +1,6 @@
 //! What a worker does with a key: find out what it needs, run the reconciler, hand the verdict to the queue.
 
 use std::{
-    collections::HashMap,
     future::Future,
     panic::{AssertUnwindSafe, resume_unwind},
     pin::pin,
@@ -20,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field, level_filters::LevelFilter};
 
 use super::{
-    Action, Cleanup, Context, LastError, Panics, Reconciler,
+    Action, Cleanup, Context, Panics, Reconciler,
     action::Next,
-    budget::Budgets,
     context::{ContextBase, RunInfo},
+    history::History,
     last_read::LastRead,
     queue::ControllerQueue,
     recent::RecentRuns,
@@ -35,7 +34,6 @@ use super::{
     waits::Waits,
 };
 use crate::{
-    clock::Moment,
     informer::Watched,
     list_watch::Unreadable,
     metrics::{ControllerMetrics, Ended},
@@ -69,9 +67,7 @@ pub(crate) struct ControllerCore<K: Watched, R> {
     pub(crate) waits: Arc<Waits>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) metrics: ControllerMetrics,
-    pub(crate) budgets: Mutex<Budgets<ObjectKey>>,
-    /// How the last runs of keys failed that have not succeeded since.
-    pub(crate) failures: Mutex<HashMap<ObjectKey, LastError>>,
+    pub(crate) history: Mutex<History>,
     pub(crate) jitter: Mutex<SmallRng>,
     pub(crate) runs: AtomicU64,
     pub(crate) workers: usize,
@@ -100,9 +96,10 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             let span = self.span(&run_info);
             run_info.trace_id = self.trace_ids.of(&span);
             let run_info = Arc::new(run_info);
+            let started = item.handed_out().unwrap_or_else(Instant::now);
             let run = RunGuard::begin(&self.base.writer, &self.queue, item);
             // Pinned, so that what is large is not moved.
-            pin!(self.perform(&run_info, run)).instrument(span).await;
+            pin!(self.perform(&run_info, run, started)).instrument(span).await;
             drop(active);
         }
     }
@@ -139,23 +136,23 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         RunInfo { key, attempt, reason, id, trace_id: None, took_client: AtomicBool::default() }
     }
 
-    async fn perform(&self, run_info: &Arc<RunInfo>, run: RunGuard<'_>) {
-        let started = Instant::now();
+    async fn perform(&self, run_info: &Arc<RunInfo>, run: RunGuard<'_>, started: Instant) {
         tracing::debug!("reconcile started");
         let mut began_with = None;
         let outcome = {
             let run = pin!(self.run(run_info, &mut began_with));
             self.caught(run_info, run).await
         };
-        let (ended, took) = (ended(&outcome), started.elapsed());
+        let (ended, now) = (ended(&outcome), Instant::now());
+        let took = now.duration_since(started);
         if let Some(ended) = ended {
             self.metrics.ended(ended, took);
         }
         run.finish(|item, done| {
-            self.charge(run_info, done, began_with.as_deref(), &outcome);
+            self.charge(run_info, done, began_with.as_deref(), &outcome, now);
             let error = outcome.as_ref().err().map(|failure| &*failure.report);
             self.recent.note(run_info, (started, took), (ended, error), done.writes);
-            self.settle(item, outcome);
+            self.settle(item, outcome, now);
         });
         if matches!(ended, Some(Ended::Error | Ended::TerminalError)) {
             // Tracers ask for it; the line that tells of the failure needs it not.
@@ -338,42 +335,48 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             self.metrics.panics.inc();
             let failure = Failure::panicked(&*panic);
             if self.panics == Panics::Propagate {
-                self.fail(&run_info.key, run_info.attempt, &failure);
+                self.history().failed(&run_info.key, run_info.attempt, &failure);
                 resume_unwind(panic);
             }
             Err(failure)
         })
     }
 
-    fn settle(&self, item: Item<ObjectKey>, outcome: Result<Action, Failure>) {
-        self.remember(&item, &outcome);
+    fn settle(&self, item: Item<ObjectKey>, outcome: Result<Action, Failure>, ended: Instant) {
+        let item = item.ended_at(ended);
+        let wait = self.history().ended((item.key(), item.attempt()), &outcome, ended);
         let item = match outcome {
             Ok(Action { priority: Some(priority), .. }) => item.with_priority(priority),
             _ => item,
         };
         match outcome.map(|action| action.next) {
             Ok(Next::AwaitChange) => {
-                self.pace(item.key());
+                self.pace(item.key(), wait);
                 item.forget();
             }
             Ok(Next::RequeueAfter { after, jitter }) => {
-                self.pace(item.key());
+                self.pace(item.key(), wait);
                 item.requeue_after(after.saturating_add(self.random_up_to(jitter)));
             }
             Ok(Next::Backoff { at_least }) => item.retry_at_least(at_least),
             // Its failures stay counted, and the state that can be read again runs it, whatever predicates say.
             Ok(Next::NotReconciled) => item.done(),
-            Err(failure) => self.settle_failure(item, failure),
+            Err(failure) => self.settle_failure(item, failure, wait),
         }
     }
 
     /// Reports a failure, within the run's span, which names controller and key.
-    fn settle_failure(&self, item: Item<ObjectKey>, Failure { report: error, action }: Failure) {
+    fn settle_failure(
+        &self,
+        item: Item<ObjectKey>,
+        Failure { report: error, action }: Failure,
+        wait: Duration,
+    ) {
         match action {
             FailureAction::RetryUncounted => {
                 tracing::debug!(error, "computed from an old version");
                 self.queue.expect(item.key(), super::Reason::Conflict);
-                self.pace(item.key());
+                self.pace(item.key(), wait);
                 item.retry_uncounted();
             }
             FailureAction::Overloaded(asked) => {
@@ -397,33 +400,13 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    /// Keeps what debug pages show of a key that fails.
-    fn remember(&self, item: &Item<ObjectKey>, outcome: &Result<Action, Failure>) {
-        match outcome {
-            Ok(Action { next: Next::NotReconciled, .. }) => {}
-            Ok(_) => {
-                let mut failures = self.failures();
-                if !failures.is_empty() {
-                    failures.remove(item.key());
-                }
-            }
-            Err(failure) if failure.action == FailureAction::RetryUncounted => {}
-            Err(failure) => self.fail(item.key(), item.attempt(), failure),
-        }
-    }
-
-    fn fail(&self, key: &ObjectKey, attempt: u32, failure: &Failure) {
-        let (error, at) = (failure.report.clone(), Moment::now());
-        self.failures().insert(key.clone(), LastError { error, at, attempt });
-    }
-
     fn random_up_to(&self, most: Duration) -> Duration {
         let mut jitter = self.jitter.lock().unwrap_or_else(PoisonError::into_inner);
         up_to(most, &mut jitter)
     }
 
-    pub(crate) fn failures(&self) -> MutexGuard<'_, HashMap<ObjectKey, LastError>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

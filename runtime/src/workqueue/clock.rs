@@ -79,6 +79,11 @@ impl ClockOrigin {
         Self(Instant::now())
     }
 
+    /// Translates from tokio's clock.
+    pub(super) fn at(self, instant: Instant) -> At {
+        At::START.after(instant.duration_since(self.0))
+    }
+
     /// Translates back to tokio's clock; a moment too far to tell becomes the epoch's thirtieth year.
     pub(super) fn instant(self, at: At) -> Instant {
         const THIRTY_YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -89,7 +94,7 @@ impl ClockOrigin {
 impl Clock for ClockOrigin {
     #[inline]
     fn now(&self) -> At {
-        At::START.after(Instant::now().duration_since(self.0))
+        self.at(Instant::now())
     }
 }
 
@@ -106,6 +111,12 @@ impl LazyNow {
     #[inline]
     pub(super) const fn of(origin: ClockOrigin) -> Self {
         Self { origin, read: Cell::new(None) }
+    }
+
+    /// The time of an operation at a moment that is known, if it is.
+    #[inline]
+    pub(super) const fn known(origin: ClockOrigin, at: Option<At>) -> Self {
+        Self { origin, read: Cell::new(at) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::clock::At;
+use super::clock::{At, LazyNow};
 use super::entries::QueueKey;
 use super::inspect::{Depth, KeyState, Snapshot, Standing};
 use super::rate_limiter::RateLimiter;
@@ -265,11 +265,13 @@ pub struct Item<K: QueueKey> {
     shared: Arc<Shared<K>>,
     grant: Grant<K>,
     outcome: Outcome,
+    /// When the run ended, where that is known already: a look at the clock less.
+    ended: Option<At>,
 }
 
 impl<K: QueueKey> Item<K> {
     pub(super) const fn new(shared: Arc<Shared<K>>, grant: Grant<K>) -> Self {
-        Self { shared, grant, outcome: Outcome::Done }
+        Self { shared, grant, outcome: Outcome::Done, ended: None }
     }
 
     /// Returns the key.
@@ -295,6 +297,17 @@ impl<K: QueueKey> Item<K> {
     /// Sets the priority of the run that this one's outcome asks for; without this it keeps its own.
     pub const fn with_priority(mut self, priority: Priority) -> Self {
         self.grant.priority = priority;
+        self
+    }
+
+    /// Returns when it was handed out, if the queue keeps times.
+    pub(crate) fn handed_out(&self) -> Option<Instant> {
+        (self.grant.at != At::NEVER).then(|| self.shared.origin.instant(self.grant.at))
+    }
+
+    /// Tells when the run ended, which else is when the item is finished.
+    pub(crate) fn ended_at(mut self, ended: Instant) -> Self {
+        self.ended = Some(self.shared.origin.at(ended));
         self
     }
 
@@ -349,7 +362,8 @@ impl<K: QueueKey> Item<K> {
 impl<K: QueueKey> Drop for Item<K> {
     fn drop(&mut self) {
         let (Grant { id, priority, .. }, outcome) = (&self.grant, self.outcome);
-        self.shared.change(|state, clock| state.finish(*id, outcome, *priority, clock));
+        let now = LazyNow::known(self.shared.origin, self.ended);
+        self.shared.change_at(&now, |state, clock| state.finish(*id, outcome, *priority, clock));
     }
 }
 

@@ -25,9 +25,15 @@ impl<K: QueueKey> Shared<K> {
     /// Changes the state, and wakes the workers that can go on.
     #[inline]
     pub(super) fn change(&self, change: impl FnOnce(&mut State<K>, &LazyNow)) {
+        self.change_at(&LazyNow::of(self.origin), change);
+    }
+
+    /// Does so at a moment.
+    #[inline]
+    pub(super) fn change_at(&self, now: &LazyNow, change: impl FnOnce(&mut State<K>, &LazyNow)) {
         let wakes = {
             let mut dispatcher = lock(&self.dispatcher);
-            change(&mut dispatcher.state, &LazyNow::of(self.origin));
+            change(&mut dispatcher.state, now);
             dispatcher.wakes()
         };
         wakes.wake();

@@ -37,6 +37,8 @@ pub(super) struct Grant<K> {
     pub(super) attempt: u32,
     pub(super) priority: Priority,
     pub(super) stood: Stood,
+    /// When it was handed out; never where no times are kept.
+    pub(super) at: At,
 }
 
 /// Where a key stood before it was handed out.
@@ -277,13 +279,15 @@ impl<K: QueueKey> State<K> {
         entry.clear_schedule();
         entry.place = Place::InFlight;
         entry.waits = false;
-        entry.since = self.stats.handed_out(entry.since, clock);
+        let at = self.stats.handed_out(entry.since, clock);
+        entry.since = at;
         Next::Run(Grant {
             id,
             key: entry.key.clone(),
             attempt: entry.failures.saturating_add(1),
             priority,
             stood,
+            at,
         })
     }
 }
