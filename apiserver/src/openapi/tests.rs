@@ -209,7 +209,11 @@ fn enumerations_of_built_in_kinds_are_published_with_their_values() {
     let said = policy["description"].as_str().expect("a description");
     let listed = "\n\nPossible enum values:\n - `\"Always\"`\n - `\"IfNotPresent\"`\n - `\"Never\"`";
     assert!(said.ends_with(listed), "{said}");
-    assert_eq!(property("EphemeralContainer", "imagePullPolicy")["enum"], policy["enum"], "inlined fields too");
+    assert_eq!(
+        property("EphemeralContainer", "imagePullPolicy")["enum"],
+        policy["enum"],
+        "inlined fields too"
+    );
     let families = property("ServiceSpec", "ipFamilies");
     assert_eq!((&families["items"]["enum"], families.get("enum")), (&json!(["", "IPv4", "IPv6"]), None));
     assert!(property("Container", "image").get("enum").is_none());
