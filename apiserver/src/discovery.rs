@@ -14,12 +14,22 @@ const CUSTOM_VERBS: [&str; 8] =
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// The kinds that are answered and never stored, each with its group and plural.
-const REVIEWS: [(&str, &str, &str); 5] = [
+const REVIEWS: [(&str, &str, &str); 6] = [
     ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
+    ("authentication.k8s.io", "tokenreviews", "TokenReview"),
     ("authorization.k8s.io", "localsubjectaccessreviews", "LocalSubjectAccessReview"),
     ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
     ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
     ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview"),
+];
+
+/// A kind that is never stored: plural, kind, reach, verbs, short names.
+type Unstored = (&'static str, &'static str, Reach, &'static [&'static str], &'static [&'static str]);
+
+/// The kinds of the core group that are no reviews, and never stored either.
+const UNSTORED: [Unstored; 2] = [
+    ("bindings", "Binding", Reach::Namespaced, &["create"], &[]),
+    ("componentstatuses", "ComponentStatus", Reach::Cluster, &["get", "list"], &["cs"]),
 ];
 
 /// What stands below a built-in kind and is no view of its objects: plural, name, kind with group and version, verbs.
@@ -70,6 +80,11 @@ fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
 fn reviews_of(group: &str, version: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let wanted = if version == "v1" { group.to_owned() } else { String::new() };
     REVIEWS.into_iter().filter(move |(group, _, _)| *group == wanted).map(|(_, plural, kind)| (plural, kind))
+}
+
+fn unstored(group: &str, version: &str) -> impl Iterator<Item = Unstored> {
+    let here = group.is_empty() && version == "v1";
+    UNSTORED.into_iter().filter(move |_| here)
 }
 
 /// Returns whether a review is asked in a namespace.
@@ -128,6 +143,16 @@ pub(crate) fn group(registry: &Registry, name: &str) -> Option<Value> {
 pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut out = Vec::new();
     let mut known = false;
+    for (plural, kind, reach, verbs, short_names) in unstored(group, version) {
+        let mut entry = json!({
+            "name": plural, "singularName": kind.to_lowercase(), "namespaced": reach == Reach::Namespaced,
+            "kind": kind, "verbs": verbs,
+        });
+        if !short_names.is_empty() {
+            entry["shortNames"] = json!(short_names);
+        }
+        out.push(entry);
+    }
     for resource in registry.all().filter(|r| r.group() == group) {
         let Some(served) = resource.served(version) else { continue };
         known = true;
@@ -215,7 +240,7 @@ pub(crate) fn aggregated(registry: &Registry, half: Half) -> Value {
                             "singularResource": kind.to_lowercase(), "verbs": ["create"],
                         })
                     });
-                    let found = found.chain(reviews);
+                    let found = unstored(name, version).map(discovered_unstored).chain(found).chain(reviews);
                     json!({"version": version, "resources": found.collect::<Vec<_>>(), "freshness": "Current"})
                 })
                 .collect();
@@ -223,6 +248,18 @@ pub(crate) fn aggregated(registry: &Registry, half: Half) -> Value {
         })
         .collect();
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
+}
+
+fn discovered_unstored((plural, kind, reach, verbs, short_names): Unstored) -> Value {
+    let mut out = json!({
+        "resource": plural, "responseKind": {"group": "", "version": "", "kind": kind},
+        "scope": if reach == Reach::Namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": kind.to_lowercase(), "verbs": verbs,
+    });
+    if !short_names.is_empty() {
+        out["shortNames"] = json!(short_names);
+    }
+    out
 }
 
 fn discovered(resource: &Resource, served: &Served) -> Value {

@@ -37,7 +37,7 @@ pub(crate) struct Front {
     core: Core,
     faults: Faults,
     requests: Requests,
-    tokens: Tokens,
+    tokens: Arc<Tokens>,
     epoch: Mutex<Epoch>,
     partition: Mutex<Option<Armed>>,
 }
@@ -58,11 +58,12 @@ pub(crate) enum Passage {
 
 impl Front {
     pub(crate) fn new(core: Core) -> Self {
+        let tokens = core.tokens();
         Self {
             core,
             faults: Faults::default(),
             requests: Requests::default(),
-            tokens: Tokens::default(),
+            tokens,
             epoch: Mutex::new(Epoch::Serving(CancellationToken::new())),
             partition: Mutex::new(None),
         }

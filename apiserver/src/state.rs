@@ -1,6 +1,7 @@
 //! The state: store, kinds, clock and generators that every request works on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,6 +17,7 @@ use crate::kinds::Registry;
 use crate::openapi::Documents;
 use crate::session::Session;
 use crate::store::{Store, Unsaved};
+use crate::tokens::Tokens;
 
 /// What decides about rights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,6 +80,8 @@ pub(crate) struct State {
     pub(crate) old_impersonators: BTreeSet<String>,
     /// Rights beyond none.
     pub(crate) grants: BTreeSet<Grant>,
+    /// The tokens of users.
+    pub(crate) tokens: Arc<Tokens>,
     /// The tokens given out for service accounts.
     pub(crate) issued: BTreeMap<String, IssuedToken>,
     /// CRDs to establish, with the moment for it.
@@ -107,6 +111,7 @@ impl State {
             aggregated: 0,
             old_impersonators: BTreeSet::new(),
             grants: BTreeSet::new(),
+            tokens: Arc::default(),
             issued: BTreeMap::new(),
             establishing: Vec::new(),
             establish_delay: Duration::ZERO,
@@ -129,6 +134,7 @@ impl State {
             aggregated: self.aggregated,
             old_impersonators: self.old_impersonators.clone(),
             grants: self.grants.clone(),
+            tokens: Arc::default(),
             issued: self.issued.clone(),
             establishing: self.establishing.clone(),
             establish_delay: self.establish_delay,

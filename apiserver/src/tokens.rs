@@ -47,11 +47,13 @@ impl Tokens {
         let token = value.and_then(|value| value.split_once(' ')).filter(bearer);
         match token.map(|(_, token)| token.trim()).filter(|token| !token.is_empty()) {
             None => Ok(User::Anonymous),
-            Some(token) => {
-                let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-                users.get(token).cloned().or_else(|| account(token)).ok_or_else(Status::unauthorized)
-            }
+            Some(token) => self.known(token).or_else(|| account(token)).ok_or_else(Status::unauthorized),
         }
+    }
+
+    /// Finds the user of a token.
+    pub(crate) fn known(&self, token: &str) -> Option<User> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned()
     }
 }
 

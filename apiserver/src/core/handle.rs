@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::answer::{self, Outcome, Patience};
 use super::target::{find, makes, of, unknown};
-use super::{ApiRequest, binary, openapi, reading, reviews, service_tokens};
+use super::{ApiRequest, binary, binding, component_statuses, openapi, reading, reviews, service_tokens};
 use crate::authz::{Attributes, check};
 use crate::conversion;
 use crate::crd;
@@ -21,8 +21,8 @@ use crate::state::State;
 use crate::status::Status;
 use crate::store::View;
 use crate::write::{
-    Author, DeleteOptions, Shown, Target, WriteOptions, Written, admit_sent, create, delete,
-    delete_collection, patch, patch_scale, put, put_scale,
+    Author, DeleteOptions, Shown, Target, WriteOptions, create, delete, delete_collection, patch,
+    patch_scale, put, put_scale,
 };
 
 /// The most bytes of a request's body.
@@ -54,7 +54,13 @@ pub(super) fn handle(
         }
         return other_path(state, request, info).map(Outcome::Full);
     }
-    let target = find(state, info)?;
+    if let Some(answer) = component_statuses::read(state, request, info)? {
+        return Ok(Outcome::Full(answer));
+    }
+    let target = match binding::of_older_kind(state, request, info)? {
+        Some(pod) => pod,
+        None => find(state, info)?,
+    };
     let request = &*binary::in_json(request, &target)?;
     let head = (request.method == Method::HEAD && target.resource.is_custom()).then_some(match info.shape {
         PathShape::Object => Verb::Get,
@@ -165,7 +171,7 @@ fn write(
     let scale = target.subresource == "scale";
     let written = match verb {
         Verb::Create if target.subresource == "binding" => {
-            bind(state, target, &options("CreateOptions")?, body)?
+            binding::bind(state, target, &options("CreateOptions")?, body)?
         }
         Verb::Create if target.subresource == "token" => {
             let options = options("CreateOptions")?;
@@ -228,27 +234,4 @@ fn going(target: &Target, body: &[u8]) -> Status {
     let given: Value = serde_json::from_slice(body).unwrap_or_default();
     let why = "create not allowed while custom resource definition is terminating";
     Status::forbidden(target.resource.group(), target.resource.plural(), object::name(&given), why)
-}
-
-/// Binds a pod to a node.
-fn bind(state: &mut State, target: &Target, options: &WriteOptions, body: &[u8]) -> Result<Written, Status> {
-    let mut binding: Value = serde_json::from_slice(body).map_err(|e| Status::bad_request(e.to_string()))?;
-    let stored = state
-        .store
-        .get(&target.resource.storage, &target.key())
-        .cloned()
-        .ok_or_else(|| target.not_found())?;
-    admit_sent(state, target, options, &mut binding)?;
-    let mut pod = serde_json::Value::clone(&stored.value());
-    let node = object::at(&binding, "target.name").cloned().unwrap_or_default();
-    object::child_mut(object::map_mut(&mut pod), "spec").insert("nodeName".into(), node);
-    let condition = serde_json::json!({
-        "type": "PodScheduled", "observedGeneration": object::meta(&pod, "generation").cloned().unwrap_or(1.into()),
-        "status": "True", "lastProbeTime": null, "lastTransitionTime": state.clock.seconds(),
-    });
-    let status = object::child_mut(object::map_mut(&mut pod), "status");
-    status.insert("conditions".into(), serde_json::json!([condition]));
-    state.store.put(&target.resource.storage, &target.key(), pod);
-    let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-    Ok(Written::created(Shown::Other(status)))
 }

@@ -27,6 +27,7 @@ use crate::session::Session;
 use crate::state::{Grant, State};
 use crate::status::Status;
 use crate::store::{Forgotten, View};
+use crate::tokens::Tokens;
 use crate::watch::WatchStream;
 use crate::{authz, crd, gc, namespaces};
 
@@ -37,6 +38,8 @@ pub use self::restore::Restored;
 
 mod answer;
 mod binary;
+mod binding;
+mod component_statuses;
 mod commit;
 mod config;
 mod guard;
@@ -61,6 +64,8 @@ mod data_tests;
 mod flow_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unstored_tests;
 
 /// How long a version that is not there yet is waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -340,6 +345,11 @@ impl Core {
         asked: &Attributes,
     ) -> Result<User, Status> {
         authz::impersonate(&mut self.inner.lock(), user, wanted, asked)
+    }
+
+    /// Gives the tokens of users.
+    pub(crate) fn tokens(&self) -> Arc<Tokens> {
+        self.inner.lock().tokens.clone()
     }
 
     /// Finds the service account of a token that this server has given out.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Method, Response};
 use serde_json::{Value, json};
 
-use super::{ApiRequest, answer, binary};
+use super::{ApiRequest, answer, binary, service_tokens};
 use crate::apply::{UpdateInput, track_update};
 use crate::authz::{Attributes, Decision, check, decide, held_rules};
 use crate::identity::User;
@@ -28,6 +28,7 @@ pub(super) fn review(
     let (kind, answer): (_, Answer) =
         match (info.group.as_str(), info.version.as_str(), info.resource.as_str()) {
             ("authentication.k8s.io", "v1", "selfsubjectreviews") => ("SelfSubjectReview", who),
+            ("authentication.k8s.io", "v1", "tokenreviews") => ("TokenReview", whose),
             ("authorization.k8s.io", "v1", "selfsubjectaccessreviews") => ("SelfSubjectAccessReview", may_i),
             ("authorization.k8s.io", "v1", "selfsubjectrulesreviews") => ("SelfSubjectRulesReview", rules),
             ("authorization.k8s.io", "v1", "subjectaccessreviews") => ("SubjectAccessReview", may_they),
@@ -37,14 +38,17 @@ pub(super) fn review(
             _ => return Ok(None),
         };
     check(state, &request.user, &Attributes::of(&request.method, info))?;
-    if request.method != Method::POST || !info.subresource.is_empty() || info.name.is_some() {
+    if !info.subresource.is_empty() || info.name.is_some() {
+        return Err(Status::no_such_resource());
+    }
+    if request.method != Method::POST {
         return Err(Status::method_not_allowed());
     }
     let expected = object::api_version(&info.group, &info.version);
     let bytes = &binary::json_of(request, (&expected, kind))?.body;
     let body: Value = if bytes.is_empty() { Value::Null } else { parse(bytes)? };
     let mut answered = answer(state, request, info, &body)?;
-    if kind.ends_with("AccessReview") {
+    if kind.ends_with("AccessReview") || kind == "TokenReview" {
         track(state, request, kind, &mut answered)?;
     }
     Ok(Some(answer::json(201, Bytes::from(answered.to_string()))))
@@ -58,13 +62,14 @@ fn track(state: &State, request: &ApiRequest, kind: &str, review: &mut Value) ->
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     let options = WriteOptions::read(&Query::of(&request.uri), agent, "CreateOptions")?;
-    if let Some(schema) = Schema::builtin("authorization.k8s.io", "v1", kind) {
+    let group = if kind == "TokenReview" { "authentication.k8s.io" } else { "authorization.k8s.io" };
+    if let Some(schema) = Schema::builtin(group, "v1", kind) {
         track_update(UpdateInput {
             live: None,
             new: review,
             manager: &options.manager,
             subresource: None,
-            api_version: "authorization.k8s.io/v1",
+            api_version: &object::api_version(group, "v1"),
             schema: &schema,
             ignored: &["status"],
             now: &state.clock.seconds(),
@@ -78,8 +83,7 @@ fn parse(body: &[u8]) -> Result<Value, Status> {
         .map_err(|error| Status::bad_request(format!("error decoding the review: {error}")))
 }
 
-fn who(state: &State, request: &ApiRequest, _: &RequestInfo, _: &Value) -> Result<Value, Status> {
-    let user = &request.user;
+fn user_info(user: &User) -> Value {
     let mut info = json!({"username": user.name(), "groups": user.groups()});
     if !user.uid().is_empty() {
         info["uid"] = user.uid().into();
@@ -87,6 +91,33 @@ fn who(state: &State, request: &ApiRequest, _: &RequestInfo, _: &Value) -> Resul
     if let Some(extra) = user.extra() {
         info["extra"] = json!(extra);
     }
+    info
+}
+
+/// Says whose token one is, and for whom.
+fn whose(state: &State, _: &ApiRequest, _: &RequestInfo, body: &Value) -> Result<Value, Status> {
+    let token = body["spec"]["token"].as_str().unwrap_or_default();
+    if token.is_empty() {
+        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+    }
+    let asked: Vec<&str> =
+        body["spec"]["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let status = match service_tokens::reviewed(state, token, &asked) {
+        Ok((user, audiences)) => {
+            json!({"authenticated": true, "user": user_info(&user), "audiences": audiences})
+        }
+        Err(why) => json!({"user": {}, "error": why}),
+    };
+    let mut metadata = body["metadata"].as_object().cloned().unwrap_or_default();
+    metadata.retain(|key, _| matches!(key.as_str(), "name" | "labels" | "annotations"));
+    Ok(json!({
+        "kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "metadata": metadata,
+        "spec": body["spec"], "status": status,
+    }))
+}
+
+fn who(state: &State, request: &ApiRequest, _: &RequestInfo, _: &Value) -> Result<Value, Status> {
+    let info = user_info(&request.user);
     Ok(json!({
         "kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1",
         "metadata": {"creationTimestamp": state.clock.seconds()},

@@ -143,6 +143,12 @@ fn written(
 
 /// Finds the user of a token, while it holds and its account is there.
 pub(super) fn account_of(state: &State, token: &str) -> Option<User> {
+    let user = holder(state, token)?;
+    audiences(token).iter().any(|one| one == AUDIENCE).then_some(user)
+}
+
+/// Finds whose token it is, whomever it is for.
+fn holder(state: &State, token: &str) -> Option<User> {
     let issued = state.issued.get(token).filter(|issued| state.clock.now() < issued.ends)?;
     let accounts = crate::store::ResourceId::new("", "serviceaccounts");
     let account = state.store.get(&accounts, &issued.account)?;
@@ -154,7 +160,47 @@ pub(super) fn account_of(state: &State, token: &str) -> Option<User> {
     let mut groups = service_account_groups(namespace);
     groups.push(AUTHENTICATED.to_owned());
     let name = format!("system:serviceaccount:{namespace}:{name}");
-    Some(User::Named { name, groups, uid: issued.uid.clone(), extra: BTreeMap::new() })
+    let id = format!("JTI={}", claims(token)["jti"].as_str().unwrap_or_default());
+    let extra = BTreeMap::from([("authentication.kubernetes.io/credential-id".to_owned(), vec![id])]);
+    Some(User::Named { name, groups, uid: issued.uid.clone(), extra })
+}
+
+/// What a token says of itself.
+fn claims(token: &str) -> Value {
+    let part = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+    part.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+}
+
+/// Lists whom a token is for; the tokens of users are for this server.
+fn audiences(token: &str) -> Vec<String> {
+    let said = claims(token)["aud"].as_array().cloned().unwrap_or_else(|| vec![AUDIENCE.into()]);
+    said.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Finds the user of a token, and which of the audiences asked for it is good for; none asked for is this server.
+///
+/// # Errors
+/// Why it is nobody's, in a real server's words.
+pub(super) fn reviewed(state: &State, token: &str, asked: &[&str]) -> Result<(User, Vec<String>), String> {
+    const INVALID: &str = "invalid bearer token";
+    let asked = if asked.is_empty() { &[AUDIENCE] } else { asked };
+    let user = state.tokens.known(token);
+    let is_account = user.is_none();
+    let ended = state.issued.get(token).is_some_and(|issued| issued.ends <= state.clock.now());
+    let expired = || format!("[{INVALID}, service account token has expired]");
+    let missing = || if ended { expired() } else { INVALID.to_owned() };
+    let user = user.or_else(|| holder(state, token)).ok_or_else(missing)?;
+    let for_whom = audiences(token);
+    let shared: Vec<String> = for_whom.iter().filter(|own| asked.contains(&own.as_str())).cloned().collect();
+    if !shared.is_empty() {
+        Ok((user, shared))
+    } else if is_account {
+        Err(format!(
+            "[{INVALID}, token audiences {for_whom:?} is invalid for the target audiences {asked:?}]"
+        ))
+    } else {
+        Err(INVALID.to_owned())
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! `*` for kinds of every version), then each message (`name:`, with `atomic` if it is owned as one value) and its
 //! fields: number, name in JSON, form, and marks. A form is a presence (`*` kept when given, `!` always written, `?` left
 //! out when empty, `^` its fields stand in the parent), `[]` or `{}` for lists and maps, and a type: `s` string, `b` bool,
-//! `i` and `l` integers of 32 and 64 bits, `d` double, `y` bytes, or a message's name.
+//! `i` and `l` integers of 32 and 64 bits, `d` double, `y` bytes, or a message's name. In the values after `enum=`, `~`
+//! stands for a blank.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -103,6 +104,8 @@ pub(crate) struct Field {
     pub(crate) merge: Option<&'static str>,
     /// What it is where nothing is given.
     pub(crate) default: Option<Value>,
+    /// The values that it, or each item of it, may have; empty where it is no enumeration.
+    pub(crate) values: Vec<String>,
 }
 
 /// One message.
@@ -261,11 +264,15 @@ fn field_of(line: &'static str, names: &HashMap<&'static str, usize>) -> Option<
         atomic: false,
         merge: None,
         default: None,
+        values: Vec::new(),
     };
     for mark in words {
         match mark.split_once('=') {
             Some(("keys", keys)) => field.ownership = Ownership::Keys(keys.split(',').collect()),
             Some(("default", value)) => field.default = serde_json::from_str(value).ok(),
+            Some(("enum", values)) => {
+                field.values = values.split(',').map(|value| value.replace('~', " ")).collect();
+            }
             Some(("merge", key)) => field.merge = Some(key),
             None if mark == "merge" => field.merge = Some(""),
             None if mark == "set" => field.ownership = Ownership::Set,
@@ -321,6 +328,18 @@ mod tests {
             Some("meta.v1.DeleteOptions")
         );
         assert!(facts().kind("v1", "Deployment").is_none());
+    }
+
+    #[test]
+    fn enumerations_know_their_values() {
+        let values = |message: &str, field: &str| {
+            let message = facts().named(message).expect(message);
+            facts().field(message, field).expect(field).values.clone()
+        };
+        assert_eq!(values("core.v1.ServiceSpec", "ipFamilies"), ["", "IPv4", "IPv6"]);
+        let usages = values("certificates.v1.CertificateSigningRequestSpec", "usages");
+        assert!(usages.contains(&"digital signature".to_owned()), "{usages:?}");
+        assert_eq!(values("core.v1.PodSpec", "nodeName"), [""; 0]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 
+use crate::facts::{Count, Field, facts};
 use crate::kinds::{Resource, Served};
 use crate::schema::Schema;
 
@@ -99,6 +100,7 @@ impl Schemas {
             let Some(definition) = definition(&name) else { continue };
             let mut published = publish(definition, &mut wanted);
             correct(&name, &mut published);
+            enumerate(&name, &mut published);
             self.found.insert(name, published);
         }
     }
@@ -204,6 +206,41 @@ fn correct(name: &str, schema: &mut Value) {
         _ => {}
     }
     fields.remove("x-kubernetes-int-or-string");
+}
+
+/// Says which values the fields of a definition may have, which the crate's types leave out.
+fn enumerate(name: &str, schema: &mut Value) {
+    let Some(message) = facts().defined(name) else { return };
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (name, property) in properties.into_iter().flatten() {
+        if let Some(field) = facts().field(message, name)
+            && !field.values.is_empty()
+            && let Value::Object(property) = property
+        {
+            limit(property, field);
+        }
+    }
+}
+
+/// Writes the values of one field, or of each item of it, and lists those of a field in its description as well.
+fn limit(property: &mut Map<String, Value>, field: &Field) {
+    let values = json!(field.values);
+    let items = match field.count {
+        Count::One => {
+            let listed: String = field.values.iter().map(|value| format!("\n - `{value:?}`")).collect();
+            if let Some(Value::String(said)) = property.get_mut("description") {
+                said.push_str("\n\nPossible enum values:");
+                said.push_str(&listed);
+            }
+            property.insert("enum".into(), values);
+            return;
+        }
+        Count::List => "items",
+        Count::Map => "additionalProperties",
+    };
+    if let Some(Value::Object(items)) = property.get_mut(items) {
+        items.insert("enum".into(), values);
+    }
 }
 
 /// Drops the demand for a field.

@@ -196,3 +196,25 @@ fn definitions_are_corrected_where_the_types_made_for_them_differ() {
     assert_eq!(required("io.k8s.api.core.v1.Container"), json!(["name"]));
     assert!(!document.to_string().contains("#/$defs/"));
 }
+
+// A25
+#[test]
+fn enumerations_of_built_in_kinds_are_published_with_their_values() {
+    let document = read(&Registry::new(), "api/v1");
+    let property = |name: &str, field: &str| {
+        document["components"]["schemas"][format!("io.k8s.api.core.v1.{name}")]["properties"][field].clone()
+    };
+    let policy = property("Container", "imagePullPolicy");
+    assert_eq!(policy["enum"], json!(["Always", "IfNotPresent", "Never"]));
+    let said = policy["description"].as_str().expect("a description");
+    let listed = "\n\nPossible enum values:\n - `\"Always\"`\n - `\"IfNotPresent\"`\n - `\"Never\"`";
+    assert!(said.ends_with(listed), "{said}");
+    assert_eq!(
+        property("EphemeralContainer", "imagePullPolicy")["enum"],
+        policy["enum"],
+        "inlined fields too"
+    );
+    let families = property("ServiceSpec", "ipFamilies");
+    assert_eq!((&families["items"]["enum"], families.get("enum")), (&json!(["", "IPv4", "IPv6"]), None));
+    assert!(property("Container", "image").get("enum").is_none());
+}

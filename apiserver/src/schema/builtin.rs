@@ -63,6 +63,7 @@ built_ins! {
         "io.k8s.api.admissionregistration.v1" api::admissionregistration::v1::ValidatingWebhookConfiguration;
     "apiregistration.k8s.io" "v1" APIService
         "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1" registration::APIService;
+    "authentication.k8s.io" "v1" TokenReview "io.k8s.api.authentication.v1" api::authentication::v1::TokenReview;
     "authentication.k8s.io" "v1" TokenRequest "io.k8s.api.authentication.v1" api::authentication::v1::TokenRequest;
     "authorization.k8s.io" "v1" SelfSubjectAccessReview
         "io.k8s.api.authorization.v1" api::authorization::v1::SelfSubjectAccessReview;

@@ -1,5 +1,7 @@
 //! Label selectors: equality, sets, existence and order.
 
+use memchr::memmem::Finder;
+
 use super::SelectorError;
 
 /// What one requirement asks of a label.
@@ -54,6 +56,35 @@ impl LabelSelector {
                 Need::Below(than) => value.and_then(|v| v.parse::<i64>().ok()).is_some_and(|v| v < *than),
             }
         })
+    }
+}
+
+/// What must stand in the JSON text of an object for its labels to fit: cheaper to look for than reading the labels.
+///
+/// A text that passes may still not fit. One that does not pass can't.
+#[derive(Debug)]
+pub(crate) struct Sieve(Vec<Vec<Finder<'static>>>);
+
+impl Sieve {
+    /// Returns whether an object may fit, by its text without blanks between names and values.
+    pub(crate) fn passes(&self, text: &[u8]) -> bool {
+        self.0.iter().all(|any| any.iter().any(|finder| finder.find(text).is_some()))
+    }
+}
+
+impl LabelSelector {
+    /// Makes what texts can be looked through with first.
+    pub(crate) fn sieve(&self) -> Sieve {
+        // Keys and values of labels have no characters that JSON escapes; what has some can't be a label's.
+        let finder = |text: String| Finder::new(&text).into_owned();
+        let wanted = self.0.iter().filter_map(|Requirement { key, need }| match need {
+            Need::In(list) => {
+                Some(list.iter().map(|value| finder(format!("\"{key}\":\"{value}\""))).collect())
+            }
+            Need::Exists | Need::Above(_) | Need::Below(_) => Some(vec![finder(format!("\"{key}\":\""))]),
+            Need::Absent | Need::NotIn(_) => None,
+        });
+        Sieve(wanted.collect())
     }
 }
 
@@ -304,6 +335,33 @@ mod tests {
         for no in ["x=2", "x!=1", "x in (2)", "x notin (1)", "!x", "z", "x>1", "x=", "x in ()"] {
             assert!(!fits(no, &a), "{no}");
         }
+    }
+
+    // A28
+    #[test]
+    fn whatever_fits_passes_the_sieve() {
+        let labels = [("x", "1"), ("example.com/y", "p")];
+        let text = br#"{"metadata":{"labels":{"example.com/y":"p","x":"1"},"name":"a"},"data":{"z":"3"}}"#;
+        let passes = |selector: &str| LabelSelector::parse(selector).expect("parses").sieve().passes(text);
+        for selector in [
+            "",
+            "x=1",
+            "x!=2",
+            "x in (2,1)",
+            "x notin (3)",
+            "x",
+            "!w",
+            "x=1,example.com/y=p",
+            "x>0",
+            "x<2",
+            "w!=1",
+        ] {
+            assert!(fits(selector, &labels) && passes(selector), "{selector}");
+        }
+        for selector in ["x=2", "x in (2,3)", "x=", "x in ()", "w", "w>1", "x=1,w=1"] {
+            assert!(!passes(selector), "{selector}");
+        }
+        assert!(passes("z=3") && !fits("z=3", &labels), "what stands elsewhere passes, and is looked at");
     }
 
     // wire 014

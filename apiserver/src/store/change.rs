@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::recent::{Recent, Ticket};
 use super::resource_id::ResourceId;
+use crate::selector::Sieve;
 
 /// Names one way an object is written: a served version and a shape of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -205,6 +206,11 @@ impl Stored {
         // What is read here has been written as JSON; deep nesting is pinned.
         let outline: Outline = serde_json::from_slice(&self.text).unwrap_or_default();
         Arc::new(serde_json::to_value(outline).unwrap_or_default())
+    }
+
+    /// Returns whether its labels may fit a selector, by a look through its text.
+    pub(crate) fn may_fit(&self, sieve: &Sieve) -> bool {
+        sieve.passes(&self.text)
     }
 
     fn parse(&self) -> Value {

@@ -32,7 +32,7 @@ pub(crate) use delete::{
 };
 pub(crate) use patching::patch;
 pub(crate) use scale::{get_scale, patch_scale, put_scale};
-pub(crate) use update::put;
+pub(crate) use update::{other_uid, other_version, put};
 
 /// What a write is about.
 #[derive(Clone, Debug)]

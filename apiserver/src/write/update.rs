@@ -210,13 +210,23 @@ fn check_version(target: &Target, live: &Value, new: &mut Value, source: Source)
     Ok(())
 }
 
-fn other_uid(target: &Target, given: &str, there: &str) -> Status {
+/// 409: the object has another uid than the request says.
+pub(crate) fn other_uid(target: &Target, given: &str, there: &str) -> Status {
+    failed_precondition(target, &format!("UID in precondition: {given}, UID in object meta: {there}"))
+}
+
+/// 409: the object has another version than the request says, in the words for subresources that only make something.
+pub(crate) fn other_version(target: &Target, given: &str, there: u64) -> Status {
+    let what = format!("ResourceVersion in precondition: {given}, ResourceVersion in object meta: {there}");
+    failed_precondition(target, &what)
+}
+
+fn failed_precondition(target: &Target, what: &str) -> Status {
     let (group, plural) = (target.resource.group(), target.resource.plural());
     let path = if target.resource.is_custom() { format!("{group}/{plural}") } else { plural.to_owned() };
     let key = format!("/registry/{path}/{}", target.key());
     let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
-         UID in precondition: {given}, UID in object meta: {there}"
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what}"
     );
     Status::conflict(group, plural, &target.name, &why)
 }

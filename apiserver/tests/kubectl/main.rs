@@ -219,8 +219,10 @@ impl Place {
         path.push(&self.path);
         self.path = path;
         let crd = here.join("crd");
+        // It is established before its documents are there.
         let serve = format!(
-            "kubectl apply -f {} && kubectl wait --for=condition=Established crd --all",
+            "kubectl apply -f {} && kubectl wait --for=condition=Established crd --all && \
+             until kubectl explain widgets >/dev/null 2>&1; do sleep 0.2; done",
             crd.display()
         );
         self.run(&serve)?;

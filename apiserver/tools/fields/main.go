@@ -3,7 +3,8 @@
 //	cd apiserver/tools/fields && go run . > ../../src/facts/fields.txt
 //
 // Numbers, names and types come from the published Go types' tags (they are what generated.proto is written from, and
-// each is checked against it); how lists and maps are owned comes from the markers in generated.proto.
+// each is checked against it); how lists and maps are owned comes from the markers in generated.proto; the values of
+// enumerations are the constants of the types that are marked as such.
 package main
 
 import (
@@ -53,6 +54,7 @@ type field struct {
 	number                int
 	name, proto, form     string
 	patchKey, patchMethod string
+	enum                  []string
 }
 
 type message struct {
@@ -64,12 +66,14 @@ type table struct {
 	messages map[string]*message
 	// By package, then by "Message.field" ("Message." for the message itself), then by name.
 	markers map[string]map[string]map[string][]string
+	// By package, then by type.
+	enums map[string]map[string][]string
 }
 
 func main() {
 	must(apiextensions.AddToScheme(scheme.Scheme))
 	must(apiregistration.AddToScheme(scheme.Scheme))
-	t := &table{messages: map[string]*message{}, markers: map[string]map[string]map[string][]string{}}
+	t := &table{messages: map[string]*message{}, markers: map[string]map[string]map[string][]string{}, enums: map[string]map[string][]string{}}
 	var kinds []string
 	for _, text := range served {
 		version, err := schema.ParseGroupVersion(text)
@@ -194,7 +198,23 @@ func (t *table) field(to *message, goField reflect.StructField) {
 	default:
 		found.form = presence + t.scalar(goType, tag[0])
 	}
+	found.enum = t.enum(goType)
 	to.fields = append(to.fields, found)
+}
+
+// Lists the values that a field, or each item of it, may have: none if it is no enumeration.
+func (t *table) enum(goType reflect.Type) []string {
+	for goType.Kind() == reflect.Pointer || goType.Kind() == reflect.Slice || goType.Kind() == reflect.Map {
+		goType = goType.Elem()
+	}
+	if goType.Kind() != reflect.String || goType.PkgPath() == "" {
+		return nil
+	}
+	pkg := goType.PkgPath()
+	if t.enums[pkg] == nil {
+		t.enums[pkg] = readEnums(pkg)
+	}
+	return t.enums[pkg][goType.Name()]
 }
 
 func (t *table) scalar(goType reflect.Type, wire string) string {
@@ -235,9 +255,7 @@ func (t *table) read(pkg string) {
 		return
 	}
 	found := map[string]map[string][]string{}
-	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", pkg).Output()
-	must(err)
-	file, err := os.Open(filepath.Join(strings.TrimSpace(string(dir)), "generated.proto"))
+	file, err := os.Open(filepath.Join(folder(pkg), "generated.proto"))
 	must(err)
 	defer file.Close()
 	lines := bufio.NewScanner(file)
@@ -263,6 +281,12 @@ func (t *table) read(pkg string) {
 	}
 	must(lines.Err())
 	t.markers[pkg] = found
+}
+
+func folder(pkg string) string {
+	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", pkg).Output()
+	must(err)
+	return strings.TrimSpace(string(dir))
 }
 
 func (t *table) write(out *bufio.Writer, found *message) {
@@ -295,6 +319,10 @@ func (t *table) write(out *bufio.Writer, found *message) {
 		}
 		if value := first(marks["default"]); value != "" && !strings.HasPrefix(value, "ref(") {
 			line += " default=" + value
+		}
+		if len(field.enum) > 0 {
+			// A blank ends a mark.
+			line += " enum=" + strings.ReplaceAll(strings.Join(field.enum, ","), " ", "~")
 		}
 		fmt.Fprintln(out, line)
 	}

@@ -1,4 +1,4 @@
-//! The columns and cells of autoscalers, certificate requests and quotas.
+//! The columns and cells of autoscalers, certificate requests, quotas and components.
 
 use serde_json::{Value, json};
 
@@ -14,11 +14,26 @@ const REQUEST_STATUS: &str = definition!("certificates.v1.CertificateSigningRequ
 pub(super) fn printer(group: &str, kind: &str) -> Option<&'static Printer> {
     match (group, kind) {
         ("", "ResourceQuota") => Some(&QUOTA),
+        ("", "ComponentStatus") => Some(&COMPONENT),
         ("autoscaling", "HorizontalPodAutoscaler") => Some(&AUTOSCALER),
         ("certificates.k8s.io", "CertificateSigningRequest") => Some(&CERTIFICATE),
         _ => None,
     }
 }
+
+static COMPONENT: Printer = Printer {
+    columns: &[
+        NAME,
+        told("Status", "Status of the component conditions"),
+        told("Message", "Message of the component conditions"),
+        told("Error", "Error of the component conditions"),
+    ],
+    cells: |object, _| {
+        let of = |field: &str| json!(text(object, &format!("/conditions/0/{field}")));
+        let healthy = if of("status") == "True" { "Healthy" } else { "Unhealthy" };
+        vec![json!(text(object, "/metadata/name")), json!(healthy), of("message"), of("error")]
+    },
+};
 
 static AUTOSCALER: Printer = Printer {
     columns: &[

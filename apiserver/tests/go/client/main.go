@@ -1,15 +1,18 @@
 // What a Go operator does with client-go and its defaults, against any server: go run . -kubeconfig FILE
 //
 // Everything built in goes as protobuf, with Accept naming protobuf alone (so that answers and events must be protobuf)
-// and again with the usual protobuf,json. Each check panics where the answer is not a real server's.
+// and again with the usual protobuf,json. Each check panics where the answer is not a real server's, and so does every
+// answer that comes by anything but HTTP/2.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	openapi "github.com/google/gnostic-models/openapiv2"
@@ -49,6 +52,8 @@ func main() {
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	must(err)
 	config.QPS, config.Burst = 1000, 1000
+	var answers atomic.Int64
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return overHTTP2{next, &answers} })
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	for _, accept := range []string{protobuf, protobuf + ",application/json"} {
@@ -67,6 +72,25 @@ func main() {
 		must(client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}))
 		fmt.Println("ok:", accept)
 	}
+	if answers.Load() == 0 {
+		panic("no answer was seen")
+	}
+	fmt.Println("answers by HTTP/2:", answers.Load())
+}
+
+// overHTTP2 counts answers, and panics where one came by another protocol: client-go would not say.
+type overHTTP2 struct {
+	next    http.RoundTripper
+	answers *atomic.Int64
+}
+
+func (o overHTTP2) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := o.next.RoundTrip(request)
+	if err == nil {
+		check("the protocol of "+request.Method+" "+request.URL.Path, response.Proto, "HTTP/2.0")
+		o.answers.Add(1)
+	}
+	return response, err
 }
 
 func must(err error) {
