@@ -235,12 +235,12 @@ fn take<'a>(
     served: &Served,
 ) -> Taken {
     let mut taken = Taken { items: Vec::new(), seen: 0, last: None };
-    let sieve = selector.labels.sieve();
+    let filter = selector.labels.text_filter();
     while limit == 0 || taken.items.len() < limit {
         let Some(stored) = wanted.next() else { break };
         taken.seen += 1;
         taken.last = Some(stored.key.clone());
-        if stored.may_fit(&sieve) && selects(selector, served, stored) {
+        if stored.may_fit(&filter) && selects(selector, served, stored) {
             taken.items.push(stored.clone());
         }
     }

@@ -63,9 +63,9 @@ impl LabelSelector {
 ///
 /// A text that passes may still not fit. One that does not pass can't.
 #[derive(Debug)]
-pub(crate) struct Sieve(Vec<Vec<Finder<'static>>>);
+pub(crate) struct TextFilter(Vec<Vec<Finder<'static>>>);
 
-impl Sieve {
+impl TextFilter {
     /// Returns whether an object may fit, by its text without blanks between names and values.
     pub(crate) fn passes(&self, text: &[u8]) -> bool {
         self.0.iter().all(|any| any.iter().any(|finder| finder.find(text).is_some()))
@@ -74,7 +74,7 @@ impl Sieve {
 
 impl LabelSelector {
     /// Makes what texts can be looked through with first.
-    pub(crate) fn sieve(&self) -> Sieve {
+    pub(crate) fn text_filter(&self) -> TextFilter {
         // Keys and values of labels have no characters that JSON escapes; what has some can't be a label's.
         let finder = |text: String| Finder::new(&text).into_owned();
         let wanted = self.0.iter().filter_map(|Requirement { key, need }| match need {
@@ -84,7 +84,7 @@ impl LabelSelector {
             Need::Exists | Need::Above(_) | Need::Below(_) => Some(vec![finder(format!("\"{key}\":\""))]),
             Need::Absent | Need::NotIn(_) => None,
         });
-        Sieve(wanted.collect())
+        TextFilter(wanted.collect())
     }
 }
 
@@ -339,10 +339,11 @@ mod tests {
 
     // A28
     #[test]
-    fn whatever_fits_passes_the_sieve() {
+    fn whatever_fits_passes_the_text_filter() {
         let labels = [("x", "1"), ("example.com/y", "p")];
         let text = br#"{"metadata":{"labels":{"example.com/y":"p","x":"1"},"name":"a"},"data":{"z":"3"}}"#;
-        let passes = |selector: &str| LabelSelector::parse(selector).expect("parses").sieve().passes(text);
+        let passes =
+            |selector: &str| LabelSelector::parse(selector).expect("parses").text_filter().passes(text);
         for selector in [
             "",
             "x=1",

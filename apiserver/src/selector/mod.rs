@@ -8,7 +8,7 @@ mod fields;
 mod labels;
 
 pub(crate) use fields::FieldSelector;
-pub(crate) use labels::{LabelSelector, Sieve, check_label_key, check_label_value};
+pub(crate) use labels::{LabelSelector, TextFilter, check_label_key, check_label_value};
 
 /// Returns whether an object's labels fit a `LabelSelector` as objects hold them; one that asks nothing fits all.
 pub(crate) fn matches_labels(selector: &Value, object: &Value) -> bool {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::recent::{Recent, Ticket};
 use super::resource_id::ResourceId;
-use crate::selector::Sieve;
+use crate::selector::TextFilter;
 
 /// Names one way an object is written: a served version and a shape of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -209,8 +209,8 @@ impl Stored {
     }
 
     /// Returns whether its labels may fit a selector, by a look through its text.
-    pub(crate) fn may_fit(&self, sieve: &Sieve) -> bool {
-        sieve.passes(&self.text)
+    pub(crate) fn may_fit(&self, filter: &TextFilter) -> bool {
+        filter.passes(&self.text)
     }
 
     fn parse(&self) -> Value {
