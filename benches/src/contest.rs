@@ -2,7 +2,7 @@
 
 use std::{
     cell::OnceCell,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     thread,
 };
@@ -14,6 +14,7 @@ use crate::{
     job::{Job, Mode, Side},
     kube_apiserver,
     measure::Measures,
+    place::{Place, Places},
     report::{Column, Goal, Goals, Row, print},
     results::{Results, Table},
     server::Server,
@@ -26,6 +27,7 @@ pub(crate) struct Settings {
     pub(crate) kept: Kept,
     go: OnceCell<Result<PathBuf, String>>,
     kube_apiserver: OnceCell<bool>,
+    places: Places,
 }
 
 /// What becomes of the figures.
@@ -48,7 +50,8 @@ pub(crate) enum Extent {
 
 impl Settings {
     pub(crate) fn new(runs: usize, extent: Extent, kept: Kept) -> Self {
-        Self { runs, extent, kept, go: OnceCell::new(), kube_apiserver: OnceCell::new() }
+        let (go, kube_apiserver, places) = (OnceCell::new(), OnceCell::new(), Places::default());
+        Self { runs, extent, kept, go, kube_apiserver, places }
     }
 
     /// Tells whether there is a real kube-apiserver.
@@ -80,6 +83,7 @@ pub(crate) struct Contest {
     job: Job,
     load: Load,
     turns: Turns,
+    places: Vec<Place>,
     rows: Vec<Contestant>,
     columns: Vec<Column>,
 }
@@ -113,6 +117,7 @@ impl Contest {
             job,
             load: Load::Unneeded,
             turns: Turns::Apart,
+            places: vec![Place::Usual],
             rows: Vec::new(),
             columns: Vec::new(),
         }
@@ -126,6 +131,11 @@ impl Contest {
     /// Runs all sides at once: for those that do next to nothing.
     pub(crate) fn at_once(self) -> Self {
         Self { turns: Turns::AtOnce, ..self }
+    }
+
+    /// Measures the same in further tables: on one core, and with mimalloc.
+    pub(crate) fn everywhere(self) -> Self {
+        Self { places: vec![Place::Usual, Place::OneCore, Place::Mimalloc], ..self }
     }
 
     /// Adds a figure that counts.
@@ -151,12 +161,18 @@ impl Contest {
         self
     }
 
-    /// Measures every side in turn, round by round, and prints the table.
+    /// Measures every side in turn, round by round, and prints the tables; returns the usual one.
     ///
     /// # Errors
-    /// The load generator does not start, or the first side fails: there is nothing to compare with.
+    /// The load generator does not start.
     pub(crate) fn run(self, settings: &Settings) -> anyhow::Result<Vec<Row>> {
-        let mut contestants: Vec<Contestant> = self.rows;
+        let tables = self.places.iter().map(|place| self.table(settings, *place));
+        Ok(tables.collect::<anyhow::Result<Vec<_>>>()?.into_iter().next().unwrap_or_default())
+    }
+
+    fn table(&self, settings: &Settings, place: Place) -> anyhow::Result<Vec<Row>> {
+        let title = format!("{}{}", self.title, place.suffix());
+        let mut contestants: Vec<&Contestant> = self.rows.iter().filter(|row| place.has(row.side)).collect();
         if contestants.iter().any(|row| row.side.is_go()) && settings.go_peers().is_err() {
             contestants.retain(|row| !row.side.is_go());
         }
@@ -171,40 +187,45 @@ impl Contest {
         };
         let port = server.as_ref().map_or(0, |server| server.port);
         let jobs = contestants.iter().map(|contestant| {
-            let job = Job { side: contestant.side, mode: contestant.mode, port, ..self.job.clone() };
+            let (side, mode, cores) = (contestant.side, contestant.mode, place.cores());
+            let job = Job { side, mode, port, cores, ..self.job.clone() };
             let program = match contestant.side.is_go() {
                 true => settings.go_peers().clone().map_err(anyhow::Error::msg)?,
                 false => std::env::current_exe()?,
             };
             Ok((program, job))
         });
-        let jobs = jobs.collect::<anyhow::Result<Vec<_>>>()?;
+        let jobs = jobs.collect::<anyhow::Result<Vec<(PathBuf, Job)>>>()?;
+        let command = |program: &PathBuf| settings.places.command(place, program);
+        if jobs.first().is_some_and(|(program, _)| command(program).is_none()) {
+            return Ok(Vec::new());
+        }
         for _ in 0..settings.runs {
             let measured = match self.turns {
-                Turns::Apart => jobs.iter().map(|(program, job)| measure(program, job)).collect(),
-                Turns::AtOnce => at_once(&jobs),
+                Turns::Apart => jobs.iter().map(|(program, job)| measure(command(program), job)).collect(),
+                Turns::AtOnce => at_once(jobs.iter().map(|(program, job)| (command(program), job))),
             };
             rows.iter_mut().zip(measured).for_each(|(row, measured)| row.add(measured));
         }
-        print(&self.title, &self.columns, &rows);
+        print(&title, &self.columns, &rows);
         if settings.kept == Kept::Saved {
-            Results::keep(&self.title, Table::of(&self.columns, &rows))?;
+            Results::keep(&title, Table::of(&self.columns, &rows))?;
         }
         Ok(rows)
     }
 }
 
-fn at_once(jobs: &[(PathBuf, Job)]) -> Vec<anyhow::Result<Measures>> {
+fn at_once<'j>(jobs: impl Iterator<Item = (Option<Command>, &'j Job)>) -> Vec<anyhow::Result<Measures>> {
     thread::scope(|scope| {
-        let threads: Vec<_> =
-            jobs.iter().map(|(program, job)| scope.spawn(move || measure(program, job))).collect();
+        let threads: Vec<_> = jobs.map(|(command, job)| scope.spawn(move || measure(command, job))).collect();
         threads.into_iter().map(|thread| thread.join().expect("measuring does not panic")).collect()
     })
 }
 
 /// Runs one side once, in a process of its own.
-fn measure(program: &Path, job: &Job) -> anyhow::Result<Measures> {
-    let output = Command::new(program)
+fn measure(command: Option<Command>, job: &Job) -> anyhow::Result<Measures> {
+    let output = command
+        .context("it can't be run there")?
         .args(["measure", &serde_json::to_string(job)?])
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

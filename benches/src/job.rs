@@ -35,6 +35,8 @@ pub(crate) enum Bench {
     Fairness,
     /// The embedded API server, beside a real kube-apiserver.
     Server,
+    /// How long an operator takes to build, and how large it is.
+    BuildCost,
 }
 
 /// Who is measured.
@@ -151,13 +153,25 @@ pub(crate) struct Job {
     /// How many controllers, handlers, readers or workers.
     pub(crate) users: usize,
     pub(crate) seconds: u64,
+    #[serde(default)]
+    pub(crate) cores: Cores,
+}
+
+/// How many cores a measured process has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Cores {
+    #[default]
+    All,
+    One,
 }
 
 impl Job {
     /// Begins a job of the first side with nothing but objects.
     pub(crate) fn new(bench: Bench, objects: usize) -> Self {
         let (side, mode, question) = (Side::Watchkeeper, Mode::Default, Question::Main);
-        Self { bench, side, mode, question, port: 0, objects, events: 0, users: 1, seconds: 0 }
+        let cores = Cores::All;
+        Self { bench, side, mode, question, port: 0, objects, events: 0, users: 1, seconds: 0, cores }
     }
 
     pub(crate) fn events(self, events: usize) -> Self {

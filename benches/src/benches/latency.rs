@@ -24,6 +24,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
         .column(Column::cost("p99", "p99, µs"))
         .column(Column::cost("p999", "p99.9, µs"))
         .column(Column::cost("cpu", "CPU an event, µs"))
+        .everywhere()
         .side(Side::Watchkeeper, &[("p50", AtMost(120.0)), ("p99", AtMost(350.0))])
         .side(Side::KubeRs, &[])
         .variant(Side::KubeRs, Mode::Streaming, "streaming", &[])

@@ -1,5 +1,6 @@
 //! The benches: each says what is compared, and measures one side in the process that is started for it.
 
+mod build_cost;
 mod fairness;
 mod fan_out;
 mod idle;
@@ -25,7 +26,7 @@ use crate::{
 /// How often each side runs unless the command line says it.
 pub(crate) fn usual_runs(bench: Bench) -> usize {
     match bench {
-        Bench::Idle | Bench::Scale => 1,
+        Bench::Idle | Bench::Scale | Bench::BuildCost => 1,
         _ => 3,
     }
 }
@@ -46,6 +47,7 @@ pub(crate) fn run(bench: Bench, settings: &Settings) -> anyhow::Result<()> {
         Bench::ReconcileThroughput => reconcile_throughput::run(settings),
         Bench::Fairness => fairness::run(settings),
         Bench::Server => server::run(settings),
+        Bench::BuildCost => build_cost::run(settings),
     }
 }
 
@@ -65,5 +67,6 @@ pub(crate) async fn measure(job: Job) -> anyhow::Result<Measures> {
         Bench::ReconcileThroughput => reconcile_throughput::measure(&job).await,
         Bench::Fairness => fairness::measure(&job).await,
         Bench::Server => server::measure(&job).await,
+        Bench::BuildCost => build_cost::measure(&job),
     }
 }

@@ -32,6 +32,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     Contest::served("reconcile-throughput: 50000 keys, 64 workers, reconciles that do nothing", job)
         .column(Column::rate("rate", "thousands a second, from the first start to the last end"))
         .column(Column::cost("cpu", "CPU, list included, s"))
+        .everywhere()
         .side(Side::Watchkeeper, &[])
         .side(Side::KubeRs, &[("rate", Times(1.7))])
         .side(Side::ControllerRuntime, &[])
@@ -39,6 +40,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     let job = Job::new(Bench::ReconcileThroughput, IN_FLIGHT).users(IN_FLIGHT).question(Question::Storm);
     Contest::served("reconcile-throughput: 20000 in flight that end within 3 s", job)
         .column(Column::cost("cpu", "CPU, list included, s"))
+        .everywhere()
         .side(Side::Watchkeeper, &[("cpu", AtMost(0.4))])
         .side(Side::KubeRs, &[])
         .side(Side::ControllerRuntime, &[])

@@ -26,6 +26,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     .column(Column::rate("rate", "events/s"))
     .column(Column::cost("cpu", "CPU an event, µs"))
     .column(Column::fact("calls", "calls of the handler (a busy one may be told the latest of several)"))
+    .everywhere()
     .side(Side::Watchkeeper, &[("cpu", AtMost(10.0))])
     .side(Side::KubeRs, &[("rate", Times(2.7))])
     .variant(Side::KubeRs, Mode::Streaming, "streaming", &[])

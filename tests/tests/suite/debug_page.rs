@@ -221,7 +221,7 @@ async fn of_many_keys_a_hundred_are_listed_and_the_rest_counted() {
     let json = report(&running).await;
     let group = keys(&json, "backingOff");
     assert_eq!((group["total"].as_u64(), group["keys"].as_array().unwrap().len()), (Some(MANY as u64), 100));
-    assert_eq!(json["controllers"][0]["recentRuns"].as_array().unwrap().len(), 50);
+    assert_eq!(json["controllers"][0]["recentRuns"].as_array().unwrap().len(), 20);
     let page = ask(&service(&running), "/debug").await.body;
     assert!(page.contains("and 150 more"), "{page}");
     running.stop().await.unwrap();

@@ -1,0 +1,114 @@
+//! watchkeeper beside its peers: `cargo run --release -p watchkeeper-benches -- NAME`.
+
+#![expect(clippy::print_stdout, reason = "a bench prints its table")]
+
+mod clock;
+mod measure;
+mod job;
+mod gadget;
+mod pod;
+mod server;
+mod go;
+mod kube_apiserver;
+mod place;
+mod report;
+mod plot;
+mod results;
+mod render;
+mod contest;
+mod kit;
+mod benches;
+mod instructions;
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    contest::{Extent, Kept, Settings},
+    instructions::{Path, Purpose},
+    job::{Bench, Cores, Job},
+};
+
+/// Measures watchkeeper and its peers, in turn, on the same bytes.
+#[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Arguments {
+    /// Which benches to run, one after another.
+    #[arg(required = true)]
+    benches: Vec<Bench>,
+    /// How often each side runs; a bench knows how often unless told.
+    #[arg(long)]
+    runs: Option<usize>,
+    /// Measures a million objects as well, which takes many minutes.
+    #[arg(long)]
+    full: bool,
+    /// Saves the figures for README and book: see `render`.
+    #[arg(long)]
+    save: bool,
+    #[command(subcommand)]
+    inner: Option<Inner>,
+}
+
+/// What the program starts itself for.
+#[derive(Subcommand)]
+enum Inner {
+    /// Counts the instructions of eight hot paths under valgrind; fails where one takes a tenth more than its baseline.
+    Instructions {
+        /// Makes what is counted the baseline.
+        #[arg(long)]
+        save: bool,
+    },
+    /// Writes the saved figures into README and book.
+    Render,
+    /// Runs a hot path so many times.
+    #[command(hide = true)]
+    Path { path: Path, rounds: u64 },
+    /// Measures one side once.
+    #[command(hide = true)]
+    Measure { job: String },
+    /// Serves prepared answers.
+    #[command(hide = true)]
+    Serve { objects: usize },
+    /// Serves the embedded API server.
+    #[command(hide = true)]
+    ServeKubernetes,
+}
+
+/// Runs what the command line asks for.
+///
+/// # Errors
+/// In words: what could not be measured.
+pub fn run() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    match arguments.inner {
+        Some(Inner::Serve { objects }) => return server::serve(objects),
+        Some(Inner::Render) => return render::render(),
+        Some(Inner::Path { path, rounds }) => return instructions::run(path, rounds),
+        Some(Inner::Instructions { save }) => {
+            return instructions::count(if save { Purpose::Save } else { Purpose::Compare });
+        }
+        Some(Inner::ServeKubernetes) => return benches::serve_kubernetes(),
+        Some(Inner::Measure { job }) => {
+            let job = serde_json::from_str::<Job>(&job)?;
+            let threads = match job.cores {
+                Cores::All if !benches::is_on_one_thread(&job) => kit::Threads::All,
+                _ => kit::Threads::One,
+            };
+            let measures = kit::alone(threads, benches::measure(job))?;
+            println!("{}", serde_json::to_string(&measures)?);
+            return Ok(());
+        }
+        None => {}
+    }
+    let cores = std::thread::available_parallelism()?;
+    println!(
+        "{cores} cores; each run is a process of its own, sides in turn; the system's allocator unless a table says \
+         another; ratio: how many times better the first row is"
+    );
+    let extent = if arguments.full { Extent::Full } else { Extent::Usual };
+    let kept = if arguments.save { Kept::Saved } else { Kept::Printed };
+    for bench in arguments.benches {
+        let runs = arguments.runs.unwrap_or_else(|| benches::usual_runs(bench)).max(1);
+        benches::run(bench, &Settings::new(runs, extent, kept))?;
+    }
+    Ok(())
+}
