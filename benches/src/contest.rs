@@ -42,6 +42,8 @@ pub(crate) enum Kept {
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
+    /// Next to nothing: to try a bench. The benches without sizes measure what they always do.
+    Small,
     /// What takes about two minutes.
     Usual,
     /// A million objects as well.

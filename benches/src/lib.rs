@@ -41,6 +41,9 @@ struct Arguments {
     /// Measures a million objects as well, which takes many minutes.
     #[arg(long)]
     full: bool,
+    /// Measures small sizes, to try a bench.
+    #[arg(long, conflicts_with_all = ["full", "save"])]
+    small: bool,
     /// Saves the figures for README and book: see `render`.
     #[arg(long)]
     save: bool,
@@ -57,7 +60,7 @@ enum Inner {
         #[arg(long)]
         save: bool,
     },
-    /// Writes the saved figures into README and book.
+    /// Writes the saved figures into the READMEs and the book.
     Render,
     /// Runs a hot path so many times.
     #[command(hide = true)]
@@ -104,7 +107,11 @@ pub fn run() -> anyhow::Result<()> {
         "{cores} cores; each run is a process of its own, sides in turn; the system's allocator unless a table says \
          another; ratio: how many times better the first row is"
     );
-    let extent = if arguments.full { Extent::Full } else { Extent::Usual };
+    let extent = match (arguments.small, arguments.full) {
+        (true, _) => Extent::Small,
+        (false, true) => Extent::Full,
+        (false, false) => Extent::Usual,
+    };
     let kept = if arguments.save { Kept::Saved } else { Kept::Printed };
     for bench in arguments.benches {
         let runs = arguments.runs.unwrap_or_else(|| benches::usual_runs(bench)).max(1);

@@ -1,11 +1,11 @@
-//! Writes the saved results into README and book, between their marks: no figure there is typed by hand.
+//! Writes the saved results into the READMEs and the book, between their marks: no figure there is typed by hand.
 
 use std::fs;
 
 use anyhow::Context as _;
 
 use crate::{
-    report::shown,
+    report::{NOT_REACHED, shown},
     results::{Results, Table},
 };
 
@@ -13,6 +13,7 @@ const BEGIN: &str = "<!-- figures: `watchkeeper-benches render` writes them -->\
 const END: &str = "<!-- end of figures -->";
 
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+const SERVER_README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../apiserver/README.md");
 const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../book/src/measured.md");
 
 /// Who stands in README's columns.
@@ -61,17 +62,30 @@ const LINES: [Line; 6] = [
     },
 ];
 
-/// Writes README and book anew.
+/// What the titles of the server's tables begin with.
+const OF_SERVER: &str = "server: ";
+
+/// Writes the READMEs and the book anew.
 ///
 /// # Errors
 /// Nothing was saved, or a file has no marks.
 pub(crate) fn render() -> anyhow::Result<()> {
     let results = Results::read()?;
-    for (file, figures) in [(README, readme(&results)?), (BOOK, book(&results))] {
+    for (file, figures) in texts(&results)? {
         let text = fs::read_to_string(file).with_context(|| format!("{file} can't be read"))?;
         fs::write(file, with_figures(file, &text, &figures)?)?;
     }
     Ok(())
+}
+
+/// Says what stands between the marks of each file; one for which nothing was ever saved stays as it is.
+fn texts(results: &Results) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let mut texts = vec![(README, readme(results)?), (BOOK, tables(results, ""))];
+    let of_server = tables(results, OF_SERVER);
+    if !of_server.is_empty() {
+        texts.push((SERVER_README, of_server));
+    }
+    Ok(texts)
 }
 
 /// Puts figures between the marks of a text.
@@ -118,8 +132,11 @@ fn short(figure: f64) -> String {
     grouped.join(",")
 }
 
-fn book(results: &Results) -> String {
-    results.tables().map(|(title, table)| of_table(title, table)).collect::<Vec<_>>().join("\n")
+/// Shows all tables whose titles begin so, which the reader need not be told again.
+fn tables(results: &Results, titles: &str) -> String {
+    let tables =
+        results.tables().filter_map(|(title, table)| Some(of_table(title.strip_prefix(titles)?, table)));
+    tables.collect::<Vec<_>>().join("\n")
 }
 
 fn of_table(title: &str, table: &Table) -> String {
@@ -127,9 +144,10 @@ fn of_table(title: &str, table: &Table) -> String {
     let mut text =
         format!("### {title}\n\n| | {} |\n|---|{}\n", titles.join(" | "), "---:|".repeat(titles.len()));
     for row in &table.rows {
-        let cells = table.columns.iter().map(|column| {
-            let figure = row.figures.get(&column.key);
-            figure.map_or_else(|| "–".to_owned(), |[median, ..]| shown(*median))
+        let cells = table.columns.iter().map(|column| match row.figures.get(&column.key) {
+            Some([median, ..]) => shown(*median),
+            None if row.unreached.contains(&column.key) => NOT_REACHED.to_owned(),
+            None => "–".to_owned(),
         });
         text += &format!("| {} | {} |\n", row.side, cells.collect::<Vec<_>>().join(" | "));
     }
@@ -143,7 +161,7 @@ mod tests {
     #[test]
     fn readme_and_book_show_what_was_saved() -> anyhow::Result<()> {
         let results = Results::read()?;
-        for (file, figures) in [(README, readme(&results)?), (BOOK, book(&results))] {
+        for (file, figures) in texts(&results)? {
             let text = fs::read_to_string(file)?;
             anyhow::ensure!(
                 with_figures(file, &text, &figures)? == text,
@@ -160,6 +178,23 @@ mod tests {
         let text = format!("a\n{BEGIN}old{END}\nb\n");
         assert_eq!(with_figures("x", &text, "new\n")?, format!("a\n{BEGIN}\nnew\n\n{END}\nb\n"));
         assert!(with_figures("x", "no marks", "new").is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn the_servers_tables_are_its_own_and_say_what_was_not_reached() -> anyhow::Result<()> {
+        let results = |saved: &str| serde_json::from_str::<Results>(saved);
+        let none = results(r#"{"queue: in turn":{"columns":[],"rows":[]}}"#)?;
+        assert_eq!(tables(&none, OF_SERVER), "", "its README stays as it is");
+        let saved = results(
+            r#"{"queue: in turn":{"columns":[],"rows":[]},
+                "server: 9 watchers":{"columns":[{"key":"p50","title":"ms"},{"key":"p99","title":"most, ms"}],
+                "rows":[{"side":"ours","figures":{"p50":[7.0,6.0,9.0]},"unreached":["p99"]}]}}"#,
+        )?;
+        let text = "### 9 watchers\n\n| | ms | most, ms |\n|---|---:|---:|\n| ours | 7.00 | not reached |\n";
+        assert_eq!(tables(&saved, OF_SERVER), text);
+        let marked = fs::read_to_string(SERVER_README)?;
+        assert!(with_figures(SERVER_README, &marked, text)?.contains(text));
         Ok(())
     }
 }

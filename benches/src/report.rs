@@ -9,7 +9,20 @@ pub(crate) struct Column {
     key: &'static str,
     title: &'static str,
     better: Better,
+    missing: Missing,
 }
+
+/// What it means that a run has no such figure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// The side does not count it.
+    Uncounted,
+    /// The side did not come that far in time.
+    Unreached,
+}
+
+/// What stands for a figure that was not reached.
+pub(crate) const NOT_REACHED: &str = "not reached";
 
 /// Says which figure is the better one.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,14 +63,23 @@ impl fmt::Display for Goal {
 }
 
 impl Column {
+    const fn new(key: &'static str, title: &'static str, better: Better) -> Self {
+        Self { key, title, better, missing: Missing::Uncounted }
+    }
+
+    /// Every side has this figure: a run without it did not reach it.
+    pub(crate) const fn awaited(self) -> Self {
+        Self { missing: Missing::Unreached, ..self }
+    }
+
     /// A figure of which less is better.
     pub(crate) const fn cost(key: &'static str, title: &'static str) -> Self {
-        Self { key, title, better: Better::Less }
+        Self::new(key, title, Better::Less)
     }
 
     /// A figure of which more is better.
     pub(crate) const fn rate(key: &'static str, title: &'static str) -> Self {
-        Self { key, title, better: Better::More }
+        Self::new(key, title, Better::More)
     }
 
     pub(crate) fn key(&self) -> &'static str {
@@ -70,7 +92,7 @@ impl Column {
 
     /// A figure that is only shown.
     pub(crate) const fn fact(key: &'static str, title: &'static str) -> Self {
-        Self { key, title, better: Better::Neither }
+        Self::new(key, title, Better::Neither)
     }
 }
 
@@ -105,6 +127,20 @@ impl Row {
         (!figures.is_empty()).then(|| Sorted::new(figures))
     }
 
+    /// Tells whether there should be a figure and no run has one: none ended, or none came that far.
+    pub(crate) fn is_unreached(&self, column: &Column) -> bool {
+        let none = self.runs.iter().all(|run| !run.contains_key(column.key));
+        none && (self.runs.is_empty() || column.missing == Missing::Unreached)
+    }
+
+    /// Counts the runs that did not come as far as to a figure.
+    fn unreached(&self, column: &Column) -> usize {
+        match column.missing {
+            Missing::Uncounted => 0,
+            Missing::Unreached => self.runs.iter().filter(|run| !run.contains_key(column.key)).count(),
+        }
+    }
+
     pub(crate) fn median(&self, key: &str) -> Option<f64> {
         self.figures(key).map(|figures| figures.median())
     }
@@ -114,7 +150,7 @@ impl Row {
 pub(crate) fn print(title: &str, columns: &[Column], rows: &[Row]) {
     println!("\n# {title}");
     for column in columns {
-        print_column(column, rows);
+        lines(column, rows).iter().for_each(|line| println!("{line}"));
     }
     for row in rows {
         if let Some(failure) = &row.failure {
@@ -123,24 +159,38 @@ pub(crate) fn print(title: &str, columns: &[Column], rows: &[Row]) {
     }
 }
 
-fn print_column(column: &Column, rows: &[Row]) {
+/// Lays out the table of a figure. A side that does not count it has no line.
+fn lines(column: &Column, rows: &[Row]) -> Vec<String> {
     let better = match column.better {
         Better::More => ", more is better",
         Better::Less => ", less is better",
         Better::Neither => "",
     };
     let title = format!("{}{better}", column.title);
-    println!("\n{title:<46} {:>10} {:>10} {:>10} {:>8}  must reach", "median", "min", "max", "ratio");
+    let head =
+        format!("\n{title:<46} {:>10} {:>10} {:>10} {:>8}  must reach", "median", "min", "max", "ratio");
     let first = rows.first().and_then(|row| row.median(column.key));
-    for row in rows {
-        let Some(figures) = row.figures(column.key) else { continue };
-        let [median, least, most] = [figures.median(), figures.least(), figures.most()].map(shown);
-        let ratio = first.and_then(|first| times_better(column.better, first, figures.median()));
-        let ratio_shown = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
-        let goal = row.goals.iter().find(|(key, _)| *key == column.key);
-        let goal = goal.map_or_else(String::new, |(_, goal)| verdict(*goal, first, figures.median(), ratio));
-        println!("  {:<44} {median:>10} {least:>10} {most:>10} {ratio_shown:>8}  {goal}", row.label);
-    }
+    let mut lines = vec![head];
+    lines.extend(rows.iter().filter_map(|row| line(column, row, first)));
+    lines
+}
+
+fn line(column: &Column, row: &Row, first: Option<f64>) -> Option<String> {
+    let goal = row.goals.iter().find(|(key, _)| *key == column.key).map(|(_, goal)| *goal);
+    let Some(figures) = row.figures(column.key) else {
+        let goal = goal.map_or_else(String::new, |goal| format!("{goal} NOT MET"));
+        let line = format!("  {:<44} {NOT_REACHED:>10} {:>30} {goal}", row.label, "");
+        return row.is_unreached(column).then(|| line.trim_end().to_owned());
+    };
+    let [median, least, most] = [figures.median(), figures.least(), figures.most()].map(shown);
+    let ratio = first.and_then(|first| times_better(column.better, first, figures.median()));
+    let ratio_shown = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+    let goal = goal.map_or_else(String::new, |goal| verdict(goal, first, figures.median(), ratio));
+    let part = match row.unreached(column) {
+        0 => String::new(),
+        runs => format!(" {NOT_REACHED} in {runs} of {} runs", row.runs.len()),
+    };
+    Some(format!("  {:<44} {median:>10} {least:>10} {most:>10} {ratio_shown:>8}  {goal}{part}", row.label))
 }
 
 /// How many times better the first row is.
@@ -194,5 +244,37 @@ mod tests {
         row.add(Err(anyhow::anyhow!("it fell over")));
         assert_eq!((row.median("wall"), row.median("cpu")), (Some(2.0), None));
         assert_eq!(row.failure.as_deref(), Some("it fell over"));
+    }
+
+    #[test]
+    fn a_side_that_does_not_reach_its_end_says_so() {
+        let run = |figures: &[(&str, f64)]| {
+            Ok(figures.iter().map(|(key, figure)| ((*key).to_owned(), *figure)).collect())
+        };
+        let mut rows: Vec<Row> = ["quick", "slow", "uncertain", "broken"]
+            .map(|label| Row::new(label.to_owned(), vec![("p99", Goal::AtMost(5.0))]))
+            .into();
+        rows[0].add(run(&[("p99", 2.0), ("heap", 1.0)]));
+        rows[1].add(run(&[("came", 10.0)]));
+        rows[2].add(run(&[("p99", 3.0)]));
+        rows[2].add(run(&[("came", 10.0)]));
+        rows[3].add(Err(anyhow::anyhow!("it fell over")));
+        let of = |column: &Column| {
+            let lines = lines(column, &rows);
+            lines
+                .iter()
+                .skip(1)
+                .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+        };
+        let p99 = [
+            "quick 2.00 2.00 2.00 1.00 <= 5 met",
+            "slow not reached <= 5 NOT MET",
+            "uncertain 3.00 3.00 3.00 1.50 <= 5 met not reached in 1 of 2 runs",
+            "broken not reached <= 5 NOT MET",
+        ];
+        assert_eq!(of(&Column::cost("p99", "p99").awaited()), p99);
+        // What a side does not count it can't reach either.
+        assert_eq!(of(&Column::cost("heap", "heap")), ["quick 1.00 1.00 1.00 1.00", "broken not reached"]);
     }
 }

@@ -1,6 +1,9 @@
-//! What was measured last, kept in a file: README and book show nothing else.
+//! What was measured last, kept in a file: the READMEs and the book show nothing else.
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
@@ -34,6 +37,9 @@ pub(crate) struct Title {
 pub(crate) struct Measured {
     pub(crate) side: String,
     pub(crate) figures: BTreeMap<String, [f64; 3]>,
+    /// The figures as far as which no run came.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) unreached: BTreeSet<String>,
 }
 
 impl Table {
@@ -46,7 +52,12 @@ impl Table {
                 let shown = [figures.median(), figures.least(), figures.most()].map(rounded);
                 Some((column.key().to_owned(), shown))
             });
-            Measured { side: row.label().to_owned(), figures: figures.collect() }
+            let unreached = columns.iter().filter(|column| row.is_unreached(column));
+            Measured {
+                side: row.label().to_owned(),
+                figures: figures.collect(),
+                unreached: unreached.map(|column| column.key().to_owned()).collect(),
+            }
         };
         Self { columns: columns.iter().map(title).collect(), rows: rows.iter().map(measured).collect() }
     }

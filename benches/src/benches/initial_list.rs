@@ -32,6 +32,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Runs the bench for 10,000 and 100,000 gadgets, and for a million where all is asked for.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     let sizes: &[usize] = match settings.extent {
+        Extent::Small => &[1_000],
         Extent::Usual => &[10_000, 100_000],
         Extent::Full => &[10_000, 100_000, 1_000_000],
     };

@@ -34,6 +34,7 @@ const LOOK_UPS: usize = 200_000;
 /// Runs the bench at several sizes.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     let sizes: &[usize] = match settings.extent {
+        Extent::Small => &[1_000],
         Extent::Usual => &[1_000, 100_000],
         Extent::Full => &[1_000, 100_000, 1_000_000],
     };

@@ -29,6 +29,7 @@ const FIGURES: [(&str, &str); 4] = [
 /// Runs the bench from size to size, and draws what came out.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     let sizes: &[usize] = match settings.extent {
+        Extent::Small => &[1_000, 2_000],
         Extent::Usual => &[1_000, 10_000, 100_000],
         Extent::Full => &[1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000],
     };
