@@ -71,7 +71,7 @@ fn below<'a>(resource: &'a Resource, served: &'a Served) -> Vec<Below<'a>> {
 }
 
 /// Gives all groups with their versions, preferred first.
-fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = registry.groups().into_iter().collect();
     groups.extend(REVIEWS.map(|(group, _, _)| (group.to_owned(), vec!["v1".to_owned()])));
     groups
@@ -85,6 +85,33 @@ fn reviews_of(group: &str, version: &str) -> impl Iterator<Item = (&'static str,
 fn unstored(group: &str, version: &str) -> impl Iterator<Item = Unstored> {
     let here = group.is_empty() && version == "v1";
     UNSTORED.into_iter().filter(move |_| here)
+}
+
+/// A kind that is answered and never stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NeverStored {
+    pub(crate) plural: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) reach: Reach,
+    pub(crate) verbs: &'static [&'static str],
+}
+
+/// Lists the kinds of a group version that are answered and never stored.
+pub(crate) fn never_stored(group: &str, version: &str) -> Vec<NeverStored> {
+    let reviews = reviews_of(group, version).map(|(plural, kind)| {
+        let reach = if is_local(plural) { Reach::Namespaced } else { Reach::Cluster };
+        NeverStored { plural, kind, reach, verbs: &["create"] }
+    });
+    let others = unstored(group, version);
+    others
+        .map(|(plural, kind, reach, verbs, _)| NeverStored { plural, kind, reach, verbs })
+        .chain(reviews)
+        .collect()
+}
+
+/// Returns whether a group has nothing but kinds that are never stored.
+pub(crate) fn has_reviews_alone(group: &str) -> bool {
+    REVIEWS.iter().any(|(of, _, _)| *of == group)
 }
 
 /// Returns whether a review is asked in a namespace.

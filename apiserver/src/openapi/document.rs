@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::operations::Paths;
 use super::schemas::Schemas;
+use crate::discovery::never_stored;
 use crate::kinds::{Resource, Served};
 
 /// A kind in one of its versions.
@@ -21,6 +22,10 @@ pub(super) fn group_version(group: &str, version: &str, kinds: &[Kind]) -> Value
             schemas.add_scale();
         }
         paths.add_kind(resource, served, &names);
+    }
+    for unstored in never_stored(group, version) {
+        let names = schemas.add_unstored(&unstored);
+        paths.add_unstored(&unstored, &names);
     }
     whole(paths.into_map(), json!({"schemas": schemas.into_map()}))
 }

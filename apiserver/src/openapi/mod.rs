@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use self::document::Kind;
+use crate::discovery::{all_groups, has_reviews_alone};
 use crate::kinds::Registry;
 
 mod binary;
@@ -117,12 +118,12 @@ pub(crate) fn address(name: &str, document: &Document) -> String {
 /// Lists the documents there are.
 fn names(registry: &Registry) -> Vec<String> {
     let mut names = vec!["api".to_owned(), "apis".to_owned(), "version".to_owned()];
-    for (group, versions) in registry.groups() {
+    for (group, versions) in all_groups(registry) {
         if group.is_empty() {
             names.extend(versions.iter().map(|version| format!("api/{version}")));
             continue;
         }
-        if registry.is_built_in_group(&group) {
+        if registry.is_built_in_group(&group) || has_reviews_alone(&group) {
             names.push(format!("apis/{group}"));
         }
         names.extend(versions.iter().map(|version| format!("apis/{group}/{version}")));

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::schemas::{DELETE_OPTIONS, Names, PATCH, SCALE, STATUS, reference};
+use crate::discovery::NeverStored;
 use crate::kinds::{Reach, Resource, Served};
 use crate::schema::Schema;
 
@@ -128,14 +129,9 @@ impl Paths {
     /// Adds the paths of a kind and its subresources.
     pub(super) fn add_kind(&mut self, resource: &Resource, served: &Served, names: &Names) {
         let (group, version) = (self.group.clone(), self.version.clone());
-        let root =
-            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-        let plural = resource.plural();
-        let everywhere = format!("{root}/{plural}");
-        let (collection, place) = match resource.reach {
-            Reach::Cluster => (everywhere.clone(), &[][..]),
-            Reach::Namespaced => (format!("{root}/namespaces/{{namespace}}/{plural}"), &["namespace"][..]),
-        };
+        let root = root_of(&group, &version);
+        let everywhere = format!("{root}/{}", resource.plural());
+        let (collection, place) = collection_of(&root, resource.plural(), resource.reach);
         let object = format!("{collection}/{{name}}");
         let shown = Shown {
             group: &group,
@@ -176,6 +172,29 @@ impl Paths {
         }
     }
 
+    /// Adds the paths of a kind that is answered and never stored.
+    pub(super) fn add_unstored(&mut self, unstored: &NeverStored, names: &Names) {
+        let (group, version) = (self.group.clone(), self.version.clone());
+        let root = root_of(&group, &version);
+        let (collection, place) = collection_of(&root, unstored.plural, unstored.reach);
+        let shown = Shown {
+            group: &group,
+            version: &version,
+            kind: unstored.kind,
+            component: &names.kind,
+            list: &names.list,
+            subresource: "",
+        };
+        let on_collection = match unstored.verbs.contains(&"list") {
+            true => Action::List,
+            false => Action::Post,
+        };
+        self.add(&collection, place, &[on_collection], &shown);
+        if unstored.verbs.contains(&"get") {
+            self.add(&format!("{collection}/{{name}}"), &[&["name"], place].concat(), &[Action::Get], &shown);
+        }
+    }
+
     /// Gives the paths by name.
     pub(super) fn into_map(self) -> Map<String, Value> {
         self.found
@@ -188,6 +207,18 @@ impl Paths {
         parameters.push(in_query("pretty", "string", "whether to indent the answer"));
         item.insert("parameters".into(), parameters.into());
         self.found.insert(path.to_owned(), Value::Object(item));
+    }
+}
+
+fn root_of(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
+}
+
+/// Gives the path of a collection, with the parameters in it.
+fn collection_of(root: &str, plural: &str, reach: Reach) -> (String, &'static [&'static str]) {
+    match reach {
+        Reach::Cluster => (format!("{root}/{plural}"), &[]),
+        Reach::Namespaced => (format!("{root}/namespaces/{{namespace}}/{plural}"), &["namespace"]),
     }
 }
 

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 
+use crate::discovery::NeverStored;
 use crate::facts::{Count, Field, facts};
 use crate::kinds::{Resource, Served};
 use crate::schema::Schema;
@@ -72,10 +73,28 @@ impl Schemas {
         };
         let package = kind.strip_suffix(served.kind.as_str()).unwrap_or_default();
         let list = format!("{package}{}", resource.list_kind);
-        self.found.insert(list.clone(), list_of(resource, &kind));
+        self.found
+            .insert(list.clone(), list_of(&resource.list_kind, resource.plural(), &resource.kind, &kind));
         let (group, version) = (self.group.clone(), self.version.clone());
         self.mark(&kind, &group, &version, &served.kind);
         self.mark(&list, &group, &version, &resource.list_kind);
+        Names { kind, list }
+    }
+
+    /// Adds a kind that is answered and never stored, and its list where it has one.
+    pub(super) fn add_unstored(&mut self, unstored: &NeverStored) -> Names {
+        let (group, version) = (self.group.clone(), self.version.clone());
+        let NeverStored { kind: word, plural, verbs, .. } = *unstored;
+        let kind = Schema::definition_name(&group, &version, word).unwrap_or_default().to_owned();
+        self.pull(&kind);
+        self.mark(&kind, &group, &version, word);
+        let list = format!("{kind}List");
+        if verbs.contains(&"list") {
+            let of_list = format!("{word}List");
+            self.pull(LIST_META);
+            self.found.insert(list.clone(), list_of(&of_list, plural, word, &kind));
+            self.mark(&list, &group, &version, &of_list);
+        }
         Names { kind, list }
     }
 
@@ -305,15 +324,15 @@ fn text(name: &str) -> Value {
 }
 
 /// Writes the schema of a kind's list.
-fn list_of(resource: &Resource, kind: &str) -> Value {
+fn list_of(list: &str, plural: &str, word: &str, kind: &str) -> Value {
     json!({
-        "description": format!("{} holds objects of the kind {}.", resource.list_kind, resource.kind),
+        "description": format!("{list} holds objects of the kind {word}."),
         "type": "object",
         "required": ["items"],
         "properties": {
             "apiVersion": text("apiVersion"),
             "items": {
-                "description": format!("The {}.", resource.plural()),
+                "description": format!("The {plural}."),
                 "type": "array",
                 "items": reference(kind),
             },

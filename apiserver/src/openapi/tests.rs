@@ -218,3 +218,21 @@ fn enumerations_of_built_in_kinds_are_published_with_their_values() {
     assert_eq!((&families["items"]["enum"], families.get("enum")), (&json!(["", "IPv4", "IPv6"]), None));
     assert!(property("Container", "image").get("enum").is_none());
 }
+
+#[test]
+fn kinds_that_are_never_stored_are_published_where_they_are_answered() {
+    let (mut documents, registry) = (Documents::default(), Registry::new());
+    let mut read = |name: &str| -> Value {
+        let document = documents.find(&registry, name).expect("the document is there");
+        serde_json::from_slice(&document.body).expect("it is JSON")
+    };
+    let reviews = read("apis/authentication.k8s.io/v1");
+    let review = &reviews["components"]["schemas"]["io.k8s.api.authentication.v1.TokenReview"];
+    assert_eq!(review["x-kubernetes-group-version-kind"][0]["kind"], "TokenReview");
+    let path = &reviews["paths"]["/apis/authentication.k8s.io/v1/tokenreviews"];
+    assert!(path["post"].is_object() && path["get"].is_null(), "{path}");
+    let access = read("apis/authorization.k8s.io/v1");
+    let local = "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews";
+    assert!(access["paths"][local]["post"].is_object());
+    assert!(documents.index(&registry)["paths"]["apis/authorization.k8s.io"].is_object());
+}

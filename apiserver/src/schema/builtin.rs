@@ -34,6 +34,8 @@ macro_rules! built_ins {
 }
 
 built_ins! {
+    "" "v1" Binding "io.k8s.api.core.v1" api::core::v1::Binding;
+    "" "v1" ComponentStatus "io.k8s.api.core.v1" api::core::v1::ComponentStatus;
     "" "v1" ConfigMap "io.k8s.api.core.v1" api::core::v1::ConfigMap;
     "" "v1" Endpoints "io.k8s.api.core.v1" api::core::v1::Endpoints;
     "" "v1" Event "io.k8s.api.core.v1" api::core::v1::Event;
@@ -63,10 +65,18 @@ built_ins! {
         "io.k8s.api.admissionregistration.v1" api::admissionregistration::v1::ValidatingWebhookConfiguration;
     "apiregistration.k8s.io" "v1" APIService
         "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1" registration::APIService;
+    "authentication.k8s.io" "v1" SelfSubjectReview
+        "io.k8s.api.authentication.v1" api::authentication::v1::SelfSubjectReview;
     "authentication.k8s.io" "v1" TokenReview "io.k8s.api.authentication.v1" api::authentication::v1::TokenReview;
     "authentication.k8s.io" "v1" TokenRequest "io.k8s.api.authentication.v1" api::authentication::v1::TokenRequest;
+    "authorization.k8s.io" "v1" LocalSubjectAccessReview
+        "io.k8s.api.authorization.v1" api::authorization::v1::LocalSubjectAccessReview;
     "authorization.k8s.io" "v1" SelfSubjectAccessReview
         "io.k8s.api.authorization.v1" api::authorization::v1::SelfSubjectAccessReview;
+    "authorization.k8s.io" "v1" SelfSubjectRulesReview
+        "io.k8s.api.authorization.v1" api::authorization::v1::SelfSubjectRulesReview;
+    "authorization.k8s.io" "v1" SubjectAccessReview
+        "io.k8s.api.authorization.v1" api::authorization::v1::SubjectAccessReview;
     "apps" "v1" ControllerRevision "io.k8s.api.apps.v1" api::apps::v1::ControllerRevision;
     "apps" "v1" DaemonSet "io.k8s.api.apps.v1" api::apps::v1::DaemonSet;
     "apps" "v1" Deployment "io.k8s.api.apps.v1" api::apps::v1::Deployment;
