@@ -55,9 +55,11 @@ pub(super) fn matching<'s, K: Object>(
     readable(candidates.filter(|held| held.matches(selector)))
 }
 
-/// Lists those objects that can be read.
+/// Lists those objects that can be read; walks tables in plain loops, as a scan of all wants it.
 pub(super) fn readable<'h, K: Object>(held: impl Iterator<Item = &'h CachedObject<K>>) -> Objects<K> {
-    held.filter_map(|held| held.object().ok()).collect()
+    let mut objects = Vec::new();
+    held.for_each(|held| objects.extend(held.object().ok()));
+    objects.into()
 }
 
 impl<K> Objects<K> {
