@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::kinds::{Reach, Registry, Resource, Served};
+use crate::kinds::{Reach, Registry, Resource, Served, UNSTORED_GROUPS, Unstored, unstored};
 use crate::object;
 
 const BUILT_IN_VERBS: [&str; 8] =
@@ -12,25 +12,6 @@ const BUILT_IN_VERBS: [&str; 8] =
 const CUSTOM_VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
-
-/// The kinds that are answered and never stored, each with its group and plural.
-const REVIEWS: [(&str, &str, &str); 6] = [
-    ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
-    ("authentication.k8s.io", "tokenreviews", "TokenReview"),
-    ("authorization.k8s.io", "localsubjectaccessreviews", "LocalSubjectAccessReview"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-    ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
-    ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview"),
-];
-
-/// A kind that is never stored: plural, kind, reach, verbs, short names.
-type Unstored = (&'static str, &'static str, Reach, &'static [&'static str], &'static [&'static str]);
-
-/// The kinds of the core group that are no reviews, and never stored either.
-const UNSTORED: [Unstored; 2] = [
-    ("bindings", "Binding", Reach::Namespaced, &["create"], &[]),
-    ("componentstatuses", "ComponentStatus", Reach::Cluster, &["get", "list"], &["cs"]),
-];
 
 /// What stands below a built-in kind and is no view of its objects: plural, name, kind with group and version, verbs.
 const BELOW: [(&str, &str, [&str; 3], &[&str]); 10] = [
@@ -73,50 +54,8 @@ fn below<'a>(resource: &'a Resource, served: &'a Served) -> Vec<Below<'a>> {
 /// Gives all groups with their versions, preferred first.
 pub(crate) fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = registry.groups().into_iter().collect();
-    groups.extend(REVIEWS.map(|(group, _, _)| (group.to_owned(), vec!["v1".to_owned()])));
+    groups.extend(UNSTORED_GROUPS.map(|group| (group.to_owned(), vec!["v1".to_owned()])));
     groups
-}
-
-fn reviews_of(group: &str, version: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let wanted = if version == "v1" { group.to_owned() } else { String::new() };
-    REVIEWS.into_iter().filter(move |(group, _, _)| *group == wanted).map(|(_, plural, kind)| (plural, kind))
-}
-
-fn unstored(group: &str, version: &str) -> impl Iterator<Item = Unstored> {
-    let here = group.is_empty() && version == "v1";
-    UNSTORED.into_iter().filter(move |_| here)
-}
-
-/// A kind that is answered and never stored.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NeverStored {
-    pub(crate) plural: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) reach: Reach,
-    pub(crate) verbs: &'static [&'static str],
-}
-
-/// Lists the kinds of a group version that are answered and never stored.
-pub(crate) fn never_stored(group: &str, version: &str) -> Vec<NeverStored> {
-    let reviews = reviews_of(group, version).map(|(plural, kind)| {
-        let reach = if is_local(plural) { Reach::Namespaced } else { Reach::Cluster };
-        NeverStored { plural, kind, reach, verbs: &["create"] }
-    });
-    let others = unstored(group, version);
-    others
-        .map(|(plural, kind, reach, verbs, _)| NeverStored { plural, kind, reach, verbs })
-        .chain(reviews)
-        .collect()
-}
-
-/// Returns whether a group has nothing but kinds that are never stored.
-pub(crate) fn has_reviews_alone(group: &str) -> bool {
-    REVIEWS.iter().any(|(of, _, _)| *of == group)
-}
-
-/// Returns whether a review is asked in a namespace.
-fn is_local(plural: &str) -> bool {
-    plural.starts_with("local")
 }
 
 fn verbs(resource: &Resource) -> Vec<&'static str> {
@@ -168,30 +107,13 @@ pub(crate) fn group(registry: &Registry, name: &str) -> Option<Value> {
 
 /// Writes `/api/v1` or `/apis/GROUP/VERSION`.
 pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
-    let mut out = Vec::new();
-    let mut known = false;
-    for (plural, kind, reach, verbs, short_names) in unstored(group, version) {
-        let mut entry = json!({
-            "name": plural, "singularName": kind.to_lowercase(), "namespaced": reach == Reach::Namespaced,
-            "kind": kind, "verbs": verbs,
-        });
-        if !short_names.is_empty() {
-            entry["shortNames"] = json!(short_names);
-        }
-        out.push(entry);
-    }
+    let mut out: Vec<Value> = unstored(group, version).map(listed_unstored).collect();
+    let mut known = !out.is_empty();
     for resource in registry.all().filter(|r| r.group() == group) {
         let Some(served) = resource.served(version) else { continue };
         known = true;
         out.push(main_resource(resource));
         out.extend(below(resource, served).into_iter().map(|below| subresource(resource, below)));
-    }
-    for (plural, kind) in reviews_of(group, version) {
-        known = true;
-        out.push(json!({
-            "name": plural, "singularName": kind.to_lowercase(), "namespaced": is_local(plural),
-            "kind": kind, "verbs": ["create"],
-        }));
     }
     let mut list = json!({
         "kind": "APIResourceList", "groupVersion": object::api_version(group, version), "resources": out,
@@ -260,14 +182,8 @@ pub(crate) fn aggregated(registry: &Registry, half: Half) -> Value {
                 .map(|version| {
                     let found = registry.all().filter(|r| r.group() == name);
                     let found = found.filter_map(|r| Some(discovered(r, r.served(version)?)));
-                    let reviews = reviews_of(name, version).map(|(plural, kind)| {
-                        json!({
-                            "resource": plural, "responseKind": {"group": "", "version": "", "kind": kind},
-                            "scope": if is_local(plural) { "Namespaced" } else { "Cluster" },
-                            "singularResource": kind.to_lowercase(), "verbs": ["create"],
-                        })
-                    });
-                    let found = unstored(name, version).map(discovered_unstored).chain(found).chain(reviews);
+                    // Those of the core group come first: nothing else has any.
+                    let found = unstored(name, version).map(discovered_unstored).chain(found);
                     json!({"version": version, "resources": found.collect::<Vec<_>>(), "freshness": "Current"})
                 })
                 .collect();
@@ -277,10 +193,23 @@ pub(crate) fn aggregated(registry: &Registry, half: Half) -> Value {
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }
 
-fn discovered_unstored((plural, kind, reach, verbs, short_names): Unstored) -> Value {
+fn listed_unstored(unstored: &Unstored) -> Value {
+    let Unstored { plural, kind, reach, verbs, short_names, .. } = unstored;
+    let mut out = json!({
+        "name": plural, "singularName": kind.to_lowercase(), "namespaced": *reach == Reach::Namespaced,
+        "kind": kind, "verbs": verbs,
+    });
+    if !short_names.is_empty() {
+        out["shortNames"] = json!(short_names);
+    }
+    out
+}
+
+fn discovered_unstored(unstored: &Unstored) -> Value {
+    let Unstored { plural, kind, reach, verbs, short_names, .. } = unstored;
     let mut out = json!({
         "resource": plural, "responseKind": {"group": "", "version": "", "kind": kind},
-        "scope": if reach == Reach::Namespaced { "Namespaced" } else { "Cluster" },
+        "scope": if *reach == Reach::Namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": kind.to_lowercase(), "verbs": verbs,
     });
     if !short_names.is_empty() {

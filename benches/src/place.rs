@@ -17,7 +17,7 @@ const MIMALLOC: &str = "watchkeeper-benches-mimalloc";
 pub(crate) enum Place {
     /// On all cores, with the system's allocator.
     Usual,
-    /// Each side on one core, the Rust sides on a current-thread runtime; what serves them has the other.
+    /// Each side on one core, the Rust sides on a current-thread runtime; what serves them may use any.
     OneCore,
     /// The Rust sides with mimalloc.
     Mimalloc,

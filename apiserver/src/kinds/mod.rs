@@ -23,11 +23,13 @@ mod more;
 pub(crate) mod prepare;
 mod registry;
 mod row;
+mod unstored;
 mod webhooks;
 
 pub(crate) use fields::{field_text, known_field};
 pub(crate) use registry::{Registry, version_rank};
 pub(crate) use row::{BuiltIn, Generation, OnPut, Reach};
+pub(crate) use unstored::{UNSTORED_GROUPS, Unstored, unstored};
 
 /// Where a kind comes from.
 #[derive(Clone, Copy, Debug)]

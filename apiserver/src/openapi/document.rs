@@ -6,8 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::operations::Paths;
 use super::schemas::Schemas;
-use crate::discovery::never_stored;
-use crate::kinds::{Resource, Served};
+use crate::kinds::{Resource, Served, unstored};
 
 /// A kind in one of its versions.
 pub(super) type Kind = (Arc<Resource>, Arc<Served>);
@@ -23,9 +22,9 @@ pub(super) fn group_version(group: &str, version: &str, kinds: &[Kind]) -> Value
         }
         paths.add_kind(resource, served, &names);
     }
-    for unstored in never_stored(group, version) {
-        let names = schemas.add_unstored(&unstored);
-        paths.add_unstored(&unstored, &names);
+    for kind in unstored(group, version) {
+        let names = schemas.add_unstored(kind);
+        paths.add_unstored(kind, &names);
     }
     whole(paths.into_map(), json!({"schemas": schemas.into_map()}))
 }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use self::document::Kind;
-use crate::discovery::{all_groups, has_reviews_alone};
-use crate::kinds::Registry;
+use crate::discovery::all_groups;
+use crate::kinds::{Registry, UNSTORED_GROUPS};
 
 mod binary;
 mod document;
@@ -123,7 +123,7 @@ fn names(registry: &Registry) -> Vec<String> {
             names.extend(versions.iter().map(|version| format!("api/{version}")));
             continue;
         }
-        if registry.is_built_in_group(&group) || has_reviews_alone(&group) {
+        if registry.is_built_in_group(&group) || UNSTORED_GROUPS.contains(&group.as_str()) {
             names.push(format!("apis/{group}"));
         }
         names.extend(versions.iter().map(|version| format!("apis/{group}/{version}")));

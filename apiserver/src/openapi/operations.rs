@@ -3,8 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::schemas::{DELETE_OPTIONS, Names, PATCH, SCALE, STATUS, reference};
-use crate::discovery::NeverStored;
-use crate::kinds::{Reach, Resource, Served};
+use crate::kinds::{Reach, Resource, Served, Unstored};
 use crate::schema::Schema;
 
 /// The media types of patches; a strategic merge needs strategies that the schemas here do not tell.
@@ -173,7 +172,7 @@ impl Paths {
     }
 
     /// Adds the paths of a kind that is answered and never stored.
-    pub(super) fn add_unstored(&mut self, unstored: &NeverStored, names: &Names) {
+    pub(super) fn add_unstored(&mut self, unstored: &Unstored, names: &Names) {
         let (group, version) = (self.group.clone(), self.version.clone());
         let root = root_of(&group, &version);
         let (collection, place) = collection_of(&root, unstored.plural, unstored.reach);

@@ -6,9 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 
-use crate::discovery::NeverStored;
 use crate::facts::{Count, Field, facts};
-use crate::kinds::{Resource, Served};
+use crate::kinds::{Resource, Served, Unstored};
 use crate::schema::Schema;
 
 /// The name of deletion options.
@@ -82,9 +81,9 @@ impl Schemas {
     }
 
     /// Adds a kind that is answered and never stored, and its list where it has one.
-    pub(super) fn add_unstored(&mut self, unstored: &NeverStored) -> Names {
+    pub(super) fn add_unstored(&mut self, unstored: &Unstored) -> Names {
         let (group, version) = (self.group.clone(), self.version.clone());
-        let NeverStored { kind: word, plural, verbs, .. } = *unstored;
+        let Unstored { kind: word, plural, verbs, .. } = *unstored;
         let kind = Schema::definition_name(&group, &version, word).unwrap_or_default().to_owned();
         self.pull(&kind);
         self.mark(&kind, &group, &version, word);

@@ -54,7 +54,9 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<Measures> {
     let crates = said.lines().filter(|line| line.trim_start().starts_with("Compiling ")).count();
     let size = fs::metadata(folder.0.join("target/release/operator"))?.len() as f64 / 1e6;
     let main = folder.0.join("src/main.rs");
-    let changed = fs::read_to_string(&main)?.replace("for a change", "after a change");
+    let text = fs::read_to_string(&main)?;
+    let changed = text.replace("for a change", "after a change");
+    anyhow::ensure!(changed != text, "the operator has nothing to change");
     fs::write(&main, changed)?;
     let began = Instant::now();
     folder.cargo(&["build", "--release", "--offline"])?;
