@@ -222,7 +222,7 @@ mod tests {
             ('P', 10),
             ('L', 11),
             ('M', 6),
-            ('A', 28),
+            ('A', 29),
             ('T', 10),
         ];
         let numbers = |(family, count)| (1..=count).map(move |number| Id { family, number });

@@ -117,7 +117,7 @@ async fn a_pod_is_bound_once_and_by_neither_a_dry_run_nor_a_stale_binding() {
     );
 }
 
-// wire 337
+// A29, wire 337
 #[tokio::test(start_paused = true)]
 async fn statuses_of_components_are_read_in_every_form_and_nothing_else() {
     let core = Core::new(CoreConfig::default());

@@ -219,6 +219,7 @@ fn enumerations_of_built_in_kinds_are_published_with_their_values() {
     assert!(property("Container", "image").get("enum").is_none());
 }
 
+// A29
 #[test]
 fn kinds_that_are_never_stored_are_published_where_they_are_answered() {
     let (mut documents, registry) = (Documents::default(), Registry::new());

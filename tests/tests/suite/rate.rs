@@ -73,6 +73,47 @@ async fn a_requeue_is_never_early_and_comes_when_promised() {
     }
 }
 
+/// Takes three seconds, then asks for another run after five.
+struct Slow {
+    record: Record,
+}
+
+impl Reconciler<ConfigMap> for Slow {
+    type Error = watchkeeper::Error;
+
+    async fn reconcile(&self, _: Arc<ConfigMap>, cx: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+        self.record.start(cx);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        Ok(Action::requeue_after(Duration::from_secs(5)))
+    }
+}
+
+// C9
+#[tokio::test(start_paused = true)]
+async fn a_delay_is_counted_from_the_end_of_the_run_that_asked_for_it() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    server.create(&config_map(0)).await;
+    let record = Record::default();
+    let controller = Controller::new(Slow { record: record.clone() }).namespace("shop").named("maps");
+    let manager = Manager::new(server.client()).controller(controller);
+    let metrics = manager.metrics();
+    let running = manager.spawn();
+    record.reaches(3).await;
+    for pair in record.starts().windows(2) {
+        let gap = pair[1].at.duration_since(pair[0].at);
+        assert!((Duration::from_secs(8)..Duration::from_millis(8_050)).contains(&gap), "{gap:?}");
+    }
+    let page = metrics.encode();
+    for family in ["controller_runtime_reconcile_time_seconds", "workqueue_work_duration_seconds"] {
+        let of_two_runs =
+            |line: &&str| line.starts_with(&format!("{family}_sum")) && line.contains("\"maps\"");
+        let line = page.lines().find(of_two_runs).unwrap();
+        let seconds: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!((6.0..6.05).contains(&seconds), "{line}");
+    }
+    running.stop().await.unwrap();
+}
+
 // Q13
 #[tokio::test(start_paused = true)]
 async fn a_controllers_queue_reports_under_the_controllers_name() {
