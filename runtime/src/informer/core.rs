@@ -18,6 +18,7 @@ use super::{
     registration::{KeepAlive, Slot},
     reliability::Reliability,
     report::{FailureReport, InformerReport, UNREADABLE_SHOWN, named},
+    retired::Retired,
     sync_state::{Health, SyncPhase, SyncState},
 };
 use crate::{
@@ -26,7 +27,7 @@ use crate::{
     metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
     object::{Kind, Object},
     reflector::WatchErrorHandler,
-    store::{IndexDefinition, Indexer},
+    store::{CachedObject, IndexDefinition, Indexer},
 };
 
 /// The informer without its users; its tasks hold it.
@@ -36,6 +37,8 @@ pub(super) struct InformerCore<K> {
     pub(super) cluster: Option<Arc<str>>,
     pub(super) indexer: Indexer<K>,
     pub(super) fifo: DeltaFifo<K>,
+    /// What a burst replaced; the task that decodes drops it.
+    pub(super) retired: Arc<Retired<CachedObject<K>>>,
     pub(super) health: Arc<Health>,
     pub(super) reliability: Arc<Reliability>,
     /// Of each extent.
@@ -117,6 +120,7 @@ impl<K: Object> InformerCore<K> {
             cluster,
             indexer,
             fifo,
+            retired: Arc::new(Retired::new()),
             health,
             reliability,
             latest,

@@ -13,6 +13,7 @@ mod name;
 mod change;
 mod watched;
 mod latch;
+mod retired;
 mod apply;
 mod listed;
 mod observer;

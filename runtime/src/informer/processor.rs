@@ -36,6 +36,9 @@ const BATCH: NonZeroUsize = NonZeroUsize::new(1_000).expect("not zero");
 /// How many objects of a resync observers are shown between two batches.
 const SLICE: usize = 500;
 
+/// How long nothing has come when a burst is over.
+const QUIET: Duration = Duration::from_millis(5);
+
 /// How long an observer may take over one change without being reported.
 const PATIENCE: Duration = Duration::from_millis(10);
 
@@ -74,11 +77,13 @@ impl<K: Object> Processor<K> {
         let core = self.core.clone();
         loop {
             let next = self.joined.iter().filter_map(|joined| joined.next).min();
+            let quiet = (!core.retired.is_empty()).then(|| Instant::now() + QUIET);
             tokio::select! {
                 biased;
                 () = core.stop.cancelled() => break,
                 () = core.wake.notified() => self.heed_commands(),
                 () = until(next) => self.ask_for_resync(),
+                () = until(quiet) => core.retired.drop_all(),
                 batch = core.fifo.pop(BATCH) => match batch {
                     Some(batch) => self.process(batch),
                     None => break,
@@ -180,6 +185,7 @@ impl<K: Object> Processor<K> {
             self.begin_resync(sync);
         }
         drop(batch);
+        self.core.retired.retire(applied.changes.into_iter().filter_map(Change::into_earlier).collect());
         self.core.reliability.handled(self.core.fifo.handled());
         self.core.measure();
         if !self.core.synced.is_set() && self.core.fifo.has_synced() {

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{reliability::Reliability, sync_state::Health};
+use super::{reliability::Reliability, retired::Retired, sync_state::Health};
 use crate::{
     delta_fifo::{Extent, FifoSink},
     list_watch::{Item, ListWatchError, ListerWatcher},
@@ -15,7 +15,7 @@ use crate::{
     reflector::{
         Difference, FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange,
     },
-    store::{Lister, Missing},
+    store::{CachedObject, Lister, Missing},
 };
 
 type RunReflector<K> = dyn FnOnce(Arc<InformerSink<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
@@ -59,6 +59,7 @@ pub(super) struct InformerSink<K> {
     pub(super) reliability: Arc<Reliability>,
     pub(super) wants_list: Arc<Notify>,
     pub(super) meter: CacheMeter,
+    pub(super) retired: Arc<Retired<CachedObject<K>>>,
 }
 
 impl<K: Object> ReflectorStore<K> for InformerSink<K> {
@@ -93,6 +94,10 @@ impl<K: Object> ReflectorStore<K> for InformerSink<K> {
     fn apply(&self, changes: Vec<StoreChange<K>>) {
         self.sink.apply(changes);
         self.meter.queued(self.sink.waiting());
+    }
+
+    fn event_read(&self) {
+        self.retired.drop_one();
     }
 
     fn resync(&self) {

@@ -9,9 +9,10 @@ use super::{
     identity::Unreadable,
     item::Item,
     json::Json,
-    places::{Places, Span},
+    members::{ManagedFields, Seen},
+    places::{Member, Places, Span, is_too_deep},
     raw::{ItemForm, RawObject},
-    read::{NO_NAME, admitted, identity, typed},
+    read::{NO_NAME, admitted, identity, typed, typed_or_why},
 };
 use crate::object::{Kind, Object};
 
@@ -25,16 +26,6 @@ pub enum Representation {
     Metadata,
 }
 
-/// What becomes of `metadata.managedFields`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ManagedFields {
-    /// Left out before decoding: they take up more room than most objects.
-    #[default]
-    Drop,
-    /// Decoded and kept.
-    Keep,
-}
-
 /// Decodes the objects of one kind.
 ///
 /// What it is given is well-formed, and its places have been found: see [`Finder`](super::places::Finder).
@@ -45,6 +36,8 @@ pub(super) struct Decoder {
     representation: Representation,
     managed_fields: ManagedFields,
     form: ItemForm,
+    /// How an object of the kind begins that says its type first, as API servers write it.
+    openings: Arc<[String; 2]>,
 }
 
 /// What came of decoding an object.
@@ -58,13 +51,20 @@ pub(super) enum Decoded<K> {
 
 impl Decoder {
     pub(super) fn new(kind: &Kind, representation: Representation, managed_fields: ManagedFields) -> Self {
-        Self {
+        let mut decoder = Self {
             api_version: kind.api_version(),
             kind: kind.kind.to_string(),
             representation,
             managed_fields,
             form: ItemForm::Typed,
-        }
+            openings: Arc::default(),
+        };
+        let (api_version, kind) = decoder.type_names();
+        decoder.openings = Arc::new([
+            format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\","),
+            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\","),
+        ]);
+        decoder
     }
 
     pub(super) fn with_form(self, form: ItemForm) -> Self {
@@ -106,6 +106,23 @@ impl Decoder {
     pub(super) fn is_stripped(&self, places: &Places) -> bool {
         let complete = !places.api_version.is_empty() && !places.kind.is_empty();
         complete && (places.managed_fields.is_empty() || self.managed_fields == ManagedFields::Keep)
+    }
+
+    /// Decodes an object in one pass, if it is one as API servers send them; nothing is known of the text.
+    ///
+    /// `None` for any other, and for what is kept as bytes: the long way tells what is to be made of it.
+    pub(super) fn decode_at_once<K: Object>(&self, object: &[u8]) -> Option<Item<K>> {
+        let begins_with = |opening: &String| object.starts_with(opening.as_bytes());
+        if self.form != ItemForm::Typed || !self.openings.iter().any(begins_with) {
+            return None;
+        }
+        let object = std::str::from_utf8(object).ok()?;
+        let mut seen = Seen::nothing(self.managed_fields);
+        let decoded = typed::<K>(object, &mut seen).ok()?;
+        let named = decoded.meta().name.as_deref().is_some_and(|name| !name.is_empty());
+        let members = [Member::ApiVersion, Member::Kind, Member::Metadata, Member::Name];
+        let usual = named && seen.has_once(&members) && !is_too_deep(object);
+        usual.then(|| Item::Object(Arc::new(decoded)))
     }
 
     /// Decodes an object of a list; an object of another kind becomes an unreadable item.
@@ -163,7 +180,7 @@ impl Decoder {
 }
 
 fn decode_typed<K: Object>(stripped: &str, places: &Places) -> Item<K> {
-    let decoded = admitted(places).and_then(|()| typed::<K>(stripped));
+    let decoded = admitted(places).and_then(|()| typed_or_why::<K>(stripped));
     match decoded {
         Ok(object) if object.meta().name.as_deref().is_some_and(|name| !name.is_empty()) => {
             Item::Object(Arc::new(object))

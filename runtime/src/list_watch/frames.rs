@@ -150,8 +150,13 @@ impl Decoder {
         if line.is_empty() {
             return None;
         }
-        if let Some((event, object, places)) = usual(line) {
-            return Some(self.of_object(object, &places, stripped, event));
+        if let Some((event, object)) = usual(line) {
+            if let Some(item) = self.decode_at_once(object) {
+                return Some(Ok(event(item)));
+            }
+            if let Some((object, places)) = well_formed(object) {
+                return Some(self.of_object(object, &places, stripped, event));
+            }
         }
         Some(match Json::read(line) {
             Ok(line) => self.unusual(line, stripped),
@@ -205,10 +210,8 @@ impl Decoder {
 /// Makes an event of an item.
 type Wrap<K> = fn(Item<K>) -> WatchEvent<K>;
 
-/// Reads a line as API servers write them: the type first, then the object, and nothing else.
-///
-/// The object is checked and its places are found in one pass; `None` for any other line, and for what is no JSON.
-fn usual<K>(line: &[u8]) -> Option<(Wrap<K>, &str, Places)> {
+/// Cuts a line as API servers write them: the type first, then what is to be an object, and nothing else.
+fn usual<K>(line: &[u8]) -> Option<(Wrap<K>, &[u8])> {
     let rest = line.strip_prefix(b"{\"type\":\"")?;
     let (event, rest): (Wrap<K>, _) = match rest.first()? {
         b'A' => (WatchEvent::Added, rest.strip_prefix(b"ADDED")?),
@@ -216,13 +219,17 @@ fn usual<K>(line: &[u8]) -> Option<(Wrap<K>, &str, Places)> {
         b'D' => (WatchEvent::Deleted, rest.strip_prefix(b"DELETED")?),
         _ => return None,
     };
-    let object = rest.strip_prefix(b"\",\"object\":")?.strip_suffix(b"}")?;
+    Some((event, rest.strip_prefix(b"\",\"object\":")?.strip_suffix(b"}")?))
+}
+
+/// Checks an object and finds its places, in one pass; `None` for what is no JSON, or more than one value.
+fn well_formed(object: &[u8]) -> Option<(&str, Places)> {
     let mut finder = Finder::default();
     match finder.scan(object) {
         Ok(Scan::Ends(end)) if end == object.len() => {}
         _ => return None,
     }
-    Some((event, std::str::from_utf8(object).ok()?, finder.found()))
+    Some((std::str::from_utf8(object).ok()?, finder.found()))
 }
 
 /// Reads a bookmark leniently: servers fill it with whatever the kind requires.

@@ -8,7 +8,8 @@
 //!
 //! 1. `client/response` waits for chunks of the body, each under a deadline.
 //! 2. A list: `list_body` cuts the chunks into items. A watch: `frames` cuts them into lines, one an event.
-//! 3. `scan` reads an item or event strictly, once; `places` notes on the way where type and metadata stand.
+//! 3. A typed object as API servers send them is read once: `read` decodes it, and `members` sees on the way who it is.
+//!    Any other goes the long way: `scan` reads it strictly, once; `places` notes where type and metadata stand.
 //! 4. `decode` strips `managedFields` and adds the type that lists leave out: one copy of what is kept.
 //! 5. Large lists and bursts of events go through `decode_pool`, in order, where the runtime has several threads.
 //! 6. `decode` makes an [`Item`]: a typed object (`read`, by serde), or a [`RawObject`], which keeps bytes and places.
@@ -22,6 +23,7 @@ mod error;
 mod scan;
 mod json;
 mod places;
+mod members;
 mod scrub;
 mod status;
 mod read;
@@ -37,10 +39,11 @@ mod client;
 pub(crate) mod panicky;
 
 pub use client::{ClientListWatch, Deadlines};
-pub use decode::{ManagedFields, Representation};
+pub use decode::Representation;
 pub use error::ListWatchError;
 pub use identity::{Identity, Unreadable};
 pub use item::Item;
+pub use members::ManagedFields;
 pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
 pub use raw::{ItemForm, RawObject};
 pub use text::ObjectText;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     json::{self, Json},
-    scan::{Malformed, Scan, Scanner, Visitor},
+    scan::{Malformed, Scan, Scanner, Visitor, deepest},
 };
 
 /// Deepest nesting that `serde_json` reads.
@@ -126,6 +126,12 @@ impl Places {
     }
 }
 
+/// Returns whether a well-formed text is nested deeper than `serde_json` goes, which does not count what a type ignores.
+pub(super) fn is_too_deep(json: &str) -> bool {
+    let count = |bracket| memchr::memchr_iter(bracket, json.as_bytes()).count();
+    count(b'{') + count(b'[') > DEEPEST && deepest(json.as_bytes()) > DEEPEST
+}
+
 /// Checks an object, and finds its places on the way; see [`Scanner`].
 #[derive(Debug, Default)]
 pub(super) struct Finder {
@@ -148,7 +154,7 @@ impl Finder {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Member {
+pub(super) enum Member {
     ApiVersion,
     Kind,
     Metadata,
@@ -190,13 +196,13 @@ enum Leading {
 impl Visitor for Found {
     fn key(&mut self, level: usize, text: &[u8], key: Range<usize>) {
         match level {
-            1 => self.outer = outer_member(&text[key]),
+            1 => self.outer = member(&text[key], Member::outer),
             2 if self.outer == Member::Metadata => {
                 self.key = key.start - 1;
                 if std::mem::take(&mut self.leading) == Leading::Yes {
                     self.places.managed_fields.end = short(self.key);
                 }
-                self.inner = inner_member(&text[key]);
+                self.inner = member(&text[key], Member::inner);
             }
             _ => {}
         }
@@ -235,35 +241,45 @@ impl Visitor for Found {
     }
 }
 
-fn outer_member(key: &[u8]) -> Member {
-    match key {
-        b"metadata" => Member::Metadata,
-        b"apiVersion" => Member::ApiVersion,
-        b"kind" => Member::Kind,
-        _ => spelled_otherwise(key, outer_member),
+impl Member {
+    /// Recognises a member of an object by its key.
+    pub(super) fn outer(key: &[u8]) -> Self {
+        match key {
+            b"metadata" => Self::Metadata,
+            b"apiVersion" => Self::ApiVersion,
+            b"kind" => Self::Kind,
+            _ => Self::Other,
+        }
+    }
+
+    /// Recognises a member of an object's metadata by its key.
+    pub(super) fn inner(key: &[u8]) -> Self {
+        match key {
+            b"name" => Self::Name,
+            b"namespace" => Self::Namespace,
+            b"uid" => Self::Uid,
+            b"resourceVersion" => Self::Version,
+            b"labels" => Self::Labels,
+            b"ownerReferences" => Self::Owners,
+            b"managedFields" => Self::ManagedFields,
+            _ => Self::Other,
+        }
+    }
+
+    /// Returns the bit that stands for it in a set; none for those that say nothing of who an object is.
+    pub(super) fn bit(self) -> u16 {
+        if self == Self::Other { 0 } else { 1 << self as u16 }
     }
 }
 
-fn inner_member(key: &[u8]) -> Member {
-    match key {
-        b"name" => Member::Name,
-        b"namespace" => Member::Namespace,
-        b"uid" => Member::Uid,
-        b"resourceVersion" => Member::Version,
-        b"labels" => Member::Labels,
-        b"ownerReferences" => Member::Owners,
-        b"managedFields" => Member::ManagedFields,
-        _ => spelled_otherwise(key, inner_member),
-    }
-}
-
-/// Recognises a key that is spelled with escapes.
-fn spelled_otherwise(key: &[u8], member: fn(&[u8]) -> Member) -> Member {
-    if !key.contains(&b'\\') {
-        return Member::Other;
+/// Recognises a key as it stands between its quotes, which may be spelled with escapes.
+fn member(key: &[u8], of: fn(&[u8]) -> Member) -> Member {
+    let known = of(key);
+    if known != Member::Other || !key.contains(&b'\\') {
+        return known;
     }
     let key = std::str::from_utf8(key).ok().and_then(json::unescaped);
-    key.filter(|key| !key.contains('\\')).map_or(Member::Other, |key| member(key.as_bytes()))
+    key.map_or(Member::Other, |key| of(key.as_bytes()))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::{
     identity::Identity,
     json::{Borrowed, Json},
+    members::{ManagedFields, Seen, Whole},
     places::{Places, Refused},
     scrub,
 };
@@ -20,21 +21,38 @@ const LONGEST_PATH: usize = 200;
 pub(super) const NO_NAME: &str = "metadata.name: missing";
 
 /// Decodes a text into its type, a user's; a panic there is a failure like others.
+pub(super) fn typed<K: DeserializeOwned>(json: &str, seen: &mut Seen) -> Result<K, Failure> {
+    let decode = || {
+        let mut inner = serde_json::Deserializer::from_str(json);
+        let decoded = K::deserialize(Whole { inner: &mut inner, seen })?;
+        inner.end().map(|()| decoded)
+    };
+    let decoded = catch_unwind(AssertUnwindSafe(decode));
+    decoded.map_err(|_| Failure::Panic)?.map_err(Failure::Refused)
+}
+
+/// Why a text does not become its type.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Panic,
+    Refused(serde_json::Error),
+}
+
+/// Decodes a well-formed text into its type.
 ///
 /// # Errors
 /// Why it does not decode, with the path of the failure and without content.
-pub(super) fn typed<K: DeserializeOwned>(json: &str) -> Result<K, String> {
-    let decode = || {
-        serde_json::from_str(json).map_err(|error| {
+pub(super) fn typed_or_why<K: DeserializeOwned>(json: &str) -> Result<K, String> {
+    typed(json, &mut Seen::nothing(ManagedFields::Keep)).map_err(|failure| match failure {
+        Failure::Panic => "its type panicked as it was decoded".to_owned(),
+        Failure::Refused(error) => {
             let reason = scrub::without_content(&error);
             match path_of_failure::<K>(json) {
                 Some(path) => format!("{path}: {reason}"),
                 None => reason,
             }
-        })
-    };
-    catch_unwind(AssertUnwindSafe(decode))
-        .unwrap_or_else(|_| Err("its type panicked as it was decoded".to_owned()))
+        }
+    })
 }
 
 /// Decodes once more, slowly, to learn where it fails.

@@ -392,6 +392,28 @@ impl<N: Visitor> Pass<'_, N> {
 /// Brackets in a word.
 const WORD: usize = u64::BITS as usize;
 
+/// Returns how deep a well-formed text is nested.
+pub(super) fn deepest(text: &[u8]) -> usize {
+    let (mut at, mut depth, mut deepest) = (0, 0_usize, 0);
+    while let Some(byte) = text.get(at) {
+        at += 1;
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                at = plain(text, at);
+                while text.get(at) == Some(&b'\\') {
+                    at = plain(text, at + 2);
+                }
+                at += 1;
+            }
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
 /// Counts the bytes before the first quote, backslash or control character.
 #[inline(always)]
 fn plain(text: &[u8], from: usize) -> usize {

@@ -94,7 +94,8 @@ impl ObjectText {
     /// # Errors
     /// The object does not decode, or its type panics on it; the error has the path of the failure, and no content.
     pub fn decode<K: Object>(&self) -> Result<K, Box<Unreadable>> {
-        read::typed(&self.json).map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
+        read::typed_or_why(&self.json)
+            .map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
     }
 
     /// Reads who the object is, each member for itself: one that can't be read hides no other.

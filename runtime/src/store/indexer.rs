@@ -15,7 +15,8 @@ use super::{
     index::{DuplicateIndex, IndexDefinition},
     lister::Lister,
     shared::Shared,
-    snapshot::Snapshot,
+    snapshot::{Snapshot, Step},
+    spare::{Spare, Steps},
 };
 use crate::{
     delta_fifo::{Extent, decoded},
@@ -47,7 +48,7 @@ impl<K: Object> Indexer<K> {
             published: ArcSwap::from_pointee(Snapshot::new(hashing)),
             moved: watch::Sender::new(()),
             decoded: Arc::new(DecodedObjects::new()),
-            writing: Mutex::new(()),
+            writing: Mutex::new(Spare::none()),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -78,7 +79,8 @@ impl<K: Object> Indexer<K> {
             if batch.next.has_index(definition.name()) {
                 return Err(DuplicateIndex(definition.name().to_owned()));
             }
-            batch.next.add_index(definition);
+            Arc::make_mut(&mut batch.next).add_index(definition);
+            batch.steps.give_up();
             Ok(())
         })
     }
@@ -87,11 +89,12 @@ impl<K: Object> Indexer<K> {
     ///
     /// If the closure panics, nothing of it is published.
     pub fn write<R>(&self, changes: impl FnOnce(&mut WriteBatch<K>) -> R) -> R {
-        let _alone = self.shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = Snapshot::clone(&self.shared.published.load());
-        let mut batch = WriteBatch { next, decoded: self.shared.decoded.clone() };
+        let mut spare = self.shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (next, steps) = spare.take(&self.shared.published.load());
+        let mut batch = WriteBatch { next, steps, decoded: self.shared.decoded.clone() };
         let answer = changes(&mut batch);
-        self.shared.published.store(Arc::new(batch.next));
+        let before = self.shared.published.swap(batch.next);
+        spare.keep(before, batch.steps);
         self.shared.moved.send_replace(());
         self.shared.decoded.sweep_if_due();
         answer
@@ -133,7 +136,8 @@ impl<K: Object> Indexer<K> {
 
 /// Changes on their way into one snapshot; see [`Indexer::write`].
 pub struct WriteBatch<K> {
-    next: Snapshot<K>,
+    next: Arc<Snapshot<K>>,
+    steps: Steps<K>,
     decoded: Arc<DecodedObjects<K>>,
 }
 
@@ -146,18 +150,18 @@ impl<K: Object> WriteBatch<K> {
     /// Adds or replaces an object; returns the one it replaces.
     pub fn upsert(&mut self, object: Arc<K>) -> Option<CachedObject<K>> {
         let held = self.hold_object(object);
-        self.next.upsert(held)
+        self.put(held)
     }
 
     /// Adds or replaces an object that is kept as bytes; returns the one it replaces.
     pub fn upsert_raw(&mut self, object: RawObject) -> Option<CachedObject<K>> {
         let held = self.hold_raw(object);
-        self.next.upsert(held)
+        self.put(held)
     }
 
     /// Removes an object; returns it if it was there.
     pub fn delete(&mut self, key: &ObjectKey) -> Option<CachedObject<K>> {
-        self.next.remove(key)
+        self.next.take_out(key).and_then(|step| self.take(step))
     }
 
     /// Takes an item in the form in which this store would hold it, without putting it in.
@@ -184,7 +188,13 @@ impl<K: Object> WriteBatch<K> {
 
     /// Puts in what [`hold`](Self::hold) took.
     pub(crate) fn put(&mut self, held: CachedObject<K>) -> Option<CachedObject<K>> {
-        self.next.upsert(held)
+        self.take(self.next.put(held))
+    }
+
+    fn take(&mut self, step: Step<K>) -> Option<CachedObject<K>> {
+        let old = Arc::make_mut(&mut self.next).take(&step);
+        self.steps.push(step);
+        old
     }
 
     /// Returns the mark of an object whose latest state could not be read.
@@ -194,12 +204,14 @@ impl<K: Object> WriteBatch<K> {
 
     /// Marks an object as unreadable; an earlier state that is cached stays, outdated.
     pub fn mark_unreadable(&mut self, key: &ObjectKey, unreadable: Arc<Unreadable>) {
-        self.next.set_mark(key, unreadable);
+        self.take(Step::Mark(key.clone(), unreadable));
     }
 
     /// Takes the mark off an object.
     pub fn clear_unreadable(&mut self, key: &ObjectKey) -> Option<Arc<Unreadable>> {
-        self.next.clear_mark(key)
+        let mark = self.next.mark(key).cloned()?;
+        self.take(Step::ClearMark(key.clone()));
+        Some(mark)
     }
 
     /// Lists the keys of objects and marks within an extent.
@@ -214,7 +226,7 @@ impl<K: Object> WriteBatch<K> {
 
     /// Says which version an extent has reached; `None` while unknown or opaque.
     pub fn set_version(&mut self, extent: &Extent, version: Option<Version>) {
-        self.next.set_version(extent, version);
+        self.take(Step::Version(extent.clone(), version));
     }
 
     /// Returns the version that every extent has reached.
@@ -224,7 +236,7 @@ impl<K: Object> WriteBatch<K> {
 
     #[cfg(test)]
     pub(super) fn snapshot(&self) -> Snapshot<K> {
-        self.next.clone()
+        Snapshot::clone(&self.next)
     }
 }
 

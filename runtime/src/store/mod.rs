@@ -11,6 +11,7 @@ mod decoded;
 mod cached_object;
 mod index;
 mod snapshot;
+mod spare;
 mod view;
 mod objects;
 mod shared;

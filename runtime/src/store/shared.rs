@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::{decoded::DecodedObjects, snapshot::Snapshot};
+use super::{decoded::DecodedObjects, snapshot::Snapshot, spare::Spare};
 
 /// What writer and readers share: the published snapshot, and word that it changed.
 pub(super) struct Shared<K> {
     pub(super) published: ArcSwap<Snapshot<K>>,
     pub(super) moved: watch::Sender<()>,
     pub(super) decoded: Arc<DecodedObjects<K>>,
-    pub(super) writing: Mutex<()>,
+    pub(super) writing: Mutex<Spare<K>>,
 }

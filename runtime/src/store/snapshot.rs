@@ -115,24 +115,20 @@ impl<K> Snapshot<K> {
         objects.chain(only_marked).cloned().collect()
     }
 
-    pub(super) fn set_version(&mut self, extent: &Extent, version: Option<Version>) {
+    fn set_version(&mut self, extent: &Extent, version: Option<Version>) {
         match self.versions.iter_mut().find(|(held, _)| held == extent) {
             Some((_, held)) => *held = version,
             None => self.versions.push((extent.clone(), version)),
         }
     }
 
-    pub(super) fn set_mark(&mut self, key: &ObjectKey, unreadable: Arc<Unreadable>) {
-        self.unreadable.insert(self.hashing.of(key), |(held, _)| held == key, (key.clone(), unreadable));
+    fn set_mark(&mut self, key: &ObjectKey, unreadable: &Arc<Unreadable>) {
+        let mark = (key.clone(), unreadable.clone());
+        self.unreadable.insert(self.hashing.of(key), |(held, _)| held == key, mark);
     }
 
-    pub(super) fn clear_mark(&mut self, key: &ObjectKey) -> Option<Arc<Unreadable>> {
-        if self.unreadable.is_empty() {
-            return None;
-        }
-        self.unreadable
-            .remove(self.hashing.of(key), |(held, _)| held == key)
-            .map(|(_, unreadable)| unreadable)
+    fn clear_mark(&mut self, key: &ObjectKey) {
+        self.unreadable.remove(self.hashing.of(key), |(held, _)| held == key);
     }
 
     pub(super) fn has_index(&self, name: &str) -> bool {
@@ -158,33 +154,83 @@ impl<K> Snapshot<K> {
     }
 }
 
+/// A change with all that it takes, so that another snapshot that shows the same can follow.
+pub(super) enum Step<K> {
+    /// Puts an object in, everywhere at once.
+    Put(Stored<K>, Vec<Moved>),
+    /// Takes an object out, everywhere at once.
+    Take(CachedObject<K>, Vec<Moved>),
+    Mark(ObjectKey, Arc<Unreadable>),
+    ClearMark(ObjectKey),
+    Version(Extent, Option<Version>),
+}
+
+/// Where an index no longer holds an object, and where it does.
+#[derive(Default)]
+pub(super) struct Moved {
+    from: Vec<IndexValue>,
+    to: Vec<IndexValue>,
+}
+
 impl<K: Object> Snapshot<K> {
-    /// Puts an object in, everywhere at once; returns the one it replaces.
-    pub(super) fn upsert(&mut self, held: CachedObject<K>) -> Option<CachedObject<K>> {
-        self.compact |= held.typed_object().is_none();
+    /// Says what it takes to put an object in. Here indexes ask the user's code what they hold it under.
+    pub(super) fn put(&self, held: CachedObject<K>) -> Step<K> {
         let stored = Stored { labels: held.labels(), held };
-        let old = put(&mut self.objects, &stored);
-        if let Some(namespace) = stored.held.key().shared_namespace() {
-            let hash = self.hashing.of(&**namespace);
-            put_under(&mut self.namespaces, hash, namespace, &stored);
-        }
-        for index in &mut self.indexes {
-            index.replace(old.as_ref(), Some(&stored));
-        }
-        old
+        let old = match self.indexes.is_empty() {
+            true => None,
+            false => self.stored(stored.held.key(), stored.held.hash()),
+        };
+        let moved = self.indexes.iter().map(|index| index.moved(old, Some(&stored.held))).collect();
+        Step::Put(stored, moved)
     }
 
-    /// Takes an object out, everywhere at once.
-    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<CachedObject<K>> {
-        let held = self.objects.remove(self.hashing.of(key), |stored| stored.held.key() == key)?.held;
-        if let Some(namespace) = held.key().shared_namespace() {
-            let hash = self.hashing.of(&**namespace);
-            take_from(&mut self.namespaces, hash, namespace, &held);
+    /// Says what it takes to take an object out; `None` where it is not there.
+    pub(super) fn take_out(&self, key: &ObjectKey) -> Option<Step<K>> {
+        let held = self.stored(key, self.hash(key))?;
+        let moved = self.indexes.iter().map(|index| index.moved(Some(held), None)).collect();
+        Some(Step::Take(held.clone(), moved))
+    }
+
+    fn stored(&self, key: &ObjectKey, hash: u64) -> Option<&CachedObject<K>> {
+        self.objects.find(hash, |stored| stored.held.key() == key).map(|stored| &stored.held)
+    }
+
+    /// Takes a step; returns the object that is no longer there.
+    pub(super) fn take(&mut self, step: &Step<K>) -> Option<CachedObject<K>> {
+        match step {
+            Step::Put(stored, moved) => {
+                self.compact |= stored.held.typed_object().is_none();
+                if let Some(namespace) = stored.held.key().shared_namespace() {
+                    let hash = self.hashing.of(&**namespace);
+                    put_under(&mut self.namespaces, hash, namespace, stored);
+                }
+                for (index, moved) in self.indexes.iter_mut().zip(moved) {
+                    index.take(&stored.held, &moved.from);
+                    index.put(stored, &moved.to);
+                }
+                put(&mut self.objects, stored)
+            }
+            Step::Take(held, moved) => {
+                if let Some(namespace) = held.key().shared_namespace() {
+                    let hash = self.hashing.of(&**namespace);
+                    take_from(&mut self.namespaces, hash, namespace, held);
+                }
+                self.indexes.iter_mut().zip(moved).for_each(|(index, moved)| index.take(held, &moved.from));
+                self.objects.remove(held.hash(), |stored| stored.held.key() == held.key()).map(|old| old.held)
+            }
+            Step::Mark(key, unreadable) => {
+                self.set_mark(key, unreadable);
+                None
+            }
+            Step::ClearMark(key) => {
+                self.clear_mark(key);
+                None
+            }
+            Step::Version(extent, version) => {
+                self.set_version(extent, *version);
+                None
+            }
         }
-        for index in &mut self.indexes {
-            index.replace(Some(&held), None);
-        }
-        Some(held)
     }
 
     /// Adds an index and fills it with what is there.
@@ -192,7 +238,8 @@ impl<K: Object> Snapshot<K> {
         let (hashing, definition) = (self.hashing.clone(), Arc::new(definition));
         let mut index = Index { hashing, definition, buckets: CowMap::new() };
         for stored in self.objects.iter() {
-            index.replace(None, Some(stored));
+            let moved = index.moved(None, Some(&stored.held));
+            index.put(stored, &moved.to);
         }
         self.indexes.push(index);
     }
@@ -228,20 +275,12 @@ impl<K> Index<K> {
 }
 
 impl<K: Object> Index<K> {
-    /// Moves an object from where its old state stood to where the new one belongs.
-    fn replace(&mut self, old: Option<&CachedObject<K>>, new: Option<&Stored<K>>) {
-        let after = new.map(|stored| self.values(&stored.held)).unwrap_or_default();
-        if let Some(held) = old {
-            let before = self.definition.values(held).unwrap_or_default();
-            for value in before.iter().filter(|value| !after.contains(value)) {
-                take_from(&mut self.buckets, self.hashing.of(value), value, held);
-            }
-        }
-        if let Some(stored) = new {
-            for value in &after {
-                put_under(&mut self.buckets, self.hashing.of(value), value, stored);
-            }
-        }
+    /// Says where an object's old state stands that its new one does not, and where that belongs.
+    fn moved(&self, old: Option<&CachedObject<K>>, new: Option<&CachedObject<K>>) -> Moved {
+        let to = new.map(|held| self.values(held)).unwrap_or_default();
+        let mut from = old.and_then(|held| self.definition.values(held).ok()).unwrap_or_default();
+        from.retain(|value| !to.contains(value));
+        Moved { from, to }
     }
 
     fn values(&self, held: &CachedObject<K>) -> Vec<IndexValue> {
@@ -250,6 +289,20 @@ impl<K: Object> Index<K> {
             tracing::warn!(index, object = %held.key(), error, "object left out of an index");
             Vec::new()
         })
+    }
+}
+
+impl<K> Index<K> {
+    fn take(&mut self, held: &CachedObject<K>, from: &[IndexValue]) {
+        for value in from {
+            take_from(&mut self.buckets, self.hashing.of(value), value, held);
+        }
+    }
+
+    fn put(&mut self, stored: &Stored<K>, under: &[IndexValue]) {
+        for value in under {
+            put_under(&mut self.buckets, self.hashing.of(value), value, stored);
+        }
     }
 }
 

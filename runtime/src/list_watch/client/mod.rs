@@ -15,10 +15,11 @@ use tokio::time::timeout;
 
 use super::{
     ListPage, ListWatchError, ListerWatcher, WatchStream,
-    decode::{Decoder, ManagedFields, Representation},
+    decode::{Decoder, Representation},
     frames::Frames,
     list_body::ListBody,
     list_items::ListItems,
+    members::ManagedFields,
     options::ListOptions,
     places::LARGEST,
     raw::ItemForm,
@@ -209,7 +210,7 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
         let request = request::watch(&self.path()?, &options, request::accept_watch(self.representation))?;
         let body = self.open(request).await?;
         let frames = Frames::new(self.decoder(), self.largest_object);
-        Ok(response::events(body, frames, options.timeout, self.deadlines))
+        Ok(response::events(body, frames, &options, self.deadlines))
     }
 
     async fn latest_version(&self) -> Result<Option<String>, ListWatchError> {

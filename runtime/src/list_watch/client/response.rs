@@ -15,7 +15,7 @@ use tokio::{
 use super::deadlines::Deadlines;
 use crate::{
     list_watch::{
-        ListWatchError, WatchStream,
+        InitialEvents, InitialEventsMark, ListOptions, ListWatchError, WatchEvent, WatchStream,
         decode_pool::{DecodePool, ROOM_FOR_A_TASK, WORTH_A_TASK},
         frames::{Event, Frames},
         status::status_of_answer,
@@ -95,22 +95,25 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 pub(super) fn events<K: Object>(
     body: Body,
     frames: Frames,
-    lifetime: Option<Duration>,
+    options: &ListOptions,
     deadlines: Deadlines,
 ) -> WatchStream<K> {
+    let lifetime = options.timeout;
     // A limit beyond the end of time is none.
     let expires = lifetime.and_then(|lifetime| {
         let until = Instant::now().checked_add(lifetime.saturating_add(deadlines.watch_slack))?;
         Some((until, lifetime))
     });
+    let pool = DecodePool::new().filter(|_| options.initial_events == InitialEvents::Send);
     let watch = Watch {
         source: Source { chunks: Chunks::new(body), expires, deadlines },
         frames,
-        pool: DecodePool::new(),
         block: Vec::new(),
         spare: Vec::new(),
         events: VecDeque::new(),
         last: None,
+        coming: if pool.is_some() { Coming::InBulk } else { Coming::Changes },
+        pool,
         reading: Reading::Open,
     };
     stream::unfold(watch, |mut watch| async move {
@@ -151,7 +154,7 @@ impl Source {
 struct Watch<K> {
     source: Source,
     frames: Frames,
-    /// Decodes what comes in bulk: initial events, and backlogs.
+    /// Decodes initial events; changes are decoded where they are read, which costs least.
     pool: Option<DecodePool<Piece<K>>>,
     /// Whole lines that are to be decoded next; empty between two chunks.
     block: Vec<u8>,
@@ -161,7 +164,15 @@ struct Watch<K> {
     events: VecDeque<Event<K>>,
     /// What follows all that is still being decoded.
     last: Option<Event<K>>,
+    coming: Coming,
     reading: Reading,
+}
+
+/// What the stream brings: initial events come as fast as they are read, changes as they are made.
+#[derive(Clone, Copy, PartialEq)]
+enum Coming {
+    InBulk,
+    Changes,
 }
 
 /// Lines, and what they came to.
@@ -185,6 +196,9 @@ impl<K: Object> Watch<K> {
     async fn next(&mut self) -> Option<Event<K>> {
         loop {
             if let Some(event) = self.events.pop_front() {
+                if matches!(&event, Ok(WatchEvent::Bookmark { initial_events: InitialEventsMark::End, .. })) {
+                    self.coming = Coming::Changes;
+                }
                 if event.is_err() {
                     self.reading = Reading::Ended;
                     (self.pool, self.last) = (None, None);
@@ -198,13 +212,18 @@ impl<K: Object> Watch<K> {
 
     /// Reads or decodes on; `None` where nothing is left.
     async fn advance(&mut self) -> Option<()> {
+        if self.coming == Coming::Changes && self.pool.as_ref().is_some_and(DecodePool::is_idle) {
+            (self.pool, self.spare, self.block) = (None, Vec::new(), Vec::new());
+        }
         let working = self.pool.as_mut().filter(|pool| !pool.is_idle());
         let came = match (working, self.reading) {
-            (Some(pool), Reading::Open) if !pool.is_busy() => tokio::select! {
-                biased;
-                decoded = pool.next() => Came::Decoded(decoded),
-                chunk = self.source.next() => Came::Chunk(chunk),
-            },
+            (Some(pool), Reading::Open) if !pool.is_busy() && self.coming == Coming::InBulk => {
+                tokio::select! {
+                    biased;
+                    decoded = pool.next() => Came::Decoded(decoded),
+                    chunk = self.source.next() => Came::Chunk(chunk),
+                }
+            }
             (Some(pool), _) => Came::Decoded(pool.next().await),
             (None, Reading::Open) => Came::Chunk(match self.source.at_once() {
                 Some(chunk) => chunk,
