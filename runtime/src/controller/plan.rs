@@ -32,6 +32,7 @@ use super::{
     unreadable::UnreadableObjects,
     waits::{Waits, gate},
     worker::ControllerCore,
+    workforce::Workforce,
 };
 use crate::{
     informer::Watched,
@@ -166,8 +167,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
 }
 
 /// Makes what is done in each term: the controller is connected, and its workers run.
-fn work<K: Watched, R: Reconciler<K>>(
-    core: Arc<ControllerCore<K, R>>,
+fn work(
+    core: Arc<dyn Workforce>,
     enqueuer: Enqueuer,
     connects: Vec<Connect>,
     sources: Vec<StreamSource>,
@@ -187,22 +188,21 @@ fn work<K: Watched, R: Reconciler<K>>(
             connect(&enqueuer)
         });
         Box::pin(async move {
-            let (writer, doubted, recorder) =
-                (core.base.writer.clone(), core.clone(), core.base.recorder.clone());
+            let held = core.clone();
             // Its events are part of the term.
             let _held = term.clone();
             let abort = term.stop.abort.clone();
-            core.stands_by.store(false, Ordering::Relaxed);
+            core.stands_by().store(false, Ordering::Relaxed);
             tokio::select! {
                 biased;
                 () = run_workers(core, workers, connections, sources, term) => {}
-                never = writer.follow_up() => match never {},
-                never = recorder.run() => match never {},
-                never = doubts::follow(&doubted.name, &doubted.gate, &doubted.queue) => match never {},
+                never = held.writer().follow_up() => match never {},
+                never = held.recorder().run() => match never {},
+                never = doubts::follow(held.name(), held.gate(), held.queue()) => match never {},
             }
             // Whoever aborts does not wait for that either.
-            let _ = abort.run_until_cancelled(recorder.flush()).await;
-            doubted.stands_by.store(elected, Ordering::Relaxed);
+            let _ = abort.run_until_cancelled(held.recorder().flush()).await;
+            held.stands_by().store(elected, Ordering::Relaxed);
         })
     })
 }
