@@ -35,6 +35,7 @@ use super::{
     workforce::Workforce,
 };
 use crate::{
+    backoff::random_seed,
     informer::Watched,
     object::{Kind, Scope},
     writes::{Author, Counters, Recorder, Rights, Use, WaitForOwn, Writer, source::SourceId},
@@ -123,7 +124,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         Writes::Simulated => WaitForOwn::Never,
     };
     let author = Author { controller: name.clone(), field_manager, declared: rights };
-    let seed = env.seed.unwrap_or_else(rand::random);
+    let seed = env.seed.unwrap_or_else(random_seed);
     let (sender, dropped) = (env.sender.clone(), metrics.events_dropped.clone());
     let recorder = Recorder::new(sender, &author, env.factory.clock(), seed, dropped);
     let writer = Writer::new(

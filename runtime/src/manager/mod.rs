@@ -61,6 +61,7 @@ use serve::Serve;
 use tasks::{Runs, Task};
 
 use crate::{
+    backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
     controller::{Controller, ControllerEnv, Election, Plan, Stop, TraceIds, Writes},
@@ -218,7 +219,7 @@ impl Manager {
     /// # }
     /// ```
     pub fn leader_election(mut self, election: impl Into<LeaderElection>) -> Self {
-        let seed = self.seed.unwrap_or_else(rand::random);
+        let seed = self.seed.unwrap_or_else(random_seed);
         let (clock, metrics) = (self.clock.clone(), self.metrics.election());
         let (candidate, gate, leadership) =
             Candidate::new(election.into(), &self.direct, clock, metrics, seed);
