@@ -4,6 +4,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
+/// Draws a seed from the system, where none was given.
+pub(crate) fn random_seed() -> u64 {
+    SmallRng::from_os_rng().random()
+}
+
 /// How long to wait before each attempt that follows a failure.
 ///
 /// The default is exponential: 800 ms, doubling to 30 s, each delay jittered.

@@ -3,11 +3,13 @@
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use super::{
-    LastError, Reconciler, Why,
+    KeyReport, LastError, Reconciler, Why,
     overview::{
         ControllerPhase, ControllerReport, ErrorLine, KeyGroup, KeyLine, KeyPlace, Lagging, QueueDepths,
         Workers,
     },
+    queue::ControllerQueue,
+    waits::Waits,
     worker::ControllerCore,
 };
 use crate::{
@@ -38,60 +40,76 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     pub(super) fn lagging_caches(&self) -> Vec<Lagging> {
-        let lag = self.waits.all().filter(|informer| !informer.has_synced());
-        let lagging = lag.map(|informer| Lagging {
-            kind: informer.name(),
-            since: informer.state().failure.map(|failure| failure.since),
-            why: informer.why(),
-        });
-        let mut lagging: Vec<_> = lagging.collect();
-        lagging.dedup_by(|one, other| one.kind == other.kind && one.why == other.why);
-        lagging
+        lagging(&self.waits)
     }
 
     pub(super) fn report_of_all(&self, each: usize) -> ControllerReport {
-        let standing = self.queue.inner.standing(each);
+        let (busy, queue, keys) = standing(&self.queue, each, &|key| self.key_report(key));
         ControllerReport {
             name: self.name.to_string(),
             kind: self.kind_name.clone(),
             phase: self.phase_now(),
             waits_for: self.waits.lagging(),
-            workers: Workers { busy: standing.depth.in_flight, total: self.workers },
-            queue: depths(&standing),
-            keys: self.groups(standing),
+            workers: Workers { busy, total: self.workers },
+            queue,
+            keys,
             recent_runs: self.recent.report(),
         }
     }
+}
 
-    fn groups(&self, standing: Standing<ObjectKey>) -> Vec<KeyGroup> {
-        let totals = Totals { backing_off: standing.backing_off, depth: standing.depth };
-        let mut groups = BTreeMap::<KeyPlace, Vec<KeyLine>>::new();
-        for (key, state) in standing.keys {
-            if let Some(place) = place(state) {
-                groups.entry(place).or_default().push(self.line(&key, state));
-            }
+// What follows knows nothing of what is reconciled, so that it is compiled once.
+
+fn lagging(waits: &Waits) -> Vec<Lagging> {
+    let lag = waits.all().filter(|informer| !informer.has_synced());
+    let lagging = lag.map(|informer| Lagging {
+        kind: informer.name(),
+        since: informer.state().failure.map(|failure| failure.since),
+        why: informer.why(),
+    });
+    let mut lagging: Vec<_> = lagging.collect();
+    lagging.dedup_by(|one, other| one.kind == other.kind && one.why == other.why);
+    lagging
+}
+
+/// Tells how many workers are busy, how many keys stand where, and what is reported of each.
+fn standing(
+    queue: &ControllerQueue,
+    each: usize,
+    report: &dyn Fn(&ObjectKey) -> KeyReport,
+) -> (usize, QueueDepths, Vec<KeyGroup>) {
+    let standing = queue.inner.standing(each);
+    let (busy, depths) = (standing.depth.in_flight, depths(&standing));
+    (busy, depths, groups(standing, report))
+}
+
+fn groups(standing: Standing<ObjectKey>, report: &dyn Fn(&ObjectKey) -> KeyReport) -> Vec<KeyGroup> {
+    let totals = Totals { backing_off: standing.backing_off, depth: standing.depth };
+    let mut groups = BTreeMap::<KeyPlace, Vec<KeyLine>>::new();
+    for (key, state) in standing.keys {
+        if let Some(place) = place(state) {
+            // It may stand elsewhere by now: what is said of it is said by the same rules in either place.
+            groups.entry(place).or_default().push(line(&key, state, report(&key)));
         }
-        let group = |(place, mut keys): (KeyPlace, Vec<KeyLine>)| {
-            // Those in line stand in their order.
-            if place != KeyPlace::Queued {
-                keys.sort_by(|one, other| (one.due, &one.key).cmp(&(other.due, &other.key)));
-            }
-            KeyGroup { place, total: totals.of(place).max(keys.len()), keys }
-        };
-        groups.into_iter().map(group).collect()
     }
-
-    fn line(&self, key: &ObjectKey, state: KeyState) -> KeyLine {
-        // It may stand elsewhere by now: what is said of it is said by the same rules in either place.
-        let report = self.key_report(key);
-        KeyLine {
-            key: key.to_string(),
-            due: due(&report.why),
-            why: report.why.to_string(),
-            reason: report.reason.map(|reason| reason.to_string()),
-            attempt: attempt(state),
-            last_error: report.last_error.map(ErrorLine::from),
+    let group = |(place, mut keys): (KeyPlace, Vec<KeyLine>)| {
+        // Those in line stand in their order.
+        if place != KeyPlace::Queued {
+            keys.sort_by(|one, other| (one.due, &one.key).cmp(&(other.due, &other.key)));
         }
+        KeyGroup { place, total: totals.of(place).max(keys.len()), keys }
+    };
+    groups.into_iter().map(group).collect()
+}
+
+fn line(key: &ObjectKey, state: KeyState, report: KeyReport) -> KeyLine {
+    KeyLine {
+        key: key.to_string(),
+        due: due(&report.why),
+        why: report.why.to_string(),
+        reason: report.reason.map(|reason| reason.to_string()),
+        attempt: attempt(state),
+        last_error: report.last_error.map(ErrorLine::from),
     }
 }
 

@@ -44,6 +44,7 @@ mod waits;
 mod terminating;
 mod trace;
 mod worker;
+mod workforce;
 mod why;
 mod look;
 mod storm;

@@ -32,8 +32,10 @@ use super::{
     unreadable::UnreadableObjects,
     waits::{Waits, gate},
     worker::ControllerCore,
+    workforce::Workforce,
 };
 use crate::{
+    backoff::random_seed,
     informer::Watched,
     object::{Kind, Scope},
     writes::{Author, Counters, Recorder, Rights, Use, WaitForOwn, Writer, source::SourceId},
@@ -122,7 +124,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         Writes::Simulated => WaitForOwn::Never,
     };
     let author = Author { controller: name.clone(), field_manager, declared: rights };
-    let seed = env.seed.unwrap_or_else(rand::random);
+    let seed = env.seed.unwrap_or_else(random_seed);
     let (sender, dropped) = (env.sender.clone(), metrics.events_dropped.clone());
     let recorder = Recorder::new(sender, &author, env.factory.clock(), seed, dropped);
     let writer = Writer::new(
@@ -166,8 +168,8 @@ fn prepare<K: Watched, R: Reconciler<K>>(
 }
 
 /// Makes what is done in each term: the controller is connected, and its workers run.
-fn work<K: Watched, R: Reconciler<K>>(
-    core: Arc<ControllerCore<K, R>>,
+fn work(
+    core: Arc<dyn Workforce>,
     enqueuer: Enqueuer,
     connects: Vec<Connect>,
     sources: Vec<StreamSource>,
@@ -187,22 +189,21 @@ fn work<K: Watched, R: Reconciler<K>>(
             connect(&enqueuer)
         });
         Box::pin(async move {
-            let (writer, doubted, recorder) =
-                (core.base.writer.clone(), core.clone(), core.base.recorder.clone());
+            let held = core.clone();
             // Its events are part of the term.
             let _held = term.clone();
             let abort = term.stop.abort.clone();
-            core.stands_by.store(false, Ordering::Relaxed);
+            core.stands_by().store(false, Ordering::Relaxed);
             tokio::select! {
                 biased;
                 () = run_workers(core, workers, connections, sources, term) => {}
-                never = writer.follow_up() => match never {},
-                never = recorder.run() => match never {},
-                never = doubts::follow(&doubted.name, &doubted.gate, &doubted.queue) => match never {},
+                never = held.writer().follow_up() => match never {},
+                never = held.recorder().run() => match never {},
+                never = doubts::follow(held.name(), held.gate(), held.queue()) => match never {},
             }
             // Whoever aborts does not wait for that either.
-            let _ = abort.run_until_cancelled(recorder.flush()).await;
-            doubted.stands_by.store(elected, Ordering::Relaxed);
+            let _ = abort.run_until_cancelled(held.recorder().flush()).await;
+            held.stands_by().store(elected, Ordering::Relaxed);
         })
     })
 }

@@ -9,17 +9,14 @@ use tokio::{
 };
 
 use super::{
-    ControllerError, Inspected, Reconciler,
+    ControllerError, Inspected,
     enqueue::Enqueuer,
     stream_source::StreamSource,
     term::{Freshness, Stop, Term, Terms},
     waits::Waits,
-    worker::ControllerCore,
+    workforce::Workforce,
 };
-use crate::{
-    informer::{ObserverRegistration, Watched},
-    object::ObjectKey,
-};
+use crate::informer::ObserverRegistration;
 
 /// After how long a controller that waits logs for what, for the first time; later less often.
 const REMINDER: Duration = Duration::from_secs(30);
@@ -134,8 +131,8 @@ async fn connected(connections: &Connections) {
 ///
 /// # Panics
 /// With the panic of a run that is to propagate.
-pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
-    core: Arc<ControllerCore<K, R>>,
+pub(crate) async fn run_workers(
+    core: Arc<dyn Workforce>,
     workers: usize,
     connections: Connections,
     sources: (Enqueuer, Vec<StreamSource>),
@@ -144,13 +141,13 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
     let Term { stop, freshness, .. } = &term;
     let (mut running, mut listening) = (JoinSet::new(), JoinSet::new());
     let panic = {
-        let sweeping = sweep_periodically(&core);
+        let sweeping = sweep_periodically(&*core);
         tokio::pin!(sweeping);
         let begins = tokio::select! {
             biased;
             () = stop.finish.cancelled() => false,
             () = async {
-                core.waits.common_ready(*freshness).await;
+                core.waits().common_ready(*freshness).await;
                 if *freshness == Freshness::Current {
                     connected(&connections).await;
                 }
@@ -158,25 +155,25 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
             () = &mut sweeping => false,
         };
         if begins {
-            tracing::info!(controller = %core.name, workers, "caches have synced: reconciling");
-            core.metrics.max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
+            tracing::info!(controller = %core.name(), workers, "caches have synced: reconciling");
+            core.metrics().max_concurrent.set(i64::try_from(workers).unwrap_or(i64::MAX));
             core.open(None);
-            (0..workers).for_each(|_| drop(running.spawn(core.clone().work(stop.finish.clone()))));
+            (0..workers).for_each(|_| drop(running.spawn(core.clone().worker(stop.finish.clone()))));
             let (enqueuer, sources) = sources;
             for source in sources {
-                listening.spawn(source.listen(core.name.clone(), enqueuer.clone()));
+                listening.spawn(source.listen(core.name().clone(), enqueuer.clone()));
             }
         }
         tokio::select! {
             biased;
             () = stop.finish.cancelled() => None,
             panic = panicked(&mut running) => Some(panic),
-            () = release_ready(&core, *freshness) => None,
+            () = release_ready(&*core, *freshness) => None,
             () = sweeping => None,
         }
     };
     // Nothing more is handed out, also where a panic ends all: callers learn that it has stopped.
-    core.queue.discard();
+    core.queue().discard();
     drop((connections, listening));
     if let Some(panic) = panic {
         resume_unwind(panic);
@@ -194,44 +191,16 @@ pub(crate) async fn run_workers<K: Watched, R: Reconciler<K>>(
 }
 
 /// Lets in the keys of each namespace once its caches have synced; never ends.
-async fn release_ready<K: Watched, R: Reconciler<K>>(core: &ControllerCore<K, R>, freshness: Freshness) {
-    core.waits.by_namespace_ready(freshness, |namespace| core.open(Some(namespace))).await;
+async fn release_ready(core: &dyn Workforce, freshness: Freshness) {
+    core.waits().by_namespace_ready(freshness, |namespace| core.open(Some(namespace))).await;
     std::future::pending().await
 }
 
 /// Forgets what has become idle, whoever is waited for; never ends.
-async fn sweep_periodically<K: Watched, R: Reconciler<K>>(core: &ControllerCore<K, R>) {
+async fn sweep_periodically(core: &dyn Workforce) {
     loop {
         tokio::time::sleep(SWEEP).await;
         core.sweep();
-    }
-}
-
-impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
-    /// Begins another term with an empty queue; what the rates have spent stays spent.
-    pub(super) fn begin_anew(&self) {
-        self.tombstones.clear();
-        self.history().failures.clear();
-        self.queue.reopen();
-        self.base.writer.begin_term();
-    }
-
-    /// Lets in the keys of a namespace, or of all that have no caches of their own.
-    fn open(&self, namespace: Option<&Arc<str>>) {
-        self.queue.open(namespace, || self.objects.keys(namespace.map(|namespace| &**namespace)));
-    }
-
-    /// Forgets what is known of keys that nothing is to be known of any more.
-    pub(super) fn sweep(&self) {
-        let now = Instant::now();
-        self.history().budgets.sweep(now);
-        self.queue.sweep(now, |key| self.objects.is_gone(key));
-        self.last_read.sweep(|key| self.objects.is_there(key));
-        // A predicate may have kept their deletion from running them.
-        let gone = |key: &ObjectKey| self.objects.is_gone(key) && self.tombstones.next(key).is_none();
-        let queue = &self.queue.inner;
-        queue.awaiting_change().iter().filter(|key| gone(key)).for_each(|key| queue.forget(key));
-        self.history().failures.retain(|key, _| !gone(key));
     }
 }
 
@@ -264,7 +233,7 @@ mod tests {
         clock::{Moment, WallClock},
         controller::sources::Synced,
         controller::{
-            Action, Context, LastError, Panics,
+            Action, Context, LastError, Panics, Reconciler,
             budget::Cost,
             context::ContextBase,
             history::History,
@@ -274,9 +243,11 @@ mod tests {
             sources::{Objects, Selection},
             tombstones::Tombstones,
             trace::TraceIds,
+            worker::ControllerCore,
         },
         informer::{SyncState, typed_kind},
         metrics::Metrics,
+        object::ObjectKey,
         object::{Kind, Scope},
         reflector::Doubt,
         reflector::Server,

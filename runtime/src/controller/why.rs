@@ -6,6 +6,7 @@ use super::{
     Reconciler,
     inspect::{Inspected, KeyReport, Why},
     overview::{ControllerPhase, ControllerReport, Lagging},
+    queue::ControllerQueue,
     worker::ControllerCore,
 };
 use crate::{
@@ -45,20 +46,25 @@ impl<K: Watched, R: Reconciler<K>> Inspected for ControllerCore<K, R> {
     }
 
     fn in_flight(&self) -> Option<String> {
-        let keys = self.queue.inner.in_flight(NAMED_IN_FLIGHT);
-        let more = self.queue.inner.depth().in_flight.saturating_sub(keys.len());
-        let mut named: Vec<_> = keys
-            .iter()
-            .map(|(key, since)| match since {
-                Some(since) => format!("{key} for {}", readable(since.elapsed())),
-                None => key.to_string(),
-            })
-            .collect();
-        if more > 0 {
-            named.push(format!("{more} more"));
-        }
-        (!named.is_empty()).then(|| format!("{} ({})", self.name, named.join(", ")))
+        in_flight(&self.name, &self.queue)
     }
+}
+
+/// Knows nothing of what is reconciled, so that it is compiled once.
+fn in_flight(controller: &str, queue: &ControllerQueue) -> Option<String> {
+    let keys = queue.inner.in_flight(NAMED_IN_FLIGHT);
+    let more = queue.inner.depth().in_flight.saturating_sub(keys.len());
+    let mut named: Vec<_> = keys
+        .iter()
+        .map(|(key, since)| match since {
+            Some(since) => format!("{key} for {}", readable(since.elapsed())),
+            None => key.to_string(),
+        })
+        .collect();
+    if more > 0 {
+        named.push(format!("{more} more"));
+    }
+    (!named.is_empty()).then(|| format!("{controller} ({})", named.join(", ")))
 }
 
 impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {

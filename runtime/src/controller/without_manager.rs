@@ -13,6 +13,7 @@ use super::{
     context::{ContextBase, RunInfo},
 };
 use crate::{
+    backoff::random_seed,
     clock::WallClock,
     informer::Watched,
     object::{AsObject, Kind, ObjectKey},
@@ -118,7 +119,7 @@ fn made<K: Watched>(
     let author = Author { controller: name.clone(), field_manager: name, declared: Rights::default() };
     let sender = Sender::new(client);
     let recorder =
-        Recorder::new(sender.clone(), &author, WallClock::system(), rand::random(), Counter::default());
+        Recorder::new(sender.clone(), &author, WallClock::system(), random_seed(), Counter::default());
     let keys = NoController { _events: send_events(recorder.clone()) };
     let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
     let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };

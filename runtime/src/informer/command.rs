@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{handler::EventHandler, listener::Listener, observer::Observer, registration::ObserverLatches};
+use super::{handler::EventHandler, listener::Hears, observer::Observer, registration::ObserverLatches};
 
 /// What somebody wants of the processor.
 pub(super) enum Command<K> {
     /// A handler comes.
-    Join(Arc<Listener<K>>, Box<dyn EventHandler<K>>),
+    Join(Arc<dyn Hears<K>>, Box<dyn EventHandler<K>>),
     /// An observer comes.
     Look(ObserverEntry<K>),
     /// Somebody was removed.

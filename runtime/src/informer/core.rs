@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -165,26 +165,20 @@ impl<K: Object> InformerCore<K> {
     }
 
     /// Runs a task that a shutdown waits for.
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(self.fleet.track_future(task));
+    ///
+    /// Boxed, as all that a task needs to know of its kind: tasks are compiled once, not for each kind.
+    pub(super) fn spawn(&self, task: BoxFuture<'static, ()>) {
+        spawn(&self.tasks, &self.fleet, task);
     }
 
     /// Runs a task without which the cache goes stale: once it has ended, the informer is over, and says so.
-    pub(super) fn spawn_vital(
-        self: &Arc<Self>,
-        what: &'static str,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) {
+    pub(super) fn spawn_vital(self: &Arc<Self>, what: &'static str, task: BoxFuture<'static, ()>) {
         let core = self.clone();
-        self.spawn(async move {
-            let ended = AssertUnwindSafe(task).catch_unwind().await;
-            if ended.is_err() || !core.stop.is_cancelled() {
-                let kind = &core.kind;
-                tracing::error!(%kind, "the informer of {kind} is over: {what} panicked, which is a defect");
-                core.health.lose(what);
-                core.stop();
-            }
+        let lose = Box::new(move || {
+            core.health.lose(what);
+            core.stop();
         });
+        self.spawn(vital((self.kind.clone(), what), task, self.stop.clone(), lose));
     }
 
     /// Returns whether the cache holds at least what the first list held, and is kept up to date.
@@ -328,6 +322,26 @@ impl<K: Object> BacklogSource for InformerCore<K> {
         }
         report
     }
+}
+
+fn spawn(tasks: &TaskTracker, fleet: &TaskTracker, task: BoxFuture<'static, ()>) {
+    tasks.spawn(fleet.track_future(task));
+}
+
+/// Runs a task; calls a function once it has ended without having been stopped.
+fn vital(
+    (kind, what): (Kind, &'static str),
+    task: BoxFuture<'static, ()>,
+    stop: CancellationToken,
+    lose: Box<dyn FnOnce() + Send>,
+) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let ended = AssertUnwindSafe(task).catch_unwind().await;
+        if ended.is_err() || !stop.is_cancelled() {
+            tracing::error!(%kind, "the informer of {kind} is over: {what} panicked, which is a defect");
+            lose();
+        }
+    })
 }
 
 /// What users hold, directly or in a lister or registration; with the last one the informer stops.

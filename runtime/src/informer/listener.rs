@@ -11,11 +11,12 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use tokio::{sync::Notify, task, time::Instant};
 
 use super::{
     backlog::Backlog,
-    change::AddOrigin,
+    change::{AddOrigin, Change},
     handler::EventHandler,
     latch::Latch,
     notification::Notification,
@@ -23,6 +24,39 @@ use super::{
     resync::ResyncSnapshot,
 };
 use crate::{metrics::CacheMeter, object::Object, store::CachedObject};
+
+/// A handler as the processor feeds it.
+///
+/// A trait object: where a program has no handlers of a kind, nothing of this is compiled for it.
+pub(super) trait Hears<K>: Slot {
+    /// Puts what changed into the backlog; never waits for the handler.
+    fn notify(&self, changes: &[Change<K>], additions: Additions, resync: Resync, now: Instant);
+    /// Puts many additions into the backlog, which others have in theirs too.
+    fn add(&self, objects: &Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant);
+    /// Shows a resync, behind whatever changes.
+    fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant);
+    /// Says that the initial content is in the backlog.
+    fn mark_initial(&self);
+    fn resync_every(&self) -> Option<Duration>;
+    /// Calls the handler until it is removed, which the end of the informer does too.
+    fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) -> BoxFuture<'static, ()>;
+}
+
+/// Whether a handler waits for a resync.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resync {
+    NotDue,
+    Due,
+}
+
+/// How additions among changes come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Additions {
+    /// One by one, as other changes.
+    InLine,
+    /// All at once, behind the rest.
+    Apart,
+}
 
 /// What processor, task and registration of one handler share.
 pub(super) struct Listener<K> {
@@ -34,7 +68,7 @@ pub(super) struct Listener<K> {
     panics: AtomicU64,
     meter: CacheMeter,
     task: OnceLock<task::Id>,
-    pub(super) resync_every: Option<Duration>,
+    resync_every: Option<Duration>,
 }
 
 struct State<K> {
@@ -67,19 +101,17 @@ impl<K: Object> Listener<K> {
         }
     }
 
-    /// Puts notifications into the backlog; never waits for the handler.
-    pub(super) fn notify(&self, notifications: impl Iterator<Item = Notification<K>>, now: Instant) {
-        self.fill(|backlog| notifications.for_each(|notification| backlog.push(notification, now)));
-    }
-
-    /// Puts many additions into the backlog, which others have in theirs too.
-    pub(super) fn add(&self, objects: &Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant) {
-        self.fill(|backlog| backlog.push_adds(objects.clone(), origin, now));
-    }
-
-    /// Shows a resync, behind whatever changes.
-    pub(super) fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant) {
-        self.fill(|backlog| backlog.push_resync(snapshot.clone(), now));
+    async fn call_until_removed(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) {
+        self.task.set(task::id()).ok();
+        let _ends = Ends(&self);
+        loop {
+            match poll_fn(|cx| self.poll_next(cx)).await {
+                Next::Call(notification) => self.call(&*handler, &notification),
+                Next::Seek => {}
+                Next::End => return,
+            }
+            task::coop::consume_budget().await;
+        }
     }
 
     fn fill(&self, push: impl FnOnce(&mut Backlog<K>)) {
@@ -91,29 +123,6 @@ impl<K: Object> Listener<K> {
         let idler = if state.backlog.len() > 0 { state.idler.take() } else { None };
         drop(state);
         idler.into_iter().for_each(Waker::wake);
-    }
-
-    /// Says that the initial content is in the backlog.
-    pub(super) fn mark_initial(&self) {
-        let mut state = self.lock();
-        state.backlog.mark_initial();
-        if state.call == Call::None && state.backlog.initial_gets_out() {
-            self.synced.set();
-        }
-    }
-
-    /// Calls the handler until it is removed, which the end of the informer does too.
-    pub(super) async fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) {
-        self.task.set(task::id()).ok();
-        let _ends = Ends(&self);
-        loop {
-            match poll_fn(|cx| self.poll_next(cx)).await {
-                Next::Call(notification) => self.call(&*handler, &notification),
-                Next::Seek => {}
-                Next::End => return,
-            }
-            task::coop::consume_budget().await;
-        }
     }
 
     /// Ends the call that was under way, and begins the next, once there is one.
@@ -170,6 +179,59 @@ impl<K: Object> Listener<K> {
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Object> Hears<K> for Listener<K> {
+    fn notify(&self, changes: &[Change<K>], additions: Additions, resync: Resync, now: Instant) {
+        let told = changes.iter().filter(|change| additions == Additions::InLine || added(change).is_none());
+        self.fill(|backlog| {
+            told.filter_map(|change| notification(change, resync))
+                .for_each(|notification| backlog.push(notification, now));
+        });
+    }
+
+    fn add(&self, objects: &Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant) {
+        self.fill(|backlog| backlog.push_adds(objects.clone(), origin, now));
+    }
+
+    fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant) {
+        self.fill(|backlog| backlog.push_resync(snapshot.clone(), now));
+    }
+
+    fn mark_initial(&self) {
+        let mut state = self.lock();
+        state.backlog.mark_initial();
+        if state.call == Call::None && state.backlog.initial_gets_out() {
+            self.synced.set();
+        }
+    }
+
+    fn resync_every(&self) -> Option<Duration> {
+        self.resync_every
+    }
+
+    fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) -> BoxFuture<'static, ()> {
+        Box::pin(self.call_until_removed(handler))
+    }
+}
+
+/// Finds what a change added.
+pub(super) fn added<K>(change: &Change<K>) -> Option<(&CachedObject<K>, AddOrigin)> {
+    match change {
+        Change::Added { object, origin, .. } => Some((object, *origin)),
+        _ => None,
+    }
+}
+
+/// Returns the call that a change means for a handler, if any.
+fn notification<K: Object>(change: &Change<K>, resync: Resync) -> Option<Notification<K>> {
+    match change {
+        Change::Added { object, origin, .. } => Some(Notification::Add(object.clone(), *origin)),
+        Change::Updated { old, new, .. } => Some(Notification::Update { old: old.clone(), new: new.clone() }),
+        Change::Deleted { gone, .. } => Some(Notification::Delete(Box::new(gone.clone()))),
+        Change::Unchanged { object } => (resync == Resync::Due).then(|| Notification::again(object.clone())),
+        Change::Unreadable { .. } => None,
     }
 }
 

@@ -19,9 +19,7 @@ use super::{
     core::InformerCore,
     handler::EventHandler,
     listed::{Accepted, Listed, Portion, portions},
-    listener::Listener,
-    notification::Notification,
-    registration::Slot,
+    listener::{Additions, Hears, Resync, added},
     resync::{ResyncCursor, ResyncSnapshot},
 };
 use crate::{
@@ -44,17 +42,10 @@ const PATIENCE: Duration = Duration::from_millis(10);
 
 /// A handler as the processor sees it.
 struct HandlerEntry<K> {
-    listener: Arc<Listener<K>>,
+    listener: Arc<dyn Hears<K>>,
     /// When its next resync is due.
     next: Option<Instant>,
     resync: Resync,
-}
-
-/// Whether a handler waits for a resync.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Resync {
-    NotDue,
-    Due,
 }
 
 pub(super) struct Processor<K: Object> {
@@ -122,13 +113,13 @@ impl<K: Object> Processor<K> {
     }
 
     /// Replays the cache to a handler; no batch comes between the replay and what follows.
-    fn join(&mut self, listener: Arc<Listener<K>>, handler: Box<dyn EventHandler<K>>) {
+    fn join(&mut self, listener: Arc<dyn Hears<K>>, handler: Box<dyn EventHandler<K>>) {
         let cached = self.core.indexer.lister().list_cached();
         listener.add(&cached.into(), AddOrigin::InitialList, Instant::now());
         if self.core.synced.is_set() {
             listener.mark_initial();
         }
-        let next = listener.resync_every.and_then(|period| Instant::now().checked_add(period));
+        let next = listener.resync_every().and_then(|period| Instant::now().checked_add(period));
         self.core.spawn(listener.clone().serve(handler));
         self.joined.push(HandlerEntry { listener, next, resync: Resync::NotDue });
     }
@@ -155,7 +146,7 @@ impl<K: Object> Processor<K> {
     fn ask_for_resync(&mut self) {
         let now = Instant::now();
         for joined in &mut self.joined {
-            let Some((next, period)) = joined.next.zip(joined.listener.resync_every) else { continue };
+            let Some((next, period)) = joined.next.zip(joined.listener.resync_every()) else { continue };
             if next <= now {
                 joined.resync = Resync::Due;
                 // On its own grid, but never twice for a period that was slept through.
@@ -225,10 +216,9 @@ impl<K: Object> Processor<K> {
         let origin = additions.first().map(|(_, origin)| *origin);
         let additions: Arc<[CachedObject<K>]> =
             additions.into_iter().map(|(object, _)| object.clone()).collect();
+        let come = if origin.is_some() { Additions::Apart } else { Additions::InLine };
         for joined in &self.joined {
-            let apart = applied.changes.iter().filter(|change| origin.is_none() || added(change).is_none());
-            let heard = apart.filter_map(|change| notification(change, joined.resync));
-            joined.listener.notify(heard, now);
+            joined.listener.notify(&applied.changes, come, joined.resync, now);
             // Behind the deletions of those that bore the names before.
             if let Some(origin) = origin {
                 joined.listener.add(&additions, origin, now);
@@ -328,25 +318,6 @@ impl<K: Object> Drop for Processor<K> {
         self.core.close_inbox();
         self.joined.iter().for_each(|joined| joined.listener.remove());
         self.observers.iter().for_each(|observer| observer.watcher.removed.set());
-    }
-}
-
-/// Finds what a change added.
-fn added<K>(change: &Change<K>) -> Option<(&CachedObject<K>, AddOrigin)> {
-    match change {
-        Change::Added { object, origin, .. } => Some((object, *origin)),
-        _ => None,
-    }
-}
-
-/// Returns the call that a change means for a handler, if any.
-fn notification<K: Object>(change: &Change<K>, resync: Resync) -> Option<Notification<K>> {
-    match change {
-        Change::Added { object, origin, .. } => Some(Notification::Add(object.clone(), *origin)),
-        Change::Updated { old, new, .. } => Some(Notification::Update { old: old.clone(), new: new.clone() }),
-        Change::Deleted { gone, .. } => Some(Notification::Delete(Box::new(gone.clone()))),
-        Change::Unchanged { object } => (resync == Resync::Due).then(|| Notification::again(object.clone())),
-        Change::Unreadable { .. } => None,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::object::Object;
 /// Starts the tasks, unless they were started before.
 pub(super) fn start<K: Object>(core: &Arc<InformerCore<K>>) {
     let Some(feeds) = core.begin() else { return };
-    core.spawn_vital("the task that applies changes", Processor::new(core.clone()).run());
+    core.spawn_vital("the task that applies changes", Box::pin(Processor::new(core.clone()).run()));
     for (feed, sink) in feeds {
         let sink = Arc::new(InformerSink {
             sink,

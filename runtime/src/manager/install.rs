@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Manager;
 use crate::{
-    backoff::{Backoff, BackoffSchedule},
+    backoff::{Backoff, BackoffSchedule, random_seed},
     clock::readable,
     controller::Writes,
     error::Error,
@@ -46,7 +46,7 @@ impl Manager {
         &self,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
         // Not the manager but its client goes along: the future may be sent to another thread.
-        let seed = self.seed.unwrap_or_else(rand::random);
+        let seed = self.seed.unwrap_or_else(random_seed);
         Installer::new(self.direct.clone(), K::crd(), seed, self.writes).install()
     }
 }

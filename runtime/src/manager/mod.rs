@@ -52,6 +52,7 @@ use std::{
 use campaign::Held;
 use clusters::Clusters;
 use factories::Factories;
+use futures::future::BoxFuture;
 use informers::{AskedOf, Requested};
 use process::{ClientOrigin, Process};
 use prometheus_client::registry::Registry;
@@ -60,6 +61,7 @@ use serve::Serve;
 use tasks::{Runs, Task};
 
 use crate::{
+    backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
     controller::{Controller, ControllerEnv, Election, Plan, Stop, TraceIds, Writes},
@@ -189,7 +191,11 @@ impl Manager {
     /// [`Error::Configuration`] where none is found, [`Error::Client`] where it can't be used.
     pub async fn infer() -> Result<Self, Error> {
         let (client, cluster) = client::infer().await?;
-        Ok(Self { cluster, ..Self::new(client) })
+        Ok(Self::inferred(client, cluster))
+    }
+
+    fn inferred(client: kube::Client, cluster: ClientOrigin) -> Self {
+        Self { cluster, ..Self::new(client) }
     }
 
     /// Returns the client that controllers use.
@@ -213,7 +219,7 @@ impl Manager {
     /// # }
     /// ```
     pub fn leader_election(mut self, election: impl Into<LeaderElection>) -> Self {
-        let seed = self.seed.unwrap_or_else(rand::random);
+        let seed = self.seed.unwrap_or_else(random_seed);
         let (clock, metrics) = (self.clock.clone(), self.metrics.election());
         let (candidate, gate, leadership) =
             Candidate::new(election.into(), &self.direct, clock, metrics, seed);
@@ -415,31 +421,38 @@ impl Manager {
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`; outside a tokio runtime.
     pub async fn run(self) -> Result<(), Error> {
-        let mut signals = signals::Signals::listen()?;
-        let mut running = self.start()?;
-        tokio::select! {
-            signal = signals.next() => tracing::info!(
-                signal,
-                "stopping: running reconciles end first (a second signal gives up waiting)"
-            ),
-            // Only without controllers, with one that has given up, or by a panic that goes on here.
-            ended = running.ended() => match ended {
-                Ok(()) => {
-                    signals.next().await;
-                }
-                Err(error) => {
-                    tracing::error!(error = one_line(&error), "stopping: a controller has given up");
-                    running.stop().await?;
-                    return Err(error);
+        self.until_stopped().await
+    }
+
+    /// Boxed: so it is compiled here, once, and not in each program that awaits it.
+    fn until_stopped(self) -> BoxFuture<'static, Result<(), Error>> {
+        Box::pin(async move {
+            let mut signals = signals::Signals::listen()?;
+            let mut running = self.start()?;
+            tokio::select! {
+                signal = signals.next() => tracing::info!(
+                    signal,
+                    "stopping: running reconciles end first (a second signal gives up waiting)"
+                ),
+                // Only without controllers, with one that has given up, or by a panic that goes on here.
+                ended = running.ended() => match ended {
+                    Ok(()) => {
+                        signals.next().await;
+                    }
+                    Err(error) => {
+                        tracing::error!(error = one_line(&error), "stopping: a controller has given up");
+                        running.stop().await?;
+                        return Err(error);
+                    }
                 }
             }
-        }
-        let stopped = tokio::select! {
-            stopped = running.stop() => stopped,
-            _ = signals.next() => Err(Error::Stopped(Stopped::SecondSignal)),
-        };
-        tracing::info!("stopped");
-        stopped
+            let stopped = tokio::select! {
+                stopped = running.stop() => stopped,
+                _ = signals.next() => Err(Error::Stopped(Stopped::SecondSignal)),
+            };
+            tracing::info!("stopped");
+            stopped
+        })
     }
 
     /// Runs in the background, until what it returns is dropped or stopped.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use tokio::{
     runtime::Handle,
     task::{JoinError, JoinHandle, JoinSet},
@@ -179,38 +179,45 @@ impl Running {
     ///
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`.
-    pub async fn stop(mut self) -> Result<(), Error> {
-        if self.factories.is_none() {
-            return self.failed.take().map_or(Ok(()), Err);
-        }
-        let (began, grace_period) = (Instant::now(), self.grace_period);
-        self.stop.finish.cancel();
-        let mut late = None;
-        if timeout(grace_period, self.join()).await.is_err() {
-            late = self.in_flight.named();
-            self.stop.abort.cancel();
-            if timeout(ABORT, self.join()).await.is_err() {
-                late.get_or_insert_with(|| "one that can't be named".to_owned());
+    pub async fn stop(self) -> Result<(), Error> {
+        self.end().await
+    }
+
+    /// Boxed: so it is compiled here, once, and not in each program that awaits it.
+    fn end(mut self) -> BoxFuture<'static, Result<(), Error>> {
+        Box::pin(async move {
+            if self.factories.is_none() {
+                return self.failed.take().map_or(Ok(()), Err);
             }
-        }
-        if let Some(mut campaign) = self.campaign.take()
-            && timeout(RELEASE, &mut campaign).await.is_err()
-        {
-            campaign.abort();
-        }
-        let mut deaf = false;
-        if let Some(factories) = self.factories.take() {
-            let left = grace_period.saturating_sub(began.elapsed()).max(ABORT);
-            deaf = timeout(left, factories.shutdown()).await.is_err();
-        }
-        self.served.stop().await;
-        let past_grace_period =
-            |who: RanOn| Err(Error::Stopped(Stopped::PastGracePeriod { period: grace_period, who }));
-        match (late, deaf) {
-            (Some(late), _) => past_grace_period(RanOn::Reconciles(late)),
-            (None, true) => past_grace_period(RanOn::Handler),
-            (None, false) => self.failed.take().map_or(Ok(()), Err),
-        }
+            let (began, grace_period) = (Instant::now(), self.grace_period);
+            self.stop.finish.cancel();
+            let mut late = None;
+            if timeout(grace_period, self.join()).await.is_err() {
+                late = self.in_flight.named();
+                self.stop.abort.cancel();
+                if timeout(ABORT, self.join()).await.is_err() {
+                    late.get_or_insert_with(|| "one that can't be named".to_owned());
+                }
+            }
+            if let Some(mut campaign) = self.campaign.take()
+                && timeout(RELEASE, &mut campaign).await.is_err()
+            {
+                campaign.abort();
+            }
+            let mut deaf = false;
+            if let Some(factories) = self.factories.take() {
+                let left = grace_period.saturating_sub(began.elapsed()).max(ABORT);
+                deaf = timeout(left, factories.shutdown()).await.is_err();
+            }
+            self.served.stop().await;
+            let past_grace_period =
+                |who: RanOn| Err(Error::Stopped(Stopped::PastGracePeriod { period: grace_period, who }));
+            match (late, deaf) {
+                (Some(late), _) => past_grace_period(RanOn::Reconciles(late)),
+                (None, true) => past_grace_period(RanOn::Handler),
+                (None, false) => self.failed.take().map_or(Ok(()), Err),
+            }
+        })
     }
 
     /// Ends when a controller has given up, or every one has ended: never of itself, but for a propagated panic.

@@ -3,7 +3,6 @@
 use std::{
     borrow::Cow,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +14,7 @@ use super::{
     failure_log::{FailureLogEntry, LogLevel, Recovered},
     fault::Fault,
     part::FetchPart,
-    sink::{FetchReport, ReflectorStore},
+    sink::FetchReport,
     watch_error::{WatchError, WatchErrorHandler},
 };
 use crate::{
@@ -25,9 +24,11 @@ use crate::{
 };
 
 /// Counts and reports for one reflector.
-pub(super) struct Reporter<S> {
+///
+/// Knows of the store only where reports go: so it is compiled once, not for each kind.
+pub(super) struct Reporter {
     pub(super) name: Cow<'static, str>,
-    store: Arc<S>,
+    store: Box<dyn Fn(FetchReport) + Send + Sync>,
     handler: WatchErrorHandler,
     meter: FetchMeter,
     /// How many failures of each part in a row.
@@ -39,8 +40,12 @@ pub(super) struct Reporter<S> {
     listing: Option<Instant>,
 }
 
-impl<S> Reporter<S> {
-    pub(super) fn new(store: Arc<S>, config: &ReflectorConfig) -> Self {
+impl Reporter {
+    pub(super) fn new(store: impl Fn(FetchReport) + Send + Sync + 'static, config: &ReflectorConfig) -> Self {
+        Self::reporting_to(Box::new(store), config)
+    }
+
+    fn reporting_to(store: Box<dyn Fn(FetchReport) + Send + Sync>, config: &ReflectorConfig) -> Self {
         let meter = config.metrics.as_ref().map(Metrics::fetch).map(|metrics| metrics.meter(&config.name));
         Self {
             name: config.name.clone(),
@@ -60,10 +65,7 @@ impl<S> Reporter<S> {
     }
 
     /// Notes a success, which is one of its own part alone.
-    pub(super) fn healthy<K>(&mut self, part: FetchPart)
-    where
-        S: ReflectorStore<K>,
-    {
+    pub(super) fn healthy(&mut self, part: FetchPart) {
         let failed = std::mem::take(self.attempts.of_mut(part)) > 0;
         if failed && self.attempts.is_clear() {
             self.say_what_is_over();
@@ -71,10 +73,7 @@ impl<S> Reporter<S> {
         self.report(FetchReport::Healthy(part));
     }
 
-    pub(super) fn failed<K>(&mut self, part: FetchPart, error: ListWatchError, retry_in: Duration)
-    where
-        S: ReflectorStore<K>,
-    {
+    pub(super) fn failed(&mut self, part: FetchPart, error: ListWatchError, retry_in: Duration) {
         let attempts = self.attempts.of_mut(part);
         *attempts = attempts.saturating_add(1);
         let attempts = *attempts;
@@ -101,19 +100,13 @@ impl<S> Reporter<S> {
     }
 
     /// Returns the store, which must not end the stage that it is fed by.
-    pub(super) fn report<K>(&self, report: FetchReport)
-    where
-        S: ReflectorStore<K>,
-    {
-        if catch_unwind(AssertUnwindSafe(|| self.store.report(report))).is_err() {
+    pub(super) fn report(&self, report: FetchReport) {
+        if catch_unwind(AssertUnwindSafe(|| (self.store)(report))).is_err() {
             tracing::error!(kind = %self.name, "the store panicked in `report`; fetching goes on");
         }
     }
 
-    pub(super) fn skipped<K>(&mut self, what: String)
-    where
-        S: ReflectorStore<K>,
-    {
+    pub(super) fn skipped(&mut self, what: String) {
         self.meter.failed("unexpected_event");
         self.skipped = self.skipped.saturating_add(1);
         let news = if self.skipped == 1 { LogLevel::Begins } else { LogLevel::Repeats };
@@ -160,10 +153,7 @@ impl<S> Reporter<S> {
         }
     }
 
-    fn tell<K>(&self, report: impl FnOnce(WatchError) -> FetchReport, error: WatchError)
-    where
-        S: ReflectorStore<K>,
-    {
+    fn tell(&self, report: impl FnOnce(WatchError) -> FetchReport, error: WatchError) {
         self.handler.tell(&error);
         self.report(report(error));
     }

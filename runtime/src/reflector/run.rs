@@ -19,6 +19,7 @@ use super::{
     watch_error::rounded,
 };
 use crate::{
+    backoff::random_seed,
     clock::WallClock,
     list_watch::{ListOptions, ListWatchError, ListerWatcher},
     object::Object,
@@ -28,7 +29,7 @@ use crate::{
 pub(super) struct ReflectorLoop<K, L, S> {
     pub(super) source: L,
     pub(super) store: Arc<S>,
-    pub(super) reporter: Reporter<S>,
+    pub(super) reporter: Reporter,
     pub(super) clock: WallClock,
     pub(super) member: Member,
     pub(super) state: State,
@@ -76,14 +77,15 @@ where
     S: ReflectorStore<K>,
 {
     pub(super) fn new(source: L, store: Arc<S>, config: &ReflectorConfig) -> Self {
-        let seed = config.seed.unwrap_or_else(rand::random);
+        let seed = config.seed.unwrap_or_else(random_seed);
         let state = State::new(config, seed);
-        let (reporter, clock) = (Reporter::new(store.clone(), config), config.clock.clone());
+        let told = store.clone();
+        let reporter = Reporter::new(move |report| told.report(report), config);
         Self {
             source,
             store,
             reporter,
-            clock,
+            clock: config.clock.clone(),
             member: config.server.join(),
             state,
             pages: Pages::new(),

@@ -207,7 +207,7 @@ impl<C: Object> Sending<'_, C> {
     }
 
     /// Remembers what was applied and answered.
-    fn finish(&self, intent: &Intent, answer: Answer<Value>) -> Result<C, WriteError> {
+    fn finish(&self, intent: &Intent, answer: Answer) -> Result<C, WriteError> {
         let answered: C = decode(VERB, &self.target, answer.object)?;
         let meta = answered.meta();
         if let (Some(uid), Some(version)) = (meta.uid.clone(), Version::of_meta(meta)) {
@@ -219,12 +219,7 @@ impl<C: Object> Sending<'_, C> {
         Ok(answered)
     }
 
-    async fn attempt(
-        &self,
-        intent: &Intent,
-        known: &Known,
-        carry: Carry,
-    ) -> Result<Answer<Value>, WriteError> {
+    async fn attempt(&self, intent: &Intent, known: &Known, carry: Carry) -> Result<Answer, WriteError> {
         let mut body = intent.body.clone();
         let proof = match known {
             Known::Absent => {
@@ -252,7 +247,7 @@ impl<C: Object> Sending<'_, C> {
             query: format!("{}&force={forced}", writer.query()),
             content: Content::Apply(body),
         };
-        let answer = writer.write::<Value>(&child.owner.key, request).await?;
+        let answer = writer.write(&child.owner.key, request).await?;
         writer.learn(&child.owner.key, &self.target, &answer, &proof, None);
         Ok(answer)
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::time::{Instant, timeout};
 
 use super::{
@@ -73,12 +74,17 @@ impl Writer {
     }
 
     /// Asks for an owner whose child belongs to another UID of it: it may be the owner's cache that is behind.
-    pub(super) async fn refetch_owner(&self, owner: &Owner, refused: Option<&WriteError>) {
-        if matches!(refused, Some(WriteError::EarlierOwner { .. }))
-            && let Err(error) = self.fetch(&owner.named()).await
-        {
-            tracing::debug!(object = %owner.named(), %error, "can't ask for an owner");
-        }
+    pub(super) fn refetch_owner<'a>(
+        &'a self,
+        owner: &'a Owner,
+        refused: Option<&WriteError>,
+    ) -> BoxFuture<'a, ()> {
+        let belongs_to_another = matches!(refused, Some(WriteError::EarlierOwner { .. }));
+        Box::pin(async move {
+            if belongs_to_another && let Err(error) = self.fetch(&owner.named()).await {
+                tracing::debug!(object = %owner.named(), %error, "can't ask for an owner");
+            }
+        })
     }
 
     /// Takes note that the object of a UID is gone, whatever else has its name.

@@ -4,7 +4,6 @@ use std::{fmt, future::IntoFuture, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use http::Method;
-use serde_json::Value;
 
 use super::{
     WriteError,
@@ -65,7 +64,7 @@ impl<C: Object> Create<C> {
             query: writer.query(),
             content: Content::Json(self.child.intent(VERB, &target, None)?),
         };
-        let answer = match writer.write::<Value>(key, request).await {
+        let answer = match writer.write(key, request).await {
             Ok(answer) => answer,
             Err(error) if error.is_conflict() => return Err(self.whose(&target, error).await),
             Err(error) => return Err(error),

@@ -100,7 +100,7 @@ impl Delete {
             query: String::new(),
             content: Content::Json(self.options(&uid)?),
         };
-        let expectation = match writer.write::<Value>(key, request).await {
+        let expectation = match writer.write(key, request).await {
             Ok(answer) => left(&answer.object, &uid),
             // Gone, or another object has the name by now.
             Err(error) if error.is_not_found() => Expectation::Gone { uid },

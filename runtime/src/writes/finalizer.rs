@@ -1,5 +1,6 @@
 //! Finalizers, added and removed by JSON patch with guards, so that concurrent edits lose nothing.
 
+use futures::future::BoxFuture;
 use http::Method;
 use kube::core::ObjectMeta;
 use serde::de::DeserializeOwned;
@@ -32,43 +33,56 @@ pub(crate) async fn add_finalizer<K: DeserializeOwned>(
     meta: &ObjectMeta,
     finalizer: &str,
 ) -> Result<Option<K>, WriteError> {
-    let present = meta.finalizers.as_deref().unwrap_or_default();
-    let mut patch = vec![json!({ "op": "test", "path": "/metadata/uid", "value": meta.uid })];
-    if present.is_empty() {
-        // There is no list to test: only the version tells that nobody else has just made one.
-        patch.push(
-            json!({ "op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version }),
-        );
-        patch.push(json!({ "op": "add", "path": "/metadata/finalizers", "value": [finalizer] }));
-    } else {
-        patch.push(json!({ "op": "test", "path": "/metadata/finalizers", "value": present }));
-        patch.push(json!({ "op": "add", "path": "/metadata/finalizers/-", "value": finalizer }));
-    }
-    match send(writer, target, Value::Array(patch)).await {
-        Ok(answer) => {
-            let tested = meta.resource_version.clone().filter(|_| present.is_empty());
-            let proof = tested.map_or(Proof::None, Proof::Carried);
-            writer.learn(&target.key, target, &answer, &proof, None);
-            serde_json::from_value(answer.object).map(Some).map_err(|error| WriteError::Codec {
-                verb: VERB,
-                object: Box::new(target.clone()),
-                problem: format!("the answer does not decode (line {})", error.line()),
-            })
+    let Some(answer) = add(writer, target, meta, finalizer).await? else { return Ok(None) };
+    serde_json::from_value(answer).map(Some).map_err(|error| WriteError::Codec {
+        verb: VERB,
+        object: Box::new(target.clone()),
+        problem: format!("the answer does not decode (line {})", error.line()),
+    })
+}
+
+/// Knows no type of the user's, and is boxed, as all here: it is compiled once.
+fn add<'a>(
+    writer: &'a Writer,
+    target: &'a Target,
+    meta: &'a ObjectMeta,
+    finalizer: &'a str,
+) -> BoxFuture<'a, Result<Option<Value>, WriteError>> {
+    Box::pin(async move {
+        let present = meta.finalizers.as_deref().unwrap_or_default();
+        let mut patch = vec![json!({ "op": "test", "path": "/metadata/uid", "value": meta.uid })];
+        if present.is_empty() {
+            // There is no list to test: only the version tells that nobody else has just made one.
+            patch.push(
+                json!({ "op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version }),
+            );
+            patch.push(json!({ "op": "add", "path": "/metadata/finalizers", "value": [finalizer] }));
+        } else {
+            patch.push(json!({ "op": "test", "path": "/metadata/finalizers", "value": present }));
+            patch.push(json!({ "op": "add", "path": "/metadata/finalizers/-", "value": finalizer }));
         }
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(WriteError::Invalid { status, .. }) if status.message.contains(TOO_LATE) => {
-            tracing::debug!(object = %target, "its deletion began: no finalizer is added");
-            Ok(None)
-        }
-        Err(error) => {
-            if let Some(base) = Version::of_meta(meta).filter(|_| error.is_conflict()) {
-                writer.wait_for(&target.key, target, &Expectation::NewerThan(base));
-                // A cache that shows something else than there is would be in conflict for ever.
-                writer.fetch(target).await?;
+        match send(writer, target, Value::Array(patch)).await {
+            Ok(answer) => {
+                let tested = meta.resource_version.clone().filter(|_| present.is_empty());
+                let proof = tested.map_or(Proof::None, Proof::Carried);
+                writer.learn(&target.key, target, &answer, &proof, None);
+                Ok(Some(answer.object))
             }
-            Err(error)
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(WriteError::Invalid { status, .. }) if status.message.contains(TOO_LATE) => {
+                tracing::debug!(object = %target, "its deletion began: no finalizer is added");
+                Ok(None)
+            }
+            Err(error) => {
+                if let Some(base) = Version::of_meta(meta).filter(|_| error.is_conflict()) {
+                    writer.wait_for(&target.key, target, &Expectation::NewerThan(base));
+                    // A cache that shows something else than there is would be in conflict for ever.
+                    writer.fetch(target).await?;
+                }
+                Err(error)
+            }
         }
-    }
+    })
 }
 
 /// What became of a finalizer that was to be removed.
@@ -84,43 +98,45 @@ pub(crate) enum Removed {
 ///
 /// # Errors
 /// [`WriteError::Conflict`] where concurrent edits kept it from being removed.
-pub(crate) async fn remove_finalizer(
-    writer: &Writer,
-    target: &Target,
-    meta: &ObjectMeta,
-    finalizer: &str,
-) -> Result<Removed, WriteError> {
-    let mut finalizers = meta.finalizers.clone().unwrap_or_default();
-    let uid = meta.uid.clone().unwrap_or_default();
-    for _ in 0..LOOKS {
-        let Some(at) = finalizers.iter().position(|present| present == finalizer) else {
-            return Ok(Removed::Released);
-        };
-        let patch = json!([
-            { "op": "test", "path": "/metadata/uid", "value": uid },
-            { "op": "test", "path": format!("/metadata/finalizers/{at}"), "value": finalizer },
-            { "op": "remove", "path": format!("/metadata/finalizers/{at}") },
-        ]);
-        match send(writer, target, patch).await {
-            Ok(_) => {
-                let finalizer = finalizer.to_owned();
-                writer.wait_for(&target.key, target, &Expectation::Released { uid, finalizer });
+pub(crate) fn remove_finalizer<'a>(
+    writer: &'a Writer,
+    target: &'a Target,
+    meta: &'a ObjectMeta,
+    finalizer: &'a str,
+) -> BoxFuture<'a, Result<Removed, WriteError>> {
+    Box::pin(async move {
+        let mut finalizers = meta.finalizers.clone().unwrap_or_default();
+        let uid = meta.uid.clone().unwrap_or_default();
+        for _ in 0..LOOKS {
+            let Some(at) = finalizers.iter().position(|present| present == finalizer) else {
+                return Ok(Removed::Released);
+            };
+            let patch = json!([
+                { "op": "test", "path": "/metadata/uid", "value": uid },
+                { "op": "test", "path": format!("/metadata/finalizers/{at}"), "value": finalizer },
+                { "op": "remove", "path": format!("/metadata/finalizers/{at}") },
+            ]);
+            match send(writer, target, patch).await {
+                Ok(_) => {
+                    let finalizer = finalizer.to_owned();
+                    writer.wait_for(&target.key, target, &Expectation::Released { uid, finalizer });
+                    return Ok(Removed::Released);
+                }
+                Err(error) if error.is_not_found() => return Ok(Removed::NotFound),
+                Err(error) if error.is_conflict() => {}
+                Err(error) => return Err(error),
+            }
+            let Some(found) = writer.fetch(target).await? else { return Ok(Removed::NotFound) };
+            if found["metadata"]["uid"] != json!(uid) {
                 return Ok(Removed::Released);
             }
-            Err(error) if error.is_not_found() => return Ok(Removed::NotFound),
-            Err(error) if error.is_conflict() => {}
-            Err(error) => return Err(error),
+            finalizers = serde_json::from_value(found["metadata"]["finalizers"].clone()).unwrap_or_default();
         }
-        let Some(found) = writer.fetch(target).await? else { return Ok(Removed::NotFound) };
-        if found["metadata"]["uid"] != json!(uid) {
-            return Ok(Removed::Released);
-        }
-        finalizers = serde_json::from_value(found["metadata"]["finalizers"].clone()).unwrap_or_default();
-    }
-    Err(WriteError::conflict(target, "its finalizers keep changing"))
+        Err(WriteError::conflict(target, "its finalizers keep changing"))
+    })
 }
 
-async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Answer<Value>, WriteError> {
+async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Answer, WriteError> {
     let request = Request {
         verb: VERB,
         method: Method::PATCH,

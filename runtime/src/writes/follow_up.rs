@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use futures::{StreamExt, stream::FuturesUnordered};
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument;
 
@@ -53,10 +53,12 @@ impl Drop for InFlightWrite<'_> {
 
 impl Writer {
     /// Attends to waiting keys, for as long as the controller runs.
-    pub(crate) async fn follow_up(&self) -> Infallible {
-        // What runs say stands in their spans, which name the controller.
-        let span = tracing::info_span!("follow_up", controller = %self.author.controller);
-        self.attend().instrument(span).await
+    pub(crate) fn follow_up(&self) -> BoxFuture<'_, Infallible> {
+        Box::pin(async move {
+            // What runs say stands in their spans, which name the controller.
+            let span = tracing::info_span!("follow_up", controller = %self.author.controller);
+            self.attend().instrument(span).await
+        })
     }
 
     async fn attend(&self) -> Infallible {

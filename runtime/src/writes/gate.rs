@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use futures::future::BoxFuture;
 use tokio::{sync::watch, time::sleep_until};
 
 use crate::{
@@ -55,8 +56,10 @@ impl Gate {
     }
 
     /// Waits until nothing keeps all keys from running.
-    pub(crate) async fn opened(&self) {
-        self.wait(|cache, cause| concerns(cache, cause, None)).await;
+    pub(crate) fn opened(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.wait(|cache, cause| concerns(cache, cause, None)).await;
+        })
     }
 
     /// Waits until a key may run.

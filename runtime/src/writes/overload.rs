@@ -10,8 +10,6 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use serde::de::DeserializeOwned;
-
 use super::{
     WriteError,
     refusal::RetryAfter,
@@ -56,10 +54,7 @@ impl Sender {
     }
 
     /// Sends a request, and learns from a refusal that speaks of the server.
-    pub(super) async fn send<T: DeserializeOwned>(
-        &self,
-        request: Request<'_>,
-    ) -> Result<Answer<T>, WriteError> {
+    pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, WriteError> {
         let answer = request.send(&self.client).await;
         if let Err(WriteError::Refused { status, retry_after: Some(asked), .. }) = &answer
             && matches!(status.code, 429 | 503)

@@ -1,5 +1,6 @@
 //! Merge patches of the reconciled object itself, on the version that the caller saw.
 
+use futures::future::BoxFuture;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -31,7 +32,11 @@ pub(crate) async fn patch<K: Object>(
         return Err(WriteError::Codec { verb: VERB, object: Box::new(target), problem });
     }
     let base = Base::of(&target, object)?;
-    Patching { writer, key, target, patch }.run(object, base).await
+    let patching = Patching { writer, key, target, patch };
+    match patching.run(base).await? {
+        Some(answer) => decode(VERB, &patching.target, answer),
+        None => Ok(object.clone()),
+    }
 }
 
 /// What a patch is computed from.
@@ -62,26 +67,31 @@ struct Patching<'a> {
 }
 
 impl Patching<'_> {
-    async fn run<K: Object>(&self, object: &K, base: Base) -> Result<K, WriteError> {
-        let mut version = base.resource_version.clone();
-        match self.later_version(&base) {
-            // This key has written it since: what `object` shows tells nothing.
-            Some(later) => version = later,
-            None if merged(base.whole.clone(), &self.patch) == base.whole => return Ok(object.clone()),
-            None => {}
-        }
-        for _ in 0..=RESENDS {
-            match self.send(&base.uid, &version).await {
-                Ok(answer) => return decode(VERB, &self.target, answer),
-                Err(error) if error.is_conflict() => {
-                    tracing::debug!(object = %self.target, %error, "refused as stale: looking again");
-                    self.writer.forget_answer(self.key, &self.target);
-                    version = self.look(&base).await?;
-                }
-                Err(error) => return Err(error),
+    /// Returns what the server answered; `None` where the object reads as patched already.
+    ///
+    /// Knows no type of the user's, and is boxed: it is compiled once, here.
+    fn run(&self, base: Base) -> BoxFuture<'_, Result<Option<Value>, WriteError>> {
+        Box::pin(async move {
+            let mut version = base.resource_version.clone();
+            match self.later_version(&base) {
+                // This key has written it since: what `object` shows tells nothing.
+                Some(later) => version = later,
+                None if merged(base.whole.clone(), &self.patch) == base.whole => return Ok(None),
+                None => {}
             }
-        }
-        Err(self.stale(&base, "it keeps changing"))
+            for _ in 0..=RESENDS {
+                match self.send(&base.uid, &version).await {
+                    Ok(answer) => return Ok(Some(answer)),
+                    Err(error) if error.is_conflict() => {
+                        tracing::debug!(object = %self.target, %error, "refused as stale: looking again");
+                        self.writer.forget_answer(self.key, &self.target);
+                        version = self.look(&base).await?;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(self.stale(&base, "it keeps changing"))
+        })
     }
 
     fn later_version(&self, base: &Base) -> Option<String> {
@@ -103,7 +113,7 @@ impl Patching<'_> {
             query: self.writer.query(),
             content: Content::MergePatch(body),
         };
-        let answer = self.writer.write::<Value>(self.key, request).await?;
+        let answer = self.writer.write(self.key, request).await?;
         self.writer.learn(self.key, &self.target, &answer, &Proof::Carried(version.to_owned()), None);
         Ok(answer.object)
     }

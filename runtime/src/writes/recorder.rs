@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use http::Method;
 use k8s_openapi::{
     api::events::v1::{Event as Body, EventSeries},
@@ -19,7 +20,6 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use prometheus_client::metrics::counter::Counter;
-use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::{
     sync::Notify,
@@ -110,43 +110,47 @@ impl Recorder {
     }
 
     /// Sends events, for as long as the controller runs.
-    pub(crate) async fn run(&self) -> Infallible {
-        let [first, longest] = WAITS;
-        let mut backoff = Backoff::new(BackoffSchedule::doubling(first, longest), self.seed);
-        let mut failing = Failing::default();
-        loop {
-            let paused = self.sender.paused().map_or(Duration::ZERO, |asked| asked.left());
-            sleep(paused).await;
-            let due = self.cache().take_due(Instant::now());
-            let Some(send) = due else {
-                self.wait().await;
-                continue;
-            };
-            match self.deliver(send).await {
-                Delivery::Done => {
-                    backoff.reset();
-                    failing.is_over(&self.controller);
-                }
-                Delivery::Rejected(error) => failing.tell(&self.controller, &error, "is dropped"),
-                Delivery::Retry(error) => {
-                    failing.tell(&self.controller, &error, "waits");
-                    let asked = error.retry_after().map_or(Duration::ZERO, |asked| asked.left());
-                    sleep(backoff.next_delay().max(asked)).await;
+    pub(crate) fn run(&self) -> BoxFuture<'_, Infallible> {
+        Box::pin(async move {
+            let [first, longest] = WAITS;
+            let mut backoff = Backoff::new(BackoffSchedule::doubling(first, longest), self.seed);
+            let mut failing = Failing::default();
+            loop {
+                let paused = self.sender.paused().map_or(Duration::ZERO, |asked| asked.left());
+                sleep(paused).await;
+                let due = self.cache().take_due(Instant::now());
+                let Some(send) = due else {
+                    self.wait().await;
+                    continue;
+                };
+                match self.deliver(send).await {
+                    Delivery::Done => {
+                        backoff.reset();
+                        failing.is_over(&self.controller);
+                    }
+                    Delivery::Rejected(error) => failing.tell(&self.controller, &error, "is dropped"),
+                    Delivery::Retry(error) => {
+                        failing.tell(&self.controller, &error, "waits");
+                        let asked = error.retry_after().map_or(Duration::ZERO, |asked| asked.left());
+                        sleep(backoff.next_delay().max(asked)).await;
+                    }
                 }
             }
-        }
+        })
     }
 
     /// Sends what waits, for a moment: the controller has ended.
-    pub(crate) async fn flush(&self) {
-        let rest = async {
-            while let Some(send) = self.take_unsent() {
-                if let Delivery::Retry(_) = self.deliver(send).await {
-                    return;
+    pub(crate) fn flush(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let rest = async {
+                while let Some(send) = self.take_unsent() {
+                    if let Delivery::Retry(_) = self.deliver(send).await {
+                        return;
+                    }
                 }
-            }
-        };
-        let _ = timeout(FLUSH_TIMEOUT, rest).await;
+            };
+            let _ = timeout(FLUSH_TIMEOUT, rest).await;
+        })
     }
 
     fn take_unsent(&self) -> Option<Outgoing> {
@@ -226,7 +230,7 @@ impl Recorder {
         let query = format!("fieldManager={}", self.controller);
         let request = Request { verb: "record", method, target: &target, path, query, content };
         // Not by the sender: what a server says of events alone must not hold back any write.
-        request.send::<IgnoredAny>(self.sender.client()).await.map(drop)
+        request.send(self.sender.client()).await.map(drop)
     }
 
     fn body(&self, send: &Outgoing) -> Body {

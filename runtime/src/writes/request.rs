@@ -8,7 +8,6 @@ use kube::{
     client::Body,
     core::{Status, response::StatusSummary},
 };
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::{Instrument, Span, field};
 
@@ -74,17 +73,14 @@ pub(crate) struct Request<'a> {
 
 /// What the server answered: its code tells a creation (201) from a change (200).
 #[derive(Debug)]
-pub(crate) struct Answer<T> {
+pub(crate) struct Answer {
     pub(crate) code: StatusCode,
-    pub(crate) object: T,
+    pub(crate) object: Value,
 }
 
 impl Request<'_> {
     /// Sends the request, in a span of its own, and decodes the object that answers it.
-    pub(crate) async fn send<T: DeserializeOwned>(
-        self,
-        client: &kube::Client,
-    ) -> Result<Answer<T>, WriteError> {
+    pub(crate) async fn send(self, client: &kube::Client) -> Result<Answer, WriteError> {
         let span = tracing::info_span!(
             "request",
             operation = self.verb,
@@ -99,10 +95,7 @@ impl Request<'_> {
         answer
     }
 
-    async fn send_and_decode<T: DeserializeOwned>(
-        self,
-        client: &kube::Client,
-    ) -> Result<Answer<T>, WriteError> {
+    async fn send_and_decode(self, client: &kube::Client) -> Result<Answer, WriteError> {
         let (verb, object) = (self.verb, Box::new(self.target.clone()));
         let key = &self.target.key;
         let name = if self.path == Path::Collection { "-" } else { key.name() };

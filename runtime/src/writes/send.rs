@@ -1,7 +1,7 @@
 //! Sends the requests of a controller: writes, of which it keeps account, and reads.
 
+use futures::future::BoxFuture;
 use http::Method;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
@@ -15,58 +15,69 @@ use super::{
 };
 use crate::object::{Object, ObjectKey, Scope};
 
+// What follows is boxed where code that is generic calls it: so it is compiled here, once, and not in each crate that
+// awaits it for a type of its own.
 impl Writer {
     /// Sends a write of a key; if its reply is lost, the key waits for what became of it.
-    pub(crate) async fn write<T: DeserializeOwned>(
-        &self,
-        key: &ObjectKey,
-        request: Request<'_>,
-    ) -> Result<Answer<T>, WriteError> {
-        self.tell_of_undeclared(&request);
-        self.check_caches(key, request.target).await?;
-        self.sender.check(&request)?;
-        let pending = InFlightWrite::new(self, key, request.target, request.path);
-        let (target, path) = (request.target, request.path);
-        let before = self.before(target);
-        let answer = self.sender.send::<T>(request).await;
-        match &answer {
-            Err(error) if error.leaves_in_doubt() => drop(pending),
-            _ => pending.settled(),
-        }
-        match &answer {
-            Ok(_) => self.memory().records.note(key, RunActivity::Wrote),
-            // Of a status, or of a collection, it says less.
-            Err(error) if error.is_not_found() && path == Path::Object => {
-                self.compare(target, before, &Answered::Absent);
+    pub(crate) fn write<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        request: Request<'a>,
+    ) -> BoxFuture<'a, Result<Answer, WriteError>> {
+        Box::pin(async move {
+            self.tell_of_undeclared(&request);
+            self.check_caches(key, request.target).await?;
+            self.sender.check(&request)?;
+            let pending = InFlightWrite::new(self, key, request.target, request.path);
+            let (target, path) = (request.target, request.path);
+            let before = self.before(target);
+            let answer = self.sender.send(request).await;
+            match &answer {
+                Err(error) if error.leaves_in_doubt() => drop(pending),
+                _ => pending.settled(),
             }
-            Err(_) => {}
-        }
-        answer
+            match &answer {
+                Ok(_) => self.memory().records.note(key, RunActivity::Wrote),
+                // Of a status, or of a collection, it says less.
+                Err(error) if error.is_not_found() && path == Path::Object => {
+                    self.compare(target, before, &Answered::Absent);
+                }
+                Err(_) => {}
+            }
+            answer
+        })
     }
 
     /// Asks the server for a target; `None` where there is none.
-    pub(crate) async fn fetch(&self, target: &Target) -> Result<Option<Value>, WriteError> {
-        match self.get(target).await {
-            Ok(object) => Ok(Some(object)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+    pub(crate) fn fetch<'a>(
+        &'a self,
+        target: &'a Target,
+    ) -> BoxFuture<'a, Result<Option<Value>, WriteError>> {
+        Box::pin(async move {
+            match self.get(target).await {
+                Ok(object) => Ok(Some(object)),
+                Err(error) if error.is_not_found() => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
     }
 
     /// Asks the server for a target, and holds its answer against the caches.
-    async fn get(&self, target: &Target) -> Result<Value, WriteError> {
-        let before = self.before(target);
-        let found = self.read(target, Path::Object, "").await;
-        let answered = match &found {
-            Ok(found) => Answered::Present {
-                uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
-                version: version_of(found),
-            },
-            Err(error) if error.is_not_found() => Answered::Absent,
-            Err(_) => return found,
-        };
-        self.compare(target, before, &answered);
-        found
+    fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Value, WriteError>> {
+        Box::pin(async move {
+            let before = self.before(target);
+            let found = self.read(target, Path::Object, "").await;
+            let answered = match &found {
+                Ok(found) => Answered::Present {
+                    uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+                    version: version_of(found),
+                },
+                Err(error) if error.is_not_found() => Answered::Absent,
+                Err(_) => return found,
+            };
+            self.compare(target, before, &answered);
+            found
+        })
     }
 
     /// Asks the server for an object.
@@ -89,6 +100,6 @@ impl Writer {
         };
         self.tell_of_undeclared(&request);
         self.sender.check(&request)?;
-        self.sender.send::<Value>(request).await.map(|answer| answer.object)
+        self.sender.send(request).await.map(|answer| answer.object)
     }
 }

@@ -1,7 +1,6 @@
 //! Status patches: the difference to what the caller saw, on the version the caller saw.
 
-use std::marker::PhantomData;
-
+use futures::future::BoxFuture;
 use http::Method;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -56,50 +55,62 @@ pub(crate) async fn patch_status<K: Object, S: Serialize + DeserializeOwned>(
     let target = Target { kind, key: ObjectKey::of(object) };
     let wanted = encode(&target, &status)?;
     drop(status);
-    let patching = Patching::<K, S> { writer, key, target, types: PhantomData };
+    let patching = Patching {
+        writer,
+        key,
+        target,
+        through_object: through_object::<K>,
+        through_status: through_status::<S>,
+    };
     let base = patching.base(object, own)?;
     patching.run(&base, &wanted).await
 }
 
 /// One status on its way to the server.
-struct Patching<'a, K, S> {
+///
+/// Knows the user's types by two functions alone, and is boxed: it is compiled once, here.
+struct Patching<'a> {
     writer: &'a Writer,
     key: &'a ObjectKey,
     target: Target,
-    types: PhantomData<fn() -> (K, S)>,
+    through_object: fn(&Value) -> Option<Value>,
+    through_status: fn(Value) -> Value,
 }
 
-impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
-    async fn run(&self, base: &Base, wanted: &Value) -> Result<(), WriteError> {
-        let Some(change) = difference(&base.status, wanted, &Value::Null) else { return Ok(()) };
-        if base.resource_version.is_empty() {
-            return Err(WriteError::Unversioned { object: Box::new(self.target.clone()) });
-        }
-        let mut ground = Ground { resource_version: base.resource_version.clone(), raw: base.raw.clone() };
-        if ground.raw.is_none() && replaces_elements(&change, &base.status) {
-            ground = self.look(base, &change).await?;
-        }
-        for _ in 0..=RESENDS {
-            let raw = ground.raw.as_ref().unwrap_or(&Value::Null);
-            let patch = difference(&base.status, wanted, raw).unwrap_or(Value::Null);
-            match self.send(&base.uid, &ground.resource_version, &patch).await {
-                Ok(answer) => return self.learn(&answer, ground.resource_version, &patch),
-                Err(error) if error.is_conflict() => {
-                    tracing::debug!(object = %self.target, %error, "refused as stale: looking again");
-                    self.writer.forget_answer(self.key, &self.target);
-                    ground = self.look(base, &change).await?;
-                }
-                Err(error) => return Err(self.explain(&base.uid, error).await),
+impl Patching<'_> {
+    fn run<'a>(&'a self, base: &'a Base, wanted: &'a Value) -> BoxFuture<'a, Result<(), WriteError>> {
+        Box::pin(async move {
+            let Some(change) = difference(&base.status, wanted, &Value::Null) else { return Ok(()) };
+            if base.resource_version.is_empty() {
+                return Err(WriteError::Unversioned { object: Box::new(self.target.clone()) });
             }
-        }
-        Err(self.stale(base, "it keeps changing"))
+            let mut ground =
+                Ground { resource_version: base.resource_version.clone(), raw: base.raw.clone() };
+            if ground.raw.is_none() && replaces_elements(&change, &base.status) {
+                ground = self.look(base, &change).await?;
+            }
+            for _ in 0..=RESENDS {
+                let raw = ground.raw.as_ref().unwrap_or(&Value::Null);
+                let patch = difference(&base.status, wanted, raw).unwrap_or(Value::Null);
+                match self.send(&base.uid, &ground.resource_version, &patch).await {
+                    Ok(answer) => return self.learn(&answer, ground.resource_version, &patch),
+                    Err(error) if error.is_conflict() => {
+                        tracing::debug!(object = %self.target, %error, "refused as stale: looking again");
+                        self.writer.forget_answer(self.key, &self.target);
+                        ground = self.look(base, &change).await?;
+                    }
+                    Err(error) => return Err(self.explain(&base.uid, error).await),
+                }
+            }
+            Err(self.stale(base, "it keeps changing"))
+        })
     }
 
     /// Takes what the caller saw, or this key's later answer for the same UID: never a newer cached object.
     ///
     /// What the caller saw is what the run began with, where that is the same version: the caller may have written
     /// the new status into its own copy.
-    fn base(&self, object: &K, own: Option<&K>) -> Result<Base, WriteError> {
+    fn base<K: Object>(&self, object: &K, own: Option<&K>) -> Result<Base, WriteError> {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
         let resource_version = meta.resource_version.clone().unwrap_or_default();
@@ -111,16 +122,16 @@ impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
         if let Some(answer) = later
             && let Some(StatusSeen { typed, raw }) = answer.status
         {
-            let status = through_status::<S>(typed);
+            let status = (self.through_status)(typed);
             return Ok(Base { uid, resource_version: answer.resource_version, status, raw: Some(raw) });
         }
         let seen = own.filter(|own| is_same(*own, object)).unwrap_or(object);
         let mut whole = encode(&self.target, seen)?;
-        let status = through_status::<S>(whole["status"].take());
+        let status = (self.through_status)(whole["status"].take());
         Ok(Base { uid, resource_version, status, raw: None })
     }
 
-    async fn send(&self, uid: &str, version: &str, patch: &Value) -> Result<Answer<Value>, WriteError> {
+    async fn send(&self, uid: &str, version: &str, patch: &Value) -> Result<Answer, WriteError> {
         let request = Request {
             verb: VERB,
             method: Method::PATCH,
@@ -150,7 +161,7 @@ impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
             self.writer.found_older_state(self.key, &self.target);
             return Err(self.stale(base, "the server holds an older version"));
         }
-        let reads = through_object::<K>(&found).map(through_status::<S>);
+        let reads = (self.through_object)(&found).map(self.through_status);
         if !reads.is_some_and(|status| replaces_the_same(change, &base.status, &status)) {
             return Err(self.stale(base, "what the patch replaces has changed"));
         }
@@ -166,9 +177,9 @@ impl<K: Object, S: Serialize + DeserializeOwned> Patching<'_, K, S> {
     }
 
     /// Learns from an answer, and says what of the patch it does not show.
-    fn learn(&self, answer: &Answer<Value>, carried: String, patch: &Value) -> Result<(), WriteError> {
+    fn learn(&self, answer: &Answer, carried: String, patch: &Value) -> Result<(), WriteError> {
         let raw = &answer.object["status"];
-        let seen = through_object::<K>(&answer.object).map(|typed| StatusSeen { typed, raw: raw.clone() });
+        let seen = (self.through_object)(&answer.object).map(|typed| StatusSeen { typed, raw: raw.clone() });
         self.writer.learn(self.key, &self.target, answer, &Proof::Carried(carried), seen);
         match dropped(patch, raw) {
             fields if fields.is_empty() => Ok(()),

@@ -383,7 +383,7 @@ impl Writer {
         &self,
         key: &ObjectKey,
         target: &Target,
-        answer: &Answer<Value>,
+        answer: &Answer,
         proof: &Proof,
         status: Option<StatusSeen>,
     ) {

@@ -62,7 +62,7 @@ fn at(resource_version: &str) -> Cached {
     Cached::Present(CachedMeta { uid, resource_version, owners: Vec::new(), finalizers: Vec::new() })
 }
 
-fn answer(resource_version: &str) -> Answer<Value> {
+fn answer(resource_version: &str) -> Answer {
     let object = json!({ "metadata": { "uid": "u", "resourceVersion": resource_version } });
     Answer { code: StatusCode::OK, object }
 }

@@ -2,9 +2,11 @@
 
 use std::{net::TcpListener, sync::atomic::AtomicBool, sync::atomic::Ordering};
 
+use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::ObjectMeta;
 use tokio::time::sleep;
+use tower::Service as _;
 use watchkeeper::{
     Running,
     manager::{Http, HttpService},
@@ -129,6 +131,34 @@ async fn checks_are_asked_for_by_name_and_left_out_by_name() {
     full.store(true, Ordering::SeqCst);
     let told = ask(&service, "/healthz").await;
     assert_eq!((told.status.as_u16(), line(&told, "disk")), (503, "[-]disk failed: it is full"));
+    running.stop().await.unwrap();
+}
+
+// P2
+#[tokio::test(start_paused = true)]
+async fn head_is_answered_by_the_length_alone_and_other_methods_are_refused() {
+    let server = shop().await;
+    let running = Manager::new(server.client())
+        .controller(Controller::new(idle()))
+        .health_check("a disk", || Err("it is full"))
+        .spawn();
+    let mut service = service(&running);
+    sleep(Duration::from_secs(1)).await;
+    let mut send = async |method: &str, path: &str| {
+        let asked = http::Request::builder().method(method).uri(path).body(()).unwrap();
+        let (head, body) = service.call(asked).await.unwrap().into_parts();
+        let header = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        let length = body.collect().await.unwrap().to_bytes().len();
+        (head.status.as_u16(), header("content-length"), header("allow"), length)
+    };
+    assert_eq!(send("HEAD", "/healthz?exclude=a+disk").await, (200, Some("2".to_owned()), None, 0));
+    for path in ["/healthz", "/healthz/ping", "/readyz", "/metrics", "/debug"] {
+        let (status, _, allow, _) = send("POST", path).await;
+        assert_eq!((status, allow.as_deref()), (405, Some("GET,HEAD")), "{path}");
+    }
+    assert_eq!(send("POST", "/elsewhere").await.0, 404);
+    assert_eq!(send("GET", "/healthz/a%20disk").await.0, 503, "it is found, and it fails");
+    assert_eq!(send("GET", "/healthz/%FF").await.0, 404);
     running.stop().await.unwrap();
 }
 

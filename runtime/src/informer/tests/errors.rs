@@ -22,8 +22,9 @@ use super::{
 use crate::{
     backoff::BackoffSchedule,
     informer::{
-        FailureCause, SharedInformer, SharedInformerFactory, SyncPhase, listener::Listener,
-        notification::Notification, registration::Slot,
+        AddOrigin, FailureCause, SharedInformer, SharedInformerFactory, SyncPhase,
+        listener::{Hears, Listener},
+        registration::Slot,
     },
     list_watch::{
         Item, ListOptions, ListPage, ListWatchError, ListerWatcher, RawObject, WatchEvent, WatchStream,
@@ -357,10 +358,7 @@ async fn depth_and_age_of_what_waits_for_handlers_are_metrics() {
     let slow = Arc::new(Listener::<ConfigMap>::new(None, CacheMeter::default()));
     let slot: Arc<dyn Slot> = slow.clone();
     informer.handle().core.note_handler(&slot);
-    slow.notify(
-        [Notification::again(cached("a@1")), Notification::again(cached("b@2"))].into_iter(),
-        Instant::now(),
-    );
+    slow.add(&[cached("a@1"), cached("b@2")].into(), AddOrigin::Watch, Instant::now());
     sleep(Duration::from_secs(7)).await;
     series("handlers", "2.0");
     series("handler_backlog", "2.0");

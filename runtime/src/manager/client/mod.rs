@@ -14,6 +14,7 @@ mod tests;
 
 use std::{path::Path, time::Duration};
 
+use futures::future::BoxFuture;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
@@ -38,28 +39,32 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const PROBES: u32 = 3;
 
 /// Builds a client for the cluster that the environment names, and says which that is.
-pub(super) async fn infer() -> Result<(Client, ClientOrigin), Error> {
-    let place = Place::find(|name| std::env::var(name).ok(), Path::exists);
-    let mut surroundings = Surroundings::Elsewhere;
-    let mut config = match Config::from_kubeconfig(&KubeConfigOptions::default()).await {
-        Ok(config) => {
-            let kubeconfig = Kubeconfig::read().unwrap_or_default();
-            place.check_user(&kubeconfig)?;
-            let context = kubeconfig.current_context.unwrap_or_default();
-            tracing::info!(server = %config.cluster_url, context, "using a kubeconfig");
-            config
-        }
-        Err(cause) => {
-            let config = Config::incluster().map_err(|_| place.refuse(cause))?;
-            tracing::info!(server = %config.cluster_url, "using the pod's service account");
-            surroundings = Surroundings::Pod;
-            config
-        }
-    };
-    config.apply_debug_overrides();
-    let cluster = ClientOrigin { url: Some(config.cluster_url.to_string()), surroundings };
-    let client = client(config.clone()).map_err(|error| place.refuse_client(&config, &error))?;
-    Ok((client, cluster))
+///
+/// Boxed: so it is compiled here, once, and not in each program that awaits it.
+pub(super) fn infer() -> BoxFuture<'static, Result<(Client, ClientOrigin), Error>> {
+    Box::pin(async move {
+        let place = Place::find(|name| std::env::var(name).ok(), Path::exists);
+        let mut surroundings = Surroundings::Elsewhere;
+        let mut config = match Config::from_kubeconfig(&KubeConfigOptions::default()).await {
+            Ok(config) => {
+                let kubeconfig = Kubeconfig::read().unwrap_or_default();
+                place.check_user(&kubeconfig)?;
+                let context = kubeconfig.current_context.unwrap_or_default();
+                tracing::info!(server = %config.cluster_url, context, "using a kubeconfig");
+                config
+            }
+            Err(cause) => {
+                let config = Config::incluster().map_err(|_| place.refuse(cause))?;
+                tracing::info!(server = %config.cluster_url, "using the pod's service account");
+                surroundings = Surroundings::Pod;
+                config
+            }
+        };
+        config.apply_debug_overrides();
+        let cluster = ClientOrigin { url: Some(config.cluster_url.to_string()), surroundings };
+        let client = client(config.clone()).map_err(|error| place.refuse_client(&config, &error))?;
+        Ok((client, cluster))
+    })
 }
 
 /// Builds the client that watchkeeper works with best, as [`Manager::infer`](super::Manager::infer) does.

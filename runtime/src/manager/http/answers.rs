@@ -1,9 +1,12 @@
 //! Responses, with the headers that each bears.
 
-use axum::{
-    body::Body,
-    http::{HeaderName, HeaderValue, Response, StatusCode, header},
-};
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http_body::Body as _;
+use http_body_util::Full;
+
+/// A response that is there as a whole.
+pub(super) type Answer = Response<Full<Bytes>>;
 
 /// What browsers may do with a page of ours: show it, styled, and send its search back. No script, no frame.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; \
@@ -31,8 +34,8 @@ impl Sort {
 }
 
 /// Makes a response: never stored, never taken for something else.
-pub(super) fn answer(status: StatusCode, sort: Sort, body: impl Into<Body>) -> Response<Body> {
-    let mut response = Response::new(body.into());
+pub(super) fn answer(status: StatusCode, sort: Sort, body: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     let set: [(HeaderName, &'static str); 3] = [
         (header::CONTENT_TYPE, sort.content_type()),
@@ -51,6 +54,14 @@ pub(super) fn answer(status: StatusCode, sort: Sort, body: impl Into<Body>) -> R
 }
 
 /// Makes a response of a line.
-pub(super) fn text(status: StatusCode, line: impl std::fmt::Display) -> Response<Body> {
+pub(super) fn text(status: StatusCode, line: impl std::fmt::Display) -> Answer {
     answer(status, Sort::Text, format!("{line}\n"))
+}
+
+/// Leaves of a response what a `HEAD` is answered: the length of the body, without the body.
+pub(super) fn without_body(answer: Answer) -> Answer {
+    let (mut head, body) = answer.into_parts();
+    let length = body.size_hint().lower();
+    head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    Response::from_parts(head, Full::default())
 }

@@ -238,7 +238,7 @@ mod tests {
 
     impl Folder {
         fn new() -> Self {
-            let folder = env::temp_dir().join(format!("certificates-{:016x}", rand::random::<u64>()));
+            let folder = env::temp_dir().join(format!("certificates-{:016x}", crate::backoff::random_seed()));
             fs::create_dir_all(&folder).unwrap();
             Self(folder)
         }

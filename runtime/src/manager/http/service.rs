@@ -1,6 +1,7 @@
 //! What each path answers: a service that any server can be given.
 
 use std::{
+    borrow::Cow,
     convert::Infallible,
     fmt,
     panic::AssertUnwindSafe,
@@ -9,22 +10,17 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    Router,
-    body::Body,
-    extract::{Path, Query, State},
-    http::{Request, Response, StatusCode, header, request::Parts},
-    routing::get,
-};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use http_body_util::{BodyExt, Full};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
+use http_body_util::Full;
+use percent_encoding::percent_decode_str;
 use tokio::time::timeout;
-use tower::{Service, ServiceExt};
+use tower::Service;
 
 use super::{
     access::{Refusal, Reviewer},
-    answers::{Sort, answer, text},
+    answers::{Answer, Sort, answer, text, without_body},
     origin::is_local,
     page,
     settings::{Access, DebugFor, Http},
@@ -55,11 +51,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// ```
 #[derive(Clone)]
 pub struct HttpService {
-    router: Router,
+    site: Arc<Site>,
 }
 
 /// What the paths share.
-#[derive(Clone)]
 struct Site {
     inspector: Inspector,
     metrics: Metrics,
@@ -68,8 +63,29 @@ struct Site {
     reviewer: Option<Reviewer>,
 }
 
-type Answer = Response<Body>;
-type Asked = Query<Vec<(String, String)>>;
+/// What a path names; of probes one check, or all.
+enum Place<'r> {
+    Health(Option<&'r str>),
+    Readiness(Option<&'r str>),
+    Metrics,
+    Debug,
+}
+
+impl<'r> Place<'r> {
+    fn at(path: &'r str) -> Option<Self> {
+        let check_of = |probe: &str| path.strip_prefix(probe).filter(|check| !check.is_empty()).map(Some);
+        match path {
+            "/healthz" => Some(Self::Health(None)),
+            "/readyz" => Some(Self::Readiness(None)),
+            "/metrics" => Some(Self::Metrics),
+            "/debug" => Some(Self::Debug),
+            _ => check_of("/healthz/").map(Self::Health).or(check_of("/readyz/").map(Self::Readiness)),
+        }
+    }
+}
+
+/// The pairs of a query, decoded.
+type Asked<'r> = Vec<(Cow<'r, str>, Cow<'r, str>)>;
 
 impl HttpService {
     pub(in crate::manager) fn new(
@@ -79,19 +95,21 @@ impl HttpService {
         client: &kube::Client,
     ) -> Self {
         let reviewer = (http.access == Access::Reviewed).then(|| Reviewer::new(client.clone()));
-        let site = Arc::new(Site { inspector, metrics, debug: http.debug, reviewer });
-        let router = Router::new()
-            .route("/healthz", get(healthz))
-            .route("/healthz/{*check}", get(one_of_healthz))
-            .route("/readyz", get(readyz))
-            .route("/readyz/{*check}", get(one_of_readyz))
-            .route("/metrics", get(metrics_text))
-            .route("/debug", get(debug))
-            .fallback(async || {
-                text(StatusCode::NOT_FOUND, "there are /healthz, /readyz, /metrics and /debug")
-            })
-            .with_state(site);
-        Self { router }
+        Self { site: Arc::new(Site { inspector, metrics, debug: http.debug, reviewer }) }
+    }
+
+    /// Answers in time, and for code that panics.
+    fn answer(&self, request: Parts) -> BoxFuture<'static, Result<Answer, Infallible>> {
+        let site = self.site.clone();
+        Box::pin(async move {
+            let found = AssertUnwindSafe(site.find(&request)).catch_unwind();
+            let found = match timeout(PATIENCE, found).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => text(StatusCode::INTERNAL_SERVER_ERROR, "the code that answers panicked"),
+                Err(_) => text(StatusCode::GATEWAY_TIMEOUT, "the answer took too long"),
+            };
+            Ok(if request.method == Method::HEAD { without_body(found) } else { found })
+        })
     }
 }
 
@@ -105,25 +123,8 @@ impl<B> Service<Request<B>> for HttpService {
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let answer = self.router.clone().oneshot(request.map(|_| Body::empty()));
-        Box::pin(async {
-            let answered = timeout(PATIENCE, AssertUnwindSafe(answer).catch_unwind()).await;
-            let answer = match answered {
-                Ok(Ok(Ok(answer))) => answer,
-                Ok(Ok(Err(never))) => match never {},
-                Ok(Err(_)) => text(StatusCode::INTERNAL_SERVER_ERROR, "the code that answers panicked"),
-                Err(_) => text(StatusCode::GATEWAY_TIMEOUT, "the answer took too long"),
-            };
-            Ok(whole(answer).await)
-        })
+        self.answer(request.into_parts().0)
     }
-}
-
-/// Brings a body into one piece, which it is.
-async fn whole(answer: Answer) -> Response<Full<Bytes>> {
-    let (head, body) = answer.into_parts();
-    let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    Response::from_parts(head, Full::new(bytes))
 }
 
 impl fmt::Debug for HttpService {
@@ -132,31 +133,73 @@ impl fmt::Debug for HttpService {
     }
 }
 
-async fn healthz(State(site): State<Arc<Site>>, asked: Asked) -> Answer {
-    probe(site.inspector.health(), &asked)
+impl Site {
+    async fn find(&self, request: &Parts) -> Answer {
+        let Some(place) = Place::at(request.uri.path()) else {
+            return text(StatusCode::NOT_FOUND, "there are /healthz, /readyz, /metrics and /debug");
+        };
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "ask by GET or HEAD");
+            refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,HEAD"));
+            return refused;
+        }
+        let query = request.uri.query().unwrap_or_default();
+        let asked: Asked<'_> = form_urlencoded::parse(query.as_bytes()).collect();
+        match place {
+            Place::Health(check) => probes(self.inspector.health(), check, &asked),
+            Place::Readiness(check) => probes(self.inspector.readiness(), check, &asked),
+            Place::Metrics => self.metrics_text(request).await,
+            Place::Debug => self.debug(&asked, request).await,
+        }
+    }
+
+    async fn metrics_text(&self, request: &Parts) -> Answer {
+        match self.may(request, "/metrics").await {
+            Ok(()) => answer(StatusCode::OK, Sort::Metrics, self.metrics.encode()),
+            Err(refusal) => refused(&refusal),
+        }
+    }
+
+    async fn debug(&self, asked: &Asked<'_>, request: &Parts) -> Answer {
+        if self.debug == DebugFor::Loopback && !is_local(request) {
+            let why = "the debug page is shown to this machine alone: ask for it by `kubectl port-forward`, or allow it by \
+                       `Http::debug_for_all`";
+            return text(StatusCode::FORBIDDEN, why);
+        }
+        if let Err(refusal) = self.may(request, "/debug").await {
+            return refused(&refusal);
+        }
+        let key = asked.iter().find(|(name, key)| name == "key" && !key.trim().is_empty());
+        let report = self.inspector.debug_report(key.map(|(_, key)| key.trim())).await;
+        match wants_json(asked, request) {
+            false => answer(StatusCode::OK, Sort::Page, page::render(&report)),
+            true => match serde_json::to_vec(&report) {
+                Ok(json) => answer(StatusCode::OK, Sort::Json, json),
+                Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error),
+            },
+        }
+    }
+
+    async fn may(&self, request: &Parts, path: &str) -> Result<(), Refusal> {
+        match &self.reviewer {
+            Some(reviewer) => reviewer.check(&request.headers, path).await,
+            None => Ok(()),
+        }
+    }
 }
 
-async fn readyz(State(site): State<Arc<Site>>, asked: Asked) -> Answer {
-    probe(site.inspector.readiness(), &asked)
-}
-
-async fn one_of_healthz(State(site): State<Arc<Site>>, Path(check): Path<String>, asked: Asked) -> Answer {
-    one_of(site.inspector.health(), &check, &asked)
-}
-
-async fn one_of_readyz(State(site): State<Arc<Site>>, Path(check): Path<String>, asked: Asked) -> Answer {
-    one_of(site.inspector.readiness(), &check, &asked)
-}
-
-fn one_of(report: HealthReport, check: &str, asked: &Asked) -> Answer {
-    match report.only(check) {
+/// Answers for all checks, or for the one that the path names.
+fn probes(report: HealthReport, check: Option<&str>, asked: &Asked<'_>) -> Answer {
+    let Some(check) = check else { return probe(report, asked) };
+    let check = percent_decode_str(check).decode_utf8_lossy();
+    match report.only(&check) {
         Some(report) => probe(report, asked),
         None => text(StatusCode::NOT_FOUND, format_args!("there is no check {check:?}")),
     }
 }
 
 /// Answers a probe: `ok`, or each check by name where one fails or `?verbose` asks for it.
-fn probe(report: HealthReport, asked: &Asked) -> Answer {
+fn probe(report: HealthReport, asked: &Asked<'_>) -> Answer {
     let excluded = asked.iter().filter(|(name, _)| name == "exclude").map(|(_, check)| &**check);
     let report = report.without(excluded);
     let status = if report.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -167,49 +210,13 @@ fn probe(report: HealthReport, asked: &Asked) -> Answer {
     }
 }
 
-async fn metrics_text(State(site): State<Arc<Site>>, request: Parts) -> Answer {
-    match site.may(&request, "/metrics").await {
-        Ok(()) => answer(StatusCode::OK, Sort::Metrics, site.metrics.encode()),
-        Err(refusal) => refused(&refusal),
-    }
-}
-
-async fn debug(State(site): State<Arc<Site>>, Query(asked): Asked, request: Parts) -> Answer {
-    if site.debug == DebugFor::Loopback && !is_local(&request) {
-        let why = "the debug page is shown to this machine alone: ask for it by `kubectl port-forward`, or allow it by \
-                   `Http::debug_for_all`";
-        return text(StatusCode::FORBIDDEN, why);
-    }
-    if let Err(refusal) = site.may(&request, "/debug").await {
-        return refused(&refusal);
-    }
-    let key = asked.iter().find(|(name, key)| name == "key" && !key.trim().is_empty());
-    let report = site.inspector.debug_report(key.map(|(_, key)| key.trim())).await;
-    match wants_json(&asked, &request) {
-        false => answer(StatusCode::OK, Sort::Page, page::render(&report)),
-        true => match serde_json::to_vec(&report) {
-            Ok(json) => answer(StatusCode::OK, Sort::Json, json),
-            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error),
-        },
-    }
-}
-
-fn wants_json(asked: &[(String, String)], request: &Parts) -> bool {
+fn wants_json(asked: &Asked<'_>, request: &Parts) -> bool {
     if let Some((_, format)) = asked.iter().find(|(name, _)| name == "format") {
         return format == "json";
     }
     let accepts =
         request.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     accepts.contains("application/json") && !accepts.contains("text/html")
-}
-
-impl Site {
-    async fn may(&self, request: &Parts, path: &str) -> Result<(), Refusal> {
-        match &self.reviewer {
-            Some(reviewer) => reviewer.check(&request.headers, path).await,
-            None => Ok(()),
-        }
-    }
 }
 
 fn refused(refusal: &Refusal) -> Answer {
