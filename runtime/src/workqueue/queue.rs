@@ -115,7 +115,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Counts the key's failures in a row.
     pub fn num_requeues(&self, key: &K) -> u32 {
-        self.shared.read(|state| state.entry(key).map_or(0, |entry| entry.failures))
+        self.shared.read(|state| state.entry(key).map_or(0, |entry| entry.setback().failures))
     }
 
     /// Waits for a key that is ready and for a token, and hands it out; `None` once all is done after a shutdown.

@@ -9,7 +9,7 @@ mod reads;
 use super::clock::{At, Clock};
 use super::delay::DelayHeap;
 use super::entries::{
-    Arrival, ByArrival, Cause, Entries, Entry, InLine, Meanwhile, Pick, Place, QueueKey, ReadyQueue,
+    Arrival, ByArrival, Cause, Entries, Entry, InLine, Meanwhile, Pick, Place, QueueKey, ReadyQueue, Setback,
 };
 use super::rate_limit::{Bucket, Taken};
 use super::rate_limiter::RateLimiter;
@@ -144,7 +144,7 @@ impl<K: QueueKey> State<K> {
         let entry = &mut self.entries.slab[id];
         match entry.place {
             Place::Ready => {}
-            Place::InFlight => self.mark(id, Meanwhile::Added),
+            Place::InFlight(_) => self.mark(id, Meanwhile::Added),
             Place::Idle => self.line_up(id, clock),
             Place::Held => entry.expedite(),
             Place::Terminal | Place::Delayed | Place::AwaitsToken => {
@@ -163,7 +163,7 @@ impl<K: QueueKey> State<K> {
         match self.standing(id, clock) {
             Place::Idle | Place::Ready => self.raise(id, priority),
             // a timer that was asked for meanwhile is not shortened
-            Place::InFlight if self.entries.slab[id].delay == At::NEVER => {
+            Place::InFlight(_) if self.entries.slab[id].delay == At::NEVER => {
                 self.raise(id, priority);
                 self.mark(id, Meanwhile::Touched);
             }
@@ -190,7 +190,7 @@ impl<K: QueueKey> State<K> {
         }
         let entry = &mut self.entries.slab[id];
         if standing == Place::Terminal {
-            entry.gate = entry.floor;
+            entry.relieve(|setback| setback.gate = setback.floor);
         }
         entry.delay = entry.delay.min(clock.now().after(delay));
         self.settle_unless_away(id, clock);
@@ -203,12 +203,12 @@ impl<K: QueueKey> State<K> {
         self.stats.retries += 1;
         let standing = self.standing(id, clock);
         if standing == Place::Ready {
-            let failures = &mut self.entries.slab[id].failures;
+            let failures = &mut self.entries.slab[id].set_back().failures;
             *failures = failures.saturating_add(1);
             return;
         }
         if standing == Place::Terminal {
-            self.entries.slab[id].gate = At::START;
+            self.entries.slab[id].relieve(|setback| setback.gate = At::START);
         }
         let until = self.fail(id, Duration::ZERO, clock);
         let entry = &mut self.entries.slab[id];
@@ -220,13 +220,13 @@ impl<K: QueueKey> State<K> {
     pub(super) fn forget(&mut self, key: &K) {
         let Some(id) = self.entries.find(key) else { return };
         let entry = &mut self.entries.slab[id];
-        entry.failures = 0;
+        entry.relieve(|setback| setback.failures = 0);
         match entry.place {
             Place::Idle | Place::Terminal => {
                 self.leave(id);
                 self.entries.remove(id);
             }
-            Place::Held if entry.cause == Cause::Terminal => entry.clear_schedule_unless_asked(),
+            Place::Held if entry.setback().cause == Cause::Terminal => entry.clear_schedule_unless_asked(),
             _ => {}
         }
     }
@@ -243,13 +243,13 @@ impl<K: QueueKey> State<K> {
     /// Refuses keys from now on; drops all that is not in flight.
     pub(super) fn discard(&mut self) {
         self.mode = Mode::Discarding;
-        self.drop_entries(|place| place != Place::InFlight);
+        self.drop_entries(|place| !matches!(place, Place::InFlight(_)));
         self.listed = ListedKeys::new();
     }
 
     /// Takes keys again, as if none had been known; buckets are as empty as they were left.
     pub(super) fn reopen(&mut self) {
-        self.drop_entries(|place| place != Place::InFlight);
+        self.drop_entries(|place| !matches!(place, Place::InFlight(_)));
         self.mode = Mode::Open;
     }
 
@@ -277,14 +277,13 @@ impl<K: QueueKey> State<K> {
         let entry = &mut self.entries.slab[id];
         let priority = entry.priority;
         entry.clear_schedule();
-        entry.place = Place::InFlight;
-        entry.waits = false;
+        entry.place = Place::InFlight(Meanwhile::Nothing);
         let at = self.stats.handed_out(entry.since, clock);
         entry.since = at;
         Next::Run(Grant {
             id,
             key: entry.key.clone(),
-            attempt: entry.failures.saturating_add(1),
+            attempt: entry.setback().failures.saturating_add(1),
             priority,
             stood,
             at,
@@ -359,7 +358,7 @@ impl<K: QueueKey> State<K> {
         let id = self.entries.find_or_insert(key);
         let entry = &mut self.entries.slab[id];
         entry.place = Place::Ready;
-        (entry.waits, entry.since) = (true, since);
+        entry.since = since;
         id
     }
 }
