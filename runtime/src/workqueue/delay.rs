@@ -218,7 +218,9 @@ mod tests {
         fn agrees_with_a_sorted_list(steps in prop::collection::vec((0..9u8, 0..40u32, 0..50u64), 0..300)) {
             // the numbers run out on the way
             let mut things = Slab::new();
-            (0..40).for_each(|_| drop(things.insert(Alone(ABSENT))));
+            for _ in 0..40 {
+                things.insert(Alone(ABSENT));
+            }
             let mut heap = DelayHeap { next_seq: u32::MAX - 9, ..DelayHeap::default() };
             let (mut model, mut seq) = (Vec::<(u64, u64, Id)>::new(), 0);
             for (step, id, time) in steps {

@@ -4,6 +4,7 @@ use std::task::Waker;
 
 use super::clock::{At, Clock};
 use super::entries::QueueKey;
+use super::inbox::Takes;
 use super::slab::{Id, Linked, Links, List, Slab};
 use super::state::{Grant, Next, State};
 use super::sync::wake;
@@ -39,6 +40,13 @@ pub(super) struct Wakes {
 
 impl Wakes {
     #[inline]
+    pub(super) fn and(mut self, Self { one, all, gone }: Self) -> Self {
+        self.all.extend(one.into_iter().chain(all));
+        self.gone = self.gone.or(gone);
+        self
+    }
+
+    #[inline]
     pub(super) fn wake(self) {
         let Self { one, all, gone } = self;
         drop(gone);
@@ -51,18 +59,32 @@ impl Wakes {
     }
 }
 
+/// From so many ready keys on, one more can wait until the lock is taken for something else.
+const LONG_LINE: usize = if cfg!(test) { 0 } else { 4096 };
+
 /// All that the lock guards.
 pub(super) struct Dispatcher<K> {
     pub(super) state: State<K>,
     waiters: Waiters,
     drainers: Slab<Waker>,
+    /// What the inbox was told to take.
+    pub(super) told: Takes,
     /// Shutdowns asked for: a drain that sees another one gives up.
     shutdowns: u64,
 }
 
 impl<K: QueueKey> Dispatcher<K> {
     pub(super) const fn new(state: State<K>) -> Self {
-        Self { state, waiters: Waiters::new(), drainers: Slab::new(), shutdowns: 0 }
+        Self { state, waiters: Waiters::new(), drainers: Slab::new(), told: Takes::Nothing, shutdowns: 0 }
+    }
+
+    /// Returns what may be left in the inbox: keys, behind a long line, while nobody has to be woken for them.
+    #[inline]
+    pub(super) fn takes(&self) -> Takes {
+        if self.state.ready() < LONG_LINE || !self.waiters.is_empty() || self.state.is_shut_down() {
+            return Takes::Nothing;
+        }
+        if self.state.asks_for_time() { Takes::KeysAndTimes } else { Takes::Keys }
     }
 
     /// Changes the state, and returns which wakers to call for it.

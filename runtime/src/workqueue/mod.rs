@@ -43,7 +43,8 @@
 //! # Inside
 //!
 //! `state` decides which key runs when, and `dispatcher` which worker is woken. Both are pure: time is passed in. `shared`
-//! holds the lock around them and the futures that wait; `queue` is what callers see. Nobody waits while holding the lock.
+//! holds the lock around them and the futures that wait; behind a long line `inbox` takes keys without it; `queue` is what
+//! callers see. Nobody waits while holding the lock.
 
 mod sync;
 mod clock;
@@ -57,6 +58,7 @@ mod stats;
 mod state;
 mod dispatcher;
 mod inspect;
+mod inbox;
 mod shared;
 mod queue;
 

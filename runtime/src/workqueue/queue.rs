@@ -51,7 +51,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Queues a key of which something really changed, at a priority.
     pub fn add_at(&self, key: K, priority: Priority) {
-        self.shared.change(|state, clock| state.add(key, priority, clock));
+        self.shared.add(key, priority);
     }
 
     /// Queues all keys of a list, as if each was added at low priority, and shares the list with other queues.

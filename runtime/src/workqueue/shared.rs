@@ -6,20 +6,32 @@ use std::task::{Context, Poll, ready};
 use super::clock::{At, Clock, ClockOrigin, LazyNow};
 use super::dispatcher::{Dispatcher, DrainStep, Wakes, WorkerStep};
 use super::entries::QueueKey;
+use super::inbox::{Inbox, Left};
 use super::slab::Id;
 use super::state::{Grant, State};
 use super::sync::{Mutex, Sleep, lock, poll_proceed, sleep_until};
+use super::types::Priority;
 use crate::metrics::{QueueReport, QueueSource};
 
 /// What all handles of one queue share.
 pub(super) struct Shared<K> {
     pub(super) origin: ClockOrigin,
     dispatcher: Mutex<Dispatcher<K>>,
+    inbox: Inbox<K>,
 }
 
 impl<K: QueueKey> Shared<K> {
     pub(super) fn new(state: State<K>) -> Self {
-        Self { origin: ClockOrigin::starting_now(), dispatcher: Mutex::new(Dispatcher::new(state)) }
+        let dispatcher = Mutex::new(Dispatcher::new(state));
+        Self { origin: ClockOrigin::starting_now(), dispatcher, inbox: Inbox::new() }
+    }
+
+    /// Adds a key, or leaves it to whoever takes the lock next.
+    #[inline]
+    pub(super) fn add(&self, key: K, priority: Priority) {
+        if let Err(key) = self.inbox.leave(key, priority, self.origin) {
+            self.change(|state, clock| state.add(key, priority, clock));
+        }
     }
 
     /// Changes the state, and wakes the workers that can go on.
@@ -31,24 +43,55 @@ impl<K: QueueKey> Shared<K> {
     /// Does so at a moment.
     #[inline]
     pub(super) fn change_at(&self, now: &LazyNow, change: impl FnOnce(&mut State<K>, &LazyNow)) {
-        let wakes = {
-            let mut dispatcher = lock(&self.dispatcher);
-            change(&mut dispatcher.state, now);
-            dispatcher.wakes()
-        };
-        wakes.wake();
+        self.locked(|dispatcher| ((), dispatcher.change(|state| change(state, now))));
     }
 
     /// Does something under the lock, at one moment, and wakes once it is released.
     #[inline]
     pub(super) fn with<T>(&self, f: impl FnOnce(&mut Dispatcher<K>, &LazyNow) -> (T, Wakes)) -> T {
-        let (answer, wakes) = f(&mut lock(&self.dispatcher), &LazyNow::of(self.origin));
+        self.locked(|dispatcher| f(dispatcher, &LazyNow::of(self.origin)))
+    }
+
+    pub(super) fn read<T>(&self, f: impl FnOnce(&State<K>) -> T) -> T {
+        self.locked(|dispatcher| (f(&dispatcher.state), Wakes::default()))
+    }
+
+    /// Takes the lock and adds what was left; afterwards tells the inbox what it may take, and wakes.
+    #[inline]
+    fn locked<T>(&self, f: impl FnOnce(&mut Dispatcher<K>) -> (T, Wakes)) -> T {
+        let (answer, wakes) = {
+            let mut dispatcher = lock(&self.dispatcher);
+            if self.inbox.is_filled() {
+                self.add_left(&mut dispatcher.state, self.inbox.take());
+            }
+            let (answer, wakes) = f(&mut dispatcher);
+            match dispatcher.takes() == dispatcher.told {
+                true => (answer, wakes),
+                false => (answer, wakes.and(self.tell_inbox(&mut dispatcher))),
+            }
+        };
         wakes.wake();
         answer
     }
 
-    pub(super) fn read<T>(&self, f: impl FnOnce(&State<K>) -> T) -> T {
-        f(&lock(&self.dispatcher).state)
+    /// Tells the inbox what it may take. What was left meanwhile may be what a worker now waits for.
+    fn tell_inbox(&self, dispatcher: &mut Dispatcher<K>) -> Wakes {
+        let mut late = false;
+        while dispatcher.takes() != dispatcher.told {
+            dispatcher.told = dispatcher.takes();
+            let left = self.inbox.accept(dispatcher.told);
+            late |= !left.is_empty();
+            self.add_left(&mut dispatcher.state, left);
+        }
+        if late { dispatcher.wakes() } else { Wakes::default() }
+    }
+
+    /// Adds keys that were left, each at its time.
+    fn add_left(&self, state: &mut State<K>, left: Vec<Left<K>>) {
+        for left in left {
+            let clock = LazyNow::known(self.origin, left.at());
+            state.add(left.key, left.priority, &clock);
+        }
     }
 }
 
