@@ -60,7 +60,7 @@ impl Wakes {
 }
 
 /// From so many ready keys on, one more can wait until the lock is taken for something else.
-const LONG_LINE: usize = if cfg!(test) { 0 } else { 4096 };
+const LONG_LINE: usize = 4096;
 
 /// All that the lock guards.
 pub(super) struct Dispatcher<K> {
@@ -81,7 +81,8 @@ impl<K: QueueKey> Dispatcher<K> {
     /// Returns what may be left in the inbox: keys, behind a long line, while nobody has to be woken for them.
     #[inline]
     pub(super) fn takes(&self) -> Takes {
-        if self.state.ready() < LONG_LINE || !self.waiters.is_empty() || self.state.is_shut_down() {
+        let is_long = cfg!(test) || self.state.ready() >= LONG_LINE;
+        if !is_long || !self.waiters.is_empty() || self.state.is_shut_down() {
             return Takes::Nothing;
         }
         if self.state.asks_for_time() { Takes::KeysAndTimes } else { Takes::Keys }
