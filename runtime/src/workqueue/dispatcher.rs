@@ -6,13 +6,13 @@ use super::clock::{At, Clock};
 use super::entries::QueueKey;
 use super::inbox::Takes;
 use super::slab::{Id, Linked, Links, List, Slab};
-use super::state::{Grant, Next, State};
+use super::state::{Next, State, Turn};
 use super::sync::wake;
 
 /// What a worker does next.
 #[derive(Debug)]
-pub(super) enum WorkerStep<K> {
-    Run(Grant<K>),
+pub(super) enum WorkerStep {
+    Run(Turn),
     /// Sleeps until this time, or until woken.
     Keep(At),
     /// Sleeps until woken.
@@ -88,6 +88,12 @@ impl<K: QueueKey> Dispatcher<K> {
         if self.state.asks_for_time() { Takes::KeysAndTimes } else { Takes::Keys }
     }
 
+    /// Whether nobody waits, and the inbox knows what it may take: an operation that ends so wakes nobody.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.waiters.is_empty() && self.drainers.len() == 0 && self.takes() == self.told
+    }
+
     /// Changes the state, and returns which wakers to call for it.
     #[inline]
     pub(super) fn change(&mut self, change: impl FnOnce(&mut State<K>)) -> Wakes {
@@ -102,10 +108,10 @@ impl<K: QueueKey> Dispatcher<K> {
         ticket: &mut Option<Id>,
         waker: &Waker,
         clock: &impl Clock,
-    ) -> (WorkerStep<K>, Wakes) {
+    ) -> (WorkerStep, Wakes) {
         let gone = ticket.take().map(|id| self.waiters.leave(id));
         let turn = match self.state.take(clock) {
-            Next::Run(grant) => WorkerStep::Run(grant),
+            Next::Run(turn) => WorkerStep::Run(turn),
             Next::Ended => WorkerStep::Ended,
             Next::Wait => match self.state.due() {
                 until if until < self.waiters.kept_until() => {

@@ -56,9 +56,9 @@ mod types;
 mod entries;
 mod stats;
 mod state;
+mod inbox;
 mod dispatcher;
 mod inspect;
-mod inbox;
 mod shared;
 mod queue;
 

@@ -41,6 +41,15 @@ pub(super) struct Grant<K> {
     pub(super) at: At,
 }
 
+/// Which key was handed out: the rest of its [`Grant`] can be read while it is in flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) id: Id,
+    priority: Priority,
+    stood: Stood,
+    at: At,
+}
+
 /// Where a key stood before it was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stood {
@@ -51,8 +60,8 @@ pub(super) enum Stood {
 
 /// What there is for a worker.
 #[derive(Debug)]
-pub(super) enum Next<K> {
-    Run(Grant<K>),
+pub(super) enum Next {
+    Run(Turn),
     /// Nothing yet: [`State::due`] says until when.
     Wait,
     /// Nothing any more.
@@ -257,7 +266,7 @@ impl<K: QueueKey> State<K> {
 
     /// Hands out the next key, if one is ready and the rate has a token for it.
     #[inline]
-    pub(super) fn take(&mut self, clock: &impl Clock) -> Next<K> {
+    pub(super) fn take(&mut self, clock: &impl Clock) -> Next {
         self.promote(clock);
         if self.ready() == 0 {
             return if self.ended() { Next::Ended } else { Next::Wait };
@@ -280,14 +289,15 @@ impl<K: QueueKey> State<K> {
         entry.place = Place::InFlight(Meanwhile::Nothing);
         let at = self.stats.handed_out(entry.since, clock);
         entry.since = at;
-        Next::Run(Grant {
-            id,
-            key: entry.key.clone(),
-            attempt: entry.setback().failures.saturating_add(1),
-            priority,
-            stood,
-            at,
-        })
+        Next::Run(Turn { id, priority, stood, at })
+    }
+
+    /// Returns all that is to be said of a key that was just handed out.
+    #[inline]
+    pub(super) fn grant(&self, Turn { id, priority, stood, at }: Turn) -> Grant<K> {
+        let entry = &self.entries.slab[id];
+        let attempt = entry.setback().failures.saturating_add(1);
+        Grant { id, key: entry.key.clone(), attempt, priority, stood, at }
     }
 }
 

@@ -16,7 +16,8 @@ fn a_million_forgotten_keys_leave_no_memory_behind() {
     assert_eq!(state.known(), KEYS as usize);
     let later = At::START.after(secs(2));
     for _ in 0..KEYS {
-        let Next::Run(grant) = state.take(&later) else { panic!("all are due") };
+        let Next::Run(turn) = state.take(&later) else { panic!("all are due") };
+        let grant = state.grant(turn);
         state.finish(grant.id, Outcome::Forget, grant.priority, &later);
     }
     assert_eq!((state.known(), state.delayed()), (0, 0));

@@ -688,7 +688,7 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
             }
             Step::Take => {
                 let grant = match state.take(&now) {
-                    Next::Run(grant) => Some(grant),
+                    Next::Run(turn) => Some(state.grant(turn)),
                     Next::Wait | Next::Ended => None,
                 };
                 let granted = grant.as_ref().map(|grant| (grant.key, grant.attempt, grant.priority));
