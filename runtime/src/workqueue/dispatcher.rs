@@ -4,14 +4,15 @@ use std::task::Waker;
 
 use super::clock::{At, Clock};
 use super::entries::QueueKey;
+use super::inbox::Takes;
 use super::slab::{Id, Linked, Links, List, Slab};
-use super::state::{Grant, Next, State};
+use super::state::{Next, State, Turn};
 use super::sync::wake;
 
 /// What a worker does next.
 #[derive(Debug)]
-pub(super) enum WorkerStep<K> {
-    Run(Grant<K>),
+pub(super) enum WorkerStep {
+    Run(Turn),
     /// Sleeps until this time, or until woken.
     Keep(At),
     /// Sleeps until woken.
@@ -39,6 +40,13 @@ pub(super) struct Wakes {
 
 impl Wakes {
     #[inline]
+    pub(super) fn and(mut self, Self { one, all, gone }: Self) -> Self {
+        self.all.extend(one.into_iter().chain(all));
+        self.gone = self.gone.or(gone);
+        self
+    }
+
+    #[inline]
     pub(super) fn wake(self) {
         let Self { one, all, gone } = self;
         drop(gone);
@@ -51,18 +59,39 @@ impl Wakes {
     }
 }
 
+/// From so many ready keys on, one more can wait until the lock is taken for something else.
+const LONG_LINE: usize = 4096;
+
 /// All that the lock guards.
 pub(super) struct Dispatcher<K> {
     pub(super) state: State<K>,
     waiters: Waiters,
     drainers: Slab<Waker>,
+    /// What the inbox was told to take.
+    pub(super) told: Takes,
     /// Shutdowns asked for: a drain that sees another one gives up.
     shutdowns: u64,
 }
 
 impl<K: QueueKey> Dispatcher<K> {
     pub(super) const fn new(state: State<K>) -> Self {
-        Self { state, waiters: Waiters::new(), drainers: Slab::new(), shutdowns: 0 }
+        Self { state, waiters: Waiters::new(), drainers: Slab::new(), told: Takes::Nothing, shutdowns: 0 }
+    }
+
+    /// Returns what may be left in the inbox: keys, behind a long line, while nobody has to be woken for them.
+    #[inline]
+    pub(super) fn takes(&self) -> Takes {
+        let is_long = cfg!(test) || self.state.ready() >= LONG_LINE;
+        if !is_long || !self.waiters.is_empty() || self.state.is_shut_down() {
+            return Takes::Nothing;
+        }
+        if self.state.asks_for_time() { Takes::KeysAndTimes } else { Takes::Keys }
+    }
+
+    /// Whether nobody waits, and the inbox knows what it may take: an operation that ends so wakes nobody.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.waiters.is_empty() && self.drainers.len() == 0 && self.takes() == self.told
     }
 
     /// Changes the state, and returns which wakers to call for it.
@@ -79,10 +108,10 @@ impl<K: QueueKey> Dispatcher<K> {
         ticket: &mut Option<Id>,
         waker: &Waker,
         clock: &impl Clock,
-    ) -> (WorkerStep<K>, Wakes) {
+    ) -> (WorkerStep, Wakes) {
         let gone = ticket.take().map(|id| self.waiters.leave(id));
         let turn = match self.state.take(clock) {
-            Next::Run(grant) => WorkerStep::Run(grant),
+            Next::Run(turn) => WorkerStep::Run(turn),
             Next::Ended => WorkerStep::Ended,
             Next::Wait => match self.state.due() {
                 until if until < self.waiters.kept_until() => {

@@ -6,6 +6,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
 use super::clock::At;
+use super::delay::Scheduled;
 use super::slab::{Id, Linked, Links, List, Slab};
 use super::types::Priority;
 
@@ -28,15 +29,16 @@ pub(super) enum Place {
     /// In line for a worker.
     Ready,
     /// With a worker.
-    InFlight,
+    InFlight(Meanwhile),
     /// In the delay heap until its hold is over, whatever else is said of it.
     Held,
 }
 
 /// What asked for the run that is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Cause {
     /// A change, a touch or a timer.
+    #[default]
     Plain,
     /// A failure: pays for a retry token.
     Failure,
@@ -55,65 +57,99 @@ pub(super) enum Meanwhile {
 #[derive(Debug)]
 pub(super) struct Entry<K> {
     pub(super) key: K,
-    hash: Hash32,
+    /// Most keys have none: it is worth an allocation of its own.
+    setback: Option<Box<Setback>>,
     /// Not before this: the merged timer. In flight: a timer asked for meanwhile, or never.
     pub(super) delay: At,
-    /// Not before this either: the back-off.
-    pub(super) gate: At,
-    /// What a real change lowers the gate to.
-    pub(super) floor: At,
-    /// Not handed out before this, whatever else is said; start unless held.
-    pub(super) held: At,
     /// Since when it is ready, or in flight; never if no times are kept.
     pub(super) since: At,
+    /// In the delay heap: `before` is its node there.
     in_line: Links,
     /// Among all that are ready, or among those in flight.
     by_arrival: Links,
-    pub(super) failures: u32,
-    /// How many runs in a row ended as retries that count for nothing.
-    pub(super) uncounted: u8,
+    hash: Hash32,
     /// When it lined up, as it compares with lists.
     pub(super) arrival: Arrival,
     pub(super) place: Place,
     /// The highest that was asked for the next run.
     pub(super) priority: Priority,
+}
+
+/// What failures and holds leave with a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Setback {
+    /// Not ready before this: the back-off.
+    pub(super) gate: At,
+    /// What a real change lowers the gate to.
+    pub(super) floor: At,
+    /// Not handed out before this, whatever else is said; start unless held.
+    pub(super) held: At,
+    pub(super) failures: u32,
+    /// How many runs in a row ended as retries that count for nothing.
+    pub(super) uncounted: u8,
     pub(super) cause: Cause,
-    pub(super) meanwhile: Meanwhile,
-    /// Whether its wait for a worker has begun: a hold interrupts that, and does not end it.
-    pub(super) waits: bool,
+    /// Whether a hold interrupts its wait for a worker, which goes on afterwards.
+    pub(super) interrupted: bool,
+}
+
+impl Setback {
+    const NOTHING: Self = Self {
+        gate: At::START,
+        floor: At::START,
+        held: At::START,
+        failures: 0,
+        uncounted: 0,
+        cause: Cause::Plain,
+        interrupted: false,
+    };
 }
 
 impl<K> Entry<K> {
     fn new(key: K, hash: Hash32) -> Self {
         Self {
             key,
-            hash,
+            setback: None,
             delay: At::NEVER,
-            gate: At::START,
-            floor: At::START,
-            held: At::START,
             since: At::NEVER,
             in_line: Links::ALONE,
             by_arrival: Links::ALONE,
-            failures: 0,
-            uncounted: 0,
+            hash,
             arrival: Arrival::default(),
             place: Place::Idle,
             priority: Priority::Low,
-            cause: Cause::Plain,
-            meanwhile: Meanwhile::Nothing,
-            waits: false,
+        }
+    }
+
+    /// Returns what failures and holds left with the key, if anything.
+    #[inline]
+    pub(super) fn setback(&self) -> &Setback {
+        self.setback.as_deref().unwrap_or(&Setback::NOTHING)
+    }
+
+    /// Returns it to be changed for the worse.
+    pub(super) fn set_back(&mut self) -> &mut Setback {
+        self.setback.get_or_insert_with(|| Box::new(Setback::NOTHING))
+    }
+
+    /// Changes it for the better, where there is any; it is gone once nothing is left of it.
+    #[inline]
+    pub(super) fn relieve(&mut self, relieve: impl FnOnce(&mut Setback)) {
+        if let Some(setback) = &mut self.setback {
+            relieve(setback);
+            if **setback == Setback::NOTHING {
+                self.setback = None;
+            }
         }
     }
 
     /// Forgets all that asked for the run that starts now, or for none.
+    #[inline]
     pub(super) fn clear_schedule(&mut self) {
         self.delay = At::NEVER;
-        self.gate = At::START;
-        self.floor = At::START;
-        self.cause = Cause::Plain;
         self.priority = Priority::Low;
-        self.meanwhile = Meanwhile::Nothing;
+        self.relieve(|setback| {
+            (setback.gate, setback.floor, setback.cause) = (At::START, At::START, Cause::Plain);
+        });
     }
 
     /// Forgets a terminal failure, unless a timer is to run the key anyway.
@@ -126,28 +162,56 @@ impl<K> Entry<K> {
     /// Takes note of a real change: no delay, and the floor instead of the back-off.
     pub(super) fn expedite(&mut self) {
         self.delay = At::START;
-        self.gate = self.gate.min(self.floor);
-        self.cause = Cause::Plain;
+        self.relieve(|setback| {
+            setback.gate = setback.gate.min(setback.floor);
+            setback.cause = Cause::Plain;
+        });
     }
 
     /// Takes note of a success: no failures, no back-off.
+    #[inline]
     pub(super) fn succeed(&mut self) {
-        self.failures = 0;
-        self.gate = At::START;
-        self.floor = At::START;
-        self.cause = Cause::Plain;
+        self.relieve(|setback| {
+            setback.failures = 0;
+            (setback.gate, setback.floor, setback.cause) = (At::START, At::START, Cause::Plain);
+        });
     }
 
     /// Takes note that the key is to run at once, whatever else was said.
     pub(super) fn skip_backoff(&mut self) {
         self.delay = At::START;
-        self.gate = At::START;
-        self.cause = Cause::Plain;
+        self.relieve(|setback| (setback.gate, setback.cause) = (At::START, Cause::Plain));
+    }
+
+    /// Takes note that the hold is over.
+    pub(super) fn let_go(&mut self) {
+        self.relieve(|setback| setback.held = At::START);
+    }
+
+    /// Takes note that the key lines up. Answers whether it goes on with a wait that a hold interrupted.
+    #[inline]
+    pub(super) fn resume_wait(&mut self) -> bool {
+        let interrupted = self.setback().interrupted;
+        self.relieve(|setback| setback.interrupted = false);
+        interrupted
     }
 
     /// Returns when the key is ready: the later of delay and back-off.
+    #[inline]
     pub(super) fn due(&self) -> At {
-        self.delay.max(self.gate)
+        self.delay.max(self.setback().gate)
+    }
+}
+
+impl<K> Scheduled for Entry<K> {
+    #[inline]
+    fn node(&self) -> u32 {
+        self.in_line.before
+    }
+
+    #[inline]
+    fn node_mut(&mut self) -> &mut u32 {
+        &mut self.in_line.before
     }
 }
 
@@ -215,7 +279,9 @@ impl<K: QueueKey> Entries<K> {
 
     pub(super) fn find(&self, key: &K) -> Option<Id> {
         let hash = Hash32::of(self.hasher.hash_one(key));
-        self.table.find(hash.spread(), |id| self.slab[*id].key == *key).copied()
+        self.table
+            .find(hash.spread(), |id| self.slab[*id].hash == hash && self.slab[*id].key == *key)
+            .copied()
     }
 
     #[inline]

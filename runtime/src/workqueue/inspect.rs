@@ -58,19 +58,19 @@ pub enum KeyState {
 
 impl KeyState {
     pub(super) fn of<K>(entry: &Entry<K>, origin: ClockOrigin) -> Self {
-        let failures = entry.failures;
+        let failures = entry.setback().failures;
         let since = || told(entry.since, origin);
         match entry.place {
             Place::Idle => Self::Idle,
             Place::Ready => Self::Queued { priority: entry.priority, since: since() },
-            Place::Delayed if failures > 0 && entry.gate >= entry.delay => {
-                Self::BackingOff { until: origin.instant(entry.gate), failures }
+            Place::Delayed if failures > 0 && entry.setback().gate >= entry.delay => {
+                Self::BackingOff { until: origin.instant(entry.setback().gate), failures }
             }
             Place::Delayed => Self::Delayed { until: origin.instant(entry.due()) },
             Place::AwaitsToken => Self::AwaitsRetryToken { failures },
             Place::Terminal => Self::AwaitsChange { failures },
-            Place::Held => Self::Held { until: origin.instant(entry.held) },
-            Place::InFlight => Self::InFlight { since: since(), attempt: failures.saturating_add(1) },
+            Place::Held => Self::Held { until: origin.instant(entry.setback().held) },
+            Place::InFlight(_) => Self::InFlight { since: since(), attempt: failures.saturating_add(1) },
         }
     }
 

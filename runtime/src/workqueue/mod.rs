@@ -43,7 +43,8 @@
 //! # Inside
 //!
 //! `state` decides which key runs when, and `dispatcher` which worker is woken. Both are pure: time is passed in. `shared`
-//! holds the lock around them and the futures that wait; `queue` is what callers see. Nobody waits while holding the lock.
+//! holds the lock around them and the futures that wait; behind a long line `inbox` takes keys without it; `queue` is what
+//! callers see. Nobody waits while holding the lock.
 
 mod sync;
 mod clock;
@@ -55,6 +56,7 @@ mod types;
 mod entries;
 mod stats;
 mod state;
+mod inbox;
 mod dispatcher;
 mod inspect;
 mod shared;

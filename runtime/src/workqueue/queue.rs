@@ -51,7 +51,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Queues a key of which something really changed, at a priority.
     pub fn add_at(&self, key: K, priority: Priority) {
-        self.shared.change(|state, clock| state.add(key, priority, clock));
+        self.shared.add(key, priority);
     }
 
     /// Queues all keys of a list, as if each was added at low priority, and shares the list with other queues.
@@ -115,7 +115,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Counts the key's failures in a row.
     pub fn num_requeues(&self, key: &K) -> u32 {
-        self.shared.read(|state| state.entry(key).map_or(0, |entry| entry.failures))
+        self.shared.read(|state| state.entry(key).map_or(0, |entry| entry.setback().failures))
     }
 
     /// Waits for a key that is ready and for a token, and hands it out; `None` once all is done after a shutdown.
@@ -264,14 +264,15 @@ impl<K: QueueKey> fmt::Debug for WorkQueue<K> {
 pub struct Item<K: QueueKey> {
     shared: Arc<Shared<K>>,
     grant: Grant<K>,
-    outcome: Outcome,
-    /// When the run ended, where that is known already: a look at the clock less.
-    ended: Option<At>,
+    /// Whether the run has ended: nothing is left to do for the last who drops it.
+    is_over: bool,
+    /// When the run ended, where that is known already: a look at the clock less. Never if it is not.
+    ended: At,
 }
 
 impl<K: QueueKey> Item<K> {
     pub(super) const fn new(shared: Arc<Shared<K>>, grant: Grant<K>) -> Self {
-        Self { shared, grant, outcome: Outcome::Done, ended: None }
+        Self { shared, grant, is_over: false, ended: At::NEVER }
     }
 
     /// Returns the key.
@@ -307,13 +308,21 @@ impl<K: QueueKey> Item<K> {
 
     /// Tells when the run ended, which else is when the item is finished.
     pub(crate) fn ended_at(mut self, ended: Instant) -> Self {
-        self.ended = Some(self.shared.origin.at(ended));
+        self.ended = self.shared.origin.at(ended);
         self
     }
 
     /// Ends the run as said.
     pub fn finish(mut self, outcome: Outcome) {
-        self.outcome = outcome;
+        self.end(outcome);
+    }
+
+    #[inline]
+    fn end(&mut self, outcome: Outcome) {
+        self.is_over = true;
+        let Grant { id, priority, .. } = self.grant;
+        let now = LazyNow::known(self.shared.origin, (self.ended != At::NEVER).then_some(self.ended));
+        self.shared.change_at(&now, |state, clock| state.finish(id, outcome, priority, clock));
     }
 
     /// Ends the run, saying nothing: failures stay as counted.
@@ -361,9 +370,9 @@ impl<K: QueueKey> Item<K> {
 
 impl<K: QueueKey> Drop for Item<K> {
     fn drop(&mut self) {
-        let (Grant { id, priority, .. }, outcome) = (&self.grant, self.outcome);
-        let now = LazyNow::known(self.shared.origin, self.ended);
-        self.shared.change_at(&now, |state, clock| state.finish(*id, outcome, *priority, clock));
+        if !self.is_over {
+            self.end(Outcome::Done);
+        }
     }
 }
 

@@ -1,25 +1,38 @@
 //! The lock around the dispatcher, and the futures that wait on it; these may be dropped at any time.
 
 use std::pin::Pin;
+use std::sync::MutexGuard;
 use std::task::{Context, Poll, ready};
 
 use super::clock::{At, Clock, ClockOrigin, LazyNow};
 use super::dispatcher::{Dispatcher, DrainStep, Wakes, WorkerStep};
 use super::entries::QueueKey;
+use super::inbox::{Inbox, Left};
 use super::slab::Id;
-use super::state::{Grant, State};
+use super::state::{Grant, Next, State};
 use super::sync::{Mutex, Sleep, lock, poll_proceed, sleep_until};
+use super::types::Priority;
 use crate::metrics::{QueueReport, QueueSource};
 
 /// What all handles of one queue share.
 pub(super) struct Shared<K> {
     pub(super) origin: ClockOrigin,
     dispatcher: Mutex<Dispatcher<K>>,
+    inbox: Inbox<K>,
 }
 
 impl<K: QueueKey> Shared<K> {
     pub(super) fn new(state: State<K>) -> Self {
-        Self { origin: ClockOrigin::starting_now(), dispatcher: Mutex::new(Dispatcher::new(state)) }
+        let dispatcher = Mutex::new(Dispatcher::new(state));
+        Self { origin: ClockOrigin::starting_now(), dispatcher, inbox: Inbox::new() }
+    }
+
+    /// Adds a key, or leaves it to whoever takes the lock next.
+    #[inline]
+    pub(super) fn add(&self, key: K, priority: Priority) {
+        if let Err(key) = self.inbox.leave(key, priority, self.origin) {
+            self.change(|state, clock| state.add(key, priority, clock));
+        }
     }
 
     /// Changes the state, and wakes the workers that can go on.
@@ -32,9 +45,13 @@ impl<K: QueueKey> Shared<K> {
     #[inline]
     pub(super) fn change_at(&self, now: &LazyNow, change: impl FnOnce(&mut State<K>, &LazyNow)) {
         let wakes = {
-            let mut dispatcher = lock(&self.dispatcher);
+            let mut dispatcher = self.lock();
             change(&mut dispatcher.state, now);
-            dispatcher.wakes()
+            if dispatcher.is_quiet() {
+                return;
+            }
+            let late = self.tell_inbox(&mut dispatcher);
+            dispatcher.wakes().and(late)
         };
         wakes.wake();
     }
@@ -42,13 +59,72 @@ impl<K: QueueKey> Shared<K> {
     /// Does something under the lock, at one moment, and wakes once it is released.
     #[inline]
     pub(super) fn with<T>(&self, f: impl FnOnce(&mut Dispatcher<K>, &LazyNow) -> (T, Wakes)) -> T {
-        let (answer, wakes) = f(&mut lock(&self.dispatcher), &LazyNow::of(self.origin));
+        self.locked(|dispatcher| f(dispatcher, &LazyNow::of(self.origin)))
+    }
+
+    pub(super) fn read<T>(&self, f: impl FnOnce(&State<K>) -> T) -> T {
+        self.locked(|dispatcher| (f(&dispatcher.state), Wakes::default()))
+    }
+
+    /// Takes the lock and adds what was left; afterwards tells the inbox what it may take, and wakes.
+    fn locked<T>(&self, f: impl FnOnce(&mut Dispatcher<K>) -> (T, Wakes)) -> T {
+        let (answer, wakes) = {
+            let mut dispatcher = self.lock();
+            let (answer, wakes) = f(&mut dispatcher);
+            let late = self.tell_inbox(&mut dispatcher);
+            (answer, wakes.and(late))
+        };
         wakes.wake();
         answer
     }
 
-    pub(super) fn read<T>(&self, f: impl FnOnce(&State<K>) -> T) -> T {
-        f(&lock(&self.dispatcher).state)
+    /// Hands out a key at once, if one is ready and nobody else is concerned: the short way of most calls.
+    #[inline]
+    fn take_quietly(&self) -> Option<Grant<K>> {
+        let mut dispatcher = self.lock();
+        if !dispatcher.is_quiet() || dispatcher.state.ready() == 0 {
+            return None;
+        }
+        let clock = LazyNow::of(self.origin);
+        let Next::Run(turn) = dispatcher.state.take(&clock) else { return None };
+        if !dispatcher.is_quiet() {
+            let wakes = self.tell_inbox(&mut dispatcher);
+            let grant = dispatcher.state.grant(turn);
+            drop(dispatcher);
+            wakes.wake();
+            return Some(grant);
+        }
+        Some(dispatcher.state.grant(turn))
+    }
+
+    /// Takes the lock, and adds what was left.
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Dispatcher<K>> {
+        let mut dispatcher = lock(&self.dispatcher);
+        if self.inbox.is_filled() {
+            self.add_left(&mut dispatcher.state, self.inbox.take());
+        }
+        dispatcher
+    }
+
+    /// Tells the inbox what it may take. What was left meanwhile may be what a worker now waits for.
+    fn tell_inbox(&self, dispatcher: &mut Dispatcher<K>) -> Wakes {
+        let mut late = false;
+        while dispatcher.takes() != dispatcher.told {
+            dispatcher.told = dispatcher.takes();
+            let left = self.inbox.accept(dispatcher.told);
+            late |= !left.is_empty();
+            self.add_left(&mut dispatcher.state, left);
+        }
+        if late { dispatcher.wakes() } else { Wakes::default() }
+    }
+
+    /// Adds keys that were left, each at its time.
+    fn add_left(&self, state: &mut State<K>, left: Vec<Left<K>>) {
+        for left in left {
+            let clock = LazyNow::known(self.origin, left.at());
+            state.add(left.key, left.priority, &clock);
+        }
     }
 }
 
@@ -91,14 +167,26 @@ impl<K: QueueKey> Future for Get<'_, K> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // a queue that is never empty must leave other tasks their turn
         let turns = ready!(poll_proceed(cx));
+        if self.ticket.is_none()
+            && let Some(grant) = self.shared.take_quietly()
+        {
+            turns.made_progress();
+            return Poll::Ready(Some(grant));
+        }
         loop {
             let this = &mut *self;
-            let turn =
-                this.shared.with(|dispatcher, clock| dispatcher.take(&mut this.ticket, cx.waker(), clock));
-            match turn {
-                WorkerStep::Run(grant) => {
+            let mut granted = None;
+            let step = this.shared.with(|dispatcher, clock| {
+                let (step, wakes) = dispatcher.take(&mut this.ticket, cx.waker(), clock);
+                if let WorkerStep::Run(turn) = step {
+                    granted = Some(dispatcher.state.grant(turn));
+                }
+                (step, wakes)
+            });
+            match step {
+                WorkerStep::Run(_) => {
                     turns.made_progress();
-                    return Poll::Ready(Some(grant));
+                    return Poll::Ready(granted);
                 }
                 WorkerStep::Ended => return Poll::Ready(None),
                 WorkerStep::Keep(until) if this.poll_sleep(until, cx).is_ready() => this.sleep = None,

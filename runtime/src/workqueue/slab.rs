@@ -73,7 +73,7 @@ impl<T> IndexMut<Id> for Slab<T> {
 /// A thing's neighbours in a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
-    before: Id,
+    pub(super) before: Id,
     behind: Id,
 }
 

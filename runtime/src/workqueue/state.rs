@@ -9,7 +9,7 @@ mod reads;
 use super::clock::{At, Clock};
 use super::delay::DelayHeap;
 use super::entries::{
-    Arrival, ByArrival, Cause, Entries, Entry, InLine, Meanwhile, Pick, Place, QueueKey, ReadyQueue,
+    Arrival, ByArrival, Cause, Entries, Entry, InLine, Meanwhile, Pick, Place, QueueKey, ReadyQueue, Setback,
 };
 use super::rate_limit::{Bucket, Taken};
 use super::rate_limiter::RateLimiter;
@@ -41,6 +41,15 @@ pub(super) struct Grant<K> {
     pub(super) at: At,
 }
 
+/// Which key was handed out: the rest of its [`Grant`] can be read while it is in flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) id: Id,
+    priority: Priority,
+    stood: Stood,
+    at: At,
+}
+
 /// Where a key stood before it was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stood {
@@ -51,8 +60,8 @@ pub(super) enum Stood {
 
 /// What there is for a worker.
 #[derive(Debug)]
-pub(super) enum Next<K> {
-    Run(Grant<K>),
+pub(super) enum Next {
+    Run(Turn),
     /// Nothing yet: [`State::due`] says until when.
     Wait,
     /// Nothing any more.
@@ -144,7 +153,7 @@ impl<K: QueueKey> State<K> {
         let entry = &mut self.entries.slab[id];
         match entry.place {
             Place::Ready => {}
-            Place::InFlight => self.mark(id, Meanwhile::Added),
+            Place::InFlight(_) => self.mark(id, Meanwhile::Added),
             Place::Idle => self.line_up(id, clock),
             Place::Held => entry.expedite(),
             Place::Terminal | Place::Delayed | Place::AwaitsToken => {
@@ -163,7 +172,7 @@ impl<K: QueueKey> State<K> {
         match self.standing(id, clock) {
             Place::Idle | Place::Ready => self.raise(id, priority),
             // a timer that was asked for meanwhile is not shortened
-            Place::InFlight if self.entries.slab[id].delay == At::NEVER => {
+            Place::InFlight(_) if self.entries.slab[id].delay == At::NEVER => {
                 self.raise(id, priority);
                 self.mark(id, Meanwhile::Touched);
             }
@@ -190,7 +199,7 @@ impl<K: QueueKey> State<K> {
         }
         let entry = &mut self.entries.slab[id];
         if standing == Place::Terminal {
-            entry.gate = entry.floor;
+            entry.relieve(|setback| setback.gate = setback.floor);
         }
         entry.delay = entry.delay.min(clock.now().after(delay));
         self.settle_unless_away(id, clock);
@@ -203,12 +212,12 @@ impl<K: QueueKey> State<K> {
         self.stats.retries += 1;
         let standing = self.standing(id, clock);
         if standing == Place::Ready {
-            let failures = &mut self.entries.slab[id].failures;
+            let failures = &mut self.entries.slab[id].set_back().failures;
             *failures = failures.saturating_add(1);
             return;
         }
         if standing == Place::Terminal {
-            self.entries.slab[id].gate = At::START;
+            self.entries.slab[id].relieve(|setback| setback.gate = At::START);
         }
         let until = self.fail(id, Duration::ZERO, clock);
         let entry = &mut self.entries.slab[id];
@@ -220,13 +229,13 @@ impl<K: QueueKey> State<K> {
     pub(super) fn forget(&mut self, key: &K) {
         let Some(id) = self.entries.find(key) else { return };
         let entry = &mut self.entries.slab[id];
-        entry.failures = 0;
+        entry.relieve(|setback| setback.failures = 0);
         match entry.place {
             Place::Idle | Place::Terminal => {
                 self.leave(id);
                 self.entries.remove(id);
             }
-            Place::Held if entry.cause == Cause::Terminal => entry.clear_schedule_unless_asked(),
+            Place::Held if entry.setback().cause == Cause::Terminal => entry.clear_schedule_unless_asked(),
             _ => {}
         }
     }
@@ -243,13 +252,13 @@ impl<K: QueueKey> State<K> {
     /// Refuses keys from now on; drops all that is not in flight.
     pub(super) fn discard(&mut self) {
         self.mode = Mode::Discarding;
-        self.drop_entries(|place| place != Place::InFlight);
+        self.drop_entries(|place| !matches!(place, Place::InFlight(_)));
         self.listed = ListedKeys::new();
     }
 
     /// Takes keys again, as if none had been known; buckets are as empty as they were left.
     pub(super) fn reopen(&mut self) {
-        self.drop_entries(|place| place != Place::InFlight);
+        self.drop_entries(|place| !matches!(place, Place::InFlight(_)));
         self.mode = Mode::Open;
     }
 
@@ -257,7 +266,7 @@ impl<K: QueueKey> State<K> {
 
     /// Hands out the next key, if one is ready and the rate has a token for it.
     #[inline]
-    pub(super) fn take(&mut self, clock: &impl Clock) -> Next<K> {
+    pub(super) fn take(&mut self, clock: &impl Clock) -> Next {
         self.promote(clock);
         if self.ready() == 0 {
             return if self.ended() { Next::Ended } else { Next::Wait };
@@ -277,18 +286,18 @@ impl<K: QueueKey> State<K> {
         let entry = &mut self.entries.slab[id];
         let priority = entry.priority;
         entry.clear_schedule();
-        entry.place = Place::InFlight;
-        entry.waits = false;
+        entry.place = Place::InFlight(Meanwhile::Nothing);
         let at = self.stats.handed_out(entry.since, clock);
         entry.since = at;
-        Next::Run(Grant {
-            id,
-            key: entry.key.clone(),
-            attempt: entry.failures.saturating_add(1),
-            priority,
-            stood,
-            at,
-        })
+        Next::Run(Turn { id, priority, stood, at })
+    }
+
+    /// Returns all that is to be said of a key that was just handed out.
+    #[inline]
+    pub(super) fn grant(&self, Turn { id, priority, stood, at }: Turn) -> Grant<K> {
+        let entry = &self.entries.slab[id];
+        let attempt = entry.setback().failures.saturating_add(1);
+        Grant { id, key: entry.key.clone(), attempt, priority, stood, at }
     }
 }
 
@@ -359,7 +368,7 @@ impl<K: QueueKey> State<K> {
         let id = self.entries.find_or_insert(key);
         let entry = &mut self.entries.slab[id];
         entry.place = Place::Ready;
-        (entry.waits, entry.since) = (true, since);
+        entry.since = since;
         id
     }
 }

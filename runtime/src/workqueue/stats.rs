@@ -29,6 +29,11 @@ impl Stats {
         self.times.get_or_insert_default();
     }
 
+    #[inline]
+    pub(super) fn keeps_times(&self) -> bool {
+        self.times.is_some()
+    }
+
     /// Returns the times so far.
     pub(super) fn times(&self) -> Times {
         self.times.as_deref().cloned().unwrap_or_default()

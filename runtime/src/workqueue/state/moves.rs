@@ -20,11 +20,11 @@ impl<K: QueueKey> State<K> {
     #[inline(never)]
     fn promote_until(&mut self, now: At) {
         for _ in 0..FEW.max(self.delayed.len() / 16) {
-            let Some(id) = self.delayed.pop_due(now) else { break };
+            let Some(id) = self.delayed.pop_due(&mut self.entries.slab, now) else { break };
             self.fall_due(id, now);
         }
         if self.delayed.earliest() <= now {
-            for id in self.delayed.take_due(now) {
+            for id in self.delayed.take_due(&mut self.entries.slab, now) {
                 self.fall_due(id, now);
             }
         }
@@ -55,7 +55,7 @@ impl<K: QueueKey> State<K> {
     }
 
     pub(super) fn mark(&mut self, id: Id, came: Meanwhile) {
-        let meanwhile = &mut self.entries.slab[id].meanwhile;
+        let Place::InFlight(meanwhile) = &mut self.entries.slab[id].place else { return };
         match (*meanwhile, came) {
             (Meanwhile::Nothing, _) => {
                 self.again += 1;
@@ -73,20 +73,20 @@ impl<K: QueueKey> State<K> {
 
     /// Counts a failure and raises the back-off. Answers when that is over.
     pub(super) fn fail(&mut self, id: Id, at_least: Duration, clock: &impl Clock) -> At {
-        let entry = &mut self.entries.slab[id];
-        entry.failures = entry.failures.saturating_add(1);
-        let failures = entry.failures;
+        let setback = self.entries.slab[id].set_back();
+        setback.failures = setback.failures.saturating_add(1);
+        let failures = setback.failures;
         let wait = self.ask(failures).max(at_least);
-        let entry = &mut self.entries.slab[id];
+        let setback = self.entries.slab[id].set_back();
         let now = clock.now();
-        entry.gate = entry.gate.max(now.after(wait));
-        entry.floor = now.after(wait.min(self.floor));
-        entry.cause = Cause::Failure;
-        entry.gate
+        setback.gate = setback.gate.max(now.after(wait));
+        setback.floor = now.after(wait.min(self.floor));
+        setback.cause = Cause::Failure;
+        setback.gate
     }
 
     pub(super) fn settle_unless_away(&mut self, id: Id, clock: &impl Clock) {
-        if !matches!(self.entries.slab[id].place, Place::InFlight | Place::Held) {
+        if !matches!(self.entries.slab[id].place, Place::InFlight(_) | Place::Held) {
             self.settle(id, clock);
         }
     }
@@ -112,28 +112,28 @@ impl<K: QueueKey> State<K> {
         let slab = &mut self.entries.slab;
         match std::mem::replace(&mut slab[id].place, Place::Idle) {
             Place::Delayed => {
-                self.delayed.remove(id);
+                self.delayed.remove(slab, id);
             }
             Place::Held => {
-                self.delayed.remove(id);
+                self.delayed.remove(slab, id);
                 self.held -= 1;
             }
             Place::AwaitsToken => self.awaiting_token.remove(slab, id),
             Place::Ready => self.ready.remove(slab, id),
             Place::Terminal => self.terminal.remove(slab, id),
-            Place::Idle | Place::InFlight => {}
+            Place::Idle | Place::InFlight(_) => {}
         }
     }
 
     /// Lets a key that stands nowhere, or is delayed already, wait until it is due.
     pub(super) fn put_off(&mut self, id: Id, due: At) {
         self.entries.slab[id].place = Place::Delayed;
-        self.delayed.schedule(id, due);
+        self.delayed.schedule(&mut self.entries.slab, id, due);
     }
 
     pub(super) fn line_up_due(&mut self, id: Id, clock: &impl Clock) {
         let entry = &mut self.entries.slab[id];
-        if entry.cause == Cause::Failure && self.retry_rate.is_some() {
+        if entry.setback().cause == Cause::Failure && self.retry_rate.is_some() {
             entry.place = Place::AwaitsToken;
             self.awaiting_token.push_back(&mut self.entries.slab, id);
         } else {
@@ -146,8 +146,7 @@ impl<K: QueueKey> State<K> {
         let entry = &mut entries.slab[id];
         entry.place = Place::Ready;
         // a wait that a hold interrupted goes on, and is counted once
-        if !entry.waits {
-            entry.waits = true;
+        if !entry.resume_wait() {
             entry.since = stats.lined_up(clock);
         }
         ready.push(&mut entries.slab, id, *arrival);
@@ -194,11 +193,14 @@ impl<K: QueueKey> State<K> {
         };
         let Some(id) = found else { return };
         let entry = &mut self.entries.slab[id];
-        entry.held = clock.now().after(at_most);
+        entry.set_back().held = clock.now().after(at_most);
         match entry.place {
-            Place::InFlight => return,
+            Place::InFlight(_) => return,
             // a retry that has its token pays no second one
-            Place::Ready => entry.skip_backoff(),
+            Place::Ready => {
+                entry.skip_backoff();
+                entry.set_back().interrupted = true;
+            }
             _ => {}
         }
         self.leave(id);
@@ -213,7 +215,7 @@ impl<K: QueueKey> State<K> {
         self.promote(clock);
         let Some(id) = self.entries.find(key) else { return };
         let entry = &mut self.entries.slab[id];
-        entry.held = At::START;
+        entry.let_go();
         if entry.place == Place::Held {
             let now = clock.now();
             self.leave(id);
@@ -226,12 +228,12 @@ impl<K: QueueKey> State<K> {
     pub(super) fn standing(&self, id: Id, clock: &impl Clock) -> Place {
         let entry = &self.entries.slab[id];
         match entry.place {
-            Place::Held if entry.delay != At::NEVER => match entry.cause {
+            Place::Held if entry.delay != At::NEVER => match entry.setback().cause {
                 _ if entry.due() > clock.now() => Place::Delayed,
                 Cause::Failure if self.retry_rate.is_some() => Place::AwaitsToken,
                 _ => Place::Ready,
             },
-            Place::Held if entry.cause == Cause::Terminal => Place::Terminal,
+            Place::Held if entry.setback().cause == Cause::Terminal => Place::Terminal,
             Place::Held => Place::Idle,
             place => place,
         }
@@ -242,13 +244,14 @@ impl<K: QueueKey> State<K> {
         let entry = &mut self.entries.slab[id];
         entry.place = Place::Held;
         self.held += 1;
-        self.delayed.schedule(id, entry.held);
+        let until = entry.setback().held;
+        self.delayed.schedule(&mut self.entries.slab, id, until);
     }
 
     /// Ends the hold of a key that left the others that are held.
     pub(super) fn resume(&mut self, id: Id, now: At) {
         let entry = &mut self.entries.slab[id];
-        entry.held = At::START;
+        entry.let_go();
         match entry.due() {
             _ if entry.delay == At::NEVER => self.rest(id),
             due if due > now => self.put_off(id, due),
@@ -259,10 +262,13 @@ impl<K: QueueKey> State<K> {
     /// Whether a key is held beyond now; a hold that is over is forgotten.
     pub(super) fn stays_held(&mut self, id: Id, clock: &impl Clock) -> bool {
         let entry = &mut self.entries.slab[id];
-        if entry.held != At::START && entry.held <= clock.now() {
-            entry.held = At::START;
+        if entry.setback().held == At::START {
+            return false;
         }
-        entry.held != At::START
+        if entry.setback().held <= clock.now() {
+            entry.let_go();
+        }
+        entry.setback().held != At::START
     }
 }
 
@@ -282,8 +288,10 @@ impl<K: QueueKey> State<K> {
         self.flights.remove(&mut self.entries.slab, id);
         let entry = &mut self.entries.slab[id];
         entry.since = self.stats.ended(entry.since, clock);
-        let meanwhile = std::mem::replace(&mut entry.meanwhile, Meanwhile::Nothing);
-        entry.place = Place::Idle;
+        let meanwhile = match std::mem::replace(&mut entry.place, Place::Idle) {
+            Place::InFlight(meanwhile) => meanwhile,
+            _ => Meanwhile::Nothing,
+        };
         self.again -= usize::from(meanwhile != Meanwhile::Nothing);
         self.conclude(id, outcome, clock);
         if outcome.asks_again() {
@@ -315,10 +323,13 @@ impl<K: QueueKey> State<K> {
             self.fail(id, Duration::ZERO, clock);
         }
         let entry = &mut self.entries.slab[id];
-        entry.uncounted = match outcome {
-            Outcome::RetryUncounted => entry.uncounted.saturating_add(1),
-            _ => 0,
-        };
+        match outcome {
+            Outcome::RetryUncounted => {
+                let setback = entry.set_back();
+                setback.uncounted = setback.uncounted.saturating_add(1);
+            }
+            _ => entry.relieve(|setback| setback.uncounted = 0),
+        }
         match outcome {
             Outcome::Done => {}
             Outcome::Forget => entry.succeed(),
@@ -328,22 +339,24 @@ impl<K: QueueKey> State<K> {
             }
             Outcome::Retry { .. } => entry.delay = At::START,
             Outcome::RetryUncounted => {
-                let uncounted = entry.uncounted.into();
+                let uncounted = entry.setback().uncounted.into();
                 let first = self.first_step.unwrap_or_else(|| self.ask(1));
                 self.first_step = Some(first);
                 let step = if uncounted == 1 { first } else { self.ask(uncounted) };
                 let step = step.min(self.floor.max(first));
                 let entry = &mut self.entries.slab[id];
                 let now = clock.now();
-                entry.gate = now.after(step);
-                entry.floor = now.after(first.min(step));
                 entry.delay = At::START;
-                entry.cause = Cause::Plain;
+                let setback = entry.set_back();
+                setback.gate = now.after(step);
+                setback.floor = now.after(first.min(step));
+                setback.cause = Cause::Plain;
             }
             // a timer that somebody asked for meanwhile still counts
             Outcome::Terminal => {
-                entry.gate = entry.floor;
-                entry.cause = Cause::Terminal;
+                let setback = entry.set_back();
+                setback.gate = setback.floor;
+                setback.cause = Cause::Terminal;
             }
             Outcome::PutBack => entry.skip_backoff(),
         }
@@ -364,8 +377,9 @@ impl<K: QueueKey> State<K> {
         let entry = &mut self.entries.slab[id];
         entry.delay = At::NEVER;
         entry.priority = Priority::Low;
-        match entry.cause {
-            _ if entry.failures == 0 => self.entries.remove(id),
+        let Setback { cause, failures, .. } = *entry.setback();
+        match cause {
+            _ if failures == 0 => self.entries.remove(id),
             Cause::Terminal => {
                 entry.place = Place::Terminal;
                 self.terminal.push_back(&mut self.entries.slab, id);

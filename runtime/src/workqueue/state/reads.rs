@@ -45,6 +45,12 @@ impl<K: QueueKey> State<K> {
         self.mode != Mode::Open
     }
 
+    /// Whether it matters when a key is added: something falls due meanwhile, or times are kept.
+    #[inline]
+    pub(in crate::workqueue) fn asks_for_time(&self) -> bool {
+        !self.delayed.is_empty() || !self.awaiting_token.is_empty() || self.stats.keeps_times()
+    }
+
     pub(in crate::workqueue) fn entry(&self, key: &K) -> Option<&Entry<K>> {
         self.entries.find(key).map(|id| &self.entries.slab[id])
     }

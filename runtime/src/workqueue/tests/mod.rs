@@ -4,6 +4,7 @@ mod bad_input;
 mod basics;
 mod delays;
 mod holds;
+mod inbox;
 mod memory;
 mod model;
 mod metrics;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::key_list::KeyList;
 use crate::workqueue::clock::At;
-use crate::workqueue::entries::Place;
+use crate::workqueue::entries::{Meanwhile, Place};
 use crate::workqueue::state::MOST_LISTS;
 use crate::workqueue::state::{Next, State};
 use crate::workqueue::{Outcome, RateLimit};
@@ -611,15 +611,18 @@ fn places_agree(state: &State<u8>, model: &Model) -> Result<(), TestCaseError> {
             prop_assert!(entry.is_none() && *naive == Naive::Ready, "{} has an entry beside its list", key);
             continue;
         }
-        prop_assert_eq!(entry.map_or(0, |entry| entry.failures), *failures, "failures of {}", key);
-        let place = entry.map_or(Place::Idle, |entry| entry.place);
+        prop_assert_eq!(entry.map_or(0, |entry| entry.setback().failures), *failures, "failures of {}", key);
+        let place = match entry.map_or(Place::Idle, |entry| entry.place) {
+            Place::InFlight(_) => Place::InFlight(Meanwhile::Nothing),
+            place => place,
+        };
         let expected = match naive {
             Naive::Rest => Place::Idle,
             Naive::Terminal { .. } => Place::Terminal,
             Naive::Waits { .. } => Place::Delayed,
             Naive::AwaitsToken { .. } => Place::AwaitsToken,
             Naive::Ready => Place::Ready,
-            Naive::Runs(_) => Place::InFlight,
+            Naive::Runs(_) => Place::InFlight(Meanwhile::Nothing),
             Naive::Held { .. } => Place::Held,
         };
         prop_assert_eq!(place, expected, "place of {}", key);
@@ -627,7 +630,7 @@ fn places_agree(state: &State<u8>, model: &Model) -> Result<(), TestCaseError> {
             prop_assert_eq!(entry.due(), At::START.after(millis(*delay.max(gate))), "due of {}", key);
         }
         if let (Naive::Held { until, .. }, Some(entry)) = (naive, entry) {
-            prop_assert_eq!(entry.held, At::START.after(millis(*until)), "hold of {}", key);
+            prop_assert_eq!(entry.setback().held, At::START.after(millis(*until)), "hold of {}", key);
         }
         prop_assert!(entry.is_some() == (*naive != Naive::Rest || *failures > 0), "{} left behind", key);
     }
@@ -685,7 +688,7 @@ fn play(steps: Vec<Step>, limited: bool) -> Result<(), TestCaseError> {
             }
             Step::Take => {
                 let grant = match state.take(&now) {
-                    Next::Run(grant) => Some(grant),
+                    Next::Run(turn) => Some(state.grant(turn)),
                     Next::Wait | Next::Ended => None,
                 };
                 let granted = grant.as_ref().map(|grant| (grant.key, grant.attempt, grant.priority));

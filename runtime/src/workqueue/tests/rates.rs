@@ -111,7 +111,8 @@ proptest! {
         let (mut now, mut starts, mut flying) = (At::START, Vec::new(), Vec::new());
         let (mut owed, mut served) = ([0usize; 30], vec![[0usize; 30]]);
         let mut take = |state: &mut State<u8>, now: At, served: &mut Vec<[usize; 30]>| match state.take(&now) {
-            Next::Run(grant) => {
+            Next::Run(turn) => {
+                let grant = state.grant(turn);
                 starts.push(now.nanos());
                 served[0][grant.key as usize] = starts.len();
                 Some(grant.id)

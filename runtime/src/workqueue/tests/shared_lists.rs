@@ -144,7 +144,8 @@ fn a_key_on_a_roll_costs_a_queue_next_to_nothing_at_any_time() {
     state.add_list(&list, &At::START);
     assert_eq!((state.known(), state.ready()), (100_000, 100_000));
     for key in 0..100_000 {
-        let Next::Run(grant) = state.take(&At::START) else { panic!("all are ready") };
+        let Next::Run(turn) = state.take(&At::START) else { panic!("all are ready") };
+        let grant = state.grant(turn);
         assert_eq!(grant.key, key);
         state.finish(grant.id, Outcome::Forget, grant.priority, &At::START);
         assert!(state.capacity() < 16, "{}", state.capacity());
