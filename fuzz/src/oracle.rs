@@ -21,7 +21,7 @@ pub enum Verdict {
     Accepted,
     /// Neither does.
     Rejected,
-    /// Something is said twice, or nested deeper than `serde_json` goes.
+    /// Something is said twice, is nested deeper than `serde_json` goes, or is more than a `Value` holds.
     NotJudged,
 }
 
@@ -38,6 +38,8 @@ enum Read {
 fn read(text: &[u8]) -> Read {
     match serde_json::from_slice::<Value>(text) {
         Err(error) if error.to_string().starts_with("recursion limit exceeded") => Read::NotJudged,
+        // Well-formed, but with a number or half a surrogate pair that nothing holds: each type's own matter.
+        Err(_) if serde_json::from_slice::<de::IgnoredAny>(text).is_ok() => Read::NotJudged,
         Err(_) => Read::Nothing,
         Ok(value) => match serde_json::from_slice::<Once>(text) {
             Ok(Once) => Read::Value(value),

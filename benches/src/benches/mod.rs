@@ -13,6 +13,7 @@ mod reconcile_throughput;
 mod relist;
 mod scale;
 mod server;
+mod soak;
 mod watch_throughput;
 
 pub(crate) use server::{is_on_one_thread, serve as serve_kubernetes};
@@ -26,7 +27,7 @@ use crate::{
 /// How often each side runs unless the command line says it.
 pub(crate) fn usual_runs(bench: Bench) -> usize {
     match bench {
-        Bench::Idle | Bench::Scale | Bench::BuildCost => 1,
+        Bench::Idle | Bench::Scale | Bench::Soak | Bench::BuildCost => 1,
         _ => 3,
     }
 }
@@ -42,6 +43,7 @@ pub(crate) fn run(bench: Bench, settings: &Settings) -> anyhow::Result<()> {
         Bench::Relist => relist::run(settings),
         Bench::Idle => idle::run(settings),
         Bench::Scale => scale::run(settings),
+        Bench::Soak => soak::run(settings),
         Bench::Queue => queue::run(settings),
         Bench::Latency => latency::run(settings),
         Bench::ReconcileThroughput => reconcile_throughput::run(settings),
@@ -62,6 +64,7 @@ pub(crate) async fn measure(job: Job) -> anyhow::Result<Measures> {
         Bench::Relist => relist::measure(&job).await,
         Bench::Idle => idle::measure(&job).await,
         Bench::Scale => scale::measure(&job).await,
+        Bench::Soak => soak::measure(&job).await,
         Bench::Queue => queue::measure(&job).await,
         Bench::Latency => latency::measure(&job).await,
         Bench::ReconcileThroughput => reconcile_throughput::measure(&job).await,

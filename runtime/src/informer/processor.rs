@@ -4,13 +4,17 @@ use std::{
     collections::{HashSet, VecDeque},
     num::NonZeroUsize,
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
 use futures::future::ready;
 
-use tokio::{task, time::Instant};
+use tokio::{
+    task,
+    time::{Instant, sleep_until},
+};
 
 use super::{
     apply::{Applied, apply},
@@ -34,7 +38,7 @@ const BATCH: NonZeroUsize = NonZeroUsize::new(1_000).expect("not zero");
 /// How many objects of a resync observers are shown between two batches.
 const SLICE: usize = 500;
 
-/// How long nothing has come when a burst is over.
+/// How often it is looked whether a burst is over.
 const QUIET: Duration = Duration::from_millis(5);
 
 /// How long an observer may take over one change without being reported.
@@ -66,15 +70,23 @@ impl<K: Object> Processor<K> {
 
     pub(super) async fn run(mut self) {
         let core = self.core.clone();
+        let (mut look, mut armed) = (pin!(sleep_until(Instant::now())), false);
         loop {
             let next = self.joined.iter().filter_map(|joined| joined.next).min();
-            let quiet = (!core.retired.is_empty()).then(|| Instant::now() + QUIET);
+            // Armed anew only once it has rung: a timer that is put off with every batch wakes a thread each time.
+            if !armed && !core.retired.is_empty() {
+                look.as_mut().reset(Instant::now() + QUIET);
+                armed = true;
+            }
             tokio::select! {
                 biased;
                 () = core.stop.cancelled() => break,
                 () = core.wake.notified() => self.heed_commands(),
                 () = until(next) => self.ask_for_resync(),
-                () = until(quiet) => core.retired.drop_all(),
+                () = &mut look, if armed => {
+                    armed = false;
+                    core.retired.look();
+                }
                 batch = core.fifo.pop(BATCH) => match batch {
                     Some(batch) => self.process(batch),
                     None => break,

@@ -12,48 +12,66 @@ const MOST: usize = 256;
 /// How many states are worth it.
 const BURST: usize = 8;
 
-/// Keeps what a burst retired for a moment: until as many events came, or the processor sees that none do.
+/// Keeps what a burst retired for a moment: until as many events came, or two looks saw that none do.
 #[derive(Debug)]
-pub(super) struct Retired<T> {
-    waiting: Mutex<Vec<T>>,
+pub(super) struct Retired<T>(Mutex<State<T>>);
+
+#[derive(Debug)]
+struct State<T> {
+    waiting: Vec<T>,
+    since_look: Came,
+}
+
+/// Whether more came since the last look.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Came {
+    Nothing,
+    More,
 }
 
 impl<T> Retired<T> {
     pub(super) fn new() -> Self {
-        Self { waiting: Mutex::new(Vec::new()) }
+        Self(Mutex::new(State { waiting: Vec::new(), since_look: Came::Nothing }))
     }
 
     /// Leaves states to be dropped with events to come; a few, and more than can wait, are dropped now.
     pub(super) fn retire(&self, mut states: Vec<T>) {
         if states.len() >= BURST {
-            let mut waiting = self.lock();
-            let room = MOST.saturating_sub(waiting.len());
+            let mut state = self.lock();
+            let room = MOST.saturating_sub(state.waiting.len());
             let left = states.split_off(room.min(states.len()));
-            waiting.append(&mut states);
+            state.waiting.append(&mut states);
+            state.since_look = Came::More;
             // Unlocked before the rest is dropped: that runs code of users.
-            drop(waiting);
+            drop(state);
             drop(left);
         }
     }
 
     /// Drops one of those that wait.
     pub(super) fn drop_one(&self) {
-        let one = self.lock().pop();
+        let one = self.lock().waiting.pop();
         drop(one);
     }
 
-    /// Drops all that wait.
-    pub(super) fn drop_all(&self) {
-        let waiting = std::mem::take(&mut *self.lock());
+    /// Drops all that wait, if none came since the last look.
+    pub(super) fn look(&self) {
+        let waiting = {
+            let mut state = self.lock();
+            match std::mem::replace(&mut state.since_look, Came::Nothing) {
+                Came::More => return,
+                Came::Nothing => std::mem::take(&mut state.waiting),
+            }
+        };
         drop(waiting);
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.lock().waiting.is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<T>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -76,7 +94,9 @@ mod tests {
             retired.retire(vec![state.clone(); BURST]);
         }
         assert_eq!(held(), MOST);
-        retired.drop_all();
+        retired.look();
+        assert_eq!(held(), MOST, "they have just come");
+        retired.look();
         assert!(held() == 0 && retired.is_empty());
     }
 }

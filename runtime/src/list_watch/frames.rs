@@ -151,7 +151,7 @@ impl Decoder {
             return None;
         }
         if let Some((event, object)) = usual(line) {
-            if let Some(item) = self.decode_at_once(object) {
+            if let Some(item) = std::str::from_utf8(object).ok().and_then(|text| self.decode_at_once(text)) {
                 return Some(Ok(event(item)));
             }
             if let Some((object, places)) = well_formed(object) {

@@ -8,7 +8,7 @@ use super::{
     error::ListWatchError,
     json::{Json, is_spelled},
     places::{Finder, Places},
-    scan::{Malformed, Scan, is_blank},
+    scan::{Cutter, Malformed, Scan, is_blank},
     status,
 };
 
@@ -32,8 +32,19 @@ pub(super) struct ListBody {
     /// The kept members as an object, still without its closing bracket.
     envelope: String,
     items: ItemsMember,
+    /// How items begin that are cut out and no more.
+    usual: Vec<String>,
+    cutter: Cutter,
     /// Most bytes of an item.
     largest: usize,
+}
+
+/// An item of a list.
+pub(super) enum ItemText<'a> {
+    /// Well-formed, with its places.
+    Checked(&'a str, &'a Places),
+    /// Cut out where it ends if it is well-formed.
+    Usual(&'a str),
 }
 
 /// Where in the document the next token stands.
@@ -77,6 +88,15 @@ pub(super) struct ListHead {
     pub(super) continue_token: Option<String>,
 }
 
+#[cfg(test)]
+impl ItemText<'_> {
+    fn text(&self) -> &str {
+        match self {
+            Self::Checked(text, _) | Self::Usual(text) => text,
+        }
+    }
+}
+
 fn unreadable(what: &str) -> ListWatchError {
     ListWatchError::Unreadable(what.to_owned())
 }
@@ -88,8 +108,11 @@ enum Progress {
 }
 
 impl ListBody {
-    pub(super) fn new(largest: usize) -> Self {
+    /// Reads a list; items that begin in a usual way are left to be checked by whoever decodes them.
+    pub(super) fn new(largest: usize, usual: Vec<String>) -> Self {
         Self {
+            usual,
+            cutter: Cutter::default(),
             buffer: BytesMut::new(),
             finder: Finder::default(),
             place: Place::Start,
@@ -103,7 +126,7 @@ impl ListBody {
     pub(super) fn feed(
         &mut self,
         chunk: &[u8],
-        mut item: impl FnMut(&str, &Places),
+        mut item: impl FnMut(ItemText<'_>),
     ) -> Result<(), ListWatchError> {
         self.buffer.extend_from_slice(chunk);
         while let Progress::Made = self.step(&mut item)? {}
@@ -142,7 +165,7 @@ impl ListBody {
         Ok(ListHead { resource_version, continue_token })
     }
 
-    fn step(&mut self, item: &mut impl FnMut(&str, &Places)) -> Result<Progress, ListWatchError> {
+    fn step(&mut self, item: &mut impl FnMut(ItemText<'_>)) -> Result<Progress, ListWatchError> {
         let blanks = self.buffer.iter().take_while(|byte| is_blank(**byte)).count();
         self.buffer.advance(blanks);
         let Some(&next) = self.buffer.first() else { return Ok(Progress::NeedsMore) };
@@ -221,8 +244,12 @@ impl ListBody {
         Ok(Progress::Made)
     }
 
-    fn item(&mut self, item: &mut impl FnMut(&str, &Places)) -> Result<Progress, ListWatchError> {
-        let end = self.end_of_value()?;
+    fn item(&mut self, item: &mut impl FnMut(ItemText<'_>)) -> Result<Progress, ListWatchError> {
+        let end = match self.is_usual() {
+            Some(true) => self.cutter.end(&self.buffer).map(|end| (end, None)),
+            Some(false) => self.end_of_value()?.map(|(end, places)| (end, Some(places))),
+            None => None,
+        };
         if end.map_or(self.buffer.len(), |(end, _)| end) > self.largest {
             return Err(ListWatchError::TooLarge { what: "an object of the list", limit: self.largest });
         }
@@ -230,10 +257,25 @@ impl ListBody {
             self.place = Place::Item;
             return Ok(Progress::NeedsMore);
         };
-        item(text(&self.buffer[..end])?, &places);
+        let text = text(&self.buffer[..end])?;
+        item(match &places {
+            Some(places) => ItemText::Checked(text, places),
+            None => ItemText::Usual(text),
+        });
+        self.cutter = Cutter::default();
         self.buffer.advance(end);
         self.place = Place::AfterItem;
         Ok(Progress::Made)
+    }
+
+    /// Tells whether the item that the buffer begins with does so in a usual way; `None` while it may.
+    fn is_usual(&self) -> Option<bool> {
+        let begins = |opening: &String| self.buffer.starts_with(opening.as_bytes());
+        let may = |opening: &String| opening.as_bytes().starts_with(&self.buffer);
+        match self.usual.iter().any(begins) {
+            true => Some(true),
+            false => (!self.usual.iter().any(may)).then_some(false),
+        }
     }
 
     /// Refuses to hold more of what stands beside the items than it may take.
@@ -253,6 +295,11 @@ impl ListBody {
 }
 
 const NO_JSON: &str = "it is no JSON";
+
+/// Says that a list is none because an item of it is no JSON.
+pub(super) fn malformed() -> ListWatchError {
+    unreadable(NO_JSON)
+}
 
 fn text(bytes: &[u8]) -> Result<&str, ListWatchError> {
     std::str::from_utf8(bytes).map_err(|_| unreadable(NO_JSON))

@@ -1,9 +1,11 @@
 //! Decodes the items of a list: as they come, or in batches on several threads.
 
 use super::{
-    decode::Decoder,
+    decode::{Decoder, Type},
     decode_pool::{DecodePool, ROOM_FOR_A_TASK, WORTH_A_TASK},
+    error::ListWatchError,
     item::Item,
+    list_body::{ItemText, malformed},
     places::Places,
 };
 use crate::object::Object;
@@ -14,6 +16,8 @@ pub(super) struct ListItems<K> {
     decoder: Decoder,
     items: Vec<Item<K>>,
     pool: Option<DecodePool<(Batch, Vec<Item<K>>)>>,
+    /// An item turned out to be no JSON.
+    malformed: bool,
     waiting: Batch,
     /// Batches that are done, to be used again.
     spare: Vec<(Batch, Vec<Item<K>>)>,
@@ -24,13 +28,20 @@ pub(super) struct ListItems<K> {
 struct Batch {
     text: String,
     objects: Vec<Stripped>,
+    malformed: bool,
 }
 
-/// An object of a batch: where it ends, and what stands where in it.
+/// An object of a batch: where it ends, and what is known of it.
 #[derive(Debug)]
 struct Stripped {
     end: usize,
-    places: Places,
+    known: Known,
+}
+
+#[derive(Debug)]
+enum Known {
+    Places(Places),
+    Type(Type),
 }
 
 impl<K: Object> ListItems<K> {
@@ -39,28 +50,26 @@ impl<K: Object> ListItems<K> {
             decoder,
             items: Vec::new(),
             pool: DecodePool::new(),
+            malformed: false,
             waiting: Batch::default(),
             spare: Vec::new(),
         }
     }
 
     /// Takes one object; [`settle`](Self::settle) is to follow before more are read.
-    pub(super) fn push(&mut self, object: &str, places: &Places) {
+    pub(super) fn push(&mut self, item: ItemText<'_>) {
         let Some(pool) = &mut self.pool else {
-            if self.decoder.is_stripped(places) {
-                return self.items.push(self.decoder.list_item(object, places));
-            }
-            self.waiting.push(&self.decoder, object, places);
+            self.waiting.push(&self.decoder, item);
             self.waiting.decode(&self.decoder, &mut self.items);
             return self.waiting.clear();
         };
         if self.waiting.text.is_empty() {
             self.waiting.text.reserve(ROOM_FOR_A_TASK);
         }
-        self.waiting.push(&self.decoder, object, places);
+        self.waiting.push(&self.decoder, item);
         if self.waiting.text.len() >= WORTH_A_TASK {
             let (empty, mut items) = self.spare.pop().unwrap_or_default();
-            let (decoder, batch) = (self.decoder.clone(), std::mem::replace(&mut self.waiting, empty));
+            let (decoder, mut batch) = (self.decoder.clone(), std::mem::replace(&mut self.waiting, empty));
             pool.begin(move || {
                 batch.decode(&decoder, &mut items);
                 (batch, items)
@@ -74,40 +83,60 @@ impl<K: Object> ListItems<K> {
         while pool.is_busy() {
             let Some((mut batch, mut items)) = pool.next().await else { return };
             self.items.append(&mut items);
+            self.malformed |= batch.malformed;
             batch.clear();
             self.spare.push((batch, items));
         }
     }
 
     /// Returns all items.
-    pub(super) async fn finish(mut self) -> Vec<Item<K>> {
+    ///
+    /// # Errors
+    /// One of them is no JSON.
+    pub(super) async fn finish(mut self) -> Result<Vec<Item<K>>, ListWatchError> {
         if let Some(pool) = &mut self.pool {
             // The last batch is decoded here, beside the others.
             let mut last = Vec::new();
             self.waiting.decode(&self.decoder, &mut last);
-            while let Some((_, items)) = pool.next().await {
+            while let Some((batch, items)) = pool.next().await {
                 self.items.extend(items);
+                self.malformed |= batch.malformed;
             }
             self.items.extend(last);
         }
-        self.items
+        match self.malformed || self.waiting.malformed {
+            true => Err(malformed()),
+            false => Ok(self.items),
+        }
     }
 }
 
 impl Batch {
-    fn push(&mut self, decoder: &Decoder, object: &str, places: &Places) {
-        let places = decoder.push_stripped(object, places, &mut self.text);
-        self.objects.push(Stripped { end: self.text.len(), places });
+    fn push(&mut self, decoder: &Decoder, item: ItemText<'_>) {
+        let known = match item {
+            ItemText::Checked(object, places) => {
+                Known::Places(decoder.push_stripped(object, places, &mut self.text))
+            }
+            ItemText::Usual(object) => Known::Type(decoder.push_typed(object, &mut self.text)),
+        };
+        self.objects.push(Stripped { end: self.text.len(), known });
     }
 
-    fn decode<K: Object>(&self, decoder: &Decoder, items: &mut Vec<Item<K>>) {
+    fn decode<K: Object>(&mut self, decoder: &Decoder, items: &mut Vec<Item<K>>) {
         let mut start = 0;
-        items.extend(self.objects.iter().map(|Stripped { end, places }| {
+        for Stripped { end, known } in &self.objects {
             let object = &self.text[std::mem::replace(&mut start, *end)..*end];
-            decoder.list_item(object, places)
-        }));
+            match known {
+                Known::Places(places) => items.push(decoder.list_item(object, places)),
+                Known::Type(of) => match decoder.typed_item(object, *of) {
+                    Ok(item) => items.push(item),
+                    Err(_) => self.malformed = true,
+                },
+            }
+        }
     }
 
+    /// Empties it, but for word of what was malformed.
     fn clear(&mut self) {
         self.text.clear();
         self.objects.clear();

@@ -11,7 +11,8 @@
 //! 3. A typed object as API servers send them is read once: `read` decodes it, and `members` sees on the way who it is.
 //!    Any other goes the long way: `scan` reads it strictly, once; `places` notes where type and metadata stand.
 //! 4. `decode` strips `managedFields` and adds the type that lists leave out: one copy of what is kept.
-//! 5. Large lists and bursts of events go through `decode_pool`, in order, where the runtime has several threads.
+//! 5. Lists and initial events go through `decode_pool`, in order, where the runtime has several threads; changes are
+//!    decoded where they are read.
 //! 6. `decode` makes an [`Item`]: a typed object (`read`, by serde), or a [`RawObject`], which keeps bytes and places.
 //! 7. What does not decode becomes [`Item::Unreadable`]: `read` finds whose it is, `scrub` removes content from the error.
 //! 8. An `ERROR` event or a refused request becomes a [`Status`](kube::core::Status), read by `status`.

@@ -4,12 +4,11 @@
 //! fields of `RawValue` 13.5. That needs the whole value at once: it can't say where a list's next item ends, and reads a
 //! value anew with every chunk.
 //!
-//! What `serde_json` rejects is malformed here as well, but for two things that whoever takes the value's text looks
-//! at: whether it is UTF-8, and how deep it is nested.
+//! It accepts what RFC 8259 calls JSON, as `serde_json` does of a value that it skips. Whoever takes the value's text looks at
+//! two more things: whether it is UTF-8, and how deep it is nested. Whether a number or half a surrogate pair fits a type
+//! is that type's matter: the one object is then unreadable.
 
 use std::ops::Range;
-
-use serde_json::Number;
 
 /// Reads one value, blanks before it included.
 ///
@@ -49,15 +48,8 @@ enum State {
 /// What a string is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
-    Key(Spelling),
-    Value(Spelling),
-}
-
-/// Whether a string names characters by their numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Spelling {
-    Plain,
-    Numbers,
+    Key,
+    Value,
 }
 
 /// How far a scan has come.
@@ -173,7 +165,7 @@ impl<N: Visitor> Pass<'_, N> {
                 self.state = State::Value;
             }
             (State::After, b',') => self.comma(),
-            (State::FirstKey | State::Key, b'"') => return self.open_text(Role::Key(Spelling::Plain)),
+            (State::FirstKey | State::Key, b'"') => return self.open_text(Role::Key),
             (State::FirstKey, b'}') => return Ok(self.close()),
             (State::FirstElement, b']') => return Ok(self.close()),
             (State::After, b'}') if self.brackets & 1 == 1 => return Ok(self.close()),
@@ -188,7 +180,7 @@ impl<N: Visitor> Pass<'_, N> {
     fn value(&mut self, byte: u8) -> Result<Step, Malformed> {
         self.note_begin(self.at);
         match byte {
-            b'"' => return self.open_text(Role::Value(Spelling::Plain)),
+            b'"' => return self.open_text(Role::Value),
             b'{' => self.open(1, State::FirstKey),
             b'[' => self.open(0, State::FirstElement),
             b't' => return self.word(b"true"),
@@ -231,23 +223,23 @@ impl<N: Visitor> Pass<'_, N> {
     #[inline(always)]
     fn text(&mut self, mut role: Role) -> Result<Step, Malformed> {
         loop {
-            let Some(end) = self.end_of_text(&mut role)? else { return Ok(Step::NeedsMore) };
+            let Some(end) = self.end_of_text()? else { return Ok(Step::NeedsMore) };
             self.at = end + 1;
             let follows = self.text.get(end + 1..).unwrap_or_default();
             match role {
-                Role::Key(_) => {
+                Role::Key => {
                     self.note_key(end);
                     match follows {
                         [b':', b'"', ..] => {
                             self.note_begin(end + 2);
-                            role = Role::Value(Spelling::Plain);
+                            role = Role::Value;
                             self.at = end + 3;
                         }
                         [b':', b'{', b'"', ..] => {
                             self.at = end + 2;
                             self.note_begin(end + 2);
                             self.open(1, State::FirstKey);
-                            role = Role::Key(Spelling::Plain);
+                            role = Role::Key;
                             self.at = end + 4;
                         }
                         [b':', ..] => {
@@ -261,10 +253,10 @@ impl<N: Visitor> Pass<'_, N> {
                         }
                     }
                 }
-                Role::Value(_) => match follows {
+                Role::Value => match follows {
                     [b',', b'"', ..] if self.depth > 0 && self.brackets & 1 == 1 => {
                         self.note_end();
-                        role = Role::Key(Spelling::Plain);
+                        role = Role::Key;
                         self.at = end + 3;
                     }
                     _ => return Ok(self.ended()),
@@ -297,30 +289,24 @@ impl<N: Visitor> Pass<'_, N> {
 
     /// Finds the quote that ends a string; `None` where it is not there yet.
     #[inline(always)]
-    fn end_of_text(&mut self, role: &mut Role) -> Result<Option<usize>, Malformed> {
+    fn end_of_text(&mut self) -> Result<Option<usize>, Malformed> {
         loop {
             self.at = plain(self.text, self.at);
             match self.text.get(self.at..).unwrap_or_default() {
-                [b'"', ..] => break,
+                [b'"', ..] => return Ok(Some(self.at)),
                 [] | [b'\\'] => return Ok(None),
                 [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => self.at += 2,
-                [b'\\', b'u', ..] => {
-                    self.at += 2;
-                    *role = match role {
-                        Role::Key(_) => Role::Key(Spelling::Numbers),
-                        Role::Value(_) => Role::Value(Spelling::Numbers),
-                    };
-                    self.state = State::Text(*role);
+                [b'\\', b'u', digits @ ..] => {
+                    let digits = &digits[..digits.len().min(4)];
+                    match digits.iter().all(u8::is_ascii_hexdigit) {
+                        true if digits.len() == 4 => self.at += 6,
+                        true => return Ok(None),
+                        false => return Err(Malformed),
+                    }
                 }
                 _ => return Err(Malformed),
             }
         }
-        if let Role::Key(Spelling::Numbers) | Role::Value(Spelling::Numbers) = role {
-            // Half a surrogate pair, a digit that is none: the oracle knows.
-            let quoted = &self.text[self.begun - 1..=self.at];
-            serde_json::from_slice::<String>(quoted).map_err(|_| Malformed)?;
-        }
-        Ok(Some(self.at))
     }
 
     /// Reads on in a number: as far as its characters go, then asks whether they are one.
@@ -392,6 +378,48 @@ impl<N: Visitor> Pass<'_, N> {
 /// Brackets in a word.
 const WORD: usize = u64::BITS as usize;
 
+/// Finds where a value in brackets ends, as long as it is well-formed: that is left to whoever reads it.
+///
+/// The text given starts where the value does, and grows from call to call. It takes a third of what a [`Scanner`] does.
+#[derive(Debug, Default)]
+pub(super) struct Cutter {
+    at: usize,
+    depth: usize,
+    quoted: bool,
+}
+
+impl Cutter {
+    /// Goes on; `None` where the value goes on beyond the bytes given.
+    pub(super) fn end(&mut self, text: &[u8]) -> Option<usize> {
+        while let Some(byte) = text.get(self.at) {
+            if self.quoted {
+                self.at = plain(text, self.at);
+                match text.get(self.at)? {
+                    b'"' => self.quoted = false,
+                    // What it escapes may not be there yet.
+                    b'\\' => self.at += text.get(self.at + 1).map(|_| 1)?,
+                    _ => {}
+                }
+                self.at += 1;
+                continue;
+            }
+            self.at += 1;
+            match byte {
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        return Some(self.at);
+                    }
+                }
+                b'"' => self.quoted = true,
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
 /// Returns how deep a well-formed text is nested.
 pub(super) fn deepest(text: &[u8]) -> usize {
     let (mut at, mut depth, mut deepest) = (0, 0_usize, 0);
@@ -437,15 +465,36 @@ fn plain(text: &[u8], from: usize) -> usize {
     at + rest.iter().position(matters).unwrap_or(rest.len())
 }
 
-/// Returns whether a text is a number: a short whole one, or what `serde_json` takes for one.
+/// Returns whether a text is a number, however large.
 #[inline(always)]
 fn is_number(text: &[u8]) -> bool {
-    let digits = text.strip_prefix(b"-").unwrap_or(text);
-    match digits {
-        [b'0'] => true,
-        [b'1'..=b'9', rest @ ..] if rest.len() < 18 && rest.iter().all(u8::is_ascii_digit) => true,
-        _ => serde_json::from_slice::<Number>(text).is_ok(),
+    match text.strip_prefix(b"-").unwrap_or(text) {
+        [b'0', rest @ ..] => is_fraction(rest),
+        [b'1'..=b'9', rest @ ..] => is_fraction(without_digits(rest)),
+        _ => false,
     }
+}
+
+/// Returns whether a text is what may follow the whole part of a number.
+#[inline(always)]
+fn is_fraction(text: &[u8]) -> bool {
+    let digits = |text: &[u8]| matches!(text, [b'0'..=b'9', ..]);
+    let exponent = match text {
+        [b'.', rest @ ..] if digits(rest) => without_digits(rest),
+        rest => rest,
+    };
+    match exponent {
+        [] => true,
+        [b'e' | b'E', b'+' | b'-', rest @ ..] | [b'e' | b'E', rest @ ..] => {
+            digits(rest) && without_digits(rest).is_empty()
+        }
+        _ => false,
+    }
+}
+
+#[inline(always)]
+fn without_digits(text: &[u8]) -> &[u8] {
+    &text[text.iter().take_while(|byte| byte.is_ascii_digit()).count()..]
 }
 
 /// Returns whether a byte is blank between JSON tokens.

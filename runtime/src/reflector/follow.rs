@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep},
+};
 
 use super::{
     ReflectorStore, StoreChange,
@@ -65,9 +68,14 @@ where
                 next = next_batch(&mut stream, &mut batch, alarm.as_mut(), &*self.store) => next,
             };
             match next {
-                Some(Flow::GoesOn) => {
+                Some(flow @ (Flow::GoesOn | Flow::More)) => {
                     if let Some(end) = self.take(&mut batch, &mut snapshot, &mut ending) {
                         break end;
+                    }
+                    // What applies the batch runs on this thread next, where the objects are at hand. A task that uses
+                    // up its budget is handed to another thread instead.
+                    if matches!(flow, Flow::More) {
+                        yield_now().await;
                     }
                 }
                 Some(Flow::Ended) => break End::Closed,

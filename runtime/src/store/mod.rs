@@ -2,7 +2,8 @@
 //!
 //! A read works on the snapshot that was current when it began: readers never block the writer, the writer never
 //! blocks readers, and one `list` sees one moment. Objects, indexes, marks of unreadable objects and versions
-//! change together, in one published snapshot.
+//! change together, in one published snapshot. While nobody holds an earlier one, a write copies nothing: two snapshots take
+//! turns (`spare`).
 
 mod cow_map;
 mod selector;

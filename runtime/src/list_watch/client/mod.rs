@@ -196,12 +196,14 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
         let options = self.completed(options);
         let request = request::list(&self.path()?, &options, request::accept_list(self.representation))?;
         let mut chunks = response::Chunks::new(self.open(request).await?);
-        let (mut body, mut items) = (ListBody::new(self.largest_object), ListItems::new(self.decoder()));
+        let decoder = self.decoder();
+        let mut body = ListBody::new(self.largest_object, decoder.usual_openings());
+        let mut items = ListItems::new(decoder);
         while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
-            body.feed(&chunk, |object, places| items.push(object, places))?;
+            body.feed(&chunk, |item| items.push(item))?;
             items.settle().await;
         }
-        let (head, items) = (body.finish()?, items.finish().await);
+        let (head, items) = (body.finish()?, items.finish().await?);
         Ok(ListPage { items, resource_version: head.resource_version, continue_token: head.continue_token })
     }
 
@@ -217,9 +219,9 @@ impl<K: Object> ListerWatcher<K> for ClientListWatch<K> {
         let options = ListOptions { limit: Some(1), ..ListOptions::default() };
         let request = request::list(&self.path()?, &options, request::accept_list(Representation::Metadata))?;
         let mut chunks = response::Chunks::new(self.open(request).await?);
-        let mut body = ListBody::new(self.largest_object);
+        let mut body = ListBody::new(self.largest_object, Vec::new());
         while let Some(chunk) = chunks.next(self.deadlines.list_silence).await? {
-            body.feed(&chunk, |_, _| {})?;
+            body.feed(&chunk, |_| {})?;
         }
         Ok(Some(body.finish()?.resource_version).filter(|version| !version.is_empty()))
     }

@@ -488,7 +488,7 @@ async fn a_syntax_error_within_an_item_fails_its_list() {
             r#"{"metadata":{"name":"a""namespace":"shop"}}"#,
             r#"{"metadata":{"name":"a"},"data":{"k":tru}}"#,
             r#"{"metadata":{"name":"a","managedFields":[{"f":01}]}}"#,
-            r#"{"metadata":{"name":"a"},"unknown":["\ud800"]}"#,
+            r#"{"metadata":{"name":"a"},"unknown":["\ud80"]}"#,
             "{\"metadata\":{\"name\":\"a\"},\"unknown\":\"\t\"}",
             r#"{"metadata":{"name":"a"}"#,
         ] {

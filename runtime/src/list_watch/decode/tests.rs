@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::core::{DynamicObject, PartialObjectMeta};
+use proptest::prelude::*;
 
 use super::*;
 use crate::object::ObjectKey;
@@ -204,4 +205,128 @@ fn a_panic_of_its_type_makes_an_object_unreadable() {
         (refused.identity.key, &*refused.error),
         (Some(ObjectKey::cluster("shy")), "can't be encoded: its type panicked")
     );
+}
+
+/// Members of an object of the kind `Config` of `v1`, most of them as they should be.
+fn members() -> impl Strategy<Value = String> {
+    let metadata = prop::collection::vec(
+        prop_oneof![
+            6 => Just(r#""name":"a""#),
+            2 => Just(r#""namespace":"n""#),
+            2 => Just(r#""uid":"u","resourceVersion":"7""#),
+            2 => Just(r#""labels":{"name":"x","name":"y"}"#),
+            3 => Just(r#""managedFields":[{"manager":"m","fieldsV1":{"f:name":{}}}]"#),
+            1 => Just(r#""n\u0061me":"b""#),
+            1 => Just(r#""name":"""#),
+            1 => Just(r#""uid":7"#),
+            1 => Just(r#""\\u006eame":"c""#),
+        ],
+        0..5,
+    );
+    let metadata = metadata.prop_map(|members| format!(r#""metadata":{{{}}}"#, members.join(",")));
+    let member = prop_oneof![
+        8 => metadata,
+        3 => Just(r#""data":{"k":"v","kind":"x"}"#.to_owned()),
+        1 => Just(r#""data":{"k":5}"#.to_owned()),
+        1 => Just(r#""kind":"ConfigMap""#.to_owned()),
+        1 => Just(r#""apiVersion":"v2""#.to_owned()),
+        1 => Just(r#""metadata":null"#.to_owned()),
+        1 => (120..130_usize).prop_map(|depth| format!(r#""x":{}{}"#, "[".repeat(depth), "]".repeat(depth))),
+        1 => Just(r#""x":"{[{[""#.to_owned()),
+        1 => Just(r#""x":}"#.to_owned()),
+        1 => Just(r#""x":[1e999,"\ud800"]"#.to_owned()),
+        1 => Just(r#""data":{"k":"\ud800"}"#.to_owned()),
+    ];
+    prop::collection::vec(member, 0..4).prop_map(|members| members.join(","))
+}
+
+/// Reads an object at once, and the long way, if it is well-formed.
+fn both_ways<K: Object>(text: &str) -> (Option<Item<K>>, Option<Decoded<K>>) {
+    let decoder = decoder("ConfigMap");
+    let well_formed = Json::read(text.as_bytes()).is_ok();
+    (decoder.decode_at_once(text), well_formed.then(|| decode(&decoder, text)))
+}
+
+proptest! {
+    // R48
+    #[test]
+    fn what_is_decoded_at_once_is_what_the_long_way_makes_of_it(
+        begin in prop_oneof![
+            4 => Just(r#"{"kind":"ConfigMap","apiVersion":"v1","#),
+            4 => Just(r#"{"apiVersion":"v1","kind":"ConfigMap","#),
+            1 => Just(r#"{"apiVersion":"v1","kind":"Secret","#),
+            1 => Just("{"),
+        ],
+        members in members(),
+    ) {
+        let text = format!("{begin}{members}}}");
+        match both_ways::<ConfigMap>(&text) {
+            (Some(Item::Object(once)), Some(Decoded::Item(Item::Object(long)))) => prop_assert_eq!(once, long),
+            (None, _) => {}
+            other => prop_assert!(false, "{text}: {other:?}"),
+        }
+        match both_ways::<DynamicObject>(&text) {
+            (Some(Item::Object(once)), Some(Decoded::Item(Item::Object(long)))) => prop_assert_eq!(once, long),
+            (None, _) => {}
+            other => prop_assert!(false, "{text}: {other:?}"),
+        }
+    }
+
+    // R48
+    #[test]
+    fn an_item_of_a_list_is_read_alike_whether_it_was_checked_before_or_not(
+        begin in prop_oneof![
+            2 => Just(r#"{"kind":"ConfigMap","apiVersion":"v1","#),
+            4 => Just(r#"{"metadata":{"name":"a","managedFields":[]},"#),
+            1 => Just(r#"{"metadata":{},"#),
+        ],
+        members in members(),
+    ) {
+        let (text, decoder) = (format!("{begin}{members}}}"), decoder("ConfigMap"));
+        let mut filled = String::new();
+        let of = decoder.push_typed(&text, &mut filled);
+        match (decoder.typed_item::<ConfigMap>(&filled, of), Json::read(text.as_bytes())) {
+            (Ok(item), Ok(json)) => {
+                let mut stripped = String::new();
+                let places = decoder.push_stripped(&text, &Places::of(json), &mut stripped);
+                let long = decoder.list_item::<ConfigMap>(&stripped, &places);
+                prop_assert_eq!(format!("{item:?}"), format!("{long:?}"));
+            }
+            (Err(_), Err(_)) => {}
+            other => prop_assert!(false, "{text}: {other:?}"),
+        }
+    }
+}
+
+// R48
+#[test]
+fn what_api_servers_send_is_decoded_at_once_and_nothing_that_is_odd() {
+    let at_once = |rest: &str| {
+        let text = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1",{rest}}}"#);
+        let (once, long) = both_ways::<ConfigMap>(&text);
+        assert!(long.is_some(), "{text}");
+        once.is_some()
+    };
+    for usual in [
+        r#""metadata":{"name":"a","managedFields":[{"manager":"m"}]},"data":{"k":"v"}"#,
+        r#""data":{"kind":"x"},"metadata":{"labels":{"name":"x"},"name":"a"}"#,
+        r#""metadata":{"name":"a"},"unknown":[[[]]]"#,
+        r#""metadata":{"name":"a"},"unknown":[1e999,"\ud800"]"#,
+    ] {
+        assert!(at_once(usual), "{usual}");
+    }
+    let deep = format!(r#""metadata":{{"name":"a"}},"unknown":{}{}"#, "[".repeat(127), "]".repeat(127));
+    for odd in [
+        r#""metadata":{"name":"a","name":"a"}"#,
+        r#""metadata":{"name":"a","n\u0061me":"a"}"#,
+        r#""metadata":{"name":"a","managedFields":[],"managedFields":[]}"#,
+        r#""metadata":{"name":"a"},"metadata":{"name":"a"}"#,
+        r#""metadata":{"name":"a"},"kind":"ConfigMap""#,
+        r#""metadata":{"name":""}"#,
+        r#""metadata":{"labels":{"name":"a"}}"#,
+        r#""data":{}"#,
+        &deep,
+    ] {
+        assert!(!at_once(odd), "{odd}");
+    }
 }

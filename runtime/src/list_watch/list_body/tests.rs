@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use super::*;
 
 fn read(chunks: &[&[u8]]) -> Result<(Vec<String>, ListHead), ListWatchError> {
-    let (mut body, mut items) = (ListBody::new(1_000), Vec::new());
+    let (mut body, mut items) = (ListBody::new(1_000, Vec::new()), Vec::new());
     for chunk in chunks {
-        body.feed(chunk, |item, _| items.push(item.to_owned()))?;
+        body.feed(chunk, |item| items.push(item.text().to_owned()))?;
     }
     Ok((items, body.finish()?))
 }
@@ -33,12 +33,12 @@ fn the_members_of_a_list_may_stand_in_any_order() {
 
 #[test]
 fn items_come_out_as_they_are_complete_and_nothing_piles_up() {
-    let mut body = ListBody::new(1_000);
+    let mut body = ListBody::new(1_000, Vec::new());
     let mut count = 0;
-    body.feed(br#"{"kind":"PodList","items":["#, |_, _| count += 1).unwrap();
+    body.feed(br#"{"kind":"PodList","items":["#, |_| count += 1).unwrap();
     for n in 1..=1_000 {
-        body.feed(br#"{"metadata":{"name":"a"}"#, |_, _| count += 1).unwrap();
-        body.feed(b"},", |_, _| count += 1).unwrap();
+        body.feed(br#"{"metadata":{"name":"a"}"#, |_| count += 1).unwrap();
+        body.feed(b"},", |_| count += 1).unwrap();
         assert_eq!(count, n);
         assert!(body.buffer.len() < 64 && body.buffer.capacity() < 1_024);
     }
@@ -129,8 +129,8 @@ fn an_item_past_the_bound_is_refused_before_it_is_whole() {
     let list = format!(r#"{{"items":[{{}},{item}],"metadata":{{"resourceVersion":"1"}}}}"#);
     for chunk in [5, 1_000] {
         let read = |largest| {
-            let mut body = ListBody::new(largest);
-            list.as_bytes().chunks(chunk).try_for_each(|chunk| body.feed(chunk, |_, _| {}))?;
+            let mut body = ListBody::new(largest, Vec::new());
+            list.as_bytes().chunks(chunk).try_for_each(|chunk| body.feed(chunk, |_| {}))?;
             body.finish()
         };
         assert_eq!(read(item.len()).unwrap(), head("1", None));
@@ -142,8 +142,8 @@ fn an_item_past_the_bound_is_refused_before_it_is_whole() {
     }
     // What stands beside the items is bounded as well, even before it is whole, whether it is kept or not.
     for member in ["message", "more"] {
-        let mut body = ListBody::new(10);
-        let mut feed = |text: &str| body.feed(text.as_bytes(), |_, _| {});
+        let mut body = ListBody::new(10, Vec::new());
+        let mut feed = |text: &str| body.feed(text.as_bytes(), |_| {});
         feed(&format!(r#"{{"{member}":""#)).unwrap();
         let refused = (0..100).find_map(|_| feed(&"x".repeat(100_000)).err()).unwrap();
         assert!(matches!(refused, ListWatchError::TooLarge { limit: LARGEST_ENVELOPE, .. }), "{refused:?}");
@@ -155,9 +155,9 @@ fn reading_a_long_list_holds_no_more_than_an_item_and_a_chunk() {
     let item = format!(r#"{{"metadata":{{"name":"a"}},"data":{{"k":"{}"}}}}"#, "x".repeat(5_000));
     let list =
         format!(r#"{{"items":[{}],"metadata":{{"resourceVersion":"1"}}}}"#, vec![item; 4_000].join(","));
-    let (mut body, mut items, mut most) = (ListBody::new(1 << 20), 0, 0);
+    let (mut body, mut items, mut most) = (ListBody::new(1 << 20, Vec::new()), 0, 0);
     for chunk in list.as_bytes().chunks(16 << 10) {
-        body.feed(chunk, |_, _| items += 1).unwrap();
+        body.feed(chunk, |_| items += 1).unwrap();
         most = most.max(body.buffer.capacity());
     }
     assert_eq!((items, body.finish().unwrap()), (4_000, head("1", None)));

@@ -1,7 +1,8 @@
 //! The scanner beside `serde_json`: it accepts what that accepts, ends where that ends, however the text is cut.
 
 use proptest::prelude::*;
-use serde_json::{Deserializer, Value};
+use serde::de::IgnoredAny;
+use serde_json::Deserializer;
 
 use super::*;
 use crate::list_watch::json::{Flaw, Json};
@@ -9,8 +10,8 @@ use crate::list_watch::json::{Flaw, Json};
 /// Returns whether `serde_json` reads a text; of how deep it is nested the scanner only keeps count.
 fn oracle(text: &[u8]) -> bool {
     let mut oracle = Deserializer::from_slice(text);
-    let read: serde_json::Result<Value> = serde::Deserialize::deserialize(&mut oracle);
-    read.is_ok() && oracle.end().is_ok()
+    let read: serde_json::Result<IgnoredAny> = serde::Deserialize::deserialize(&mut oracle);
+    read.is_ok() && oracle.end().is_ok() && std::str::from_utf8(text).is_ok()
 }
 
 /// Reads a text in pieces of a size, as it grows.
@@ -25,15 +26,27 @@ fn in_pieces(text: &[u8], size: usize) -> Result<Scan, Malformed> {
     }
 }
 
+/// Finds the end of a value in brackets, in pieces of a size.
+fn cut_in_pieces(text: &[u8], size: usize) -> Option<usize> {
+    let mut cutter = Cutter::default();
+    let ends = (1..).map(|n: usize| n.saturating_mul(size).min(text.len()));
+    ends.take(text.len()).find_map(|end| cutter.end(&text[..end]))
+}
+
 fn check(text: &[u8]) {
     let read = Json::read(text);
     assert_eq!(read.is_ok(), oracle(text), "{:?}", String::from_utf8_lossy(text));
     // What may go on is told as such, or a body that breaks off would be taken for garbage. Where a number or an
     // escape is short of digits the oracle misses them at the end of the text, and may say the same.
-    let ends = serde_json::from_slice::<Value>(text).is_err_and(|error| error.is_eof());
+    let ends = serde_json::from_slice::<IgnoredAny>(text).is_err_and(|error| error.is_eof());
     let short_of_digits = text.contains(&b'u') || text.last().is_some_and(|last| b"-+.eE".contains(last));
     assert!(!ends || short_of_digits || read == Err(Flaw::CutShort), "{:?}", String::from_utf8_lossy(text));
     let whole = in_pieces(text, usize::MAX);
+    if let (Ok(Scan::Ends(end)), [b'{' | b'[', ..]) = (whole, text) {
+        for size in [1, 2, 7, usize::MAX] {
+            assert_eq!(cut_in_pieces(text, size), Some(end), "{:?}", String::from_utf8_lossy(text));
+        }
+    }
     for size in [1, 2, 3, 7] {
         assert_eq!(in_pieces(text, size), whole, "{:?}", String::from_utf8_lossy(text));
     }

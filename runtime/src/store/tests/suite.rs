@@ -104,6 +104,29 @@ fn built((namespace, name, tier, tags): (usize, u8, usize, Vec<u8>)) -> Arc<Conf
     object(NAMESPACES[namespace], &name.to_string(), TIERS[tier], &tags.join(","))
 }
 
+/// Takes a step in the store and in the model.
+fn take(batch: &mut WriteBatch<ConfigMap>, model: &mut BTreeMap<ObjectKey, Arc<ConfigMap>>, step: Step) {
+    match step {
+        Step::Upsert { namespace, name, tier, tags } => {
+            let object = built((namespace, name, tier, tags));
+            let key = ObjectKey::of(&*object);
+            assert_eq!(put_in(batch, object.clone()), model.insert(key, object));
+        }
+        Step::Delete { namespace, name } => {
+            let key = ObjectKey::new(NAMESPACES[namespace], name.to_string());
+            assert_eq!(batch.delete(&key).map(decoded), model.remove(&key));
+        }
+        Step::Replace(objects) => {
+            batch.keys(&Extent::All).iter().for_each(|key| drop(batch.delete(key)));
+            model.clear();
+            for object in objects.into_iter().map(built) {
+                model.insert(ObjectKey::of(&*object), object.clone());
+                put_in(batch, object);
+            }
+        }
+    }
+}
+
 fn check(indexer: &Indexer<ConfigMap>, model: &BTreeMap<ObjectKey, Arc<ConfigMap>>) {
     let lister = indexer.lister();
     let expected = |keep: &dyn Fn(&ObjectKey, &ConfigMap) -> bool| -> BTreeSet<String> {
@@ -148,29 +171,7 @@ proptest! {
     fn reads_agree_with_a_naive_model_under_random_operations(batches in steps()) {
         let (indexer, mut model) = (indexed(), BTreeMap::new());
         for steps in batches {
-            indexer.write(|batch| {
-                for step in steps {
-                    match step {
-                        Step::Upsert { namespace, name, tier, tags } => {
-                            let object = built((namespace, name, tier, tags));
-                            let key = ObjectKey::of(&*object);
-                            assert_eq!(put_in(batch, object.clone()), model.insert(key, object));
-                        }
-                        Step::Delete { namespace, name } => {
-                            let key = ObjectKey::new(NAMESPACES[namespace], name.to_string());
-                            assert_eq!(batch.delete(&key).map(decoded), model.remove(&key));
-                        }
-                        Step::Replace(objects) => {
-                            batch.keys(&Extent::All).iter().for_each(|key| drop(batch.delete(key)));
-                            model.clear();
-                            for object in objects.into_iter().map(built) {
-                                model.insert(ObjectKey::of(&*object), object.clone());
-                                put_in(batch, object);
-                            }
-                        }
-                    }
-                }
-            });
+            indexer.write(|batch| steps.into_iter().for_each(|step| take(batch, &mut model, step)));
             check(&indexer, &model);
         }
     }
@@ -217,6 +218,22 @@ fn an_index_added_later_is_filled_and_a_second_of_its_name_is_refused() {
     assert_eq!(tagged(&indexer.lister(), "x"), set(&["shop/a"]));
 }
 
+// S5
+#[test]
+fn an_index_that_is_added_late_is_in_every_snapshot() {
+    let indexer = Indexer::new();
+    let write = |name: &str| put(&indexer, object("shop", name, "gold", "x"));
+    write("a");
+    write("b");
+    indexer.add_index(by_tag()).unwrap();
+    let mut expected = set(&["shop/a", "shop/b"]);
+    for name in ["c", "d", "e"] {
+        write(name);
+        expected.insert(format!("shop/{name}"));
+        assert_eq!(tagged(&indexer.lister(), "x"), expected);
+    }
+}
+
 // S6
 #[test]
 fn an_index_function_that_fails_or_panics_hurts_one_object_only() {
@@ -249,6 +266,52 @@ fn what_was_read_does_not_change_with_later_writes() {
     assert_eq!(before.indexed("tag", &"x".into()).flatten().unwrap().len(), 500);
     assert_eq!(tags_of(&before.get(Some("shop"), "450").unwrap().object().unwrap()), ["x"]);
     assert_eq!(before.namespace("shop").unwrap().len(), 500);
+}
+
+proptest! {
+    // S7
+    #[test]
+    fn what_is_held_shows_its_moment_however_writes_follow(batches in steps(), held in prop::collection::vec(0..4_u8, 20)) {
+        let (indexer, mut model, mut kept) = (indexed(), BTreeMap::new(), Vec::new());
+        let moment = |model: &BTreeMap<ObjectKey, Arc<ConfigMap>>| names(&model.values().cloned().collect::<Vec<_>>());
+        for (batch, held) in batches.into_iter().zip(held) {
+            indexer.write(|writing| batch.into_iter().for_each(|step| take(writing, &mut model, step)));
+            match held {
+                0 => kept.push((indexer.lister().list(), moment(&model))),
+                1 => kept.clear(),
+                2 => kept.push((indexer.lister().namespace("shop").list(), {
+                    let shop = model.iter().filter(|(key, _)| key.namespace() == Some("shop"));
+                    names(&shop.map(|(_, object)| object.clone()).collect::<Vec<_>>())
+                })),
+                _ => {}
+            }
+            check(&indexer, &model);
+            for (list, expected) in &kept {
+                prop_assert_eq!(&names(&list.iter().cloned().collect::<Vec<_>>()), expected);
+            }
+        }
+    }
+}
+
+// S7 S8
+#[test]
+fn snapshots_take_turns_while_nobody_holds_one() {
+    let indexer = indexed();
+    let at = || Arc::as_ptr(&indexer.lister().snapshot());
+    let write = |n: usize| put(&indexer, object("shop", &n.to_string(), "gold", "x"));
+    (0..100).for_each(write);
+    let first = at();
+    write(1);
+    let second = at();
+    write(2);
+    assert!(at() == first && first != second, "nothing was copied");
+    let held = indexer.lister().view();
+    write(3);
+    assert_eq!(at(), second);
+    write(4);
+    assert!(at() != first, "what somebody holds is not written");
+    drop(held);
+    assert_eq!(indexer.lister().len(), 100);
 }
 
 // S7
