@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use tokio::{
-    task::yield_now,
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 
 use super::{
     ReflectorStore, StoreChange,
@@ -68,14 +65,9 @@ where
                 next = next_batch(&mut stream, &mut batch, alarm.as_mut(), &*self.store) => next,
             };
             match next {
-                Some(flow @ (Flow::GoesOn | Flow::More)) => {
+                Some(Flow::GoesOn) => {
                     if let Some(end) = self.take(&mut batch, &mut snapshot, &mut ending) {
                         break end;
-                    }
-                    // What applies the batch runs on this thread next, where the objects are at hand. A task that uses
-                    // up its budget is handed to another thread instead.
-                    if matches!(flow, Flow::More) {
-                        yield_now().await;
                     }
                 }
                 Some(Flow::Ended) => break End::Closed,

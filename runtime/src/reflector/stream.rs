@@ -10,18 +10,15 @@ use tokio::{
 
 use super::sink::ReflectorStore;
 
-/// Most events that are handed to the store at once, and read in one go: half of what a task may do before tokio moves it on.
-const BATCH: usize = 64;
+/// Most events that are handed to the store at once.
+const BATCH: usize = 256;
 
 /// How often an open stream is checked for what time alone tells: so often a quiet informer wakes.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// Whether a stream may bring more.
 pub(super) enum Flow {
-    /// All that had come was taken.
     GoesOn,
-    /// More may have come: others first.
-    More,
     Ended,
 }
 
@@ -49,7 +46,7 @@ pub(super) async fn next_batch<T, K>(
                 Poll::Ready(None) | Poll::Pending => break,
             }
         }
-        Poll::Ready(if batch.len() < BATCH { Flow::GoesOn } else { Flow::More })
+        Poll::Ready(Flow::GoesOn)
     });
     // The alarm first: a stream that always has something must not put it off.
     tokio::select! {
