@@ -5,10 +5,11 @@
 use bytes::{Buf, BytesMut};
 
 use super::{
+    cut::Cutter,
     error::ListWatchError,
     json::{Json, is_spelled},
     places::{Finder, Places},
-    scan::{Cutter, Malformed, Scan, is_blank},
+    scan::{Malformed, Scan, is_blank},
     status,
 };
 

@@ -21,6 +21,7 @@ mod options;
 mod identity;
 mod item;
 mod error;
+mod cut;
 mod scan;
 mod json;
 mod places;

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use super::{
+    cut::deepest,
     json::{self, Json},
-    scan::{Malformed, Scan, Scanner, Visitor, deepest},
+    scan::{Malformed, Scan, Scanner, Visitor},
 };
 
 /// Deepest nesting that `serde_json` reads.

@@ -5,7 +5,10 @@ use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 
 use super::*;
-use crate::list_watch::json::{Flaw, Json};
+use crate::list_watch::{
+    cut::Cutter,
+    json::{Flaw, Json},
+};
 
 /// Returns whether `serde_json` reads a text; of how deep it is nested the scanner only keeps count.
 fn oracle(text: &[u8]) -> bool {
