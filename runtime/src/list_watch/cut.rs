@@ -2,7 +2,7 @@
 
 /// Finds where a value in brackets ends, as long as it is well-formed: that is left to whoever reads it.
 ///
-/// The text given starts where the value does, and grows from call to call. It takes a third of what a [`Scanner`] does.
+/// The text given starts where the value does, and grows from call to call. It takes a third of a strict reading.
 #[derive(Debug, Default)]
 pub(super) struct Cutter {
     at: usize,
