@@ -1,8 +1,8 @@
 //! States that a burst of changes replaced, on their way back to the task that decodes, which drops them one by one.
 //!
-//! An allocator gives memory out again fastest if it is asked for next, on the thread that gave it back. Dropping the
-//! states of a batch together took 11,000 instructions an event more than dropping one with each that is decoded; and
-//! dropped on another thread they made the two wait for each other 23,000 times in 200,000 events.
+//! An allocator gives memory out again fastest if it is asked for next, on the thread that gave it back. Dropping one state
+//! with each that is decoded takes 62,900 instructions an event, dropping those of a batch together 65,900. Where another
+//! thread than the decoder's dropped them, the two waited for each other 23,000 times in 200,000 events.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
