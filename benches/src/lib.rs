@@ -96,7 +96,7 @@ pub fn run() -> anyhow::Result<()> {
                 Cores::All if !benches::is_on_one_thread(&job) => kit::Threads::All,
                 _ => kit::Threads::One,
             };
-            let measures = kit::alone(threads, benches::measure(job))?;
+            let measures = kit::alone(threads, job.seconds, benches::measure(job))?;
             println!("{}", serde_json::to_string(&measures)?);
             return Ok(());
         }

@@ -34,9 +34,10 @@ pub(crate) enum Threads {
     All,
 }
 
-/// Runs a measurement on a runtime of its own.
+/// Runs a measurement that lasts so many seconds of itself, on a runtime of its own.
 pub(crate) fn alone(
     threads: Threads,
+    seconds: u64,
     run: impl Future<Output = anyhow::Result<Measures>>,
 ) -> anyhow::Result<Measures> {
     let mut builder = match threads {
@@ -44,8 +45,9 @@ pub(crate) fn alone(
         Threads::All => tokio::runtime::Builder::new_multi_thread(),
     };
     let runtime = builder.enable_all().build()?;
-    let measures =
-        runtime.block_on(async { tokio::time::timeout(LIMIT, run).await.context("not done in time")? });
+    let measures = runtime.block_on(async {
+        tokio::time::timeout(LIMIT + Duration::from_secs(seconds), run).await.context("not done in time")?
+    });
     runtime.shutdown_background();
     measures
 }
