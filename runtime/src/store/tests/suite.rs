@@ -76,7 +76,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 }
 
 fn published(indexer: &Indexer<ConfigMap>) -> Snapshot<ConfigMap> {
-    indexer.write(|batch| batch.snapshot())
+    Snapshot::clone(&indexer.lister().snapshot())
 }
 
 #[derive(Clone, Debug)]
