@@ -25,7 +25,7 @@ pub(crate) enum Bench {
     Idle,
     /// The cost of one object, from 1,000 to 1,000,000 of them.
     Scale,
-    /// 10,000 changes a second: one minute of them, or with `--full` four, of a million objects.
+    /// 10,000 changes a second: one minute of them, or with `--full` ten, of a million objects.
     Soak,
     /// The work queue: in turn, contended, delayed.
     Queue,
