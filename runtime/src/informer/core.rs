@@ -27,7 +27,7 @@ use crate::{
     metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
     object::{Kind, Object},
     reflector::WatchErrorHandler,
-    store::{CachedObject, IndexDefinition, Indexer},
+    store::{IndexDefinition, Indexer},
 };
 
 /// The informer without its users; its tasks hold it.
@@ -38,7 +38,7 @@ pub(super) struct InformerCore<K> {
     pub(super) indexer: Indexer<K>,
     pub(super) fifo: DeltaFifo<K>,
     /// What a burst replaced; the task that decodes drops it.
-    pub(super) retired: Arc<Retired<CachedObject<K>>>,
+    pub(super) retired: Arc<Retired<K>>,
     pub(super) health: Arc<Health>,
     pub(super) reliability: Arc<Reliability>,
     /// Of each extent.

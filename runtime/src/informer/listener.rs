@@ -22,8 +22,12 @@ use super::{
     notification::Notification,
     registration::{HandlerBacklog, Slot},
     resync::ResyncSnapshot,
+    retired::Retired,
 };
 use crate::{metrics::CacheMeter, object::Object, store::CachedObject};
+
+/// How many earlier states a handler lets go of at once.
+const AT_ONCE: usize = 32;
 
 /// A handler as the processor feeds it.
 ///
@@ -69,6 +73,8 @@ pub(super) struct Listener<K> {
     meter: CacheMeter,
     task: OnceLock<task::Id>,
     resync_every: Option<Duration>,
+    /// Where states go that the handler was shown as the earlier ones.
+    retired: Arc<Retired<K>>,
 }
 
 struct State<K> {
@@ -88,7 +94,7 @@ enum Call {
 }
 
 impl<K: Object> Listener<K> {
-    pub(super) fn new(resync_every: Option<Duration>, meter: CacheMeter) -> Self {
+    pub(super) fn new(resync_every: Option<Duration>, meter: CacheMeter, retired: Arc<Retired<K>>) -> Self {
         Self {
             state: Mutex::new(State { backlog: Backlog::new(), call: Call::None, idler: None }),
             idle: Notify::new(),
@@ -98,15 +104,27 @@ impl<K: Object> Listener<K> {
             meter,
             task: OnceLock::new(),
             resync_every,
+            retired,
         }
     }
 
     async fn call_until_removed(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) {
         self.task.set(task::id()).ok();
         let _ends = Ends(&self);
+        let mut earlier = Vec::with_capacity(AT_ONCE);
         loop {
-            match poll_fn(|cx| self.poll_next(cx)).await {
-                Next::Call(notification) => self.call(&*handler, &notification),
+            let next = poll_fn(|cx| {
+                let next = self.poll_next(cx);
+                if next.is_pending() || earlier.len() == AT_ONCE {
+                    self.retired.retire(&mut earlier);
+                }
+                next
+            });
+            match next.await {
+                Next::Call(notification) => {
+                    self.call(&*handler, &notification);
+                    earlier.extend(notification.into_earlier());
+                }
                 Next::Seek => {}
                 Next::End => return,
             }

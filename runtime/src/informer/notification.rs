@@ -32,6 +32,14 @@ impl<K> Notification<K> {
         matches!(self, Self::Delete(gone) if gone.cached().is_some())
     }
 
+    /// Takes the state that it shows as the earlier one.
+    pub(super) fn into_earlier(self) -> Option<CachedObject<K>> {
+        match self {
+            Self::Update { old, .. } => Some(old),
+            Self::Add(..) | Self::Delete(_) => None,
+        }
+    }
+
     /// Brings a live object's notification up to date.
     pub(super) fn renew(&mut self, object: CachedObject<K>) {
         match self {

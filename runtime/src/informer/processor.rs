@@ -25,6 +25,7 @@ use super::{
     listed::{Accepted, Listed, Portion, portions},
     listener::{Additions, Hears, Resync, added},
     resync::{ResyncCursor, ResyncSnapshot},
+    retired::Looks,
 };
 use crate::{
     delta_fifo::{Audience, Batch, Delta, Entry, Sync},
@@ -73,19 +74,18 @@ impl<K: Object> Processor<K> {
         let (mut look, mut armed) = (pin!(sleep_until(Instant::now())), false);
         loop {
             let next = self.joined.iter().filter_map(|joined| joined.next).min();
-            // Armed anew only once it has rung: a timer that is put off with every batch wakes a thread each time.
-            if !armed && !core.retired.is_empty() {
-                look.as_mut().reset(Instant::now() + QUIET);
-                armed = true;
-            }
             tokio::select! {
                 biased;
                 () = core.stop.cancelled() => break,
                 () = core.wake.notified() => self.heed_commands(),
                 () = until(next) => self.ask_for_resync(),
+                () = core.retired.begun() => {
+                    look.as_mut().reset(Instant::now() + QUIET);
+                    armed = true;
+                }
                 () = &mut look, if armed => {
-                    armed = false;
-                    core.retired.look();
+                    armed = core.retired.look() == Looks::GoOn;
+                    look.as_mut().reset(Instant::now() + QUIET);
                 }
                 batch = core.fifo.pop(BATCH) => match batch {
                     Some(batch) => self.process(batch),
@@ -188,7 +188,8 @@ impl<K: Object> Processor<K> {
             self.begin_resync(sync);
         }
         drop(batch);
-        self.core.retired.retire(applied.changes.into_iter().filter_map(Change::into_earlier).collect());
+        let mut earlier = applied.changes.into_iter().filter_map(Change::into_earlier).collect();
+        self.core.retired.retire(&mut earlier);
         self.core.reliability.handled(self.core.fifo.handled());
         self.core.measure();
         if !self.core.synced.is_set() && self.core.fifo.has_synced() {

@@ -15,7 +15,7 @@ use crate::{
     reflector::{
         Difference, FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange,
     },
-    store::{CachedObject, Lister, Missing},
+    store::{Lister, Missing},
 };
 
 type RunReflector<K> = dyn FnOnce(Arc<InformerSink<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
@@ -59,7 +59,7 @@ pub(super) struct InformerSink<K> {
     pub(super) reliability: Arc<Reliability>,
     pub(super) wants_list: Arc<Notify>,
     pub(super) meter: CacheMeter,
-    pub(super) retired: Arc<Retired<CachedObject<K>>>,
+    pub(super) retired: Arc<Retired<K>>,
 }
 
 impl<K: Object> ReflectorStore<K> for InformerSink<K> {

@@ -175,10 +175,11 @@ impl<W: Watched> SharedInformer<W> {
         handler: Box<dyn EventHandler<W::Object>>,
         resync_every: Option<Duration>,
     ) -> Registration {
-        let listener = Arc::new(Listener::new(resync_every, self.handle.core.meter.clone()));
+        let core = &self.handle.core;
+        let listener = Arc::new(Listener::new(resync_every, core.meter.clone(), core.retired.clone()));
         let slot: Arc<dyn Slot> = listener.clone();
-        self.handle.core.note_handler(&slot);
-        self.handle.core.send(Command::Join(listener.clone(), handler));
+        core.note_handler(&slot);
+        core.send(Command::Join(listener.clone(), handler));
         Registration::new(listener, self.share())
     }
 
