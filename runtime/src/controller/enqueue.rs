@@ -209,7 +209,7 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
                 if enqueuer.queue.forget_unsynced(key) {
                     return;
                 }
-                self.tombstones.add(key, gone.clone());
+                self.tombstones.add(key, (**gone).clone());
                 let trigger =
                     Trigger { source: Some(source), via: *via, version: None, reason: Reason::Deleted };
                 enqueuer.take(&trigger, key.clone());

@@ -197,7 +197,7 @@ impl<K: Object> Applier<'_, K> {
             (None, _) => return,
         };
         let via = self.via;
-        self.applied.changes.push(Change::Deleted { gone, version: None, via });
+        self.applied.changes.push(Change::Deleted { gone: gone.into(), version: None, via });
     }
 
     fn delete(&mut self, extent: &Extent, item: Item<K>, version: Option<Version>) {
@@ -231,19 +231,24 @@ impl<K: Object> Applier<'_, K> {
             (Err(_), Some(cached)) => Gone::Inferred(cached),
             (Err(unreadable), None) => undecoded(&key, &unreadable.identity),
         };
-        self.applied.changes.push(Change::Deleted { gone, version, via: Via::Watch });
+        self.applied.changes.push(Change::Deleted { gone: gone.into(), version, via: Via::Watch });
     }
 
     /// Follows a list: shows what it holds, and infers that the rest of the extent is gone.
     fn replace(&mut self, extent: &Extent, items: Vec<Item<K>>, unchanged: Vec<ObjectKey>) {
+        let before = self.batch.keys(extent);
+        // Of the first list nobody asks what it lacks.
+        let compared = if before.is_empty() { 0 } else { items.len() + unchanged.len() };
         let mut listed: HashSet<ObjectKey, RandomState> =
-            HashSet::with_capacity_and_hasher(items.len() + unchanged.len(), RandomState::default());
+            HashSet::with_capacity_and_hasher(compared, RandomState::default());
         let mut named = true;
         unchanged.iter().for_each(|key| self.confirm(key));
         listed.extend(unchanged);
+        self.applied.changes.reserve(items.len());
         for item in items {
             match self.upsert(extent, item) {
-                Some(key) => drop(listed.insert(key)),
+                Some(key) if compared > 0 => drop(listed.insert(key)),
+                Some(_) => {}
                 None => named = false,
             }
         }
@@ -251,7 +256,7 @@ impl<K: Object> Applier<'_, K> {
             tracing::warn!(kind = %self.kind, %extent, "a list holds objects without a name; no deletion inferred");
             return;
         }
-        for key in self.batch.keys(extent).iter().filter(|key| !listed.contains(key)) {
+        for key in before.iter().filter(|key| !listed.contains(key)) {
             self.forget(key, Via::Replace);
         }
     }
@@ -273,7 +278,7 @@ impl<K: Object> Applier<'_, K> {
             (None, Some(mark)) => undecoded(key, &mark.identity),
             (None, None) => return,
         };
-        self.applied.changes.push(Change::Deleted { gone, version: None, via });
+        self.applied.changes.push(Change::Deleted { gone: gone.into(), version: None, via });
     }
 
     /// Returns whether a watch event is behind what is known of the same object or of its successor.

@@ -227,8 +227,8 @@ pub enum Change<K> {
     },
     /// An object is gone.
     Deleted {
-        /// What is known of it.
-        gone: Gone<K>,
+        /// What is known of it; boxed, since deletions are few and a change is as large as its largest form.
+        gone: Box<Gone<K>>,
         /// The version of the deletion, where a watch brought it.
         version: Option<Version>,
         /// How it became known.

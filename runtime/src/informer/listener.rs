@@ -247,7 +247,7 @@ fn notification<K: Object>(change: &Change<K>, resync: Resync) -> Option<Notific
     match change {
         Change::Added { object, origin, .. } => Some(Notification::Add(object.clone(), *origin)),
         Change::Updated { old, new, .. } => Some(Notification::Update { old: old.clone(), new: new.clone() }),
-        Change::Deleted { gone, .. } => Some(Notification::Delete(Box::new(gone.clone()))),
+        Change::Deleted { gone, .. } => Some(Notification::Delete(gone.clone())),
         Change::Unchanged { object } => (resync == Resync::Due).then(|| Notification::again(object.clone())),
         Change::Unreadable { .. } => None,
     }
