@@ -189,14 +189,25 @@ impl<T: Clone> CowMap<T> {
     }
 
     /// Spreads the entries anew; what is read together then stands together in memory.
+    ///
+    /// Leaf by leaf, since leaves stand in the order of their hashes: each is cut in two, or two are joined. Entries that no
+    /// other table shares are moved, and not looked at.
     fn rebuild(&mut self, bits: u32) {
-        let [first, second, third] = widths(bits);
-        let mut leaves = vec![Vec::new(); 1 << bits];
-        for (hash, entry) in self.iter().hashed() {
-            let at = if bits == 0 { 0 } else { (hash >> (u64::BITS - bits)) as usize };
-            leaves[at].push(Some((*hash, entry.clone())));
+        let mut regrown = Regrown { bits, leaves: Vec::with_capacity(1 << bits), entries: Vec::new() };
+        match &mut self.table {
+            Table::Flat(leaf) => regrown.take(leaf, 1 << bits),
+            Table::Wide { bits: before, root } => {
+                let mut taken = 0_u64;
+                let seconds = Arc::make_mut(root).iter_mut();
+                let thirds = seconds.flat_map(|second| Arc::make_mut(second).iter_mut());
+                for leaf in thirds.flat_map(|third| Arc::make_mut(third).iter_mut()) {
+                    taken += 1;
+                    regrown.take(leaf, (taken << bits) >> *before);
+                }
+            }
         }
-        let mut leaves = leaves.into_iter().map(Leaf::from);
+        let [first, second, third] = widths(bits);
+        let mut leaves = regrown.leaves.into_iter();
         self.table = match bits {
             0 => Table::Flat(leaves.next().unwrap_or_default()),
             _ => {
@@ -205,6 +216,34 @@ impl<T: Clone> CowMap<T> {
                 Table::Wide { bits, root: (0..1 << first).map(|_| second()).collect() }
             }
         };
+    }
+}
+
+/// Leaves of another width, in order.
+struct Regrown<T> {
+    bits: u32,
+    leaves: Vec<Leaf<T>>,
+    /// What has been taken, but is in no leaf yet.
+    entries: Vec<Option<(u64, T)>>,
+}
+
+impl<T: Clone> Regrown<T> {
+    /// Takes a leaf's entries; whatever comes later belongs to the leaf of this number or to one behind it.
+    fn take(&mut self, leaf: &mut Leaf<T>, next: u64) {
+        match Arc::get_mut(leaf) {
+            Some(own) => self.entries.extend(own.iter_mut().map(Option::take)),
+            None => self.entries.extend(leaf.iter().cloned()),
+        }
+        let bits = self.bits;
+        let leaf_of = |slot: &Option<(u64, T)>| match slot {
+            Some((hash, _)) if bits > 0 => hash >> (u64::BITS - bits),
+            _ => 0,
+        };
+        self.entries.sort_by_key(leaf_of);
+        for at in self.leaves.len() as u64..next {
+            let count = self.entries.partition_point(|slot| leaf_of(slot) <= at);
+            self.leaves.push(self.entries.drain(..count).collect());
+        }
     }
 }
 
@@ -259,10 +298,6 @@ impl<'m, T> Iter<'m, T> {
                 None => self.seconds = self.firsts.next()?.iter(),
             }
         }
-    }
-
-    fn hashed(mut self) -> impl Iterator<Item = &'m (u64, T)> {
-        iter::from_fn(move || self.next_hashed())
     }
 }
 
