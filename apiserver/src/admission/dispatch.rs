@@ -23,12 +23,22 @@ enum Said {
     Verdict(Verdict),
 }
 
+/// Returns whether there are mutating webhooks.
+pub(crate) fn are_to_mutate(state: &State) -> bool {
+    are_there(state, Family::Mutating)
+}
+
+/// Returns whether there are validating webhooks.
+pub(crate) fn are_to_validate(state: &State) -> bool {
+    are_there(state, Family::Validating)
+}
+
 /// Has the mutating webhooks change an object; gives whether it has changed.
 ///
 /// # Errors
 /// A webhook's no, a failure that is not passed over, or that an answer is waited for.
 pub(crate) fn mutate(state: &mut State, asked: &Asked, object: &mut Option<Value>) -> Result<bool, Status> {
-    if !are_there(state, Family::Mutating) {
+    if !are_to_mutate(state) {
         return Ok(false);
     }
     let hooks = hooks(state, Family::Mutating);
@@ -108,7 +118,7 @@ fn apply(
 /// # Errors
 /// The first no, a failure that is not passed over, or that answers are waited for.
 pub(crate) fn validate(state: &mut State, asked: &Asked, object: Option<&Value>) -> Result<(), Status> {
-    if !are_there(state, Family::Validating) {
+    if !are_to_validate(state) {
         return Ok(());
     }
     let (mut waits, mut refused) = (false, None);

@@ -9,5 +9,5 @@ mod hook;
 mod request;
 mod review;
 
-pub(crate) use dispatch::{mutate, validate};
+pub(crate) use dispatch::{are_to_mutate, are_to_validate, mutate, validate};
 pub(crate) use request::{Asked, Operation, Trial};

@@ -14,7 +14,7 @@ use super::parse::Origin;
 pub(super) fn report(root: NodeRef<'_>, origin: Origin, text: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let walker = Walker { node: Some(root), path: String::new(), found: &mut found };
+    let walker = Walker { node: Some(root), at: At::Root, found: &mut found };
     if walker.deserialize(&mut deserializer).is_err() {
         return Vec::new();
     }
@@ -40,18 +40,35 @@ impl fmt::Display for Finding {
     }
 }
 
+/// A place in a text; written out only for what is found there.
+#[derive(Clone, Copy)]
+enum At<'a> {
+    Root,
+    Field(&'a At<'a>, &'a str),
+    Item(&'a At<'a>, usize),
+}
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            At::Root => Ok(()),
+            At::Field(At::Root, name) => f.write_str(name),
+            At::Field(parent, name) => write!(f, "{parent}.{name}"),
+            At::Item(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
 /// Walks a JSON text and the schema along with it; below an unknown field there is none.
 struct Walker<'a> {
     node: Option<NodeRef<'a>>,
-    path: String,
+    at: At<'a>,
     found: &'a mut Vec<Finding>,
 }
 
-impl Walker<'_> {
-    fn add(&mut self, finding: Finding) {
-        if !self.found.contains(&finding) {
-            self.found.push(finding);
-        }
+fn add(found: &mut Vec<Finding>, finding: Finding) {
+    if !found.contains(&finding) {
+        found.push(finding);
     }
 }
 
@@ -70,21 +87,19 @@ impl<'de> Visitor<'de> for Walker<'_> {
         f.write_str("any JSON")
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut seen = HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
-            let path = match self.path.as_str() {
-                "" => name.clone(),
-                parent => format!("{parent}.{name}"),
-            };
+            let is_new = seen.insert(name.clone());
+            let at = At::Field(&self.at, &name);
             let below = self.node.and_then(|node| node.field(&name));
             if self.node.is_some() && below.is_none() {
-                self.add(Finding::Unknown(path.clone()));
+                add(self.found, Finding::Unknown(at.to_string()));
             }
-            if !seen.insert(name) {
-                self.add(Finding::Duplicate(path.clone()));
+            if !is_new {
+                add(self.found, Finding::Duplicate(at.to_string()));
             }
-            map.next_value_seed(Walker { node: below, path, found: &mut *self.found })?;
+            map.next_value_seed(Walker { node: below, at, found: &mut *self.found })?;
         }
         Ok(())
     }
@@ -92,8 +107,7 @@ impl<'de> Visitor<'de> for Walker<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         let node = self.node.map(NodeRef::item);
         for index in 0.. {
-            let path = format!("{}[{index}]", self.path);
-            let walker = Walker { node, path, found: &mut *self.found };
+            let walker = Walker { node, at: At::Item(&self.at, index), found: &mut *self.found };
             if seq.next_element_seed(walker)?.is_none() {
                 break;
             }

@@ -310,25 +310,26 @@ fn spec_changed(rule: Option<Generation>, served: &Served, before: &Value, after
 
 /// Returns whether two states are equal but for the times of managed fields.
 fn same(before: &Value, after: &Value) -> bool {
-    if before == after {
-        return true;
-    }
-    let strip = |value: &Value| {
-        let mut value = value.clone();
-        let list =
-            value.get_mut("metadata").and_then(|m| m.get_mut("managedFields")).and_then(Value::as_array_mut);
-        for entry in list.into_iter().flatten().filter_map(Value::as_object_mut) {
-            entry.remove("time");
-        }
-        value
-    };
-    let bare = |value: &Value| {
-        let mut value = value.clone();
-        object::remove(&mut value, "managedFields");
-        value
-    };
-    if bare(before) != bare(after) {
-        return false;
-    }
-    strip(before) == strip(after)
+    equal_but(before, after, "metadata", &|before, after| {
+        equal_but(
+            before,
+            after,
+            "managedFields",
+            &|before, after| match (before.as_array(), after.as_array()) {
+                (Some(before), Some(after)) => {
+                    let mut pairs = before.iter().zip(after);
+                    let times_apart = |entry, other| equal_but(entry, other, "time", &|_, _| true);
+                    before.len() == after.len() && pairs.all(|(entry, other)| times_apart(entry, other))
+                }
+                _ => before == after,
+            },
+        )
+    })
+}
+
+/// Compares two values, one field of theirs by other means; where it is absent it counts as null.
+fn equal_but(before: &Value, after: &Value, field: &str, compare: &dyn Fn(&Value, &Value) -> bool) -> bool {
+    let (Some(old), Some(new)) = (before.as_object(), after.as_object()) else { return before == after };
+    let rest = |(name, _): &(&String, &Value)| *name != field;
+    old.iter().filter(rest).eq(new.iter().filter(rest)) && compare(&before[field], &after[field])
 }

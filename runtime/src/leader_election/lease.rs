@@ -68,7 +68,8 @@ impl Lease {
         body: Option<Value>,
         within: Duration,
     ) -> Result<Value, Failed> {
-        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let body = body.map(|body| serde_json::to_vec(&body)).transpose();
+        let body = body.map_err(|error| Failed::Otherwise(error.to_string()))?.unwrap_or_default();
         let request = Request::builder()
             .method(method)
             .uri(path)

@@ -66,12 +66,16 @@ impl Record {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stored {
     pub(super) record: Record,
-    /// The whole object, for the next write of it.
+    /// The whole object, for the next write of it, but for `managedFields`: a write without them leaves them to the
+    /// server.
     pub(super) object: Value,
 }
 
 impl Stored {
-    pub(super) fn of(object: Value) -> Self {
+    pub(super) fn of(mut object: Value) -> Self {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
         Self { record: Record::of(&object), object }
     }
 
@@ -131,6 +135,15 @@ mod tests {
         assert_eq!(written["spec"]["strategy"], "OldestEmulationVersion");
         assert_eq!(written["spec"]["acquireTime"], lease()["spec"]["acquireTime"]);
         assert_eq!(written["metadata"], lease()["metadata"]);
+    }
+
+    // L12
+    #[test]
+    fn a_write_leaves_the_managed_fields_to_the_server() {
+        let mut managed = lease();
+        managed["metadata"]["managedFields"] = json!([{"manager": "one", "operation": "Update"}]);
+        let stored = Stored::of(managed);
+        assert_eq!(stored.with(&stored.record)["metadata"], lease()["metadata"]);
     }
 
     // L4

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod at_rest;
 mod attack;
 mod children;
 mod clusters;
