@@ -310,21 +310,16 @@ fn spec_changed(rule: Option<Generation>, served: &Served, before: &Value, after
 
 /// Returns whether two states are equal but for the times of managed fields.
 fn same(before: &Value, after: &Value) -> bool {
-    equal_but(before, after, "metadata", &|before, after| {
-        equal_but(
-            before,
-            after,
-            "managedFields",
-            &|before, after| match (before.as_array(), after.as_array()) {
-                (Some(before), Some(after)) => {
-                    let mut pairs = before.iter().zip(after);
-                    let times_apart = |entry, other| equal_but(entry, other, "time", &|_, _| true);
-                    before.len() == after.len() && pairs.all(|(entry, other)| times_apart(entry, other))
-                }
-                _ => before == after,
-            },
-        )
-    })
+    let times_apart = |one: &Value, other: &Value| equal_but(one, other, "time", &|_, _| true);
+    let managed = |before: &Value, after: &Value| match (before.as_array(), after.as_array()) {
+        (Some(before), Some(after)) => {
+            before.len() == after.len()
+                && before.iter().zip(after).all(|(one, other)| times_apart(one, other))
+        }
+        _ => before == after,
+    };
+    let metadata = |before: &Value, after: &Value| equal_but(before, after, "managedFields", &managed);
+    equal_but(before, after, "metadata", &metadata)
 }
 
 /// Compares two values, one field of theirs by other means; where it is absent it counts as null.
