@@ -89,12 +89,9 @@ impl<K: Object> Snapshot<K> {
         let mut unchanged: Vec<ObjectKey> = unchanged.map(|(key, _)| key).collect();
         // In an order that no seed decides: a new epoch tells of them in turn.
         unchanged.sort_unstable();
-        List {
-            unchanged,
-            items: self.items.into_iter().flatten().collect(),
-            resource_version: version.to_owned(),
-            epoch,
-        }
+        let mut items = Vec::with_capacity(self.items.len());
+        items.extend(self.items.into_iter().flatten());
+        List { unchanged, items, resource_version: version.to_owned(), epoch }
     }
 
     fn put(&mut self, item: Item<K>, store: &impl ReflectorStore<K>) -> Novelty {
