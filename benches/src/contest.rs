@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     pub(crate) runs: usize,
     pub(crate) extent: Extent,
     pub(crate) kept: Kept,
+    /// What the title of a table must contain to be measured.
+    only: Option<String>,
     go: OnceCell<Result<PathBuf, String>>,
     kube_apiserver: OnceCell<bool>,
     places: Places,
@@ -51,9 +53,9 @@ pub(crate) enum Extent {
 }
 
 impl Settings {
-    pub(crate) fn new(runs: usize, extent: Extent, kept: Kept) -> Self {
+    pub(crate) fn new(runs: usize, extent: Extent, kept: Kept, only: Option<String>) -> Self {
         let (go, kube_apiserver, places) = (OnceCell::new(), OnceCell::new(), Places::default());
-        Self { runs, extent, kept, go, kube_apiserver, places }
+        Self { runs, extent, kept, only, go, kube_apiserver, places }
     }
 
     /// Tells whether there is a real kube-apiserver.
@@ -86,6 +88,8 @@ pub(crate) struct Contest {
     load: Load,
     turns: Turns,
     places: Vec<Place>,
+    /// How many events Go's peers get, where they take too long for all.
+    events_of_go: Option<usize>,
     rows: Vec<Contestant>,
     columns: Vec<Column>,
 }
@@ -120,6 +124,7 @@ impl Contest {
             load: Load::Unneeded,
             turns: Turns::Apart,
             places: vec![Place::Usual],
+            events_of_go: None,
             rows: Vec::new(),
             columns: Vec::new(),
         }
@@ -138,6 +143,16 @@ impl Contest {
     /// Measures the same in further tables: on one core, and with mimalloc.
     pub(crate) fn everywhere(self) -> Self {
         Self { places: vec![Place::Usual, Place::OneCore, Place::Mimalloc], ..self }
+    }
+
+    /// Measures the same in a further table: on one core.
+    pub(crate) fn also_on_one_core(self) -> Self {
+        Self { places: vec![Place::Usual, Place::OneCore], ..self }
+    }
+
+    /// Gives Go's peers fewer events than the others; what is counted is counted for each event.
+    pub(crate) fn events_of_go(self, events: usize) -> Self {
+        Self { events_of_go: Some(events), ..self }
     }
 
     /// Adds a figure that counts.
@@ -174,6 +189,9 @@ impl Contest {
 
     fn table(&self, settings: &Settings, place: Place) -> anyhow::Result<Vec<Row>> {
         let title = format!("{}{}", self.title, place.suffix());
+        if settings.only.as_ref().is_some_and(|only| !title.contains(only)) {
+            return Ok(Vec::new());
+        }
         let mut contestants: Vec<&Contestant> = self.rows.iter().filter(|row| place.has(row.side)).collect();
         if contestants.iter().any(|row| row.side.is_go()) && settings.go_peers().is_err() {
             contestants.retain(|row| !row.side.is_go());
@@ -190,7 +208,8 @@ impl Contest {
         let port = server.as_ref().map_or(0, |server| server.port);
         let jobs = contestants.iter().map(|contestant| {
             let (side, mode, cores) = (contestant.side, contestant.mode, place.cores());
-            let job = Job { side, mode, port, cores, ..self.job.clone() };
+            let events = self.events_of_go.filter(|_| side.is_go()).unwrap_or(self.job.events);
+            let job = Job { side, mode, port, cores, events, ..self.job.clone() };
             let program = match contestant.side.is_go() {
                 true => settings.go_peers().clone().map_err(anyhow::Error::msg)?,
                 false => std::env::current_exe()?,

@@ -44,6 +44,9 @@ struct Arguments {
     /// Measures small sizes, to try a bench.
     #[arg(long, conflicts_with_all = ["full", "save"])]
     small: bool,
+    /// Measures only the tables whose title contains this text.
+    #[arg(long)]
+    table: Option<String>,
     /// Saves the figures for README and book: see `render`.
     #[arg(long)]
     save: bool,
@@ -115,7 +118,7 @@ pub fn run() -> anyhow::Result<()> {
     let kept = if arguments.save { Kept::Saved } else { Kept::Printed };
     for bench in arguments.benches {
         let runs = arguments.runs.unwrap_or_else(|| benches::usual_runs(bench)).max(1);
-        benches::run(bench, &Settings::new(runs, extent, kept))?;
+        benches::run(bench, &Settings::new(runs, extent, kept, arguments.table.clone()))?;
     }
     Ok(())
 }

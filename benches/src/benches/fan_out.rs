@@ -11,7 +11,7 @@ use crate::{
 
 const OBJECTS: usize = 10_000;
 const A_SECOND: usize = 1_000;
-const SECONDS: u64 = 4;
+const SECONDS: u64 = 2;
 
 /// Runs the bench with 1, 10 and 50 controllers, and says what one more costs.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
@@ -33,6 +33,7 @@ fn table(settings: &Settings, users: usize) -> anyhow::Result<Vec<Row>> {
         .column(Column::cost("cpu", "CPU an event, µs"))
         .column(Column::cost("rss", "RSS, MB"))
         .column(Column::cost("p99", "change sent to reconcile, p99, µs"))
+        .also_on_one_core()
         .side(Side::Watchkeeper, one)
         .variant(Side::Watchkeeper, Mode::Handlers, "handlers", one)
         .side(Side::KubeRs, &[])

@@ -83,6 +83,7 @@ fn pods(settings: &Settings) -> anyhow::Result<()> {
     .column(Column::cost("cpu", "CPU, s"))
     .column(Column::cost("peak", "peak RSS, MB"))
     .column(Column::cost("settled", "settled RSS, MB"))
+    .everywhere()
     .variant(Side::Watchkeeper, Mode::Compact, "compact", &[])
     .variant(Side::Watchkeeper, Mode::Streaming, "typed", &[])
     .variant(Side::KubeRs, Mode::Streaming, "streaming, without a queue", &[("peak", Share(0.12))])

@@ -29,7 +29,9 @@ use crate::{
 };
 
 const OBJECTS: usize = 100_000;
-const SECONDS: u64 = 3;
+const SECONDS: u64 = 2;
+const A_BATCH: usize = 100;
+const BATCHES: usize = 5_000;
 
 /// Runs the bench with 0, 10 and 50 readers that count, and with 50 that read each object of each list.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
@@ -44,7 +46,15 @@ fn table(settings: &Settings, users: usize, question: Question) -> anyhow::Resul
         50 => (&[("p999", AtMost(200.0))], &[("reads", Times(2.0))]),
         _ => (&[], &[]),
     };
-    Contest::served(format!("readers-writer: 100000 objects, one writer, {users} readers that {what}"), job)
+    let contest = Contest::served(
+        format!("readers-writer: 100000 objects, one writer, {users} readers that {what}"),
+        job,
+    );
+    let contest = match users {
+        0 => contest.everywhere().column(Column::cost("batched", "each of a batch of 100, median, µs")),
+        _ => contest,
+    };
+    contest
         .column(Column::cost("p50", "a write, median, µs"))
         .column(Column::cost("p999", "a write, p99.9, µs"))
         .column(Column::rate("writes", "writes/s"))
@@ -73,7 +83,11 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<Measures> {
                     listed.len()
                 }
             };
-            duel(job, list, |gadget| drop(indexer.upsert(Arc::new(gadget))))
+            let mut figures = duel(job, list, |gadget| drop(indexer.upsert(Arc::new(gadget))))?;
+            if job.users == 0 {
+                figures.insert("batched".to_owned(), batched(job, &indexer));
+            }
+            Ok(figures)
         }
         Side::KubeRs => {
             let (reader, mut writer) = store::<Gadget>();
@@ -94,6 +108,22 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<Measures> {
         }
         side => kit::no_part(side),
     }
+}
+
+/// The median microseconds of a write in a batch.
+fn batched(job: &Job, indexer: &Indexer<Gadget>) -> f64 {
+    let updates = updates(job);
+    let batch = |updates: &[Gadget]| {
+        let updates = updates.to_vec();
+        let start = Instant::now();
+        indexer.write(|batch| updates.into_iter().for_each(|gadget| drop(batch.upsert(Arc::new(gadget)))));
+        start.elapsed().as_nanos() as f64 / 1e3 / A_BATCH as f64
+    };
+    Sorted::new(updates.chunks(A_BATCH).cycle().take(BATCHES).map(batch).collect()).median()
+}
+
+fn updates(job: &Job) -> Vec<Gadget> {
+    (0..10_000).map(|at| gadget::small((at * 7_919 + 13) % job.objects)).collect()
 }
 
 /// Lets readers list for as long as the writer writes; each write is timed alone.
@@ -122,7 +152,7 @@ fn duel(
             }
         });
     }
-    let updates: Vec<Gadget> = (0..10_000).map(|at| gadget::small((at * 7_919 + 13) % job.objects)).collect();
+    let updates = updates(job);
     let (began, mut took) = (Instant::now(), Vec::new());
     for gadget in updates.iter().cycle() {
         let gadget = gadget.clone();

@@ -12,9 +12,9 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     contest::{Contest, Settings},
-    gadget::Gadget,
+    gadget::{self, Gadget},
     job::{Bench, Job, Question, Side},
-    kit::{self, Next, Spent, Work},
+    kit::{self, Floor, Next, Spent, Work},
     measure::{Measures, measures},
     report::{
         Column,
@@ -44,6 +44,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
         .side(Side::Watchkeeper, &[("cpu", AtMost(0.4))])
         .side(Side::KubeRs, &[])
         .side(Side::ControllerRuntime, &[])
+        .side(Side::Floor, &[])
         .run(settings)
         .map(drop)
 }
@@ -95,8 +96,25 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
             let _running = kit::kube_controllers(job, 1, concurrency, &count)?;
             count.all.notified().await;
         }
+        Side::Floor => floor(job, &count).await?,
         side => return kit::no_part(side),
     }
     let took = count.first.get().map_or(f64::NAN, |first| first.elapsed().as_secs_f64());
     Ok(measures([("rate", job.objects as f64 / took / 1e3), ("cpu", spent.cpu())]))
+}
+
+/// The list as the floor reads it, then a task for each object that does the work and nothing else.
+async fn floor(job: &Job, count: &Arc<Count>) -> anyhow::Result<()> {
+    let mut floor = Floor::connect(job.port)?;
+    floor.list()?;
+    let gadget = Arc::new(gadget::small(0));
+    let task = |_| {
+        let (count, gadget) = (count.clone(), gadget.clone());
+        tokio::spawn(async move { count.run(&gadget).await })
+    };
+    let tasks: Vec<_> = (0..job.objects).map(task).collect();
+    for task in tasks {
+        task.await?;
+    }
+    Ok(())
 }
