@@ -1,6 +1,10 @@
 //! What a kind's lists and watches send, prepared once.
 
-use std::{fmt::Write as _, sync::OnceLock};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::{Arc, Mutex, OnceLock},
+};
 
 use crate::{
     gadget::{self, LISTED},
@@ -53,7 +57,8 @@ pub(super) struct Prepared {
     objects: usize,
     list: OnceLock<Items>,
     initial: OnceLock<String>,
-    flood: OnceLock<(usize, String)>,
+    /// By how many changes they are.
+    floods: Mutex<BTreeMap<usize, Arc<str>>>,
 }
 
 /// All items, with commas between them, and where each begins.
@@ -64,8 +69,8 @@ struct Items {
 
 impl Prepared {
     pub(super) fn new(kind: Kind, objects: usize) -> Self {
-        let (list, initial, flood) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { kind, objects, list, initial, flood }
+        let (list, initial, floods) = (OnceLock::new(), OnceLock::new(), Mutex::default());
+        Self { kind, objects, list, initial, floods }
     }
 
     /// Tells whether a path asks for this kind.
@@ -113,15 +118,15 @@ impl Prepared {
     }
 
     /// So many changes, each object in its turn, one chunk each; the last is of the last object, and the only one.
-    pub(super) fn flood(&self, events: usize) -> &[u8] {
-        let (held, made) = self.flood.get_or_init(|| {
+    pub(super) fn flood(&self, events: usize) -> Arc<str> {
+        let mut floods = self.floods.lock().expect("making bytes does not panic");
+        let made = floods.entry(events).or_insert_with(|| {
             let mut text = String::new();
             (1..events).for_each(|number| text.push_str(&self.change(number, 0)));
             text.push_str(&self.last_change(events, 0));
-            (events, text)
+            text.into()
         });
-        assert_eq!(*held, events, "one server floods with one number of events");
-        made.as_bytes()
+        made.clone()
     }
 
     /// The chunk of the n-th change: each object but the last in its turn.
@@ -180,11 +185,16 @@ mod tests {
     #[test]
     fn a_flood_is_one_chunk_an_event_and_ends_with_the_last_object() {
         let prepared = Prepared::new(Kind::Gadgets, 10);
-        let text = String::from_utf8_lossy(prepared.flood(20)).into_owned();
+        let text = prepared.flood(20);
         let events: Vec<&str> = text.lines().filter(|line| line.starts_with('{')).collect();
         let of_last: Vec<usize> = (0..20).filter(|at| events[*at].contains("gadget-0000009")).collect();
         assert_eq!((events.len(), of_last), (20, vec![19]));
         let (size, rest) = text.split_once("\r\n").expect("a chunk has a size");
         assert_eq!(usize::from_str_radix(size, 16).ok(), rest.find("\r\n"));
+        let fewer = prepared.flood(5);
+        assert_eq!(
+            (fewer.lines().filter(|line| line.starts_with('{')).count(), prepared.flood(20).len()),
+            (5, text.len())
+        );
     }
 }

@@ -83,7 +83,7 @@ pub(super) async fn serve(
         let now = *script.borrow_and_update();
         match now {
             Script::Silence => {}
-            Script::Flood { events } => write_all(connection, prepared.flood(events)).await?,
+            Script::Flood { events } => write_all(connection, prepared.flood(events).as_bytes()).await?,
             Script::Pace { events, a_second } => {
                 pace(connection, prepared, (1, events), a_second, over).await?;
             }
