@@ -45,6 +45,10 @@ async fn rests_for_an_hour(election: Option<LeaderElection>, renewals: RangeIncl
     for kind in WATCHED {
         let watches = counts.remove(&(Verb::Watch, kind.to_owned())).unwrap_or(0);
         assert!(WATCHES.contains(&watches), "{watches} watches of {kind}");
+        // A list by stream is a watch too.
+        let asked = server.requests().of(Verb::Watch, kind);
+        let lists = asked.iter().filter(|watch| watch.parameter("sendInitialEvents") == Some("true"));
+        assert_eq!(lists.count(), 0, "lists of {kind} by stream");
     }
     let renewed = counts.remove(&(Verb::Update, "leases".to_owned())).unwrap_or(0);
     assert!(renewals.contains(&renewed), "{renewed} renewals");
