@@ -46,6 +46,9 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
         .column(Column::cost("cpu-last", "CPU a change, µs"))
         .side(Side::Watchkeeper, &[])
         .run(settings)?;
+    if rows.is_empty() {
+        return Ok(());
+    }
     let charts: Vec<Chart> = FIGURES.iter().map(|(key, title)| chart(key, title, &rows, seconds)).collect();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src/soak.svg");
     std::fs::write(&path, draw(&charts))?;

@@ -77,7 +77,7 @@ impl<R: Send + 'static> DecodePool<R> {
 /// Lets the allocator ask the system once for what a piece of work is about to take.
 ///
 /// glibc's grows by the page in all threads but the first: 95,000 calls of `mprotect` for a list of 100,000 objects, a
-/// tenth of the whole CPU, and an eighth of the calls with this. Where there is room already it costs next to nothing.
+/// tenth of the whole CPU, and 8,600 with this. Where there is room already it costs next to nothing.
 fn grow_at_once() {
     drop(black_box(Vec::<u8>::with_capacity(MEMORY_OF_A_TASK)));
 }
