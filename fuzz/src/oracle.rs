@@ -199,7 +199,7 @@ impl Wanted<'_> {
             }
             Item::Raw(raw) => {
                 let json =
-                    serde_json::from_str::<Value>(raw.text.json()).map_err(|error| error.to_string())?;
+                    serde_json::from_str::<Value>(&raw.text.json()).map_err(|error| error.to_string())?;
                 same("the UID", &raw.text.uid(), &said("uid").filter(|uid| !uid.is_empty()))?;
                 let version = said("resourceVersion").filter(|version| !version.is_empty());
                 same("the version", &raw.text.resource_version(), &version)?;

@@ -30,6 +30,7 @@ mod scrub;
 mod status;
 mod read;
 mod decode;
+mod packed;
 mod text;
 mod raw;
 mod list_body;

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use super::{
     identity::{Identity, Unreadable},
     json::{Borrowed, Json},
+    packed::Packed,
     places::{Places, Span},
     read, scrub,
 };
@@ -20,7 +21,7 @@ use crate::object::{Object, Version};
 /// stands outside is not looked at.
 #[derive(Clone)]
 pub struct ObjectText {
-    json: Box<str>,
+    json: Packed,
     metadata: Span,
     uid: Span,
     version: Span,
@@ -37,12 +38,23 @@ impl ObjectText {
         };
         let (uid, version) = (plain(places.uid)?, plain(places.version)?);
         let Places { metadata, labels, owners, .. } = *places;
-        Some(Self { json: json.into(), metadata, uid, version, labels, owners })
+        let json = Packed::from(json, metadata.range().end);
+        Some(Self { json, metadata, uid, version, labels, owners })
     }
 
     /// Returns the object as JSON.
-    pub fn json(&self) -> &str {
-        &self.json
+    pub fn json(&self) -> Cow<'_, str> {
+        self.json.json()
+    }
+
+    /// Returns whether another says the same, byte for byte.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.json == other.json
+    }
+
+    /// Counts the bytes that it is kept in.
+    pub(crate) fn len(&self) -> usize {
+        self.json.as_str().len()
     }
 
     /// Returns the UID, where there is one.
@@ -62,12 +74,12 @@ impl ObjectText {
 
     /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
-        self.labels.of(&self.json)?.member(key)?.decode::<Borrowed<'_>>().map(|value| value.0)
+        self.labels.of(self.json.as_str())?.member(key)?.decode::<Borrowed<'_>>().map(|value| value.0)
     }
 
     /// Returns the owners that can be read.
     pub fn owners(&self) -> Vec<OwnerReference> {
-        read::owners(self.owners.of(&self.json))
+        read::owners(self.owners.of(self.json.as_str()))
     }
 
     /// Returns the finalizers.
@@ -85,7 +97,7 @@ impl ObjectText {
     /// # Errors
     /// It does not decode; the text says why, without content.
     pub fn metadata(&self) -> Result<ObjectMeta, String> {
-        serde_json::from_str(&self.json[self.metadata.range()])
+        serde_json::from_str(&self.json.as_str()[self.metadata.range()])
             .map_err(|error| format!("metadata: {}", scrub::without_content(&error)))
     }
 
@@ -94,13 +106,14 @@ impl ObjectText {
     /// # Errors
     /// The object does not decode, or its type panics on it; the error has the path of the failure, and no content.
     pub fn decode<K: Object>(&self) -> Result<K, Box<Unreadable>> {
-        read::typed_or_why(&self.json)
+        read::typed_or_why(&self.json())
             .map_err(|error| Box::new(Unreadable { identity: self.identity(), error }))
     }
 
     /// Reads who the object is, each member for itself: one that can't be read hides no other.
     pub(super) fn identity(&self) -> Identity {
-        read::identity(&self.json, &Places::of(Json::part(&self.json)))
+        let json = self.json();
+        read::identity(&json, &Places::of(Json::part(&json)))
     }
 
     /// Decodes some fields of the object into a type that has no others.
@@ -108,15 +121,15 @@ impl ObjectText {
     /// # Errors
     /// They do not decode; the text says why, without content.
     pub fn part<P: DeserializeOwned>(&self) -> Result<P, String> {
-        serde_json::from_str(&self.json).map_err(|error| scrub::without_content(&error))
+        serde_json::from_str(&self.json()).map_err(|error| scrub::without_content(&error))
     }
 
     fn plain(&self, span: Span) -> Option<&str> {
-        Some(&self.json[span.range()]).filter(|text| !text.is_empty())
+        Some(&self.json.as_str()[span.range()]).filter(|text| !text.is_empty())
     }
 
     fn of_metadata(&self, name: &str) -> Option<Json<'_>> {
-        self.metadata.of(&self.json)?.member(name)
+        self.metadata.of(self.json.as_str())?.member(name)
     }
 }
 

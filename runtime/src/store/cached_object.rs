@@ -95,12 +95,12 @@ impl<K> CachedObject<K> {
 
     /// Returns whether another says the same, byte for byte; typed objects are not compared.
     pub(crate) fn same_bytes(&self, other: &Self) -> bool {
-        self.text().zip(other.text()).is_some_and(|(text, other)| text.json() == other.json())
+        self.text().zip(other.text()).is_some_and(|(text, other)| text.is_same(other))
     }
 
     /// Returns whether it is stored as the same bytes; a typed object is stored as none.
     pub(super) fn is_text(&self, other: &ObjectText) -> bool {
-        self.text().is_some_and(|text| text.json() == other.json())
+        self.text().is_some_and(|text| text.is_same(other))
     }
 
     /// Returns whether it is the compact object of a serial number.

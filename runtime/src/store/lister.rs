@@ -221,7 +221,7 @@ impl<K: Object> Lister<K> {
     pub(crate) fn bytes(&self) -> Option<usize> {
         let snapshot = self.snapshot();
         let texts = snapshot.objects.iter().filter_map(|stored| stored.held.text());
-        snapshot.compact.then(|| texts.map(|text| text.json().len()).sum())
+        snapshot.compact.then(|| texts.map(|text| text.len()).sum())
     }
 
     /// Returns whether there is no object.
