@@ -34,16 +34,27 @@ const AT_ONCE: usize = 32;
 /// A trait object: where a program has no handlers of a kind, nothing of this is compiled for it.
 pub(super) trait Hears<K>: Slot {
     /// Puts what changed into the backlog; never waits for the handler.
-    fn notify(&self, changes: &[Change<K>], additions: Additions, resync: Resync, now: Instant);
+    fn notify(&self, changes: &[Change<K>], additions: Additions, resync: Resync, now: Instant) -> Idler;
     /// Puts many additions into the backlog, which others have in theirs too.
-    fn add(&self, objects: &Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant);
+    fn add(&self, objects: &Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant) -> Idler;
     /// Shows a resync, behind whatever changes.
-    fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant);
+    fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant) -> Idler;
     /// Says that the initial content is in the backlog.
     fn mark_initial(&self);
     fn resync_every(&self) -> Option<Duration>;
     /// Calls the handler until it is removed, which the end of the informer does too.
     fn serve(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) -> BoxFuture<'static, ()>;
+}
+
+/// The task of a handler that has something to do again, if it waited: to be woken once all backlogs are filled, so that
+/// tasks do not empty the first ones beside the thread that fills the others.
+#[must_use]
+pub(super) struct Idler(Option<Waker>);
+
+impl Idler {
+    pub(super) fn wake(self) {
+        self.0.into_iter().for_each(Waker::wake);
+    }
 }
 
 /// Whether a handler waits for a resync.
@@ -132,15 +143,13 @@ impl<K: Object> Listener<K> {
         }
     }
 
-    fn fill(&self, push: impl FnOnce(&mut Backlog<K>)) {
+    fn fill(&self, push: impl FnOnce(&mut Backlog<K>)) -> Idler {
         let mut state = self.lock();
         if state.is_removed() {
-            return;
+            return Idler(None);
         }
         push(&mut state.backlog);
-        let idler = if state.backlog.len() > 0 { state.idler.take() } else { None };
-        drop(state);
-        idler.into_iter().for_each(Waker::wake);
+        Idler(if state.backlog.len() > 0 { state.idler.take() } else { None })
     }
 
     /// Ends the call that was under way, and begins the next, once there is one.
@@ -201,20 +210,20 @@ impl<K: Object> Listener<K> {
 }
 
 impl<K: Object> Hears<K> for Listener<K> {
-    fn notify(&self, changes: &[Change<K>], additions: Additions, resync: Resync, now: Instant) {
+    fn notify(&self, changes: &[Change<K>], additions: Additions, resync: Resync, now: Instant) -> Idler {
         let told = changes.iter().filter(|change| additions == Additions::InLine || added(change).is_none());
         self.fill(|backlog| {
             told.filter_map(|change| notification(change, resync))
                 .for_each(|notification| backlog.push(notification, now));
-        });
+        })
     }
 
-    fn add(&self, objects: &Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant) {
-        self.fill(|backlog| backlog.push_adds(objects.clone(), origin, now));
+    fn add(&self, objects: &Arc<[CachedObject<K>]>, origin: AddOrigin, now: Instant) -> Idler {
+        self.fill(|backlog| backlog.push_adds(objects.clone(), origin, now))
     }
 
-    fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant) {
-        self.fill(|backlog| backlog.push_resync(snapshot.clone(), now));
+    fn resync(&self, snapshot: &Arc<ResyncSnapshot<K>>, now: Instant) -> Idler {
+        self.fill(|backlog| backlog.push_resync(snapshot.clone(), now))
     }
 
     fn mark_initial(&self) {

@@ -23,7 +23,7 @@ use super::{
     core::InformerCore,
     handler::EventHandler,
     listed::{Accepted, Listed, Portion, portions},
-    listener::{Additions, Hears, Resync, added},
+    listener::{Additions, Hears, Idler, Resync, added},
     resync::{ResyncCursor, ResyncSnapshot},
     retired::Looks,
 };
@@ -127,7 +127,7 @@ impl<K: Object> Processor<K> {
     /// Replays the cache to a handler; no batch comes between the replay and what follows.
     fn join(&mut self, listener: Arc<dyn Hears<K>>, handler: Box<dyn EventHandler<K>>) {
         let cached = self.core.indexer.lister().list_cached();
-        listener.add(&cached.into(), AddOrigin::InitialList, Instant::now());
+        listener.add(&cached.into(), AddOrigin::InitialList, Instant::now()).wake();
         if self.core.synced.is_set() {
             listener.mark_initial();
         }
@@ -230,13 +230,15 @@ impl<K: Object> Processor<K> {
         let additions: Arc<[CachedObject<K>]> =
             additions.into_iter().map(|(object, _)| object.clone()).collect();
         let come = if origin.is_some() { Additions::Apart } else { Additions::InLine };
+        let mut idlers = Vec::with_capacity(self.joined.len());
         for joined in &self.joined {
-            joined.listener.notify(&applied.changes, come, joined.resync, now);
+            idlers.push(joined.listener.notify(&applied.changes, come, joined.resync, now));
             // Behind the deletions of those that bore the names before.
             if let Some(origin) = origin {
-                joined.listener.add(&additions, origin, now);
+                idlers.push(joined.listener.add(&additions, origin, now));
             }
         }
+        idlers.into_iter().for_each(Idler::wake);
     }
 
     /// Fixes what a resync shows; each is shown it at its own pace, behind changes.
@@ -246,7 +248,7 @@ impl<K: Object> Processor<K> {
         let (snapshot, now) = (ResyncSnapshot::of(self.core.indexer.lister(), told), Instant::now());
         for joined in &mut self.joined {
             if audience == Audience::All || joined.resync == Resync::Due {
-                joined.listener.resync(&snapshot, now);
+                joined.listener.resync(&snapshot, now).wake();
             }
             joined.resync = Resync::NotDue;
         }

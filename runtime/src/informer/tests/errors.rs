@@ -359,7 +359,7 @@ async fn depth_and_age_of_what_waits_for_handlers_are_metrics() {
     let slow = Arc::new(Listener::<ConfigMap>::new(None, CacheMeter::default(), retired));
     let slot: Arc<dyn Slot> = slow.clone();
     informer.handle().core.note_handler(&slot);
-    slow.add(&[cached("a@1"), cached("b@2")].into(), AddOrigin::Watch, Instant::now());
+    slow.add(&[cached("a@1"), cached("b@2")].into(), AddOrigin::Watch, Instant::now()).wake();
     sleep(Duration::from_secs(7)).await;
     series("handlers", "2.0");
     series("handler_backlog", "2.0");
