@@ -13,7 +13,8 @@
 //! 4. `decode` strips `managedFields` and adds the type that lists leave out: one copy of what is kept.
 //! 5. Lists and initial events go through `decode_pool`, in order, where the runtime has several threads; changes are
 //!    decoded where they are read.
-//! 6. `decode` makes an [`Item`]: a typed object (`read`, by serde), or a [`RawObject`], which keeps bytes and places.
+//! 6. `decode` makes an [`Item`]: a typed object (`read`, by serde), or a [`RawObject`], which keeps bytes (`packed`) and
+//!    places.
 //! 7. What does not decode becomes [`Item::Unreadable`]: `read` finds whose it is, `scrub` removes content from the error.
 //! 8. An `ERROR` event or a refused request becomes a [`Status`](kube::core::Status), read by `status`.
 

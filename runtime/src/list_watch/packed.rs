@@ -293,6 +293,7 @@ mod tests {
         packed
     }
 
+    // S12
     #[test]
     fn every_name_takes_two_bytes_and_comes_back() {
         for name in NAMES.iter().map(|name| std::str::from_utf8(name).unwrap()) {
@@ -303,6 +304,7 @@ mod tests {
         }
     }
 
+    // S12
     #[test]
     fn what_only_looks_like_a_name_is_left_alone() {
         // Alike in their first and last eight bytes, and as long; cut short; longer; far longer; escaped.
@@ -331,6 +333,7 @@ mod tests {
     }
 
     proptest! {
+        // S12
         #[test]
         fn whatever_is_packed_comes_back(pieces in prop::collection::vec(piece(), 0..20), cut in 0.0..1.0_f64) {
             let text = pieces.concat();

@@ -42,7 +42,7 @@ impl ObjectText {
         Some(Self { json, metadata, uid, version, labels, owners })
     }
 
-    /// Returns the object as JSON.
+    /// Returns the object as JSON: put together anew where member names are kept as codes, which takes half a microsecond.
     pub fn json(&self) -> Cow<'_, str> {
         self.json.json()
     }
