@@ -10,6 +10,7 @@ use super::{
     item::Item,
     json::{Flaw, Json},
     members::{ManagedFields, Seen},
+    packed::Packing,
     places::{Member, Places, Span, is_too_deep},
     raw::{ItemForm, RawObject},
     read::{NO_NAME, admitted, identity, typed, typed_or_why},
@@ -39,6 +40,7 @@ pub(super) struct Decoder {
     representation: Representation,
     managed_fields: ManagedFields,
     form: ItemForm,
+    packing: Packing,
     /// How an object of the kind begins that says its type first, as API servers write it.
     openings: Arc<[String; 2]>,
 }
@@ -67,6 +69,7 @@ impl Decoder {
             representation,
             managed_fields,
             form: ItemForm::Typed,
+            packing: Packing::of(kind),
             openings: Arc::default(),
         };
         let (api_version, kind) = decoder.type_names();
@@ -185,7 +188,7 @@ impl Decoder {
         }
         Decoded::Item(match self.form {
             ItemForm::Typed => decode_typed(stripped, places),
-            ItemForm::Bytes => RawObject::found(stripped, places)
+            ItemForm::Bytes => RawObject::found(stripped, places, self.packing)
                 .map_or_else(Item::Unreadable, |raw| Item::Raw(Box::new(raw))),
         })
     }

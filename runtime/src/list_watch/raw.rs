@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::{
     identity::{Identity, Unreadable},
     json::Json,
+    packed::Packing,
     places::{LARGEST, Places},
     read, scrub,
     text::ObjectText,
@@ -38,7 +39,7 @@ impl RawObject {
     pub fn new(json: impl AsRef<str>) -> Result<Self, Box<Unreadable>> {
         let refused = match Json::read(json.as_ref().as_bytes()) {
             Ok(json) if json.as_str().len() <= LARGEST => {
-                return Self::found(json.as_str(), &Places::of(json));
+                return Self::found(json.as_str(), &Places::of(json), Packing::None);
             }
             Ok(_) => "it is larger than 4 GiB",
             Err(_) => "it is not well-formed JSON",
@@ -47,11 +48,11 @@ impl RawObject {
     }
 
     /// Takes the text of an object whose places have been found.
-    pub(super) fn found(json: &str, places: &Places) -> Result<Self, Box<Unreadable>> {
+    pub(super) fn found(json: &str, places: &Places, packing: Packing) -> Result<Self, Box<Unreadable>> {
         let unreadable =
             |error: String| Box::new(Unreadable { identity: read::identity(json, places), error });
         let key = read::checked_key(json, places).map_err(unreadable)?;
-        match ObjectText::found(json, places) {
+        match ObjectText::found(json, places, packing) {
             Some(text) => Ok(Self { key, text }),
             None => Err(unreadable("metadata: the UID or version is spelled with escapes".to_owned())),
         }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use super::{
     identity::{Identity, Unreadable},
     json::{Borrowed, Json},
-    packed::Packed,
+    packed::{Packed, Packing},
     places::{Places, Span},
     read, scrub,
 };
@@ -31,14 +31,17 @@ pub struct ObjectText {
 
 impl ObjectText {
     /// Takes the text of an object whose places have been found; `None` where UID or version are spelled with escapes.
-    pub(super) fn found(json: &str, places: &Places) -> Option<Self> {
+    pub(super) fn found(json: &str, places: &Places, packing: Packing) -> Option<Self> {
         let plain = |span: Span| match span.of(json).map(Json::as_str) {
             Some(text) if text.starts_with('"') => (!text.contains('\\')).then(|| span.unquoted()),
             _ => Some(Span::default()),
         };
         let (uid, version) = (plain(places.uid)?, plain(places.version)?);
         let Places { metadata, labels, owners, .. } = *places;
-        let json = Packed::from(json, metadata.range().end);
+        let json = match packing {
+            Packing::None => Packed::plain(json),
+            Packing::Names => Packed::from(json, metadata.range().end),
+        };
         Some(Self { json, metadata, uid, version, labels, owners })
     }
 
