@@ -204,8 +204,10 @@ fn codes(bytes: &[u8], start: usize) -> Vec<(u32, u8)> {
         let mut colons = differs.wrapping_sub(ONES) & !differs & HIGH;
         while colons != 0 {
             let colon = start + at * 8 + colons.trailing_zeros() as usize / 8;
-            if let Some((opened, code)) = name_before(&bytes[start..=colon]) {
-                codes.push(((start + opened) as u32, code));
+            if let Some((opened, code)) = name_before(&bytes[..=colon])
+                && opened >= start
+            {
+                codes.push((opened as u32, code));
             }
             colons &= colons - 1;
         }
