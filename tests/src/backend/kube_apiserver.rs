@@ -15,6 +15,9 @@ use kube::{Client, Config, config::Kubeconfig};
 /// How long a server may take until it is ready.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// How often a server is launched whose port is somebody else's.
+const LAUNCHES: u32 = 10;
+
 /// The folder of etcd's data, in the server's own.
 const DATA: &str = "etcd";
 /// The folder of a copy of it.
@@ -191,10 +194,32 @@ impl fmt::Debug for KubeApiserver {
 }
 
 /// Starts the server's process, and waits for the line that says it is ready.
+///
+/// The port that was free a moment ago may be somebody's meanwhile, for the other end of a connection: then once more.
 async fn launch(binaries: &Path, dir: &Path, port: u16) -> (Minded, Kubeconfig) {
     let program = binaries.join("kube-apiserver");
-    let port = port.to_string();
-    let command = [text(&program), "-dir", text(dir), "-port", &port];
+    let mut launches = 0;
+    loop {
+        launches += 1;
+        let (minded, ready) = start(&program, dir, port).await;
+        if let Some(path) = ready {
+            return (minded, Kubeconfig::read_from(path).expect("a ready server wrote it"));
+        }
+        let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
+        if launches < LAUNCHES && log.contains("address already in use") {
+            minded.end(Data::Keep);
+            continue;
+        }
+        let end: Vec<_> = log.lines().rev().take(20).collect();
+        minded.end(Data::Remove);
+        let end = end.into_iter().rev().collect::<Vec<_>>().join("\n");
+        panic!("{} was not ready in time:\n{end}", program.display());
+    }
+}
+
+/// Starts the server's process; returns its kubeconfig's path once it says that it is ready.
+async fn start(program: &Path, dir: &Path, port: u16) -> (Minded, Option<String>) {
+    let command = [text(program), "-dir", text(dir), "-port", &port.to_string()];
     let (minded, output) = Minded::start(dir, &command);
     let ready = tokio::task::spawn_blocking(move || {
         let mut line = String::new();
@@ -203,17 +228,7 @@ async fn launch(binaries: &Path, dir: &Path, port: u16) -> (Minded, Kubeconfig) 
         line
     });
     let line = tokio::time::timeout(PATIENCE, ready).await.ok().and_then(Result::ok).unwrap_or_default();
-    let Some(path) = line.trim().strip_prefix("KUBECONFIG=") else {
-        let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
-        let end: Vec<_> = log.lines().rev().take(20).collect();
-        minded.end(Data::Remove);
-        panic!(
-            "{} was not ready in time:\n{}",
-            program.display(),
-            end.into_iter().rev().collect::<Vec<_>>().join("\n")
-        );
-    };
-    (minded, Kubeconfig::read_from(path).expect("a ready server wrote it"))
+    (minded, line.trim().strip_prefix("KUBECONFIG=").map(str::to_owned))
 }
 
 /// Returns the port of a kubeconfig's server.
