@@ -190,7 +190,7 @@ const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
 /// Marks the bytes of a word that are a certain one, each by its highest bit.
 #[inline(always)]
 fn marked(word: u64, byte: u8) -> u64 {
-    let differs = word ^ ONES * byte as u64;
+    let differs = word ^ (ONES * byte as u64);
     !(((differs & !HIGH) + !HIGH) | differs) & HIGH
 }
 
