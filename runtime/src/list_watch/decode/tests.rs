@@ -146,6 +146,28 @@ fn metadata_is_taken_from_partial_and_from_whole_objects() {
     assert!(matches!(decoded, Decoded::OfAnotherKind(_)));
 }
 
+// S12
+#[test]
+fn member_names_of_kubernetes_own_kinds_are_packed_and_others_are_not() {
+    let json = |api_version: &str, of: &str| {
+        let metadata = r#""metadata":{"name":"a","uid":"u","labels":{"app":"b"}}"#;
+        let spec =
+            r#""spec":{"containers":[{"name":"c","imagePullPolicy":"Always"}]},"status":{"phase":"Running"}"#;
+        format!(r#"{{"apiVersion":"{api_version}","kind":"{of}",{metadata},{spec}}}"#)
+    };
+    for (group, of, is_packed) in [("", "Pod", true), ("x.k8s.io", "Pod", true), ("x.dev", "Widget", false)] {
+        let kind = kind(group, of, "x");
+        let json = json(&kind.api_version(), of);
+        let bytes =
+            Decoder::new(&kind, Representation::Whole, ManagedFields::Drop).with_form(ItemForm::Bytes);
+        let Decoded::Item(Item::Raw(raw)) = decode::<Pod>(&bytes, &json) else { panic!("{json}") };
+        assert_eq!((&*raw.text.json(), raw.text.len() < json.len()), (&*json, is_packed), "{of} of {group}");
+        assert_eq!((raw.text.uid(), raw.text.label("app").as_deref()), (Some("u"), Some("b")));
+        assert_eq!(raw.decode::<DynamicObject>().unwrap(), serde_json::from_str(&json).unwrap());
+        assert!(raw.text.is_same(&RawObject::new(json).unwrap().text));
+    }
+}
+
 #[test]
 fn bytes_are_kept_lean_and_whole_and_decode_later() {
     let bytes = decoder("ConfigMap").with_form(ItemForm::Bytes);
