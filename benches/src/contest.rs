@@ -1,7 +1,7 @@
 //! Runs the sides of a table in turn, each in a process of its own, as often as asked.
 
 use std::{
-    cell::OnceCell,
+    cell::{OnceCell, RefCell},
     path::PathBuf,
     process::{Command, Stdio},
     thread,
@@ -27,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) kept: Kept,
     /// What the title of a table must contain to be measured.
     only: Option<String>,
+    /// The titles that did not contain it; nothing more once one did.
+    left_out: RefCell<Option<Vec<String>>>,
     go: OnceCell<Result<PathBuf, String>>,
     kube_apiserver: OnceCell<bool>,
     places: Places,
@@ -55,7 +57,26 @@ pub(crate) enum Extent {
 impl Settings {
     pub(crate) fn new(runs: usize, extent: Extent, kept: Kept, only: Option<String>) -> Self {
         let (go, kube_apiserver, places) = (OnceCell::new(), OnceCell::new(), Places::default());
-        Self { runs, extent, kept, only, go, kube_apiserver, places }
+        let left_out = RefCell::new(Some(Vec::new()));
+        Self { runs, extent, kept, only, left_out, go, kube_apiserver, places }
+    }
+
+    /// Whether a table is asked for.
+    fn asks_for(&self, title: &str) -> bool {
+        let asks = self.only.as_ref().is_none_or(|only| title.contains(only));
+        let mut left_out = self.left_out.borrow_mut();
+        if asks {
+            *left_out = None;
+        } else if let Some(titles) = &mut *left_out {
+            titles.push(title.to_owned());
+        }
+        asks
+    }
+
+    /// Fails if no table was asked for, which is a slip of whoever typed the title.
+    pub(crate) fn finish(&self) -> anyhow::Result<()> {
+        let (Some(only), Some(titles)) = (&self.only, self.left_out.take()) else { return Ok(()) };
+        anyhow::bail!("no title contains {only:?}; the tables are:\n  {}", titles.join("\n  "))
     }
 
     /// Tells whether there is a real kube-apiserver.
@@ -189,7 +210,7 @@ impl Contest {
 
     fn table(&self, settings: &Settings, place: Place) -> anyhow::Result<Vec<Row>> {
         let title = format!("{}{}", self.title, place.suffix());
-        if settings.only.as_ref().is_some_and(|only| !title.contains(only)) {
+        if !settings.asks_for(&title) {
             return Ok(Vec::new());
         }
         let mut contestants: Vec<&Contestant> = self.rows.iter().filter(|row| place.has(row.side)).collect();
@@ -255,4 +276,22 @@ fn measure(command: Option<Command>, job: &Job) -> anyhow::Result<Measures> {
     anyhow::ensure!(output.status.success(), "{}", output.status);
     let line = text.lines().last().context("it said nothing")?;
     serde_json::from_str(line).with_context(|| line.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_that_no_table_has_is_an_error_that_names_those_there_are() {
+        let asked = |only: Option<&str>| {
+            let settings = Settings::new(1, Extent::Small, Kept::Printed, only.map(str::to_owned));
+            let asked = ["get: 1000 objects", "get: 1M objects"].map(|title| settings.asks_for(title));
+            (asked, settings.finish().err().map(|why| why.to_string()))
+        };
+        assert_eq!(asked(None), ([true, true], None));
+        assert_eq!(asked(Some("1M")), ([false, true], None));
+        let why = "no title contains \"1k\"; the tables are:\n  get: 1000 objects\n  get: 1M objects";
+        assert_eq!(asked(Some("1k")), ([false, false], Some(why.to_owned())));
+    }
 }

@@ -118,7 +118,9 @@ pub fn run() -> anyhow::Result<()> {
     let kept = if arguments.save { Kept::Saved } else { Kept::Printed };
     for bench in arguments.benches {
         let runs = arguments.runs.unwrap_or_else(|| benches::usual_runs(bench)).max(1);
-        benches::run(bench, &Settings::new(runs, extent, kept, arguments.table.clone()))?;
+        let settings = Settings::new(runs, extent, kept, arguments.table.clone());
+        benches::run(bench, &settings)?;
+        settings.finish()?;
     }
     Ok(())
 }
