@@ -262,3 +262,15 @@ async fn a_client_says_until_when_the_certificate_of_a_plugin_holds() {
     let token = serde_json::json!({ "token": "t", "expirationTimestamp": "2031-05-06T07:08:09Z" });
     assert_eq!(*client(with_plugin(&token)).unwrap().valid_until(), None, "a token is asked for again");
 }
+
+#[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
+#[tokio::test]
+async fn a_plain_server_is_asked_without_a_look_at_certificates() {
+    let (address, _) = server(answer("", b"{}")).await;
+    let mut config = config(&address);
+    config.root_cert = Some(vec![b"rubbish".to_vec()]);
+    let plain = client(config.clone()).unwrap();
+    assert_eq!(get(&plain, "/version").await.unwrap(), "{}");
+    config.cluster_url = "https://localhost".parse().unwrap();
+    assert!(client(config).is_err());
+}
