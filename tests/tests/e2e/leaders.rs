@@ -189,7 +189,8 @@ async fn two(stage: &Stage) -> (Replica, Replica, History) {
 /// The same, where the first has a way to the server of its own.
 async fn two_by(stage: &Stage, way: &str) -> (Replica, Replica, History) {
     let lease: Lease = serde_json::from_value(json!({
-        "metadata": {"name": "replicas"}, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+        "metadata": {"name": "replicas", "labels": {"team": "x"}},
+        "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
     }))
     .unwrap();
     // Released, so that nobody waits for the first term.
@@ -227,6 +228,7 @@ async fn a_leader_that_is_killed_is_followed_by_another(stage: Stage) {
     assert_eq!(history.reigns(), ["one", "two"]);
 }
 
+// L12
 async fn a_leader_that_stops_hands_over_within_two_seconds(stage: Stage) {
     let (mut one, mut two, history) = two(&stage).await;
     let stopped = Instant::now();
@@ -237,6 +239,10 @@ async fn a_leader_that_stops_hands_over_within_two_seconds(stage: Stage) {
     assert!(leads < Duration::from_secs(2), "{leads:?}");
     assert_eq!(history.reigns(), ["one", "two"]);
     assert!(one.child.wait().unwrap().success());
+    // Renewals say nothing of who manages which field: the server still knows who made the Lease.
+    let lease: Lease = stage.kit().get("replicas").await.unwrap();
+    let managers = serde_json::to_string(&lease.metadata.managed_fields).unwrap();
+    assert!(["f:team", "f:renewTime"].iter().all(|field| managers.contains(field)), "{managers}");
 }
 
 async fn a_leader_that_was_frozen_past_its_lease_writes_nothing_when_it_wakes(stage: Stage) {
