@@ -116,11 +116,13 @@ pub fn run() -> anyhow::Result<()> {
         (false, false) => Extent::Usual,
     };
     let kept = if arguments.save { Kept::Saved } else { Kept::Printed };
+    let mut left_out = Some(Vec::new());
     for bench in arguments.benches {
         let runs = arguments.runs.unwrap_or_else(|| benches::usual_runs(bench)).max(1);
         let settings = Settings::new(runs, extent, kept, arguments.table.clone());
         benches::run(bench, &settings)?;
-        settings.finish()?;
+        left_out = left_out.zip(settings.left_out()).map(|(all, titles)| [all, titles].concat());
     }
-    Ok(())
+    let Some((only, titles)) = arguments.table.zip(left_out) else { return Ok(()) };
+    anyhow::bail!("no title contains {only:?}; the tables are:\n  {}", titles.join("\n  "))
 }

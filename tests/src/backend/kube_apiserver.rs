@@ -198,15 +198,19 @@ impl fmt::Debug for KubeApiserver {
 /// The port that was free a moment ago may be somebody's meanwhile, for the other end of a connection: then once more.
 async fn launch(binaries: &Path, dir: &Path, port: u16) -> (Minded, Kubeconfig) {
     let program = binaries.join("kube-apiserver");
+    let log = || fs::read_to_string(dir.join("log")).unwrap_or_default();
     let mut launches = 0;
     loop {
         launches += 1;
+        // The log holds what earlier launches said as well.
+        let said_before = log().len();
         let (minded, ready) = start(&program, dir, port).await;
         if let Some(path) = ready {
             return (minded, Kubeconfig::read_from(path).expect("a ready server wrote it"));
         }
-        let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
-        if launches < LAUNCHES && log.contains("address already in use") {
+        let log = log();
+        let is_taken = log.get(said_before..).is_some_and(|said| said.contains("address already in use"));
+        if is_taken && launches < LAUNCHES {
             minded.end(Data::Keep);
             continue;
         }

@@ -82,7 +82,8 @@ pub(super) fn infer() -> BoxFuture<'static, Result<(Client, ClientOrigin), Error
 /// Which TLS is spoken is chosen by cargo's features: `ring` (default), `aws-lc-rs` or `openssl`.
 ///
 /// # Errors
-/// The configuration names certificates, credentials or a proxy that can't be used, or it wants TLS and there is none.
+/// The configuration names certificates, credentials or a proxy that can't be used, or it wants TLS and there is none. For an
+/// `http://` server certificates are not looked at.
 pub fn client(config: Config) -> Result<Client, kube::Error> {
     let way = proxy::way(&config, tcp(&config))?;
     let connector = match config.cluster_url.scheme_str() {
