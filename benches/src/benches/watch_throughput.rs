@@ -1,16 +1,23 @@
-//! `watch-throughput`: 200,000 changes into the cache and one handler, as fast as they are taken.
+//! `watch-throughput`: 200,000 changes into the cache and one handler, as fast as they are taken; and into a cache of
+//! bytes, past an observer that asks for keys alone.
 
 use std::{sync::Arc, time::Duration};
+
+use watchkeeper::{
+    Object, Watched,
+    informer::{Change, Observer},
+};
 
 use crate::{
     clock::micros_since,
     contest::{Contest, Settings},
-    job::{Bench, Job, Mode, Side},
+    gadget::{self, Gadget},
+    job::{Bench, Job, Mode, Question, Side},
     kit::{self, Floor, KubeCache, Last, Spent},
     measure::{Measures, measures},
     report::{
         Column,
-        Goal::{AtMost, Times},
+        Goal::{AtMost, Share, Times},
     },
 };
 
@@ -21,6 +28,11 @@ const EVENTS_OF_GO: usize = 50_000;
 
 /// Runs the bench.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
+    handled(settings)?;
+    compact(settings)
+}
+
+fn handled(settings: &Settings) -> anyhow::Result<()> {
     Contest::served(
         "watch-throughput: 200000 changes of 10000 objects, 1.7 KB and one HTTP chunk each, into cache and one handler",
         Job::new(Bench::WatchThroughput, OBJECTS).events(EVENTS),
@@ -40,14 +52,34 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     .map(drop)
 }
 
+/// What a controller needs of a change: its key now, and the object to be read later.
+fn compact(settings: &Settings) -> anyhow::Result<()> {
+    Contest::served(
+        "watch-throughput: 200000 changes of 10000 objects kept as bytes, each shown to an observer of keys",
+        Job::new(Bench::WatchThroughput, OBJECTS).events(EVENTS).question(Question::Keys),
+    )
+    .column(Column::rate("rate", "events/s"))
+    .column(Column::cost("cpu", "CPU an event, µs"))
+    .everywhere()
+    .variant(Side::Watchkeeper, Mode::Compact, "compact", &[])
+    .variant(Side::Watchkeeper, Mode::Streaming, "typed", &[("cpu", Share(0.6))])
+    .side(Side::Floor, &[])
+    .run(settings)
+    .map(drop)
+}
+
 /// Measures one side.
 pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
     let last = Arc::new(Last::default());
-    let (began, spent) = match job.side {
-        Side::Watchkeeper => watchkeeper(job, &last).await?,
-        Side::KubeRs => kube_rs(job, &last).await?,
-        Side::Floor => floor(job).await?,
-        side => return kit::no_part(side),
+    let (began, spent) = match (job.side, job.question) {
+        (Side::Watchkeeper, Question::Keys) if job.mode == Mode::Compact => {
+            observed::<gadget::compact::Gadget>(job, &last).await?
+        }
+        (Side::Watchkeeper, Question::Keys) => observed::<Gadget>(job, &last).await?,
+        (Side::Watchkeeper, _) => watchkeeper(job, &last).await?,
+        (Side::KubeRs, _) => kube_rs(job, &last).await?,
+        (Side::Floor, _) => floor(job).await?,
+        (side, _) => return kit::no_part(side),
     };
     let wall = micros_since(began) / 1e6;
     let events = job.events as f64;
@@ -65,6 +97,33 @@ async fn watchkeeper(job: &Job, last: &Arc<Last>) -> anyhow::Result<(u64, Spent)
     let spent = Spent::from_now();
     let began = kit::control(job).flood(job.events, 1).await?;
     last.told().await;
+    Ok((began, spent))
+}
+
+/// Hears of changes as a controller does: by key, without a look at what is cached.
+struct Keys {
+    last: Arc<Last>,
+    objects: usize,
+}
+
+impl<K: Object> Observer<K> for Keys {
+    fn changed(&self, change: &Change<K>) {
+        if let Change::Updated { new, .. } = change {
+            self.last.hear_of(new.key().name(), new.version().map(|version| version.0), self.objects);
+        }
+    }
+}
+
+async fn observed<W: Watched<DynamicType = ()>>(job: &Job, last: &Arc<Last>) -> anyhow::Result<(u64, Spent)> {
+    let factory = kit::factory(job)?;
+    let informer = kit::informer_of::<W>(job, &factory);
+    let observing = informer.observe(Arc::new(Keys { last: last.clone(), objects: job.objects }));
+    factory.start();
+    factory.wait_for_sync(Duration::from_secs(300)).await?;
+    let spent = Spent::from_now();
+    let began = kit::control(job).flood(job.events, 1).await?;
+    last.told().await;
+    drop(observing);
     Ok((began, spent))
 }
 

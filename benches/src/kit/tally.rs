@@ -24,8 +24,14 @@ pub(crate) struct Last {
 impl Last {
     /// Takes note of a call; `objects` are served in all, and the last one changes last.
     pub(crate) fn hear(&self, object: &Gadget, objects: usize) {
+        let (name, version) = state(object);
+        self.hear_of(name, version, objects);
+    }
+
+    /// Takes note of a call that shows an object of this name and version.
+    pub(crate) fn hear_of(&self, name: &str, version: Option<u64>, objects: usize) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        if is_last(object, objects) {
+        if is_last_state(name, version, objects) {
             self.told.notify_one();
         }
     }
@@ -41,9 +47,18 @@ impl Last {
 
 /// Tells whether it is the changed state of the object that changes last.
 fn is_last(object: &Gadget, objects: usize) -> bool {
-    let version = object.metadata.resource_version.as_deref().and_then(|version| version.parse::<u64>().ok());
-    let number = object.metadata.name.as_deref().and_then(gadget::number);
-    number.is_some_and(|number| number + 1 == objects) && version > Some(LISTED)
+    let (name, version) = state(object);
+    is_last_state(name, version, objects)
+}
+
+fn state(object: &Gadget) -> (&str, Option<u64>) {
+    let metadata = &object.metadata;
+    let version = metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+    (metadata.name.as_deref().unwrap_or_default(), version)
+}
+
+fn is_last_state(name: &str, version: Option<u64>, objects: usize) -> bool {
+    gadget::number(name).is_some_and(|number| number + 1 == objects) && version > Some(LISTED)
 }
 
 /// Collects how long changes took from the server to a handler or reconciler.

@@ -33,11 +33,13 @@ pub(super) struct Frames {
     largest: usize,
     /// The line that has not ended yet.
     rest: Vec<u8>,
+    /// Room for an object without what is not kept.
+    stripped: String,
 }
 
 impl Frames {
     pub(super) fn new(decoder: Decoder, largest: usize) -> Self {
-        Self { decoder, largest, rest: Vec::new() }
+        Self { decoder, largest, rest: Vec::new(), stripped: String::new() }
     }
 
     /// Takes a chunk, and appends what the lines that are complete now come to.
@@ -51,10 +53,12 @@ impl Frames {
         };
         match lines {
             None => {}
-            Some(lines) if self.rest.is_empty() => self.decoder.lines(lines, events),
+            Some(lines) if self.rest.is_empty() => self.decode(lines, events),
             Some(lines) => {
-                self.rest.extend_from_slice(lines);
-                self.decoder.lines(&self.rest, events);
+                let mut rest = std::mem::take(&mut self.rest);
+                rest.extend_from_slice(lines);
+                self.decode(&rest, events);
+                self.rest = rest;
                 self.forget_rest();
             }
         }
@@ -67,6 +71,14 @@ impl Frames {
                 self.rest = Vec::new();
                 events.push_back(Err(error));
             }
+        }
+    }
+
+    /// Decodes lines that are complete.
+    pub(super) fn decode<K: Object>(&mut self, lines: &[u8], events: &mut impl Extend<Event<K>>) {
+        self.decoder.lines(lines, &mut self.stripped, events);
+        if self.stripped.capacity() > LONG_LINE {
+            self.stripped = String::new();
         }
     }
 
@@ -129,14 +141,18 @@ impl Frames {
 
 impl Decoder {
     /// Decodes lines, one an event; nothing follows an error.
-    pub(super) fn lines<K: Object>(&self, lines: &[u8], events: &mut impl Extend<Event<K>>) {
+    pub(super) fn lines<K: Object>(
+        &self,
+        lines: &[u8],
+        stripped: &mut String,
+        events: &mut impl Extend<Event<K>>,
+    ) {
         let mut start = 0;
         let ends = memchr::memchr_iter(b'\n', lines).chain([lines.len()]);
-        let mut stripped = String::new();
         for end in ends {
             let line = &lines[start.min(end)..end];
             start = end + 1;
-            let Some(event) = self.event(line, &mut stripped) else { continue };
+            let Some(event) = self.event(line, stripped) else { continue };
             let ended = event.is_err();
             events.extend([event]);
             if ended {

@@ -32,6 +32,7 @@ mod status;
 mod read;
 mod decode;
 mod packed;
+mod part;
 mod text;
 mod raw;
 mod list_body;

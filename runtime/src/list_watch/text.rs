@@ -10,6 +10,7 @@ use super::{
     identity::{Identity, Unreadable},
     json::{Borrowed, Json},
     packed::{Packed, Packing},
+    part,
     places::{Places, Span},
     read, scrub,
 };
@@ -52,7 +53,8 @@ impl ObjectText {
 
     /// Returns whether another says the same, byte for byte.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.json == other.json
+        // The version is nearly always what differs, and was just looked at.
+        self.resource_version() == other.resource_version() && self.json == other.json
     }
 
     /// Counts the bytes that it is kept in.
@@ -124,7 +126,7 @@ impl ObjectText {
     /// # Errors
     /// They do not decode; the text says why, without content.
     pub fn part<P: DeserializeOwned>(&self) -> Result<P, String> {
-        serde_json::from_str(&self.json()).map_err(|error| scrub::without_content(&error))
+        part::part(Json::part(&self.json())).map_err(|error| scrub::without_content(&error))
     }
 
     fn plain(&self, span: Span) -> Option<&str> {

@@ -4,7 +4,10 @@ use std::{
     borrow::Cow,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -39,6 +42,8 @@ struct Compact<K> {
     decoded: Arc<DecodedObjects<K>>,
     /// Why it does not decode, once that was tried.
     refused: OnceLock<Arc<Unreadable>>,
+    /// How many values of indexes it stands under, and one more; 0 while that is not known.
+    values: AtomicU32,
 }
 
 impl<K> CachedObject<K> {
@@ -51,8 +56,14 @@ impl<K> CachedObject<K> {
         text: ObjectText,
         decoded: &Arc<DecodedObjects<K>>,
     ) -> Self {
-        let (serial, decoded, refused) = (decoded.serial(), decoded.clone(), OnceLock::new());
-        Self::new(key, hash, Form::Compact(Box::new(Compact { text, serial, decoded, refused })))
+        let compact = Compact {
+            text,
+            serial: decoded.serial(),
+            decoded: decoded.clone(),
+            refused: OnceLock::new(),
+            values: AtomicU32::new(0),
+        };
+        Self::new(key, hash, Form::Compact(Box::new(compact)))
     }
 
     fn new(key: ObjectKey, hash: u64, form: Form<K>) -> Self {
@@ -113,6 +124,22 @@ impl<K> CachedObject<K> {
         match &self.0.form {
             Form::Typed(_) => None,
             Form::Compact(compact) => Some(&compact.text),
+        }
+    }
+
+    /// Counts the values of all indexes together that a compact object stands under, where that was noted.
+    pub(super) fn index_values(&self) -> Option<usize> {
+        match &self.0.form {
+            Form::Typed(_) => None,
+            Form::Compact(compact) => (compact.values.load(Ordering::Relaxed) as usize).checked_sub(1),
+        }
+    }
+
+    /// Notes it; `None` while an index is about to be added. Only the store's writer asks and notes.
+    pub(super) fn note_index_values(&self, count: Option<usize>) {
+        if let Form::Compact(compact) = &self.0.form {
+            let known = count.and_then(|count| u32::try_from(count + 1).ok());
+            compact.values.store(known.unwrap_or_default(), Ordering::Relaxed);
         }
     }
 

@@ -181,14 +181,29 @@ impl<K: Object> Snapshot<K> {
             true => None,
             false => self.stored(stored.held.key(), stored.held.hash()),
         };
-        let moved = self.indexes.iter().map(|index| index.moved(old, Some(&stored.held))).collect();
+        let to: Vec<_> = self.indexes.iter().map(|index| index.values(&stored.held)).collect();
+        // Of bytes, the old values are not read once more where they are seen to be the new ones.
+        let count = to.iter().map(Vec::len).sum();
+        let stays = old.filter(|old| old.index_values() == Some(count) && self.stands_under(old, &to));
+        stored.held.note_index_values(Some(count));
+        let moved = self.indexes.iter().zip(to).map(|(index, to)| match (old, stays) {
+            (Some(old), None) => index.moved(old, to),
+            _ => Moved { from: Vec::new(), to },
+        });
+        let moved = moved.collect();
         Step::Put(stored, moved)
+    }
+
+    /// Returns whether an object stands under all these values, those of each index by themselves.
+    fn stands_under(&self, held: &CachedObject<K>, values: &[Vec<IndexValue>]) -> bool {
+        let mut indexed = self.indexes.iter().zip(values);
+        indexed.all(|(index, values)| values.iter().all(|value| index.holds(held, value)))
     }
 
     /// Says what it takes to take an object out; `None` where it is not there.
     pub(super) fn take_out(&self, key: &ObjectKey) -> Option<Step<K>> {
         let held = self.stored(key, self.hash(key))?;
-        let moved = self.indexes.iter().map(|index| index.moved(Some(held), None)).collect();
+        let moved = self.indexes.iter().map(|index| index.moved(held, Vec::new())).collect();
         Some(Step::Take(held.clone(), moved))
     }
 
@@ -239,8 +254,8 @@ impl<K: Object> Snapshot<K> {
         let (hashing, definition) = (self.hashing.clone(), Arc::new(definition));
         let mut index = Index { hashing, definition, buckets: CowMap::new() };
         for stored in self.objects.iter() {
-            let moved = index.moved(None, Some(&stored.held));
-            index.put(stored, &moved.to);
+            stored.held.note_index_values(None);
+            index.put(stored, &index.values(&stored.held));
         }
         self.indexes.push(index);
     }
@@ -276,20 +291,30 @@ impl<K> Index<K> {
 }
 
 impl<K: Object> Index<K> {
-    /// Says where an object's old state stands that its new one does not, and where that belongs.
-    fn moved(&self, old: Option<&CachedObject<K>>, new: Option<&CachedObject<K>>) -> Moved {
-        let to = new.map(|held| self.values(held)).unwrap_or_default();
-        let mut from = old.and_then(|held| self.definition.values(held).ok()).unwrap_or_default();
+    /// Says where an object's old state stands that its new one, which belongs there, does not.
+    fn moved(&self, old: &CachedObject<K>, to: Vec<IndexValue>) -> Moved {
+        let mut from = self.definition.values(old).unwrap_or_default();
         from.retain(|value| !to.contains(value));
         Moved { from, to }
     }
 
+    /// Works out under which values an object belongs, each once.
     fn values(&self, held: &CachedObject<K>) -> Vec<IndexValue> {
-        self.definition.values(held).unwrap_or_else(|error| {
+        let mut values = self.definition.values(held).unwrap_or_else(|error| {
             let index = self.definition.name();
             tracing::warn!(index, object = %held.key(), error, "object left out of an index");
             Vec::new()
-        })
+        });
+        if values.len() > 1 {
+            values.sort_unstable();
+            values.dedup();
+        }
+        values
+    }
+
+    fn holds(&self, held: &CachedObject<K>, value: &IndexValue) -> bool {
+        let same = |stored: &Stored<K>| stored.held.is_same(held);
+        self.bucket(value).is_some_and(|bucket| bucket.find(held.hash(), same).is_some())
     }
 }
 

@@ -263,18 +263,17 @@ impl<K: Object> Watch<K> {
                 Some(ended) => end = Some(ended.err()),
             }
         }
-        let decoder = self.frames.decoder();
         if pool.is_idle() && block.len() < WORTH_A_TASK {
-            decoder.lines(block, &mut self.events);
+            self.frames.decode(block, &mut self.events);
             block.clear();
         } else {
-            let decoder = decoder.clone();
+            let decoder = self.frames.decoder().clone();
             let spare = self.spare.pop();
             let Piece { block: empty, mut events } = spare
                 .unwrap_or_else(|| Piece { block: Vec::with_capacity(ROOM_FOR_A_TASK), events: Vec::new() });
             let block = std::mem::replace(block, empty);
             pool.begin(move || {
-                decoder.lines(&block, &mut events);
+                decoder.lines(&block, &mut String::new(), &mut events);
                 Piece { block, events }
             });
         }

@@ -234,6 +234,27 @@ fn an_index_that_is_added_late_is_in_every_snapshot() {
     }
 }
 
+// S2 S5
+#[test]
+fn an_object_leaves_its_old_values_though_as_many_as_before_are_left_to_it() {
+    let indexer = indexed();
+    let lister = indexer.lister();
+    // A value that is given twice is one.
+    put(&indexer, object("shop", "a", "gold", "x,y"));
+    put(&indexer, object("shop", "a", "gold", "x,x"));
+    assert!(tagged(&lister, "y").is_empty());
+    put(&indexer, object("shop", "a", "gold", "x,y"));
+    // A late index gives it a third; then the first gives it one less.
+    indexer.add_index(IndexDefinition::label("tier")).unwrap();
+    put(&indexer, object("shop", "a", "gold", "x"));
+    assert!(tagged(&lister, "y").is_empty());
+    assert_eq!(tagged(&lister, "x"), set(&["shop/a"]));
+    // As many, others.
+    put(&indexer, object("shop", "a", "gold", "z"));
+    assert!(tagged(&lister, "x").is_empty());
+    assert_eq!(tagged(&lister, "z"), set(&["shop/a"]));
+}
+
 // S6
 #[test]
 fn an_index_function_that_fails_or_panics_hurts_one_object_only() {
