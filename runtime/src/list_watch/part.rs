@@ -46,10 +46,11 @@ impl<'de> Reader<'de> {
 
     /// Passes over a byte if it is what follows.
     fn take(&mut self, byte: u8) -> Result<(), Error> {
-        match self.next() == Some(byte) {
-            true => Ok(self.at += 1),
-            false => Err(malformed()),
+        if self.next() != Some(byte) {
+            return Err(malformed());
         }
+        self.at += 1;
+        Ok(())
     }
 
     /// Passes over a value, and returns it.
