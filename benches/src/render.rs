@@ -16,49 +16,63 @@ const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
 const SERVER_README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../apiserver/README.md");
 const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../book/src/measured.md");
 
-/// Who stands in README's columns.
+/// README's columns.
 const SIDES: [&str; 3] = ["watchkeeper", "kube-rs 5.0", "controller-runtime 0.25"];
 
-/// What a peer's faster row is called.
-const FASTER: &str = "one shared stream";
-
-/// A line of README's table: what it says, the table it takes its figures from, and which, each times a factor.
+/// A line of README's table: what it says, the table it quotes, which figures, each times a factor, and which rows.
 struct Line {
     says: &'static str,
     title: &'static str,
     figures: &'static [(&'static str, f64)],
+    /// For each of [`SIDES`] the modes that are shown, by what follows the side's name in the row's label.
+    modes: [&'static [&'static str]; 3],
 }
+
+/// Rows that have one mode each.
+const PLAIN: [&[&str]; 3] = [&[""], &[""], &[""]];
+/// kube-rs's default, and what its documentation recommends where several controllers read one kind.
+const SHARED: [&[&str]; 3] = [&[""], &["", "one shared stream"], &[""]];
 
 const LINES: [Line; 6] = [
     Line {
         says: "no-op reconciles per second, 50,000 keys, 64 workers",
-        title: "reconcile-throughput: 50000",
+        title: "reconcile-throughput: 50000 keys, 64 workers, reconciles that do nothing",
         figures: &[("rate", 1e3)],
+        modes: PLAIN,
     },
     Line {
         says: "20,000 concurrent reconciles including the initial list, CPU seconds",
-        title: "reconcile-throughput: 20000",
+        title: "reconcile-throughput: 20000 in flight that end within 3 s",
         figures: &[("cpu", 1.0)],
+        modes: PLAIN,
     },
     Line {
         says: "from event to reconcile at 1,000 events per second, median and p99, µs",
-        title: "latency",
+        title: "latency: 1000 changes a second of 10000 objects, 8 workers",
         figures: &[("p50", 1.0), ("p99", 1.0)],
+        modes: PLAIN,
     },
     Line {
         says: "initial list of 100,000 objects of 1.7 KB: seconds, peak MB",
-        title: "initial-list: 100000 objects of",
+        title: "initial-list: 100000 objects of 1.7 KB (each kube-rs row beside the mode above it)",
         figures: &[("wall", 1.0), ("peak", 1.0)],
+        modes: [
+            &["streaming (default)", "pages of 500"],
+            &["pages of 500 (default)", "streaming"],
+            &["streaming (default)"],
+        ],
     },
     Line {
         says: "50 controllers on one kind with 10,000 objects, MB",
-        title: "fan-out: 50",
+        title: "fan-out: 50 controllers on 10000 objects, 1000 changes a second",
         figures: &[("rss", 1.0)],
+        modes: SHARED,
     },
     Line {
         says: "the same: CPU of one event for all 50, µs",
-        title: "fan-out: 50",
+        title: "fan-out: 50 controllers on 10000 objects, 1000 changes a second",
         figures: &[("cpu", 1.0)],
+        modes: SHARED,
     },
 ];
 
@@ -98,26 +112,26 @@ fn with_figures(file: &str, text: &str, figures: &str) -> anyhow::Result<String>
 fn readme(results: &Results) -> anyhow::Result<String> {
     let mut text = format!("| | {} |\n|---|---|---|---|\n", SIDES.join(" | "));
     for line in &LINES {
-        let cells: Vec<String> = SIDES.iter().map(|side| cell(results, line, side)).collect();
-        anyhow::ensure!(cells[0] != "–", "{}: run that bench with --save first", line.title);
+        let cells: anyhow::Result<Vec<String>> =
+            SIDES.iter().zip(line.modes).map(|(side, modes)| cell(results, line, side, modes)).collect();
+        let cells = cells.context("run that bench with --save first")?;
         text += &format!("| {} | {} |\n", line.says, cells.join(" | "));
     }
     Ok(text)
 }
 
-/// Shows a side's figures; of a peer that has a faster way, those of that way too.
-fn cell(results: &Results, line: &Line, side: &str) -> String {
-    let Some(usual) = figures(results, line, side) else { return "–".to_owned() };
-    match figures(results, line, &format!("{side}, {FASTER}")) {
-        Some(faster) => format!("{usual}; {FASTER} {faster}"),
-        None => usual,
-    }
+/// Shows a side's figures, mode by mode.
+fn cell(results: &Results, line: &Line, side: &str, modes: &[&str]) -> anyhow::Result<String> {
+    let shown = modes.iter().map(|mode| match *mode {
+        "" => figures(results, line, side),
+        mode => Ok(format!("{mode}: {}", figures(results, line, &format!("{side}, {mode}"))?)),
+    });
+    Ok(shown.collect::<anyhow::Result<Vec<_>>>()?.join("; "))
 }
 
-fn figures(results: &Results, line: &Line, side: &str) -> Option<String> {
-    let median = |(key, factor): &(&str, f64)| Some(short(results.median(line.title, side, key)? * factor));
-    let figures: Option<Vec<String>> = line.figures.iter().map(median).collect();
-    figures.map(|figures| figures.join(", "))
+fn figures(results: &Results, line: &Line, row: &str) -> anyhow::Result<String> {
+    let median = |(key, factor): &(&str, f64)| Ok(short(results.median(line.title, row, key)? * factor));
+    Ok(line.figures.iter().map(median).collect::<anyhow::Result<Vec<String>>>()?.join(", "))
 }
 
 /// Shows three digits, and thousands apart.
@@ -168,6 +182,24 @@ mod tests {
                 "{file}: run `cargo run --release -p watchkeeper-benches -- render`"
             );
         }
+        Ok(())
+    }
+
+    #[test]
+    fn the_book_describes_the_benches_that_have_a_saved_table_apart_from_the_others() -> anyhow::Result<()> {
+        let (results, page) = (Results::read()?, fs::read_to_string(BOOK)?);
+        let described = |tables: &str| -> Vec<String> {
+            let names = tables.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+            names.map(|(name, _)| name.to_owned()).collect()
+        };
+        let (saved, others) =
+            page.split_once("These benches have no table below").context("the page says so")?;
+        let is_saved =
+            |name: &String| results.tables().any(|(title, _)| title.starts_with(&format!("{name}:")));
+        let missing: Vec<_> = described(saved).into_iter().filter(|name| !is_saved(name)).collect();
+        let misplaced: Vec<_> = described(others).into_iter().filter(is_saved).collect();
+        anyhow::ensure!(missing.is_empty(), "described as saved, and never saved: {missing:?}");
+        anyhow::ensure!(misplaced.is_empty(), "described as not saved, and saved: {misplaced:?}");
         Ok(())
     }
 

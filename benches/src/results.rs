@@ -91,11 +91,17 @@ impl Results {
         self.0.iter().map(|(title, table)| (title.as_str(), table))
     }
 
-    /// Finds the median of a figure, by what the title and the side begin with.
-    pub(crate) fn median(&self, title: &str, side: &str, key: &str) -> Option<f64> {
-        let (_, table) = self.tables().find(|(of, _)| of.starts_with(title))?;
-        let row = table.rows.iter().find(|row| row.side.starts_with(side))?;
-        row.figures.get(key).map(|[median, ..]| *median)
+    /// Returns the median of a figure, by the whole title of its table and the whole label of its row.
+    ///
+    /// # Errors
+    /// No table, no row or more than one, or no figure has that name: a near match would quote another mode.
+    pub(crate) fn median(&self, title: &str, side: &str, key: &str) -> anyhow::Result<f64> {
+        let table = self.0.get(title).with_context(|| format!("no table is saved as {title:?}"))?;
+        let mut rows = table.rows.iter().filter(|row| row.side == side);
+        let row = rows.next().with_context(|| format!("{title:?} has no row {side:?}"))?;
+        anyhow::ensure!(rows.next().is_none(), "{title:?} has more than one row {side:?}");
+        let [median, ..] = row.figures.get(key).with_context(|| format!("{side:?} has no figure {key:?}"))?;
+        Ok(*median)
     }
 }
 
@@ -104,15 +110,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_found_by_title_and_side() -> anyhow::Result<()> {
+    fn a_figure_is_found_by_the_whole_name_of_its_table_and_row() -> anyhow::Result<()> {
         assert_eq!([rounded(591_234.0), rounded(0.123_456)], [591_200.0, 0.1235]);
         let results: Results = serde_json::from_str(
             r#"{"latency: 1000 changes":{"columns":[{"key":"p50","title":"median, µs"}],
                 "rows":[{"side":"kube-rs 5.0, shared","figures":{"p50":[7.0,6.0,9.0]}}]}}"#,
         )?;
-        assert_eq!(results.median("latency", "kube-rs 5.0", "p50"), Some(7.0));
-        assert_eq!(results.median("latency", "client-go", "p50"), None);
-        assert_eq!(results.median("queue", "kube-rs 5.0", "p50"), None);
+        let title = "latency: 1000 changes";
+        assert_eq!(results.median(title, "kube-rs 5.0, shared", "p50")?, 7.0);
+        for (title, side, key) in [
+            ("latency", "kube-rs 5.0, shared", "p50"),
+            (title, "kube-rs 5.0", "p50"),
+            (title, "kube-rs 5.0, shared", "p99"),
+        ] {
+            assert!(results.median(title, side, key).is_err(), "{title}, {side}, {key}");
+        }
+        let twice: Results = serde_json::from_str(
+            r#"{"a":{"columns":[],"rows":[{"side":"b","figures":{"c":[1.0,1.0,1.0]}},{"side":"b","figures":{}}]}}"#,
+        )?;
+        assert!(twice.median("a", "b", "c").is_err(), "it is ambiguous");
         Ok(())
     }
 }
