@@ -1,0 +1,134 @@
+//! An operator's process, and when it was at work on which key.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use tokio::time::{Instant, sleep};
+
+/// A stretch of work on a key, in microseconds since 1970; one without an end goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) key: String,
+    pub(crate) begun: u128,
+    pub(crate) ended: Option<u128>,
+}
+
+/// What a replica said of its work.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Work(Arc<Mutex<HashMap<String, Stretch>>>);
+
+impl Work {
+    fn hear(&self, line: &str) {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        let [what, id, at, key] = words[..] else { return };
+        let Ok(at) = at.parse() else { return };
+        let mut stretches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match what {
+            "begin" => drop(stretches.insert(id.into(), Stretch { key: key.into(), begun: at, ended: None })),
+            "end" => {
+                if let Some(stretch) = stretches.get_mut(id) {
+                    stretch.ended = Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn stretches(&self) -> Vec<Stretch> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}
+
+/// Counts pairs of stretches of two replicas on one key that overlap.
+pub(crate) fn overlaps(one: &[Stretch], other: &[Stretch]) -> usize {
+    let before = |a: &Stretch, b: &Stretch| a.ended.is_some_and(|ended| ended <= b.begun);
+    let overlap = |a: &Stretch, b: &Stretch| a.key == b.key && !before(a, b) && !before(b, a);
+    one.iter().map(|a| other.iter().filter(|b| overlap(a, b)).count()).sum()
+}
+
+/// A replica; dropping it kills the process.
+pub(crate) struct Replica {
+    child: Child,
+    folder: PathBuf,
+    pub(crate) work: Work,
+}
+
+impl Replica {
+    /// Starts a process that uses a kubeconfig.
+    pub(crate) fn start(
+        program: Option<&Path>,
+        name: &str,
+        namespace: &str,
+        kubeconfig: &str,
+        block: Option<u64>,
+    ) -> anyhow::Result<Self> {
+        let folder =
+            std::env::temp_dir().join(format!("unreliable-{}-{namespace}-{name}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        let file = folder.join("kubeconfig");
+        fs::write(&file, kubeconfig)?;
+        let mut command = match program {
+            Some(program) => Command::new(program),
+            None => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.arg("operator");
+                command
+            }
+        };
+        command.args([name, namespace]).args(block.map(|seconds| seconds.to_string()));
+        let mut child = command
+            .env("KUBECONFIG", file)
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(folder.join("log"))?)
+            .spawn()?;
+        let (work, output) = (Work::default(), child.stdout.take().context("it was asked for")?);
+        let heard = work.clone();
+        thread::spawn(move || {
+            BufReader::new(output).lines().map_while(Result::ok).for_each(|l| heard.hear(&l))
+        });
+        Ok(Self { child, folder, work })
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    pub(crate) fn signal(&self, signal: &str) -> anyhow::Result<()> {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status()?;
+        anyhow::ensure!(sent.success(), "kill {signal} failed");
+        Ok(())
+    }
+
+    /// Waits until the process has ended, at most so long.
+    pub(crate) async fn ends(&mut self, within: Duration) -> anyhow::Result<Option<ExitStatus>> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if began.elapsed() > within {
+                return Ok(None);
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::env::var_os("KEEP_LOGS").is_none() {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
