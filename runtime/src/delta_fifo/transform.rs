@@ -109,10 +109,16 @@ impl<K: Object> Transform<K> {
         let target = Arc::make_mut(&mut object);
         let outcome = panic::catch_unwind(panic::AssertUnwindSafe(|| (self.change)(target)))
             .unwrap_or_else(|_| Err("it panicked".to_owned()));
-        let kept = identity.key == ObjectKey::of_meta(object.meta()) && identity.uid == object.meta().uid;
+        let meta = object.meta();
+        let kept = identity.key == ObjectKey::of_meta(meta)
+            && identity.uid == meta.uid
+            && identity.resource_version == meta.resource_version;
         match outcome {
             Ok(()) if kept => formed(object, form),
-            Ok(()) => unreadable(identity, "the transform changed the object's identity".to_owned()),
+            Ok(()) => unreadable(
+                identity,
+                "the transform changed the object's name, namespace, UID or resource version".to_owned(),
+            ),
             Err(error) => unreadable(identity, format!("the transform failed: {error}")),
         }
     }
