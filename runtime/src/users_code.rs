@@ -55,7 +55,7 @@ mod tests {
         }
     }
 
-    // I10
+    // I29
     #[test]
     fn a_panic_whose_payload_panics_when_it_is_dropped_is_contained() {
         assert_eq!(contained(|| panic_any(Endless)), None::<()>);

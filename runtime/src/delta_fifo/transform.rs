@@ -1,12 +1,13 @@
 //! Changes objects on their way to the cache: once each, before anybody sees them.
 
-use std::{fmt, panic, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use kube::core::ObjectMeta;
 
 use crate::{
     list_watch::{Identity, Item, ItemForm, RawObject, Unreadable},
     object::{Object, ObjectKey},
+    users_code::contained,
 };
 
 type Change<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
@@ -107,8 +108,7 @@ impl<K: Object> Transform<K> {
         let identity = identity_of(object.meta());
         // Unshared until it is queued, so that this copies nothing.
         let target = Arc::make_mut(&mut object);
-        let outcome = panic::catch_unwind(panic::AssertUnwindSafe(|| (self.change)(target)))
-            .unwrap_or_else(|_| Err("it panicked".to_owned()));
+        let outcome = contained(|| (self.change)(target)).unwrap_or_else(|| Err("it panicked".to_owned()));
         let meta = object.meta();
         let kept = identity.key == ObjectKey::of_meta(meta)
             && identity.uid == meta.uid
@@ -136,8 +136,7 @@ fn formed<K: Object>(object: Arc<K>, form: ItemForm) -> Item<K> {
     match form {
         ItemForm::Typed => Item::Object(object),
         ItemForm::Bytes => {
-            let encode = panic::AssertUnwindSafe(|| RawObject::of(&*object));
-            let encoded = panic::catch_unwind(encode).unwrap_or_else(|_| {
+            let encoded = contained(|| RawObject::of(&*object)).unwrap_or_else(|| {
                 let error = "it can't be encoded: its Serialize panicked".to_owned();
                 Err(Box::new(Unreadable { identity: identity_of(object.meta()), error }))
             });

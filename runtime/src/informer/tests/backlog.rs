@@ -389,7 +389,7 @@ fn a_key_that_flaps_behind_a_handler_that_is_stuck_leaves_no_holes() {
 fn a_name_that_is_taken_again_and_again_behind_a_handler_that_is_stuck_leaves_a_few_deletions() {
     let mut case = Case::new();
     case.update("flapping:0@1", "flapping:0@2");
-    for life in 0..8_000 {
+    for life in 0..800 {
         case.delete(&format!("flapping:{life}@3"));
         case.add(&format!("flapping:{}@4", life + 1));
     }
@@ -398,11 +398,11 @@ fn a_name_that_is_taken_again_and_again_behind_a_handler_that_is_stuck_leaves_a_
         case.drained(),
         [
             "-flapping:0@3",
-            "-flapping:7996@3",
-            "-flapping:7997@3",
-            "-flapping:7998@3",
-            "-flapping:7999@3",
-            "+flapping:8000@4"
+            "-flapping:796@3",
+            "-flapping:797@3",
+            "-flapping:798@3",
+            "-flapping:799@3",
+            "+flapping:800@4"
         ]
     );
     assert_eq!(case.0.len(), 0);

@@ -18,8 +18,8 @@ use crate::{
     store::IndexDefinition,
 };
 
-/// How long anything that goes on may take on a busy machine, and how long somebody blocks at most.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long anything that goes on may take on a busy machine; somebody blocks for twice as long at most.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Blocks who passes it until it is opened.
 #[derive(Clone, Default)]
@@ -41,7 +41,7 @@ impl Gate {
             *passage = Passage::Waited;
         }
         changed.notify_all();
-        drop(changed.wait_timeout_while(passage, PATIENCE, |passage| *passage != Passage::Open).unwrap());
+        drop(changed.wait_timeout_while(passage, 2 * PATIENCE, |passage| *passage != Passage::Open).unwrap());
     }
 
     /// Waits until somebody is blocked.
