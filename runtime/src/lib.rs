@@ -60,6 +60,9 @@
 pub mod object;
 mod key_list;
 mod chain;
+mod users_code;
+#[cfg(test)]
+mod counted;
 pub mod backoff;
 pub mod clock;
 pub mod conditions;

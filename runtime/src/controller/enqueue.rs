@@ -175,6 +175,10 @@ impl<K: Object> EnqueueObject<K> {
 }
 
 impl<K: Object> Observer<K> for EnqueueObject<K> {
+    fn may_block(&self) -> bool {
+        self.predicate.is_some()
+    }
+
     fn changed(&self, change: &Change<K>) {
         self.enqueuer.tell_writes(self.source, change);
         let previous = self.unreadable_objects.note(change);
@@ -265,6 +269,11 @@ pub(crate) trait Relation<C>: Send + Sync + 'static {
     /// Finds those of an object, decoding of it what that takes; `None` where that can't be read.
     fn of(&self, enqueuer: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>>;
 
+    /// Returns whether it calls a function of the user's.
+    fn may_block(&self) -> bool {
+        false
+    }
+
     /// Tells whether `of` finds what an object concerns.
     fn can_read(&self, _object: &CachedObject<C>) -> bool {
         true
@@ -304,6 +313,10 @@ pub(crate) struct Mapping<F>(pub(crate) F);
 impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C> for Mapping<F> {
     fn of(&self, _: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>> {
         object.object().ok().map(|object| (self.0)(&object))
+    }
+
+    fn may_block(&self) -> bool {
+        true
     }
 
     fn can_read(&self, object: &CachedObject<C>) -> bool {
@@ -403,6 +416,10 @@ impl LastRelated {
 }
 
 impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
+    fn may_block(&self) -> bool {
+        self.relation.may_block() || self.predicate.is_some()
+    }
+
     fn changed(&self, change: &Change<C>) {
         if let Some(source) = self.source {
             self.enqueuer.tell_writes(source, change);

@@ -193,6 +193,8 @@ impl<K> Shared<K> {
 
 impl<K: Object> State<K> {
     fn push(&mut self, entry: Entry<K>) {
+        #[cfg(test)]
+        crate::counted::count(1);
         if self.closing == Closing::Closed || self.folds(&entry) {
             return;
         }
@@ -256,6 +258,8 @@ impl<K: Object> State<K> {
         if self.closing == Closing::Closed {
             return;
         }
+        #[cfg(test)]
+        crate::counted::count(self.entries.len());
         for entry in &mut self.entries {
             if let Delta::Sync(unchanged) = &mut entry.delta {
                 unchanged.audience = unchanged.audience.max(audience);
@@ -278,6 +282,8 @@ impl<K: Object> State<K> {
                 self.entries.iter().take(changes).position(syncs).map_or(changes, |at| at + 1)
             }
         };
+        #[cfg(test)]
+        crate::counted::count(count);
         let taken: Vec<Entry<K>> = self.entries.drain(..count).collect();
         self.first += count as u64;
         let deleted = taken.iter().filter(|entry| matches!(entry.delta, Delta::Deleted(_)));

@@ -237,7 +237,7 @@ async fn a_transform_runs_once_for_each_object_and_changes_it_in_place() {
     assert_eq!(runs.load(Ordering::Relaxed), 3);
 }
 
-// D11
+// D11 D16
 #[tokio::test(start_paused = true)]
 async fn an_item_that_a_transform_breaks_leaves_as_unreadable_and_the_rest_goes_on() {
     let transform = Transform::new(|object: &mut ConfigMap| match object.metadata.name.as_deref() {
@@ -247,11 +247,21 @@ async fn an_item_that_a_transform_breaks_leaves_as_unreadable_and_the_rest_goes_
             object.metadata.name = Some("other".to_owned());
             Ok(())
         }
+        Some("forgets") => {
+            object.metadata.resource_version = None;
+            Ok(())
+        }
         _ => Ok(()),
     });
     let fifo = DeltaFifo::new();
     let sink = fifo.sink(Extent::All, Some(transform));
-    sink.apply(vec![upsert("fails", 1), upsert("panics", 2), upsert("renames", 3), upsert("fine", 4)]);
+    sink.apply(vec![
+        upsert("fails", 1),
+        upsert("panics", 2),
+        upsert("renames", 3),
+        upsert("forgets", 4),
+        upsert("fine", 5),
+    ]);
     let mut errors = Vec::new();
     for Entry { delta, .. } in fifo.pop(limit(9)).await.unwrap().take() {
         match delta {
@@ -268,8 +278,9 @@ async fn an_item_that_a_transform_breaks_leaves_as_unreadable_and_the_rest_goes_
         [
             "shop/fails: the transform failed: no such luck",
             "shop/panics: the transform failed: it panicked",
-            "shop/renames: the transform changed the object's identity",
-            "fine@4",
+            "shop/renames: the transform changed the object's name, namespace, UID or resource version",
+            "shop/forgets: the transform changed the object's name, namespace, UID or resource version",
+            "fine@5",
         ]
     );
 }

@@ -1,12 +1,13 @@
 //! Changes objects on their way to the cache: once each, before anybody sees them.
 
-use std::{fmt, panic, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use kube::core::ObjectMeta;
 
 use crate::{
     list_watch::{Identity, Item, ItemForm, RawObject, Unreadable},
     object::{Object, ObjectKey},
+    users_code::contained,
 };
 
 type Change<K> = dyn Fn(&mut K) -> Result<(), String> + Send + Sync;
@@ -107,12 +108,17 @@ impl<K: Object> Transform<K> {
         let identity = identity_of(object.meta());
         // Unshared until it is queued, so that this copies nothing.
         let target = Arc::make_mut(&mut object);
-        let outcome = panic::catch_unwind(panic::AssertUnwindSafe(|| (self.change)(target)))
-            .unwrap_or_else(|_| Err("it panicked".to_owned()));
-        let kept = identity.key == ObjectKey::of_meta(object.meta()) && identity.uid == object.meta().uid;
+        let outcome = contained(|| (self.change)(target)).unwrap_or_else(|| Err("it panicked".to_owned()));
+        let meta = object.meta();
+        let kept = identity.key == ObjectKey::of_meta(meta)
+            && identity.uid == meta.uid
+            && identity.resource_version == meta.resource_version;
         match outcome {
             Ok(()) if kept => formed(object, form),
-            Ok(()) => unreadable(identity, "the transform changed the object's identity".to_owned()),
+            Ok(()) => unreadable(
+                identity,
+                "the transform changed the object's name, namespace, UID or resource version".to_owned(),
+            ),
             Err(error) => unreadable(identity, format!("the transform failed: {error}")),
         }
     }
@@ -130,8 +136,7 @@ fn formed<K: Object>(object: Arc<K>, form: ItemForm) -> Item<K> {
     match form {
         ItemForm::Typed => Item::Object(object),
         ItemForm::Bytes => {
-            let encode = panic::AssertUnwindSafe(|| RawObject::of(&*object));
-            let encoded = panic::catch_unwind(encode).unwrap_or_else(|_| {
+            let encoded = contained(|| RawObject::of(&*object)).unwrap_or_else(|| {
                 let error = "it can't be encoded: its Serialize panicked".to_owned();
                 Err(Box::new(Unreadable { identity: identity_of(object.meta()), error }))
             });

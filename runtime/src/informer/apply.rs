@@ -21,8 +21,23 @@ pub(super) struct Applied<K> {
     pub(super) nameless: Vec<(Extent, Arc<Unreadable>)>,
     /// The extent that was replaced as a whole, if the batch was a replace.
     pub(super) replaced: Option<Extent>,
+    /// Whether a list named an object twice.
+    pub(super) repeats: bool,
+    /// Events that were skipped although the cache has been shown all up to their versions.
+    pub(super) fallen: Vec<Fallen>,
     /// The resync that was the last of them, if there was one.
     pub(super) resync: Option<Sync>,
+}
+
+/// An event that was skipped: its version is lower than one that came before it.
+///
+/// The server lost its history, or its versions do not grow.
+#[derive(Debug)]
+pub(super) struct Fallen {
+    pub(super) extent: Extent,
+    pub(super) key: ObjectKey,
+    pub(super) version: Version,
+    pub(super) cached: Version,
 }
 
 impl<K> Applied<K> {
@@ -39,7 +54,8 @@ impl<K> Applied<K> {
 /// Applies deltas in order.
 ///
 /// A watch event that shows an older version than the cached one of the same object is skipped: nobody sees time
-/// go backwards. A list is followed whatever its versions: it is the truth.
+/// go backwards. Where it is not explained by a list that was ahead of the watch, it is noted as fallen. A list is
+/// followed whatever its versions: it is the truth.
 pub(super) fn apply<K: Object>(
     batch: &mut WriteBatch<K>,
     entries: Vec<Entry<K>>,
@@ -52,6 +68,8 @@ pub(super) fn apply<K: Object>(
         progress,
         nameless: Vec::new(),
         replaced: None,
+        repeats: false,
+        fallen: Vec::new(),
         resync: None,
     };
     let mut applier = Applier { batch, kind, origin, via: Via::Watch, epoch: Epoch::Same, applied };
@@ -110,14 +128,16 @@ impl<K: Object> Applier<'_, K> {
 
     fn upsert(&mut self, extent: &Extent, item: Item<K>) -> Option<ObjectKey> {
         match self.batch.hold(item) {
-            Ok(object) => Some(self.upsert_object(object)),
+            Ok(object) => Some(self.upsert_object(extent, object)),
             Err(unreadable) => self.upsert_unreadable(extent, unreadable),
         }
     }
 
-    fn upsert_object(&mut self, object: CachedObject<K>) -> ObjectKey {
+    fn upsert_object(&mut self, extent: &Extent, object: CachedObject<K>) -> ObjectKey {
+        #[cfg(test)]
+        crate::counted::count(1);
         let key = object.key().clone();
-        if self.is_stale(&key, object.version()) {
+        if self.is_stale(extent, &key, object.version()) {
             tracing::debug!(kind = %self.kind, object = %key, "older than what is cached; skipped");
             return key;
         }
@@ -158,7 +178,7 @@ impl<K: Object> Applier<'_, K> {
             return None;
         };
         let Identity { uid, resource_version, .. } = &unreadable.identity;
-        if self.is_stale(&key, resource_version.as_deref().and_then(|version| version.parse().ok())) {
+        if self.is_stale(extent, &key, resource_version.as_deref().and_then(|version| version.parse().ok())) {
             return Some(key);
         }
         let mark = self.batch.unreadable(&key).cloned();
@@ -216,9 +236,10 @@ impl<K: Object> Applier<'_, K> {
         let told = version.is_some() && version <= self.batch.version(extent);
         match cached {
             None if told => return, // a duplicate: this deletion was told before
-            Some((held, _)) if !same_uid(held.as_deref(), uid.as_deref()) => {
+            Some((held, held_version)) if !same_uid(held.as_deref(), uid.as_deref()) => {
                 if told {
-                    return; // it ended before the one that bears the name now began
+                    // It ended before the one that bears the name now began.
+                    return self.note_if_fallen(extent, &key, version, held_version);
                 }
                 self.forget(&key, Via::Watch);
             }
@@ -237,18 +258,15 @@ impl<K: Object> Applier<'_, K> {
     /// Follows a list: shows what it holds, and infers that the rest of the extent is gone.
     fn replace(&mut self, extent: &Extent, items: Vec<Item<K>>, unchanged: Vec<ObjectKey>) {
         let before = self.batch.keys(extent);
-        // Of the first list nobody asks what it lacks.
-        let compared = if before.is_empty() { 0 } else { items.len() + unchanged.len() };
         let mut listed: HashSet<ObjectKey, RandomState> =
-            HashSet::with_capacity_and_hasher(compared, RandomState::default());
+            HashSet::with_capacity_and_hasher(items.len() + unchanged.len(), RandomState::default());
         let mut named = true;
         unchanged.iter().for_each(|key| self.confirm(key));
         listed.extend(unchanged);
         self.applied.changes.reserve(items.len());
         for item in items {
             match self.upsert(extent, item) {
-                Some(key) if compared > 0 => drop(listed.insert(key)),
-                Some(_) => {}
+                Some(key) => self.applied.repeats |= !listed.insert(key),
                 None => named = false,
             }
         }
@@ -272,6 +290,8 @@ impl<K: Object> Applier<'_, K> {
 
     /// Takes out what is cached under a key, and infers its deletion.
     fn forget(&mut self, key: &ObjectKey, via: Via) {
+        #[cfg(test)]
+        crate::counted::count(1);
         let (cached, mark) = (self.batch.delete(key), self.batch.clear_unreadable(key));
         let gone = match (cached, mark) {
             (Some(cached), _) => Gone::Inferred(cached),
@@ -282,15 +302,33 @@ impl<K: Object> Applier<'_, K> {
     }
 
     /// Returns whether a watch event is behind what is known of the same object or of its successor.
-    fn is_stale(&self, key: &ObjectKey, version: Option<Version>) -> bool {
+    fn is_stale(&mut self, extent: &Extent, key: &ObjectKey, version: Option<Version>) -> bool {
         if self.via != Via::Watch || version.is_none() {
             return false;
         }
-        let held = match self.batch.unreadable(key) {
+        let held: Option<Version> = match self.batch.unreadable(key) {
             Some(mark) => mark.identity.resource_version.as_deref().and_then(|version| version.parse().ok()),
             None => self.batch.get(key).and_then(CachedObject::version),
         };
-        version < held
+        if version >= held {
+            return false;
+        }
+        self.note_if_fallen(extent, key, version, held);
+        true
+    }
+
+    /// Notes an event that is skipped, unless it only shows what a list was ahead of: pages may be of several versions.
+    fn note_if_fallen(
+        &mut self,
+        extent: &Extent,
+        key: &ObjectKey,
+        version: Option<Version>,
+        cached: Option<Version>,
+    ) {
+        let (Some(version), Some(cached)) = (version, cached) else { return };
+        if version < cached && self.batch.version(extent).is_none_or(|reached| version <= reached) {
+            self.applied.fallen.push(Fallen { extent: extent.clone(), key: key.clone(), version, cached });
+        }
     }
 
     /// Reads UID and version of what is cached under a key; of the mark, where there is one.

@@ -8,7 +8,7 @@ use super::{core::Parts, reflector_task::ReflectorTask, shared::SharedInformer, 
 use crate::{
     delta_fifo::{Extent, Transform, Transformed},
     list_watch::ListerWatcher,
-    object::Kind,
+    object::{Kind, Scope},
     reflector::{ReflectorConfig, WatchError, WatchErrorHandler},
     store::{DuplicateIndex, IndexDefinition},
 };
@@ -56,6 +56,16 @@ pub enum AssemblyError {
         kind: Kind,
         /// The part that both fill.
         extent: Extent,
+    },
+    /// A namespace of a cluster-scoped kind.
+    #[error(
+        "{kind} is cluster-scoped, so that no object of it is in namespace {namespace}: say `everywhere`"
+    )]
+    ClusterScoped {
+        /// What is watched.
+        kind: Kind,
+        /// The namespace that was asked for.
+        namespace: Arc<str>,
     },
     /// Two indexes bear one name.
     #[error(transparent)]
@@ -117,7 +127,8 @@ impl<W: Watched> Assembly<W> {
     /// Builds the informer; nothing runs before its [`start`](SharedInformer::start).
     ///
     /// # Errors
-    /// There is no source, two sources fill one part of the cache, or two indexes bear one name.
+    /// There is no source, two sources fill one part of the cache, a source fills a namespace of a cluster-scoped kind, or
+    /// two indexes bear one name.
     pub fn build(self) -> Result<SharedInformer<W>, AssemblyError> {
         self.check()?;
         let config = self.config.named(|| self.kind.to_string());
@@ -150,6 +161,13 @@ impl<W: Watched> Assembly<W> {
         let Some((first, _)) = self.sources.first() else {
             return Err(AssemblyError::NoSource(self.kind.clone()));
         };
+        let namespaces = self.sources.iter().filter_map(|(extent, _)| match extent {
+            Extent::Namespace(namespace) if self.kind.scope == Scope::Cluster => Some(namespace),
+            _ => None,
+        });
+        if let Some(namespace) = namespaces.cloned().next() {
+            return Err(AssemblyError::ClusterScoped { kind: self.kind.clone(), namespace });
+        }
         for (at, (extent, _)) in self.sources.iter().enumerate().skip(1) {
             let taken = self.sources[..at].iter().any(|(other, _)| other == extent);
             if taken || *extent == Extent::All || *first == Extent::All {
@@ -167,5 +185,35 @@ impl<W: Watched> fmt::Debug for Assembly<W> {
             .field("kind", &self.kind)
             .field("extents", &extents)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
+
+    use super::*;
+    use crate::list_watch::{ListOptions, ListPage, ListWatchError, WatchStream};
+
+    struct Nothing;
+
+    impl ListerWatcher<Namespace> for Nothing {
+        async fn list(&self, _: &ListOptions) -> Result<ListPage<Namespace>, ListWatchError> {
+            Err(ListWatchError::CutShort)
+        }
+
+        async fn watch(&self, _: &ListOptions) -> Result<WatchStream<Namespace>, ListWatchError> {
+            Err(ListWatchError::CutShort)
+        }
+    }
+
+    // I28
+    #[test]
+    fn a_namespace_of_a_cluster_scoped_kind_is_refused() {
+        let assembled = Assembly::<Namespace>::new(&()).namespace("shop", Nothing).build();
+        let refused = assembled.err().map(|error| error.to_string());
+        let rule =
+            "namespaces is cluster-scoped, so that no object of it is in namespace shop: say `everywhere`";
+        assert_eq!(refused.as_deref(), Some(rule));
     }
 }

@@ -15,6 +15,9 @@ use crate::{object::Object, store::CachedObject};
 /// Most deletions that wait with their object's last state; later ones keep key, UID and owners.
 const FULL_DELETIONS: usize = 10_000;
 
+/// Most deletions of one name that wait of objects which the handler was never shown; the oldest is dropped.
+const UNSEEN: usize = 4;
+
 /// How many changes in a row may come before a resync that waits.
 const IN_A_ROW: u32 = 8;
 
@@ -24,7 +27,8 @@ const PASSED_OVER: usize = 64;
 /// Holds at most one notification a live object, and one a deleted one, in the order of their first.
 ///
 /// Add and update fold to an add, updates to one with the oldest old state, anything and a delete to the delete.
-/// A delete is never swallowed, and the add of a successor stays apart from it.
+/// The add of a successor stays apart from a delete. No delete is swallowed of what the handler was shown; of one name that
+/// comes and goes all the time, the lives that it was never shown are bounded.
 ///
 /// Resyncs wait in a line of their own, behind changes: of nine calls one is theirs while both wait. What changes
 /// before its turn is shown as a change alone. Content that was listed at once comes before any resync.
@@ -61,7 +65,7 @@ impl<K: Object> Backlog<K> {
     /// Adds a notification, or folds it into what waits.
     pub(super) fn push(&mut self, notification: Notification<K>, now: Instant) {
         match notification {
-            Notification::Delete(gone) => self.push_delete(*gone, now),
+            Notification::Delete(gone) | Notification::DeleteUnseen(gone) => self.push_delete(*gone, now),
             Notification::Add(ref object, _) | Notification::Update { new: ref object, .. } => {
                 let live = self
                     .changes
@@ -148,36 +152,55 @@ impl<K: Object> Backlog<K> {
     }
 
     fn push_delete(&mut self, gone: Gone<K>, now: Instant) {
-        let (mut live, mut told) = (None, None);
+        let (mut live, mut told, mut unseen) = (None, None, Vec::new());
         for number in self.changes.numbers(gone.key()) {
-            match self.changes.get(number) {
-                Some(Notification::Delete(held)) if held.uid() == gone.uid() => told = Some(number),
-                Some(Notification::Delete(_)) | None => {}
-                Some(_) => live = Some(number),
+            let Some(waits) = self.changes.get(number) else { continue };
+            match waits {
+                _ if waits.gone().is_some_and(|held| held.uid() == gone.uid()) => told = Some(number),
+                Notification::DeleteUnseen(_) => unseen.push(number),
+                Notification::Delete(_) => {}
+                Notification::Add(..) | Notification::Update { .. } => live = Some(number),
             }
         }
+        let never_shown = self.was_never_shown(live, told);
         // The object may have come back among many additions: then this ends what they tell.
         let told = told.filter(|number| self.changes.last_adds().is_none_or(|adds| *number > adds));
         // Where the object's own notification stands, else where its earlier deletion does.
         let Some(number) = live.or(told) else {
-            let notification = self.slimmed(gone);
+            let notification = self.slimmed(gone, Notification::Delete);
             return self.changes.append(notification, now);
         };
-        if let Some(old) = told.filter(|told| *told != number).and_then(|told| self.changes.take(told)) {
-            self.full_deletions -= usize::from(old.is_full_deletion());
-        }
+        told.filter(|told| *told != number).into_iter().for_each(|told| self.drop_deletion(told));
         self.full_deletions -=
             usize::from(self.changes.get(number).is_some_and(Notification::is_full_deletion));
-        let notification = self.slimmed(gone);
+        let form = if never_shown { Notification::DeleteUnseen } else { Notification::Delete };
+        let notification = self.slimmed(gone, form);
         if let Some(place) = self.changes.get_mut(number) {
             *place = notification;
         }
+        let oldest = unseen.iter().min().filter(|_| never_shown && unseen.len() >= UNSEEN);
+        oldest.into_iter().for_each(|oldest| self.drop_deletion(*oldest));
+    }
+
+    /// Returns whether the handler was never shown an object, of which a live state waits, or an earlier deletion.
+    fn was_never_shown(&self, live: Option<u64>, told: Option<u64>) -> bool {
+        let is_new = |number| matches!(self.changes.get(number), Some(Notification::Add(..)));
+        let was_new = |number| matches!(self.changes.get(number), Some(Notification::DeleteUnseen(_)));
+        match live {
+            Some(live) => is_new(live) && told.is_none_or(was_new),
+            None => told.is_some_and(was_new),
+        }
+    }
+
+    fn drop_deletion(&mut self, number: u64) {
+        let old = self.changes.take(number);
+        self.full_deletions -= usize::from(old.is_some_and(|old| old.is_full_deletion()));
     }
 
     /// Counts a deletion in; past the limit it keeps no more than names.
-    fn slimmed(&mut self, gone: Gone<K>) -> Notification<K> {
+    fn slimmed(&mut self, gone: Gone<K>, form: fn(Box<Gone<K>>) -> Notification<K>) -> Notification<K> {
         let gone = if self.full_deletions < FULL_DELETIONS { gone } else { gone.slim() };
-        let notification = Notification::Delete(Box::new(gone));
+        let notification = form(Box::new(gone));
         self.full_deletions += usize::from(notification.is_full_deletion());
         notification
     }

@@ -235,7 +235,7 @@ impl<W: Watched> InformerBuilder<W> {
         });
         for key in labels {
             // There is one already where somebody else asked for it.
-            informer.add_index(IndexDefinition::label(key)).ok();
+            informer.handle().core.indexer.add_index(IndexDefinition::label(key)).ok();
         }
         informer.hearing(self.on_error)
     }

@@ -255,14 +255,6 @@ impl<K> Change<K> {
             Self::Unreadable { unreadable, .. } => unreadable.identity.key.as_ref(),
         }
     }
-
-    /// Takes the state that it replaced, if it did.
-    pub(super) fn into_earlier(self) -> Option<CachedObject<K>> {
-        match self {
-            Self::Updated { old, .. } => Some(old),
-            _ => None,
-        }
-    }
 }
 
 /// How far the cache has been brought.

@@ -18,7 +18,6 @@ use super::{
     registration::{KeepAlive, Slot},
     reliability::Reliability,
     report::{FailureReport, InformerReport, UNREADABLE_SHOWN, named},
-    retired::Retired,
     sync_state::{Health, SyncPhase, SyncState},
 };
 use crate::{
@@ -27,7 +26,7 @@ use crate::{
     metrics::{BacklogReport, BacklogSource, CacheMeter, Metrics},
     object::{Kind, Object},
     reflector::WatchErrorHandler,
-    store::{IndexDefinition, Indexer},
+    store::{DuplicateIndex, IndexDefinition, Indexer},
 };
 
 /// The informer without its users; its tasks hold it.
@@ -37,8 +36,6 @@ pub(super) struct InformerCore<K> {
     pub(super) cluster: Option<Arc<str>>,
     pub(super) indexer: Indexer<K>,
     pub(super) fifo: DeltaFifo<K>,
-    /// What a burst replaced; the task that decodes drops it.
-    pub(super) retired: Arc<Retired<K>>,
     pub(super) health: Arc<Health>,
     pub(super) reliability: Arc<Reliability>,
     /// Of each extent.
@@ -54,6 +51,8 @@ pub(super) struct InformerCore<K> {
     pub(super) wake: Notify,
     /// When the cache last heard of anything.
     heard: Mutex<Option<Instant>>,
+    /// Whether there are index functions that did not come with the type.
+    users_indexes: Latch,
     inbox: Mutex<Inbox<K>>,
     handlers: Mutex<Vec<Weak<dyn Slot>>>,
 }
@@ -120,7 +119,6 @@ impl<K: Object> InformerCore<K> {
             cluster,
             indexer,
             fifo,
-            retired: Arc::new(Retired::new()),
             health,
             reliability,
             latest,
@@ -131,6 +129,7 @@ impl<K: Object> InformerCore<K> {
             fleet,
             wake: Notify::new(),
             heard: Mutex::default(),
+            users_indexes: Latch::default(),
             inbox: Mutex::new(inbox),
             handlers: Mutex::default(),
         });
@@ -139,6 +138,17 @@ impl<K: Object> InformerCore<K> {
             metrics.fetch().report_backlogs(name, Arc::downgrade(&source));
         }
         core
+    }
+
+    /// Adds an index by a function of the user's.
+    pub(super) fn add_users_index(&self, definition: IndexDefinition<K>) -> Result<(), DuplicateIndex> {
+        self.users_indexes.set();
+        self.indexer.add_index(definition)
+    }
+
+    /// Returns whether writing the cache calls a function of the user's.
+    pub(super) fn has_users_indexes(&self) -> bool {
+        self.users_indexes.is_set()
     }
 
     /// Notes a handler, whose backlog is measured for as long as somebody holds it.

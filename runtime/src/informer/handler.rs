@@ -8,7 +8,8 @@ use super::change::{AddOrigin, Deleted};
 ///
 /// Calls come one at a time, in order, from a task of the handler's own: being slow delays nobody else, and what
 /// piles up meanwhile is folded per object (add and update to an add, updates to one with the oldest old state,
-/// anything and a delete to the delete). A panic is contained and counted, and the next call comes. The cache
+/// anything and a delete to the delete). Of a name that is taken again and again meanwhile, only the last few of the lives
+/// that the handler was never shown are told, each by its deletion. A panic is contained and counted, and the next call comes. The cache
 /// shows at least the state that a call brings.
 ///
 /// A resync waits behind changes and is shown object by object: of nine calls one is its own while both wait, and what
@@ -17,7 +18,9 @@ use super::change::{AddOrigin, Deleted};
 /// A compact cache decodes each object just before the call. A state that does not decode is left out; the next one
 /// that does comes as an add, since no earlier state was kept.
 ///
-/// The functions are synchronous: one that blocks holds up a thread of the runtime.
+/// The functions are synchronous, and may block: that holds up this handler alone, and takes a thread of the runtime's
+/// pool for blocking calls meanwhile. On a runtime of one thread (`current_thread`) everything waits; there, let the
+/// handler hand its work over to a thread of your own.
 pub trait EventHandler<K>: Send + 'static {
     /// An object is there that was not, or was there when the handler came.
     fn on_add(&self, _object: Arc<K>, _origin: AddOrigin) {}

@@ -2,12 +2,11 @@
 
 use std::{
     future::poll_fn,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Poll, Waker},
     time::Duration,
 };
 
@@ -22,12 +21,13 @@ use super::{
     notification::Notification,
     registration::{HandlerBacklog, Slot},
     resync::ResyncSnapshot,
-    retired::Retired,
 };
-use crate::{metrics::CacheMeter, object::Object, store::CachedObject};
-
-/// How many earlier states a handler lets go of at once.
-const AT_ONCE: usize = 32;
+use crate::{
+    metrics::CacheMeter,
+    object::Object,
+    store::CachedObject,
+    users_code::{contained, may_block, others_go_on},
+};
 
 /// A handler as the processor feeds it.
 ///
@@ -84,8 +84,6 @@ pub(super) struct Listener<K> {
     meter: CacheMeter,
     task: OnceLock<task::Id>,
     resync_every: Option<Duration>,
-    /// Where states go that the handler was shown as the earlier ones.
-    retired: Arc<Retired<K>>,
 }
 
 struct State<K> {
@@ -105,7 +103,7 @@ enum Call {
 }
 
 impl<K: Object> Listener<K> {
-    pub(super) fn new(resync_every: Option<Duration>, meter: CacheMeter, retired: Arc<Retired<K>>) -> Self {
+    pub(super) fn new(resync_every: Option<Duration>, meter: CacheMeter) -> Self {
         Self {
             state: Mutex::new(State { backlog: Backlog::new(), call: Call::None, idler: None }),
             idle: Notify::new(),
@@ -115,31 +113,34 @@ impl<K: Object> Listener<K> {
             meter,
             task: OnceLock::new(),
             resync_every,
-            retired,
         }
     }
 
     async fn call_until_removed(self: Arc<Self>, handler: Box<dyn EventHandler<K>>) {
         self.task.set(task::id()).ok();
-        let _ends = Ends(&self);
-        let mut earlier = Vec::with_capacity(AT_ONCE);
+        let ends = Ends(&self);
         loop {
-            let next = poll_fn(|cx| {
-                let next = self.poll_next(cx);
-                if next.is_pending() || earlier.len() == AT_ONCE {
-                    self.retired.retire(&mut earlier);
-                }
-                next
-            });
-            match next.await {
-                Next::Call(notification) => {
-                    self.call(&*handler, &notification);
-                    earlier.extend(notification.into_earlier());
-                }
+            let next = poll_fn(|cx| self.next(Some(cx.waker())).map_or(Poll::Pending, Poll::Ready)).await;
+            if let Next::End = next {
+                break;
+            }
+            may_block(|| self.call_in_turn(&*handler, next));
+            task::coop::consume_budget().await;
+        }
+        drop(ends);
+        may_block(|| drop(handler));
+    }
+
+    /// Calls the handler; where that holds up no other task, until nothing waits.
+    fn call_in_turn(&self, handler: &dyn EventHandler<K>, first: Next<K>) {
+        let mut next = Some(first);
+        while let Some(now) = next {
+            match now {
+                Next::Call(notification) => self.call(handler, notification),
                 Next::Seek => {}
                 Next::End => return,
             }
-            task::coop::consume_budget().await;
+            next = if others_go_on() { self.next(None) } else { None };
         }
     }
 
@@ -152,14 +153,14 @@ impl<K: Object> Listener<K> {
         Idler(if state.backlog.len() > 0 { state.idler.take() } else { None })
     }
 
-    /// Ends the call that was under way, and begins the next, once there is one.
-    fn poll_next(&self, cx: &Context<'_>) -> Poll<Next<K>> {
+    /// Ends the call that was under way, and begins the next; where there is none, somebody may be woken for it.
+    fn next(&self, idler: Option<&Waker>) -> Option<Next<K>> {
         let mut state = self.lock();
         if state.is_removed() {
             state.call = Call::Never;
             drop(state);
             self.idle.notify_waiters();
-            return Poll::Ready(Next::End);
+            return Some(Next::End);
         }
         if state.call == Call::UnderWay {
             state.call = Call::None;
@@ -170,19 +171,21 @@ impl<K: Object> Listener<K> {
         match state.backlog.pop() {
             Some(notification) => {
                 state.call = Call::UnderWay;
-                Poll::Ready(Next::Call(notification))
+                Some(Next::Call(notification))
             }
-            None if state.backlog.len() > 0 => Poll::Ready(Next::Seek),
+            None if state.backlog.len() > 0 => Some(Next::Seek),
             None => {
-                state.idler = Some(cx.waker().clone());
-                Poll::Pending
+                state.idler = idler.cloned();
+                None
             }
         }
     }
 
-    fn call(&self, handler: &dyn EventHandler<K>, notification: &Notification<K>) {
-        let called = catch_unwind(AssertUnwindSafe(|| tell(handler, notification)));
-        if called.is_err() {
+    /// Calls the handler, and lets go of what it was called with, which it may hold last.
+    fn call(&self, handler: &dyn EventHandler<K>, notification: Notification<K>) {
+        let called = contained(|| tell(handler, &notification));
+        let dropped = contained(|| drop(notification));
+        if called.and(dropped).is_none() {
             self.panics.fetch_add(1, Ordering::Relaxed);
             self.meter.panicked();
             tracing::error!(
@@ -213,8 +216,11 @@ impl<K: Object> Hears<K> for Listener<K> {
     fn notify(&self, changes: &[Change<K>], additions: Additions, resync: Resync, now: Instant) -> Idler {
         let told = changes.iter().filter(|change| additions == Additions::InLine || added(change).is_none());
         self.fill(|backlog| {
-            told.filter_map(|change| notification(change, resync))
-                .for_each(|notification| backlog.push(notification, now));
+            told.filter_map(|change| notification(change, resync)).for_each(|notification| {
+                #[cfg(test)]
+                crate::counted::count(1);
+                backlog.push(notification, now);
+            });
         })
     }
 
@@ -288,7 +294,7 @@ fn tell<K: Object>(handler: &dyn EventHandler<K>, notification: &Notification<K>
             (Err(_), Ok(new)) => handler.on_add(new, AddOrigin::Watch),
             (_, Err(_)) => {}
         },
-        Notification::Delete(gone) => handler.on_delete(gone.deleted()),
+        Notification::Delete(gone) | Notification::DeleteUnseen(gone) => handler.on_delete(gone.deleted()),
     }
 }
 

@@ -13,7 +13,6 @@ mod name;
 mod change;
 mod watched;
 mod latch;
-mod retired;
 mod apply;
 mod listed;
 mod observer;

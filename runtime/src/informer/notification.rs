@@ -10,8 +10,13 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum Notification<K> {
     Add(CachedObject<K>, AddOrigin),
-    Update { old: CachedObject<K>, new: CachedObject<K> },
+    Update {
+        old: CachedObject<K>,
+        new: CachedObject<K>,
+    },
     Delete(Box<Gone<K>>),
+    /// The deletion of an object that the handler was never shown.
+    DeleteUnseen(Box<Gone<K>>),
 }
 
 impl<K> Notification<K> {
@@ -19,32 +24,32 @@ impl<K> Notification<K> {
     pub(super) fn key(&self) -> &ObjectKey {
         match self {
             Self::Add(held, _) | Self::Update { new: held, .. } => held.key(),
-            Self::Delete(gone) => gone.key(),
+            Self::Delete(gone) | Self::DeleteUnseen(gone) => gone.key(),
+        }
+    }
+
+    /// Returns what is gone, if it is a deletion.
+    pub(super) fn gone(&self) -> Option<&Gone<K>> {
+        match self {
+            Self::Delete(gone) | Self::DeleteUnseen(gone) => Some(gone),
+            Self::Add(..) | Self::Update { .. } => None,
         }
     }
 
     pub(super) fn is_deletion(&self) -> bool {
-        matches!(self, Self::Delete(_))
+        self.gone().is_some()
     }
 
     /// Returns whether it is a deletion that keeps the last state.
     pub(super) fn is_full_deletion(&self) -> bool {
-        matches!(self, Self::Delete(gone) if gone.cached().is_some())
-    }
-
-    /// Takes the state that it shows as the earlier one.
-    pub(super) fn into_earlier(self) -> Option<CachedObject<K>> {
-        match self {
-            Self::Update { old, .. } => Some(old),
-            Self::Add(..) | Self::Delete(_) => None,
-        }
+        self.gone().is_some_and(|gone| gone.cached().is_some())
     }
 
     /// Brings a live object's notification up to date.
     pub(super) fn renew(&mut self, object: CachedObject<K>) {
         match self {
             Self::Add(held, _) | Self::Update { new: held, .. } => *held = object,
-            Self::Delete(_) => {}
+            Self::Delete(_) | Self::DeleteUnseen(_) => {}
         }
     }
 }

@@ -87,6 +87,8 @@ impl<K: Object> NotificationQueue<K> {
         self.push(Slot::One(notification, now));
         self.waiting += 1;
         if self.places.is_none() && self.slots.len() > SHORT {
+            #[cfg(test)]
+            crate::counted::count(self.slots.len());
             let mut places = HashTable::new();
             let waiting =
                 self.ones().map(|(number, notification)| Place::of(&self.hasher, notification, number));
@@ -113,6 +115,8 @@ impl<K: Object> NotificationQueue<K> {
     /// Takes the first.
     pub(super) fn pop(&mut self) -> Option<Notification<K>> {
         let next = loop {
+            #[cfg(test)]
+            crate::counted::count(1);
             match self.slots.front_mut()? {
                 (number, Slot::One(..)) => {
                     let number = *number;
@@ -143,7 +147,7 @@ impl<K: Object> NotificationQueue<K> {
         let newer = later.first().and_then(|number| self.take(*number));
         let object = match newer {
             Some(Notification::Add(newer, _) | Notification::Update { new: newer, .. }) => newer,
-            Some(Notification::Delete(_)) | None => object,
+            Some(Notification::Delete(_) | Notification::DeleteUnseen(_)) | None => object,
         };
         Some(Notification::Add(object, origin))
     }
@@ -165,6 +169,8 @@ impl<K: Object> NotificationQueue<K> {
         }
         self.waiting -= 1;
         if self.holes > SHORT && self.holes > self.slots.len() / 2 {
+            #[cfg(test)]
+            crate::counted::count(self.slots.len());
             self.slots.retain(|(_, slot)| !matches!(slot, Slot::Hole));
             self.slots.shrink_to(self.slots.len().max(ROOM));
             self.holes = 0;
@@ -196,7 +202,11 @@ impl<K: Object> NotificationQueue<K> {
         let all = found.is_none().then(|| self.ones().map(|(number, _)| number));
         let indexed = found.into_iter().flatten().map(|place| place.number);
         let numbers = all.into_iter().flatten().chain(indexed);
-        numbers.filter(move |number| self.get(*number).is_some_and(|notification| notification.key() == key))
+        numbers.filter(move |number| {
+            #[cfg(test)]
+            crate::counted::count(1);
+            self.get(*number).is_some_and(|notification| notification.key() == key)
+        })
     }
 
     /// Shows the keys of all that waits by itself.

@@ -19,6 +19,13 @@ pub trait Observer<K>: Send + Sync + 'static {
         Accepted::First(0)
     }
 
+    /// Returns whether code of the user's runs in its calls, which may block although it must not.
+    ///
+    /// Then the informer sees to it that nothing but itself is held up, at the price of a task hop a batch.
+    fn may_block(&self) -> bool {
+        true
+    }
+
     /// Called with the version that the cache has reached, after all changes up to there were shown.
     fn progressed(&self, _progress: Progress) {}
 }

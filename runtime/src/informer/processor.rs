@@ -3,21 +3,16 @@
 use std::{
     collections::{HashSet, VecDeque},
     num::NonZeroUsize,
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
 use futures::future::ready;
 
-use tokio::{
-    task,
-    time::{Instant, sleep_until},
-};
+use tokio::{task, time::Instant};
 
 use super::{
-    apply::{Applied, apply},
+    apply::{Applied, Fallen, apply},
     change::{AddOrigin, Change, Progress, ProgressVia, Via},
     command::{Command, ObserverEntry},
     core::InformerCore,
@@ -25,12 +20,12 @@ use super::{
     listed::{Accepted, Listed, Portion, portions},
     listener::{Additions, Hears, Idler, Resync, added},
     resync::{ResyncCursor, ResyncSnapshot},
-    retired::Looks,
 };
 use crate::{
     delta_fifo::{Audience, Batch, Delta, Entry, Sync},
     object::{Object, ObjectKey},
     store::CachedObject,
+    users_code::{contained, may_block},
 };
 
 /// Most deltas applied in one go.
@@ -38,9 +33,6 @@ const BATCH: NonZeroUsize = NonZeroUsize::new(1_000).expect("not zero");
 
 /// How many objects of a resync observers are shown between two batches.
 const SLICE: usize = 500;
-
-/// How often it is looked whether a burst is over.
-const QUIET: Duration = Duration::from_millis(5);
 
 /// How long an observer may take over one change without being reported.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -51,6 +43,15 @@ struct HandlerEntry<K> {
     /// When its next resync is due.
     next: Option<Instant>,
     resync: Resync,
+}
+
+/// What there is to do.
+enum Turn<K> {
+    Commands,
+    Resync,
+    Batch(Batch<K>),
+    /// Nothing but a resync that observers are being shown.
+    Slice,
 }
 
 pub(super) struct Processor<K: Object> {
@@ -71,35 +72,52 @@ impl<K: Object> Processor<K> {
 
     pub(super) async fn run(mut self) {
         let core = self.core.clone();
-        let (mut look, mut armed) = (pin!(sleep_until(Instant::now())), false);
         loop {
             let next = self.joined.iter().filter_map(|joined| joined.next).min();
-            tokio::select! {
+            let turn = tokio::select! {
                 biased;
                 () = core.stop.cancelled() => break,
-                () = core.wake.notified() => self.heed_commands(),
-                () = until(next) => self.ask_for_resync(),
-                () = core.retired.begun() => {
-                    look.as_mut().reset(Instant::now() + QUIET);
-                    armed = true;
-                }
-                () = &mut look, if armed => {
-                    armed = core.retired.look() == Looks::GoOn;
-                    look.as_mut().reset(Instant::now() + QUIET);
-                }
+                () = core.wake.notified() => Turn::Commands,
+                () = until(next) => Turn::Resync,
                 batch = core.fifo.pop(BATCH) => match batch {
-                    Some(batch) => self.process(batch),
+                    Some(batch) => Turn::Batch(batch),
                     None => break,
                 },
-                () = ready(()), if !self.readings.is_empty() => {}
+                () = ready(()), if !self.readings.is_empty() => Turn::Slice,
+            };
+            match self.runs_users_code(&turn) {
+                true => may_block(|| self.take_turn(turn)),
+                false => self.take_turn(turn),
             }
             match self.readings.is_empty() {
                 true => task::coop::consume_budget().await,
                 false => {
-                    self.show_slice();
+                    may_block(|| self.show_slice());
                     task::yield_now().await;
                 }
             }
+        }
+        may_block(|| drop(self));
+    }
+
+    /// Returns whether the user's code runs in a turn: a mapping, a predicate, an index function, a transform.
+    fn runs_users_code(&self, turn: &Turn<K>) -> bool {
+        match turn {
+            Turn::Batch(_) => {
+                self.core.has_users_indexes() || self.observers.iter().any(|entry| entry.observer.may_block())
+            }
+            // They are seldom; a handler that goes is dropped in one, a transform tried again in the other.
+            Turn::Commands | Turn::Resync => true,
+            Turn::Slice => false,
+        }
+    }
+
+    fn take_turn(&mut self, turn: Turn<K>) {
+        match turn {
+            Turn::Commands => self.heed_commands(),
+            Turn::Resync => self.ask_for_resync(),
+            Turn::Batch(batch) => self.process(batch),
+            Turn::Slice => {}
         }
     }
 
@@ -179,6 +197,7 @@ impl<K: Object> Processor<K> {
         if applied.replaced.is_some() || !applied.nameless.is_empty() {
             core.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
         }
+        applied.fallen.drain(..).for_each(|fallen| self.doubt(&fallen));
         if resync_waits {
             self.listed.extend(applied.changes.iter().filter_map(Change::key).cloned());
         }
@@ -188,14 +207,25 @@ impl<K: Object> Processor<K> {
             self.begin_resync(sync);
         }
         drop(batch);
-        let mut earlier = applied.changes.into_iter().filter_map(Change::into_earlier).collect();
-        self.core.retired.retire(&mut earlier);
+        for change in applied.changes {
+            if contained(|| drop(change)).is_none() {
+                self.core.meter.panicked();
+                tracing::error!(kind = %self.core.kind, "an object panicked as it was dropped; the next change comes");
+            }
+        }
         self.core.reliability.handled(self.core.fifo.handled());
         self.core.measure();
         if !self.core.synced.is_set() && self.core.fifo.has_synced() {
             self.core.synced.set();
             self.joined.iter().for_each(|joined| joined.listener.mark_initial());
             self.observers.iter().for_each(|observer| observer.watcher.synced.set());
+        }
+    }
+
+    /// Lists anew what brought a change that can't be: it, or what the cache shows, is of another history.
+    fn doubt(&self, fallen: &Fallen) {
+        if self.core.reliability.list_soon(&fallen.extent) {
+            self.core.health.tell_fallen(&self.core.name(), fallen);
         }
     }
 
@@ -223,8 +253,9 @@ impl<K: Object> Processor<K> {
         }
         let now = Instant::now();
         let additions: Vec<_> = match applied.replaced {
-            Some(_) => applied.changes.iter().filter_map(added).collect(),
-            None => Vec::new(),
+            Some(_) if !applied.repeats => applied.changes.iter().filter_map(added).collect(),
+            // What a list names twice is not as its addition shows it: the order counts.
+            Some(_) | None => Vec::new(),
         };
         let origin = additions.first().map(|(_, origin)| *origin);
         let additions: Arc<[CachedObject<K>]> =
@@ -316,7 +347,7 @@ impl<K: Object> Processor<K> {
 
     /// Calls an observer; `None` if it panicked.
     fn contained<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
-        let called = catch_unwind(AssertUnwindSafe(call)).ok();
+        let called = contained(call);
         if called.is_none() {
             self.core.health.count_panic();
             self.core.meter.panicked();

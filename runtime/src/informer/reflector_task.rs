@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{reliability::Reliability, retired::Retired, sync_state::Health};
+use super::{reliability::Reliability, sync_state::Health};
 use crate::{
     delta_fifo::{Extent, FifoSink},
     list_watch::{Item, ListWatchError, ListerWatcher},
@@ -16,6 +15,7 @@ use crate::{
         Difference, FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange,
     },
     store::{Lister, Missing},
+    users_code::may_block,
 };
 
 type RunReflector<K> = dyn FnOnce(Arc<InformerSink<K>>, CancellationToken) -> BoxFuture<'static, ()> + Send;
@@ -57,14 +57,22 @@ pub(super) struct InformerSink<K> {
     pub(super) cache: Lister<K>,
     pub(super) health: Arc<Health>,
     pub(super) reliability: Arc<Reliability>,
-    pub(super) wants_list: Arc<Notify>,
     pub(super) meter: CacheMeter,
-    pub(super) retired: Arc<Retired<K>>,
+}
+
+impl<K: Object> InformerSink<K> {
+    /// Does what runs the transform, if there is one.
+    fn transforming<T>(&self, call: impl FnOnce() -> T) -> T {
+        match self.sink.transform() {
+            Some(_) => may_block(call),
+            None => call(),
+        }
+    }
 }
 
 impl<K: Object> ReflectorStore<K> for InformerSink<K> {
     fn replace(&self, list: List<K>) {
-        self.sink.replace(list);
+        self.transforming(|| self.sink.replace(list));
         self.meter.queued(self.sink.waiting());
     }
 
@@ -75,7 +83,7 @@ impl<K: Object> ReflectorStore<K> for InformerSink<K> {
         if !self.sink.is_settled() {
             return None;
         }
-        self.cache.repeated(item, self.sink.transform())
+        self.transforming(|| self.cache.repeated(item, self.sink.transform()))
     }
 
     /// Looks at versions alone: of two states at one version `unchanged` says more.
@@ -92,16 +100,12 @@ impl<K: Object> ReflectorStore<K> for InformerSink<K> {
     }
 
     fn apply(&self, changes: Vec<StoreChange<K>>) {
-        self.sink.apply(changes);
+        self.transforming(|| self.sink.apply(changes));
         self.meter.queued(self.sink.waiting());
     }
 
-    fn event_read(&self) {
-        self.retired.drop_one();
-    }
-
     fn resync(&self) {
-        self.sink.resync();
+        self.transforming(|| self.sink.resync());
     }
 
     fn report(&self, report: FetchReport) {
@@ -112,6 +116,6 @@ impl<K: Object> ReflectorStore<K> for InformerSink<K> {
     }
 
     fn wants_list(&self) -> impl Future<Output = ()> + Send {
-        self.wants_list.notified()
+        self.reliability.wants_list(self.sink.extent())
     }
 }

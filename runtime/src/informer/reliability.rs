@@ -1,11 +1,15 @@
 //! How an informer's cache stands to its server: whether it can be relied on, and when it lists to compare.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    future::pending,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
 
 use crate::{
     delta_fifo::Extent,
@@ -27,7 +31,8 @@ pub(super) struct Reliability {
 #[derive(Debug)]
 struct Part {
     extent: Extent,
-    wants_list: Arc<Notify>,
+    /// It is set anew when a list is due.
+    due_anew: Notify,
     state: Mutex<PartState>,
 }
 
@@ -39,6 +44,8 @@ struct PartState {
     /// When it last listed to compare, and last reported lost history.
     compared: Option<Instant>,
     told: Option<Instant>,
+    /// When it is to list.
+    due: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +66,7 @@ pub(crate) enum Comparison {
 
 impl Reliability {
     pub(super) fn new(server: Server, extents: impl IntoIterator<Item = Extent>) -> Self {
-        let part = |extent| Part { extent, wants_list: Arc::default(), state: Mutex::default() };
+        let part = |extent| Part { extent, due_anew: Notify::new(), state: Mutex::default() };
         Self { server, parts: extents.into_iter().map(part).collect() }
     }
 
@@ -105,13 +112,21 @@ impl Reliability {
             return Comparison::TooSoon;
         };
         let now = Instant::now();
-        match is_due(&mut part.lock().compared, now) {
+        let due = is_due(&mut part.lock().compared, now);
+        match due {
             true => {
-                part.wants_list.notify_one();
+                part.list_at(now);
                 Comparison::Asked
             }
             false => Comparison::TooSoon,
         }
+    }
+
+    /// Has the part of an extent list anew as soon as it may; says whether it was not to do so anyway.
+    pub(super) fn list_soon(&self, extent: &Extent) -> bool {
+        let Some(part) = self.part(extent) else { return false };
+        let (now, compared) = (Instant::now(), part.lock().compared);
+        part.list_at(compared.map_or(now, |compared| now.max(compared + ONCE_IN)))
     }
 
     /// Reports to the server's reflectors that it lost the history which the part that holds a key has followed.
@@ -122,9 +137,12 @@ impl Reliability {
         }
     }
 
-    /// Returns what is notified when the reflector of an extent is to list.
-    pub(super) fn wants_list(&self, extent: &Extent) -> Arc<Notify> {
-        self.part(extent).map(|part| part.wants_list.clone()).unwrap_or_default()
+    /// Ends when the reflector of an extent is to list.
+    pub(super) async fn wants_list(&self, extent: &Extent) {
+        match self.part(extent) {
+            Some(part) => part.wants_list().await,
+            None => pending().await,
+        }
     }
 
     /// Returns what the cache reads from.
@@ -135,8 +153,7 @@ impl Reliability {
     /// Has the part of an extent list anew, however lately it did so.
     pub(super) fn list_anew(&self, extent: &Extent) {
         if let Some(part) = self.part(extent) {
-            part.lock().compared = Some(Instant::now());
-            part.wants_list.notify_one();
+            part.list_at(Instant::now());
         }
     }
 
@@ -146,6 +163,41 @@ impl Reliability {
 }
 
 impl Part {
+    /// Has the reflector list at some time, or before; says whether it was not to list.
+    fn list_at(&self, due: Instant) -> bool {
+        let before = {
+            let mut state = self.lock();
+            let before = state.due;
+            state.due = Some(before.map_or(due, |before| before.min(due)));
+            before
+        };
+        self.due_anew.notify_one();
+        before.is_none()
+    }
+
+    async fn wants_list(&self) {
+        loop {
+            let due = {
+                let (mut state, now) = (self.lock(), Instant::now());
+                if state.due.is_some_and(|due| due <= now) {
+                    (state.due, state.compared) = (None, Some(now));
+                    return;
+                }
+                state.due
+            };
+            let until_due = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.due_anew.notified() => {}
+                () = until_due => {}
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, PartState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -57,6 +57,8 @@ impl<K: Object> ResyncCursor<K> {
 
     /// Goes on by one object, which may have nothing to show any more.
     pub(super) fn step(&mut self) -> Option<CachedObject<K>> {
+        #[cfg(test)]
+        crate::counted::count(1);
         self.passed += 1;
         let snapshot = &*self.snapshot;
         let shown = snapshot.moment.next(&mut self.steps)?;

@@ -157,7 +157,7 @@ impl<W: Watched> SharedInformer<W> {
     /// # Errors
     /// There is one of that name.
     pub fn add_index(&self, definition: IndexDefinition<W::Object>) -> Result<(), DuplicateIndex> {
-        self.handle.core.indexer.add_index(definition)
+        self.handle.core.add_users_index(definition)
     }
 
     /// Begins a handler made of closures.
@@ -176,7 +176,7 @@ impl<W: Watched> SharedInformer<W> {
         resync_every: Option<Duration>,
     ) -> Registration {
         let core = &self.handle.core;
-        let listener = Arc::new(Listener::new(resync_every, core.meter.clone(), core.retired.clone()));
+        let listener = Arc::new(Listener::new(resync_every, core.meter.clone()));
         let slot: Arc<dyn Slot> = listener.clone();
         core.note_handler(&slot);
         core.send(Command::Join(listener.clone(), handler));

@@ -14,10 +14,8 @@ pub(super) fn start<K: Object>(core: &Arc<InformerCore<K>>) {
             sink,
             cache: core.indexer.lister(),
             health: core.health.clone(),
-            wants_list: core.reliability.wants_list(&feed.extent),
             reliability: core.reliability.clone(),
             meter: core.meter.clone(),
-            retired: core.retired.clone(),
         });
         core.spawn_vital("the task that fetches", (feed.run)(sink, core.stop.clone()));
     }

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::name::name_of;
+use super::{apply::Fallen, name::name_of};
 use crate::{
     chain::one_line,
     clock::{Moment, after, readable},
@@ -331,6 +331,18 @@ impl Health {
             Some(key) => format!("{key}, which can't be read: {error}"),
             None => format!("an object without a name that can't be read: {error}"),
         };
+        let error = ListWatchError::Unexpected(what);
+        let error = WatchError::new(name.to_owned(), FetchPart::Watch, error, 0, Duration::ZERO);
+        self.on_error.tell(&error);
+        self.tell(&error);
+    }
+
+    /// Reports a change whose version is lower than one that came before.
+    pub(super) fn tell_fallen(&self, name: &str, Fallen { key, version, cached, .. }: &Fallen) {
+        let what = format!(
+            "a change of {key} at version {version}, although it is cached at {cached}: the server lost its history, or its \
+             versions fall; it is listed anew"
+        );
         let error = ListWatchError::Unexpected(what);
         let error = WatchError::new(name.to_owned(), FetchPart::Watch, error, 0, Duration::ZERO);
         self.on_error.tell(&error);

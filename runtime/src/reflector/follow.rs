@@ -62,7 +62,7 @@ where
                     Checked::Fine => continue,
                     Checked::Differs => break End::Contradicted,
                 },
-                next = next_batch(&mut stream, &mut batch, alarm.as_mut(), &*self.store) => next,
+                next = next_batch(&mut stream, &mut batch, alarm.as_mut()) => next,
             };
             match next {
                 Some(Flow::GoesOn) => {

@@ -24,11 +24,6 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
     /// Takes changes in the order in which the source sent them.
     fn apply(&self, changes: Vec<StoreChange<K>>);
 
-    /// Says that an event was read, before the next one is: a moment to tidy up, within the time of an event.
-    ///
-    /// The default does nothing.
-    fn event_read(&self) {}
-
     /// Asks for every known object to be shown again.
     fn resync(&self);
 

@@ -8,8 +8,6 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-use super::sink::ReflectorStore;
-
 /// Most events that are handed to the store at once.
 const BATCH: usize = 256;
 
@@ -23,23 +21,17 @@ pub(super) enum Flow {
 }
 
 /// Waits for events, or for the alarm: then it is `None`. What has come already is taken at once, up to a batch.
-///
-/// The store hears of each event.
-pub(super) async fn next_batch<T, K>(
+pub(super) async fn next_batch<T>(
     stream: &mut (impl Stream<Item = T> + Unpin),
     batch: &mut Vec<T>,
     alarm: Pin<&mut Sleep>,
-    store: &impl ReflectorStore<K>,
 ) -> Option<Flow> {
     // A stream that is always ready must let others run, and cancellation be seen.
     consume_budget().await;
     let events = poll_fn(|cx| {
         while batch.len() < BATCH {
             match stream.poll_next_unpin(cx) {
-                Poll::Ready(Some(event)) => {
-                    batch.push(event);
-                    store.event_read();
-                }
+                Poll::Ready(Some(event)) => batch.push(event),
                 // What came before the end is taken first; the end will be there to be seen again.
                 Poll::Ready(None) if batch.is_empty() => return Poll::Ready(Flow::Ended),
                 Poll::Pending if batch.is_empty() => return Poll::Pending,

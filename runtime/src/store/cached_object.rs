@@ -143,11 +143,6 @@ impl<K> CachedObject<K> {
         }
     }
 
-    /// Returns whether nobody else holds it.
-    pub(crate) fn is_last(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
-    }
-
     /// Returns whether two are one, not merely equal.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

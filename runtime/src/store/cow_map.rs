@@ -11,7 +11,7 @@
 
 use std::{
     hash::{BuildHasher, Hash},
-    iter, slice,
+    slice,
     sync::Arc,
 };
 
@@ -99,7 +99,7 @@ impl<T> CowMap<T> {
         leaf.iter().flatten().find(|(held, entry)| *held == hash && same(entry)).map(|(_, entry)| entry)
     }
 
-    /// Shows all entries, in an order that follows their hashes.
+    /// Shows all entries, in the order of their hashes.
     #[inline]
     pub(super) fn iter(&self) -> Iter<'_, T> {
         match &self.table {
@@ -138,10 +138,18 @@ impl<T: Clone> CowMap<T> {
             let (_, held) = Arc::make_mut(leaf)[at].as_mut()?;
             return Some(std::mem::replace(held, entry));
         }
-        let new = iter::once(Some((hash, entry)));
+        #[cfg(test)]
+        crate::counted::count(leaf.len());
+        // By hash: so the order does not depend on what came and went before.
+        let at = leaf.partition_point(|slot| slot.as_ref().is_some_and(|(held, _)| *held <= hash));
+        let new = Some((hash, entry));
         *leaf = match Arc::get_mut(leaf) {
-            Some(own) => own.iter_mut().map(Option::take).chain(new).collect(),
-            None => leaf.iter().cloned().chain(new).collect(),
+            Some(own) => {
+                let (before, behind) = own.split_at_mut(at);
+                let behind = behind.iter_mut().map(Option::take);
+                before.iter_mut().map(Option::take).chain([new]).chain(behind).collect()
+            }
+            None => leaf[..at].iter().cloned().chain([new]).chain(leaf[at..].iter().cloned()).collect(),
         };
         self.len += 1;
         let (bits, most) = match self.table {
@@ -159,6 +167,8 @@ impl<T: Clone> CowMap<T> {
         self.find(hash, &same)?;
         let leaf = self.leaf_mut(hash);
         let at = position(leaf, hash, same)?;
+        #[cfg(test)]
+        crate::counted::count(leaf.len());
         let old = leaf[at].clone();
         *leaf = leaf[..at].iter().chain(&leaf[at + 1..]).cloned().collect();
         self.len -= 1;
@@ -193,6 +203,8 @@ impl<T: Clone> CowMap<T> {
     /// Leaf by leaf, since leaves stand in the order of their hashes: each is cut in two, or two are joined. Entries that no
     /// other table shares are moved, and not looked at.
     fn rebuild(&mut self, bits: u32) {
+        #[cfg(test)]
+        crate::counted::count(self.len);
         let mut regrown = Regrown { bits, leaves: Vec::with_capacity(1 << bits), entries: Vec::new() };
         match &mut self.table {
             Table::Flat(leaf) => regrown.take(leaf, 1 << bits),
@@ -404,6 +416,30 @@ mod tests {
                 assert!(map.iter().eq(walked));
             }
             put(&mut map, n);
+        }
+    }
+
+    // S13
+    #[test]
+    fn entries_come_in_one_order_whatever_came_and_went_before() {
+        for size in [3, 16, 17, 1_000] {
+            let (mut straight, mut roundabout) = (CowMap::new(), CowMap::new());
+            for n in 0..size {
+                put(&mut straight, n);
+            }
+            for n in (0..4 * size).rev() {
+                put(&mut roundabout, n);
+            }
+            for n in 0..size {
+                take(&mut roundabout, n);
+            }
+            for n in (0..size).rev() {
+                put(&mut roundabout, n);
+            }
+            for n in size..4 * size {
+                take(&mut roundabout, n);
+            }
+            assert!(straight.iter().eq(roundabout.iter()), "{size}");
         }
     }
 

@@ -1,11 +1,11 @@
 //! Secondary indexes: a name, and what gives an object's values.
 
-use std::{fmt, panic, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use serde::de::DeserializeOwned;
 
 use super::cached_object::CachedObject;
-use crate::{list_watch::ObjectText, object::Object};
+use crate::{list_watch::ObjectText, object::Object, users_code::contained};
 
 /// One value of an index; cheap to clone.
 ///
@@ -212,8 +212,7 @@ impl<K: Object> IndexDefinition<K> {
                 Ok(held.label(key).map(|value| (&*value).into()).into_iter().collect())
             }
         };
-        panic::catch_unwind(panic::AssertUnwindSafe(values))
-            .unwrap_or_else(|_| Err("the index function panicked".to_owned()))
+        contained(values).unwrap_or_else(|| Err("the index function panicked".to_owned()))
     }
 }
 

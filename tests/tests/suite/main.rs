@@ -4,6 +4,7 @@
 
 mod at_rest;
 mod attack;
+mod blocked;
 mod children;
 mod clusters;
 mod compact;

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::testing::{cached, item, key, show_held};
 use crate::{
+    counted::assert_grows_linearly,
     informer::{
         backlog::Backlog,
         change::{AddOrigin, Gone},
@@ -48,7 +49,7 @@ impl Case {
             .map(|notification| match notification {
                 Notification::Add(object, _) => format!("+{}", show_held(&object)),
                 Notification::Update { old, new } => format!("~{}>{}", show_held(&old), show_held(&new)),
-                Notification::Delete(gone) => match *gone {
+                Notification::Delete(gone) | Notification::DeleteUnseen(gone) => match *gone {
                     Gone::Undecoded { key, uid, .. } => format!("-{key}:{}", uid.unwrap()),
                     Gone::Final(held) | Gone::Inferred(held) => format!("-{}", show_held(&held)),
                 },
@@ -297,7 +298,7 @@ impl Folded {
                     "another old state"
                 );
             }
-            Notification::Delete(gone) => {
+            Notification::Delete(gone) | Notification::DeleteUnseen(gone) => {
                 let uid = |shown: &String| shown.contains(&format!(":{}@", gone.uid().unwrap()));
                 assert!(self.view.remove(&name).is_none_or(|shown| uid(&shown)), "of another object");
             }
@@ -381,4 +382,90 @@ fn a_key_that_flaps_behind_a_handler_that_is_stuck_leaves_no_holes() {
     let drained = case.drained();
     assert_eq!((drained.len(), &*drained[0], &*drained[8]), (22, "+head@1", "+tail-7@4"), "{drained:?}");
     assert_eq!(drained.iter().filter(|line| *line == "-flapping@2").count(), 1);
+}
+
+// I26
+#[test]
+fn a_name_that_is_taken_again_and_again_behind_a_handler_that_is_stuck_leaves_a_few_deletions() {
+    let mut case = Case::new();
+    case.update("flapping:0@1", "flapping:0@2");
+    for life in 0..800 {
+        case.delete(&format!("flapping:{life}@3"));
+        case.add(&format!("flapping:{}@4", life + 1));
+    }
+    assert!(case.0.room() <= 512, "{} slots", case.0.room());
+    assert_eq!(
+        case.drained(),
+        [
+            "-flapping:0@3",
+            "-flapping:796@3",
+            "-flapping:797@3",
+            "-flapping:798@3",
+            "-flapping:799@3",
+            "+flapping:800@4"
+        ]
+    );
+    assert_eq!(case.0.len(), 0);
+}
+
+// I26
+#[test]
+fn the_deletion_of_what_the_handler_was_shown_stays_however_often_the_name_is_taken() {
+    let mut case = Case::new();
+    case.delete("a:shown@1");
+    case.add("a:shown@2");
+    case.delete("a:shown@3");
+    for life in 0..10 {
+        case.add(&format!("a:{life}@4"));
+        case.delete(&format!("a:{life}@5"));
+    }
+    let drained = case.drained();
+    assert!(drained.len() == 5 && drained.contains(&"-a:shown@3".to_owned()), "{drained:?}");
+}
+
+/// What is pushed into a backlog that nobody empties, by size.
+type Flood = (&'static str, fn(&mut Case, usize));
+
+const FLOODS: &[Flood] = &[
+    ("lives of one name", |case, size| {
+        for life in 0..size {
+            case.add(&format!("a:{life}@1"));
+            case.delete(&format!("a:{life}@2"));
+        }
+    }),
+    ("one object that comes and goes", |case, size| {
+        for version in 0..size {
+            case.add(&format!("a@{version}"));
+            case.delete(&format!("a@{version}"));
+        }
+    }),
+    ("additions of many, then their updates and deletions", |case, size| {
+        (0..size).for_each(|n| case.add(&format!("o{n}@1")));
+        (0..size).for_each(|n| case.update(&format!("o{n}@1"), &format!("o{n}@2")));
+        (0..size).for_each(|n| case.delete(&format!("o{n}@3")));
+    }),
+    ("a list of many, of which each changes", |case, size| {
+        let listed = (0..size).map(|n| cached(&format!("o{n}@1"))).collect();
+        case.0.push_adds(listed, AddOrigin::InitialList, Instant::now());
+        (0..size).for_each(|n| case.update(&format!("o{n}@1"), &format!("o{n}@2")));
+    }),
+];
+
+// I26
+#[test]
+fn twice_as_much_in_a_backlog_takes_about_twice_the_steps() {
+    for (name, flood) in FLOODS {
+        assert_grows_linearly(name, |size| {
+            let mut case = Case::new();
+            flood(&mut case, size);
+            case.drained();
+        });
+    }
+    assert_grows_linearly("a resync behind changes of all", |size| {
+        let names: Vec<String> = (0..size).map(|n| format!("o{n}@1")).collect();
+        let mut cached = Cached::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        (0..size).for_each(|n| cached.change(&format!("o{n}@2")));
+        cached.resync();
+        cached.case.drained();
+    });
 }

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
+use tokio::time::Instant;
 
 use super::testing::{Fed, Log, broken, item, item_with, key, nameless, settle, show};
 use crate::{
@@ -195,6 +197,66 @@ async fn an_event_that_is_older_than_what_is_cached_is_skipped() {
     settle().await;
     assert_eq!(eyes.handler.take(), ["~a@5>6"]);
     assert_eq!(eyes.observer.take(), ["=a@5", "~a@5>a@6 Watch", "@Some(6) Watch"]);
+}
+
+// I25
+#[tokio::test(start_paused = true)]
+async fn a_change_of_a_lower_version_is_reported_and_listed_anew_at_most_once_a_minute() {
+    let fed = Fed::listed(&["a@5", "b@5"], "5").await;
+    let heard = Log::default();
+    let log = heard.clone();
+    fed.informer.on_watch_error(move |error| log.push(error.to_string()));
+    let sink = fed.source(0);
+    assert_eq!(sink.wants_list().now_or_never(), None);
+    fed.upsert("a@4");
+    fed.upsert("b@3");
+    settle().await;
+    let skipped = heard.take();
+    assert!(skipped.len() == 1 && skipped[0].contains("shop/a at version 4"), "{skipped:?}");
+    assert_eq!(sink.wants_list().now_or_never(), Some(()), "nothing else would ever correct the cache");
+    fed.upsert("a@4");
+    settle().await;
+    assert_eq!(heard.take().len(), 1);
+    assert_eq!(sink.wants_list().now_or_never(), None, "it has just listed");
+    let begun = Instant::now();
+    sink.wants_list().await;
+    assert!((58..=60).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    // The deletion of another object that bore the name is no news of this one, and none of its own history either.
+    fed.delete("b:other@2");
+    settle().await;
+    assert!(heard.take()[0].contains("shop/b at version 2"));
+}
+
+// I25
+#[tokio::test(start_paused = true)]
+async fn what_a_list_of_several_versions_was_ahead_of_is_skipped_in_silence() {
+    let fed = Fed::listed(&["a@5", "b@8"], "5").await;
+    let heard = Log::default();
+    let log = heard.clone();
+    fed.informer.on_watch_error(move |error| log.push(error.to_string()));
+    fed.upsert("b@7");
+    fed.upsert("b@8");
+    settle().await;
+    assert_eq!((heard.len(), fed.source(0).wants_list().now_or_never()), (0, None));
+}
+
+// D15
+#[tokio::test(start_paused = true)]
+async fn a_list_that_names_an_object_twice_leaves_everybody_with_what_it_named_last() {
+    let fed = Fed::new();
+    let eyes = Log::default();
+    let _keep = fed.informer.add_handler(eyes.clone());
+    fed.informer.start();
+    fed.replace(&["a@1", "b:one@1", "a@2", "b:two@2", "c@1"], "2");
+    settle().await;
+    assert_eq!(
+        eyes.take(),
+        ["+a@2 initial list", "-b:one@1 inferred", "+b:two@2 initial list", "+c@1 initial list"]
+    );
+    fed.replace(&["a@2", "b:two@2", "c@1", "d@3", "d@4"], "4");
+    settle().await;
+    assert_eq!(eyes.take(), ["+d@4 watch"]);
+    assert_eq!(fed.informer.lister().get(&key("d")).map(|object| show(&*object)), Some("d@4".to_owned()));
 }
 
 // I20, I8

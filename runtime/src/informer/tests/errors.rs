@@ -355,8 +355,7 @@ async fn depth_and_age_of_what_waits_for_handlers_are_metrics() {
     series("handlers", "1.0");
     series("handler_backlog", "0.0");
     // One that has not had its turn yet: nobody runs between this and the scrape.
-    let retired = informer.handle().core.retired.clone();
-    let slow = Arc::new(Listener::<ConfigMap>::new(None, CacheMeter::default(), retired));
+    let slow = Arc::new(Listener::<ConfigMap>::new(None, CacheMeter::default()));
     let slot: Arc<dyn Slot> = slow.clone();
     informer.handle().core.note_handler(&slot);
     slow.add(&[cached("a@1"), cached("b@2")].into(), AddOrigin::Watch, Instant::now()).wake();

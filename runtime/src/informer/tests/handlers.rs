@@ -8,14 +8,9 @@ use std::{
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::{
-    FORM,
-    testing::{Fed, Log, by_content, item, item_with, key, settle, show},
-};
+use super::testing::{Fed, Log, by_content, item, item_with, key, settle, show};
 use crate::{
     informer::{AddOrigin, Change, Deleted, EventHandler, HandlerRemoved, Observer, Registration},
-    list_watch::ItemForm,
-    reflector::{ReflectorStore, StoreChange},
     store::{DuplicateIndex, Lister},
 };
 
@@ -56,34 +51,6 @@ async fn a_handler_hears_in_order() {
     let heard = log.take();
     assert_eq!((heard.len(), &*heard[0], &*heard[48]), (49, "+a@2 watch", "-a@50 final"));
     assert!((1..48).all(|n| heard[n] == format!("~a@{}>{}", n + 1, n + 2)));
-}
-
-// I23
-#[tokio::test(start_paused = true)]
-async fn what_a_burst_replaced_is_let_go_of_once_it_is_over() {
-    if FORM == ItemForm::Bytes {
-        return; // a decoded object lives as long as somebody reads it
-    }
-    let items = |version: usize| (0..40).map(move |at| format!("{at}@{version}"));
-    let listed: Vec<String> = items(1).collect();
-    let fed = Fed::listed(&listed.iter().map(String::as_str).collect::<Vec<_>>(), "1").await;
-    let earlier = Arc::new(Mutex::new(Vec::new()));
-    let shown = earlier.clone();
-    let _registration = fed
-        .informer
-        .handler()
-        .on_update(move |old: Arc<ConfigMap>, _| shown.lock().unwrap().push(Arc::downgrade(&old)))
-        .register();
-    settle().await;
-    for version in 2..4 {
-        fed.source(0).apply(items(version).map(|text| StoreChange::Upsert(item(&text))).collect());
-        settle().await;
-        let held = || earlier.lock().unwrap().iter().filter(|object| object.strong_count() > 0).count();
-        assert_eq!(earlier.lock().unwrap().len(), (version - 1) * 40);
-        assert_eq!(held(), 40, "a handler dropped some");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        assert_eq!(held(), 0);
-    }
 }
 
 // I3

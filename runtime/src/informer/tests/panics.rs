@@ -12,6 +12,8 @@ use std::{
 
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::ObjectMeta;
+use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -20,11 +22,12 @@ use crate::{
     backoff::BackoffSchedule,
     delta_fifo::Extent,
     informer::{
-        FailureCause, SharedInformer, SyncPhase, Watched, change::Change, core::Parts, handler::EventHandler,
-        observer::Observer, reflector_task::ReflectorTask,
+        External, FailureCause, SharedInformer, SyncPhase, Watched, change::Change, core::Parts,
+        handler::EventHandler, observer::Observer, reflector_task::ReflectorTask,
     },
-    list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
+    list_watch::{Item, ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
     metrics::Metrics,
+    object::ObjectKey,
     reflector::{FetchPart, FirstList, ReflectorConfig, WatchErrorHandler},
 };
 
@@ -201,6 +204,55 @@ impl EventHandler<ConfigMap> for Unruly {}
 
 impl Observer<ConfigMap> for Unruly {
     fn changed(&self, _: &Change<ConfigMap>) {}
+}
+
+/// Panics when it is dropped, if its name says so.
+#[derive(Clone, Debug, kube::Resource, Serialize, Deserialize)]
+#[resource(inherit = ConfigMap)]
+struct Brittle {
+    metadata: ObjectMeta,
+}
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        let breaks = self.metadata.name.as_deref() == Some("brittle") && !std::thread::panicking();
+        assert!(!breaks, "a planted panic");
+    }
+}
+
+/// Lists a brittle object, then shows a change of it, and another one.
+struct Glass;
+
+fn brittle(name: &str, version: &str) -> Item<Brittle> {
+    let (name, resource_version) = (Some(name.to_owned()), Some(version.to_owned()));
+    let metadata = ObjectMeta { name, resource_version, uid: Some("u".to_owned()), ..ObjectMeta::default() };
+    Item::Object(Arc::new(Brittle { metadata }))
+}
+
+impl ListerWatcher<Brittle> for Glass {
+    async fn list(&self, _: &ListOptions) -> Result<ListPage<Brittle>, ListWatchError> {
+        let items = vec![brittle("brittle", "5")];
+        Ok(ListPage { items, resource_version: "5".to_owned(), continue_token: None })
+    }
+
+    async fn watch(&self, _: &ListOptions) -> Result<WatchStream<Brittle>, ListWatchError> {
+        let told = [brittle("brittle", "6"), brittle("fine", "7")];
+        let told = stream::iter(told.map(|item| Ok(WatchEvent::Modified(item))));
+        Ok(told.chain(stream::once(pending())).boxed())
+    }
+}
+
+// I29
+#[tokio::test(start_paused = true)]
+async fn an_informer_goes_on_past_an_object_that_panics_as_its_next_state_replaces_it() {
+    let config = ReflectorConfig { first_list: FirstList::Paged, ..ReflectorConfig::default() };
+    let informer = SharedInformer::<External<Brittle>>::from_source(&(), Glass, config);
+    informer.start();
+    settle().await;
+    assert!(informer.has_synced() && informer.lister().get(&ObjectKey::cluster("fine")).is_some());
+    informer.shutdown().await;
+    // What it still holds would panic here.
+    std::mem::forget(informer);
 }
 
 // I10

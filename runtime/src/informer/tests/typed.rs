@@ -5,6 +5,8 @@ mod testing;
 
 #[path = "backlog.rs"]
 mod backlog;
+#[path = "blocking.rs"]
+mod blocking;
 #[path = "changes.rs"]
 mod changes;
 #[path = "errors.rs"]

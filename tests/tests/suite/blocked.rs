@@ -1,0 +1,206 @@
+//! Code of the user's that blocks its thread, on runtimes of a few threads and in real time: how far behind the rest falls.
+//!
+//! `BLOCKED_RUNS=200 cargo test -p watchkeeper-tests --test suite behind -- --nocapture` shows the lag of many runs.
+
+use std::sync::{Condvar, Mutex};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Resource, core::ObjectMeta};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
+use watchkeeper::{informer::EventHandler, object::Version, prelude::*};
+use watchkeeper_apiserver::ApiServer;
+
+/// How long what goes on may take on a busy machine; somebody blocks for twice as long at most.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Blocks who passes it until it is opened.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<Passage>, Condvar)>);
+
+#[derive(Default, PartialEq)]
+enum Passage {
+    #[default]
+    Shut,
+    Waited,
+    Open,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let (passage, changed) = &*self.0;
+        let mut passage = passage.lock().unwrap();
+        if *passage == Passage::Shut {
+            *passage = Passage::Waited;
+        }
+        changed.notify_all();
+        drop(changed.wait_timeout_while(passage, 2 * PATIENCE, |passage| *passage != Passage::Open).unwrap());
+    }
+
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = Passage::Open;
+        self.0.1.notify_all();
+    }
+}
+
+/// The highest version that somebody was shown.
+#[derive(Clone)]
+struct Seen(&'static str, Arc<watch::Sender<u64>>);
+
+impl Seen {
+    fn by(whom: &'static str) -> Self {
+        Self(whom, Arc::new(watch::Sender::new(0)))
+    }
+
+    fn note(&self, object: &impl Resource) {
+        let version = version_of(object);
+        self.1.send_if_modified(|seen| {
+            let is_newer = version > *seen;
+            *seen = version.max(*seen);
+            is_newer
+        });
+    }
+
+    /// Returns when a version was shown; fails if that takes long.
+    async fn reaches(&self, version: u64) -> Instant {
+        let mut seen = self.1.subscribe();
+        let reached = timeout(PATIENCE, seen.wait_for(|seen| *seen >= version)).await;
+        assert!(reached.is_ok(), "{} waits for what blocks", self.0);
+        Instant::now()
+    }
+}
+
+fn version_of(object: &impl Resource) -> u64 {
+    object.meta().resource_version.as_deref().unwrap().parse().unwrap()
+}
+
+fn named(name: String) -> ObjectMeta {
+    ObjectMeta { name: Some(name), ..ObjectMeta::default() }
+}
+
+fn config_map(name: impl Into<String>) -> ConfigMap {
+    ConfigMap { metadata: named(name.into()), ..ConfigMap::default() }
+}
+
+fn secret(name: impl Into<String>) -> Secret {
+    Secret { metadata: named(name.into()), ..Secret::default() }
+}
+
+fn on_workers<T>(workers: usize, test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_time().build();
+    runtime.unwrap().block_on(test)
+}
+
+/// A controller that notes what it is called with.
+fn noting<K: Watched<Object = K, DynamicType = ()> + Object>(
+    name: &str,
+    seen: &Seen,
+) -> Controller<K, impl Reconciler<K> + use<K>> {
+    let seen = seen.clone();
+    let controller = Controller::from_fn(move |object: Arc<K>, _: Context<K>| {
+        seen.note(&*object);
+        async { Ok::<_, watchkeeper::Error>(Action::await_change()) }
+    });
+    controller.namespace("shop").named(name)
+}
+
+/// How a handler blocks.
+#[derive(Clone, Copy, Debug)]
+enum Blocks {
+    /// At a call, for good.
+    ForEver,
+    /// At each call, for 20 ms.
+    Often,
+}
+
+/// Blocks in its calls.
+struct Blocking {
+    how: Blocks,
+    calls: Mutex<u32>,
+    gate: Gate,
+}
+
+impl Blocking {
+    fn call(&self) {
+        let call = {
+            let mut calls = self.calls.lock().unwrap();
+            *calls += 1;
+            *calls
+        };
+        match self.how {
+            Blocks::ForEver if call == 41 => self.gate.pass(),
+            Blocks::ForEver => {}
+            Blocks::Often => std::thread::park_timeout(Duration::from_millis(20)),
+        }
+    }
+}
+
+impl EventHandler<ConfigMap> for Blocking {
+    fn on_add(&self, _: Arc<ConfigMap>, _: AddOrigin) {
+        self.call();
+    }
+
+    fn on_update(&self, _: Arc<ConfigMap>, _: Arc<ConfigMap>) {
+        self.call();
+    }
+}
+
+/// Writes in waves, and returns by how much the slowest was behind the server after any of them.
+async fn lag(how: Blocks) -> Duration {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    let manager = Manager::new(server.client());
+    let informer = manager.informer::<ConfigMap>().namespace("shop").build();
+    let gate = Gate::default();
+    let blocking = informer.add_handler(Blocking { how, calls: Mutex::new(0), gate: gate.clone() });
+    let [handler, own, other] = ["another handler", "its controller", "another controller"].map(Seen::by);
+    let noted = handler.clone();
+    let noted_too = handler.clone();
+    let noting_handler = informer
+        .handler()
+        .on_add(move |object, _| noted.note(&*object))
+        .on_update(move |_, object| noted_too.note(&*object))
+        .register();
+    let lister = informer.lister();
+    let own_controller = noting::<ConfigMap>("own", &own);
+    let other_controller = noting::<Secret>("other", &other);
+    let running = manager.controller(own_controller).controller(other_controller).spawn();
+    let mut longest = Duration::ZERO;
+    for wave in 0..4 {
+        let mut last = 0;
+        for at in 0..45 {
+            last = version_of(&server.create(&config_map(format!("map-{wave}-{at}"))).await);
+        }
+        let last_secret = version_of(&server.create(&secret(format!("secret-{wave}"))).await);
+        let written = Instant::now();
+        lister.wait_for_version(Version(last), PATIENCE).await.expect("the cache goes on");
+        let mut reached = vec![Instant::now()];
+        for (seen, version) in [(&handler, last), (&own, last), (&other, last_secret)] {
+            reached.push(seen.reaches(version).await);
+        }
+        let behind = reached.into_iter().map(|reached| reached - written).max();
+        // The first wave also counts what it takes to list and start.
+        longest = if wave == 0 { Duration::ZERO } else { longest.max(behind.unwrap_or_default()) };
+    }
+    gate.open();
+    drop((blocking, noting_handler));
+    running.stop().await.unwrap();
+    longest
+}
+
+// I24
+#[test]
+fn cache_handlers_and_controllers_are_hardly_behind_beside_a_handler_that_blocks() {
+    let runs: usize = std::env::var("BLOCKED_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2);
+    for how in [Blocks::ForEver, Blocks::Often] {
+        for workers in [1, 2, 4] {
+            let mut lags: Vec<_> = (0..runs).map(|_| on_workers(workers, lag(how))).collect();
+            lags.sort_unstable();
+            let (median, largest) = (lags[runs / 2], lags[runs - 1]);
+            eprintln!("{how:?}, {workers} workers, {runs} runs: median {median:?}, largest {largest:?}");
+            // The largest is the machine's as well: this is about what would wait for the handler.
+            assert!(median < Duration::from_millis(500), "{how:?}, {workers} workers: {median:?}");
+        }
+    }
+}
