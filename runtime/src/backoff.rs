@@ -77,11 +77,16 @@ impl Backoff {
 
     /// Counts a failure and returns the delay before the next attempt.
     pub fn next_delay(&mut self) -> Duration {
+        self.next_delay_within(Duration::MAX)
+    }
+
+    /// Does the same as if the schedule had a lower cap; a custom schedule is taken as it is.
+    pub fn next_delay_within(&mut self, lower: Duration) -> Duration {
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
         match &self.schedule {
             BackoffSchedule::Exponential { initial, factor, cap } => {
-                let delay = grown(*initial, *factor, failures).min(*cap);
+                let delay = grown(*initial, *factor, failures).min(*cap).min(lower);
                 seconds(delay.as_secs_f64() * self.rng.random_range(1.0..2.0))
             }
             BackoffSchedule::Custom(schedule) => schedule(failures),

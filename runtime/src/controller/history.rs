@@ -26,26 +26,53 @@ impl History {
         Self { budgets: Budgets::new(storm_limit), failures: HashMap::default() }
     }
 
-    /// Takes note of a run that ended; returns how long the key's next run has to wait for its budget.
+    /// Takes note of a run that ended; returns how long the key's next run has to wait for its budget, and how many runs
+    /// had failed before this one succeeded.
     pub(super) fn ended(
         &mut self,
         (key, attempt): (&ObjectKey, u32),
         outcome: &Result<Action, Failure>,
         now: Instant,
-    ) -> Duration {
-        match outcome {
-            Ok(Action { next: Next::NotReconciled, .. }) => {}
-            Ok(_) if self.failures.is_empty() => {}
-            Ok(_) => drop(self.failures.remove(key)),
-            Err(failure) if failure.action == FailureAction::RetryUncounted => {}
-            Err(failure) => self.failed(key, attempt, failure),
-        }
-        if self.budgets.are_full() { Duration::ZERO } else { self.budgets.wait(key, now) }
+    ) -> (Duration, Option<u32>) {
+        let recovered = match outcome {
+            Ok(Action { next: Next::NotReconciled, .. }) => None,
+            Ok(_) if self.failures.is_empty() => None,
+            Ok(_) => self.failures.remove(key).map(|last| last.attempt),
+            Err(failure) => {
+                if failure.action != FailureAction::RetryUncounted {
+                    self.failed(key, attempt, failure);
+                }
+                None
+            }
+        };
+        (if self.budgets.are_full() { Duration::ZERO } else { self.budgets.wait(key, now) }, recovered)
     }
 
     /// Keeps what debug pages show of a key that fails.
     pub(super) fn failed(&mut self, key: &ObjectKey, attempt: u32, failure: &Failure) {
         let (error, at) = (failure.report.clone(), Moment::now());
         self.failures.insert(key.clone(), LastError { error, at, attempt });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // R63
+    #[test]
+    fn a_success_after_failures_says_how_many_there_were_once() {
+        let (mut history, now) = (History::new(RateLimit::per_second(1).burst(1)), Instant::now());
+        let key = ObjectKey::new("shop", "a");
+        let mut ended =
+            |attempt, outcome: Result<Action, Failure>| history.ended((&key, attempt), &outcome, now).1;
+        let fails = |action| Err(Failure { report: "no".to_owned(), action });
+        assert_eq!(ended(1, Ok(Action::await_change())), None);
+        for attempt in 1..=13 {
+            assert_eq!(ended(attempt, fails(FailureAction::Retry)), None);
+        }
+        assert_eq!(ended(14, fails(FailureAction::RetryUncounted)), None);
+        assert_eq!(ended(14, Ok(Action::await_change())), Some(13));
+        assert_eq!(ended(1, Ok(Action::await_change())), None);
     }
 }

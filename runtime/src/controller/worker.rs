@@ -344,7 +344,10 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
 
     fn settle(&self, item: Item<ObjectKey>, outcome: Result<Action, Failure>, ended: Instant) {
         let item = item.ended_at(ended);
-        let wait = self.history().ended((item.key(), item.attempt()), &outcome, ended);
+        let (wait, recovered) = self.history().ended((item.key(), item.attempt()), &outcome, ended);
+        if let Some(failures) = recovered {
+            tracing::info!(failures, "reconciled again");
+        }
         let item = match outcome {
             Ok(Action { priority: Some(priority), .. }) => item.with_priority(priority),
             _ => item,

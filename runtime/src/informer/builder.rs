@@ -1,6 +1,6 @@
 //! Says what an informer asks for, and finds or builds the one that answers.
 
-use std::{any::TypeId, collections::BTreeSet, fmt, sync::Arc};
+use std::{any::TypeId, collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use super::{
     core::Parts,
@@ -66,6 +66,7 @@ impl<W: Watched> InformerBuilder<W> {
             fields: Default::default(),
             first_list: FirstList::default(),
             page_size: None,
+            poll: None,
             item_form: W::item_form(),
             managed_fields: ManagedFields::default(),
             largest_object: None,
@@ -122,6 +123,14 @@ impl<W: Watched> InformerBuilder<W> {
     /// Takes the first list at whatever version the server has at hand: cheap, and possibly stale.
     pub fn any_version(mut self) -> Self {
         self.query.first_list = FirstList::AnyVersion;
+        self
+    }
+
+    /// Lists so often and opens no watch: for kinds that can be listed and not watched, as those of `metrics.k8s.io`.
+    ///
+    /// A second at least. The cache shows what the last list showed; a controller's own write is shown by the next.
+    pub fn poll_every(mut self, period: Duration) -> Self {
+        self.query.poll = Some(period);
         self
     }
 
@@ -283,6 +292,7 @@ impl<W: Watched> InformerBuilder<W> {
             name: name_of(&query.kind, self.factory.cluster().as_deref()).into(),
             first_list: query.first_list,
             page_size: query.page_size,
+            poll: query.poll.or(self.factory.reflector_config().poll),
             ..self.factory.reflector_config()
         };
         ReflectorTask::new(extent, source, config)

@@ -1,6 +1,6 @@
 //! What makes two informers the same one: everything that an answer depends on.
 
-use std::{any::TypeId, collections::BTreeSet, sync::Arc};
+use std::{any::TypeId, collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::watched::Form;
 use crate::{
@@ -24,6 +24,8 @@ pub(super) struct Query {
     pub(super) fields: FieldSelector,
     pub(super) first_list: FirstList,
     pub(super) page_size: Option<u32>,
+    /// How often it is listed, where it is not watched.
+    pub(super) poll: Option<Duration>,
     pub(super) item_form: ItemForm,
     pub(super) managed_fields: ManagedFields,
     /// Most bytes of an object, where that is said.
@@ -72,7 +74,7 @@ impl Query {
 
     fn plain(&self) -> impl PartialEq + '_ {
         let dynamic_type = (&self.namespaces, &self.labels, &self.fields, self.managed_fields);
-        let lists = (self.first_list, self.page_size, self.largest_object);
+        let lists = (self.first_list, self.page_size, self.poll, self.largest_object);
         ((self.marker, &self.kind, self.form, self.item_form), dynamic_type, lists)
     }
 }

@@ -13,7 +13,7 @@ pub enum ListWatchError {
     Status {
         /// What it said; made up from the HTTP answer where it sent no Status.
         status: Box<Status>,
-        /// How long it asked to be left alone.
+        /// How long it asked to be left alone, in seconds or by a date.
         retry_after: Option<Duration>,
     },
     /// The request could not be sent, or its answer broke off.
@@ -48,6 +48,11 @@ pub enum ListWatchError {
         /// How large it may be.
         limit: usize,
     },
+    /// Watches that were open bring nothing, although lists show changes: something on the way holds them back.
+    ///
+    /// Found after watches in a row that ended in silence; over once a watch brings something.
+    #[error("open watches bring nothing, although lists show changes")]
+    HeldBack,
     /// A list went on, page after page, without an end: its continue tokens lead nowhere.
     #[error("the list did not end within {pages} pages")]
     Endless {

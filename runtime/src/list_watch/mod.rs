@@ -28,6 +28,7 @@ mod json;
 mod places;
 mod members;
 mod scrub;
+mod retry_after;
 mod status;
 mod read;
 mod decode;
@@ -52,6 +53,8 @@ pub use members::ManagedFields;
 pub use options::{Bookmarks, InitialEvents, ListOptions, VersionMatch};
 pub use raw::{ItemForm, RawObject};
 pub use text::ObjectText;
+
+pub(crate) use retry_after::retry_after;
 
 use std::{future::Future, sync::Arc};
 

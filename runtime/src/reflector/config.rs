@@ -16,7 +16,18 @@ pub struct ReflectorConfig {
     pub page_size: Option<u32>,
     /// How long a watch is asked to stay open: drawn anew for each; 5 to 10 min. A second at least, 68 years at most.
     pub watch_timeout: RangeInclusive<Duration>,
+    /// Lists so often, and opens no watch: for kinds that can be listed and not watched. A second at least.
+    ///
+    /// `None` and zero: watches. A kind that refuses to be watched is then listed after 1, 2, 4, 8 and 16 refusals in a
+    /// row, and after every 16 more, which is about every twelve minutes. Between two lists nothing is seen, so that keys
+    /// whose own writes are not shown yet wait for the next.
+    pub poll: Option<Duration>,
     /// How long to wait after failures.
+    ///
+    /// Never less than the server's `Retry-After` asks for, of which five minutes count at most. While requests to the
+    /// same server succeed, delays after failures that may be chance (no answer, an answer that broke off, 401, 429, 5xx)
+    /// stay below 2.5 s: until nothing has succeeded for a minute. The delay before a list that is needed again counts from
+    /// the list before.
     pub backoff: BackoffSchedule,
     /// Decides jitter and timeouts; equal seeds give equal delays. `None`: drawn at random.
     pub seed: Option<u64>,
@@ -57,6 +68,7 @@ impl Default for ReflectorConfig {
             first_list: FirstList::default(),
             page_size: None,
             watch_timeout: Duration::from_secs(300)..=Duration::from_secs(600),
+            poll: None,
             backoff: BackoffSchedule::default(),
             seed: None,
             resync: None,

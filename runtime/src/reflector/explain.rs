@@ -20,6 +20,9 @@ pub fn explain(name: &str, error: &ListWatchError) -> String {
         ListWatchError::Inconsistent { .. } => {
             return format!("{name} is listed anew: {error}");
         }
+        ListWatchError::HeldBack => {
+            return format!("{name} is seen late, by lists alone: {error}: does a proxy buffer answers?");
+        }
         ListWatchError::Endless { .. } => {
             return format!("{name} can't be listed in pages: {error}: its continue tokens lead nowhere");
         }
@@ -88,6 +91,11 @@ mod tests {
                 ListWatchError::TooLarge { what: "an event", limit: 32 },
                 "websites.web.example.dev can't be read: an event is larger than 32 bytes: shrink it, leave it out \
                  by a selector, or raise `largest_object`",
+            ),
+            (
+                ListWatchError::HeldBack,
+                "websites.web.example.dev is seen late, by lists alone: open watches bring nothing, although lists show \
+                 changes: does a proxy buffer answers?",
             ),
             (
                 ListWatchError::Endless { pages: 3 },

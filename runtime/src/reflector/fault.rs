@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::list_watch::ListWatchError;
 
-/// Longest wait that a server may ask for.
+/// Longest wait that a server may ask for; what [`ReflectorConfig::backoff`](super::ReflectorConfig) says.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// What a failure means, whichever way it was said.
@@ -40,6 +40,8 @@ pub(super) enum Fault {
     Endless,
     /// What is shown is not what was there.
     Inconsistent,
+    /// Watches bring nothing, although lists show changes.
+    Blind,
     /// Code panicked.
     Panicked,
     /// Any other failure.
@@ -56,6 +58,7 @@ impl Fault {
             ListWatchError::Endless { .. } => return Self::Endless,
             ListWatchError::Inconsistent { .. } => return Self::Inconsistent,
             ListWatchError::Panicked => return Self::Panicked,
+            ListWatchError::HeldBack => return Self::Blind,
             ListWatchError::Unreadable(_)
             | ListWatchError::Unexpected(_)
             | ListWatchError::TooLarge { .. }
@@ -105,6 +108,11 @@ impl Fault {
         matches!(self, Self::Unreachable | Self::CutShort)
     }
 
+    /// Returns whether another attempt may succeed at any moment, whatever was asked for.
+    pub(super) fn may_be_chance(self) -> bool {
+        self.is_of_an_outage() || matches!(self, Self::Overloaded | Self::Unauthorized)
+    }
+
     /// Returns whether it is likely to end for all kinds of a server at once.
     pub(super) fn is_of_an_outage(self) -> bool {
         self.is_of_the_connection() || self == Self::Internal
@@ -152,6 +160,7 @@ impl Fault {
             Self::Idle => "idle",
             Self::Suspended => "suspended",
             Self::Inconsistent => "inconsistent",
+            Self::Blind => "held_back",
             Self::Endless => "endless_list",
             Self::Panicked => "panicked",
             Self::Other => "other",

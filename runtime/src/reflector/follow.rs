@@ -46,7 +46,7 @@ where
         let end = loop {
             let until = match &snapshot {
                 Some(snapshot) => Some(snapshot.overdue()),
-                None => self.reporter.is_failing(FetchPart::Watch).then(|| ending.opened + LIVED),
+                None => self.awaits_proof().then(|| ending.opened + LIVED),
             };
             let next = tokio::select! {
                 biased;
@@ -90,6 +90,13 @@ where
             Some(_) => self.list_ended(end),
             None => self.watch_ended(end, ending),
         }
+    }
+
+    /// Returns whether a watch that stays open for a while would end a failure.
+    ///
+    /// Where watches hold changes back, only one that brings something does.
+    fn awaits_proof(&self) -> bool {
+        self.reporter.is_failing(FetchPart::Watch) && !self.state.is_blind()
     }
 
     /// Takes the events of a batch; returns how the stream ended, if it did.
@@ -154,6 +161,7 @@ where
         if changes.is_empty() {
             return;
         }
+        self.count = None;
         let version = changes.iter().rev().find_map(version_of).map(str::to_owned);
         self.store.apply(changes);
         if ending.brought == Brought::Nothing {

@@ -12,6 +12,12 @@ const HEALTHY: Duration = Duration::from_secs(120);
 /// The cap of the delays before a kind that is not served is asked for again; jitter up to doubles it.
 const SOON: Duration = Duration::from_millis(2_400);
 
+/// The same after failures that may be chance, while the server answers.
+const VERY_SOON: Duration = Duration::from_millis(1_200);
+
+/// For how long failures in a row may be chance while the server answers; those that go on are the kind's own.
+const BY_CHANCE: Duration = Duration::from_secs(60);
+
 /// How soon to list again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Urgency {
@@ -21,10 +27,22 @@ pub(super) enum Urgency {
     BackOff,
 }
 
-/// Counts failures of two kinds, and forgets each at its own time.
+/// Whether the server answers anyone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ServerReach {
+    /// Requests succeed, this reflector's or those of others.
+    Answers,
+    /// None has succeeded for a while.
+    #[default]
+    Silent,
+}
+
+/// Counts failures of each sort, and forgets each at its own time.
 #[derive(Debug)]
 pub(super) struct Pacing {
-    reopening: Backoff,
+    reopening: Retries,
+    /// Before a request of a list is sent again that failed as any request may fail.
+    rereading: Retries,
     relisting: Backoff,
     /// Before a start after a panic, which may be that of the user's own schedule.
     restarting: Backoff,
@@ -33,6 +51,7 @@ pub(super) struct Pacing {
     /// When the last list succeeded, if nothing has asked for another since.
     listed: Option<Instant>,
     at_once: AtOnce,
+    reach: ServerReach,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,29 +60,95 @@ enum AtOnce {
     Spent,
 }
 
+/// A back-off that stays short while the server answers, until the failures can't be chance any more.
+#[derive(Debug)]
+struct Retries {
+    backoff: Backoff,
+    /// Since when all has failed although the server answered.
+    since: Option<Instant>,
+}
+
+impl Retries {
+    fn new(schedule: &BackoffSchedule, seed: u64) -> Self {
+        Self { backoff: Backoff::new(schedule.clone(), seed), since: None }
+    }
+
+    fn next(&mut self, now: Instant, reach: ServerReach) -> Duration {
+        if reach == ServerReach::Silent {
+            self.since = None;
+        } else {
+            self.since.get_or_insert(now);
+            if !self.is_its_own(now) {
+                return self.backoff.next_delay_within(VERY_SOON);
+            }
+        }
+        self.backoff.next_delay()
+    }
+
+    /// Returns whether it fails for reasons of its own: that others get through tells nothing about it.
+    fn is_its_own(&self, now: Instant) -> bool {
+        self.since.is_some_and(|since| now - since >= BY_CHANCE)
+    }
+
+    /// Starts anew, and returns the first step, which counts for nothing; `None` if it fails for its own reasons.
+    fn hurry(&mut self, now: Instant) -> Option<Duration> {
+        if self.is_its_own(now) {
+            return None;
+        }
+        self.backoff.reset();
+        let step = self.backoff.next_delay();
+        self.backoff.reset();
+        Some(step)
+    }
+
+    fn reset(&mut self) {
+        self.backoff.reset();
+        self.since = None;
+    }
+}
+
 impl Pacing {
     pub(super) fn new(schedule: &BackoffSchedule, seed: u64) -> Self {
         Self {
-            reopening: Backoff::new(schedule.clone(), seed),
+            reopening: Retries::new(schedule, seed),
+            rereading: Retries::new(schedule, seed.wrapping_add(5)),
             relisting: Backoff::new(schedule.clone(), seed.wrapping_add(1)),
             restarting: Backoff::new(own(schedule), seed.wrapping_add(3)),
-            absent: Backoff::new(soon(schedule), seed.wrapping_add(4)),
+            absent: Backoff::new(schedule.clone(), seed.wrapping_add(4)),
             listed: None,
             at_once: AtOnce::Left,
+            reach: ServerReach::default(),
         }
     }
 
-    /// Returns how long to wait before the watch is opened again.
-    pub(super) fn reopen(&mut self) -> Duration {
-        self.reopening.next_delay()
+    /// Takes note of whether the server answers anyone.
+    pub(super) fn note_reach(&mut self, reach: ServerReach) {
+        self.reach = reach;
     }
 
-    /// Starts the reopening delay anew, and returns its first step, which counts for nothing.
-    pub(super) fn reopen_anew(&mut self) -> Duration {
-        self.reopening.reset();
-        let step = self.reopening.next_delay();
-        self.reopening.reset();
-        step
+    /// Returns how long to wait before the watch is opened again.
+    pub(super) fn reopen(&mut self, now: Instant) -> Duration {
+        self.reopening.next(now, self.reach)
+    }
+
+    /// Returns how long to wait before a request of a list is sent again.
+    pub(super) fn reread(&mut self, now: Instant) -> Duration {
+        self.rereading.next(now, self.reach)
+    }
+
+    /// Counts the requests of a list that failed in a row as any request may fail.
+    pub(super) fn failed_reads(&self) -> u32 {
+        self.rereading.backoff.failures()
+    }
+
+    /// Starts the reopening delay anew, and returns its first step.
+    pub(super) fn reopen_in_a_hurry(&mut self, now: Instant) -> Option<Duration> {
+        self.reopening.hurry(now)
+    }
+
+    /// Starts the delay between the requests of a list anew, and returns its first step.
+    pub(super) fn reread_in_a_hurry(&mut self, now: Instant) -> Option<Duration> {
+        self.rereading.hurry(now)
     }
 
     /// Starts the reopening delay anew: a stream has delivered, or lived.
@@ -71,8 +156,24 @@ impl Pacing {
         self.reopening.reset();
     }
 
+    /// Notes that a watch was open for a moment: the kind is in reach.
+    pub(super) fn stream_was_open(&mut self) {
+        self.reopening.since = None;
+    }
+
+    /// Notes that a streaming list was opened; how often it may be cut is counted elsewhere.
+    pub(super) fn list_opened(&mut self) {
+        self.rereading.backoff.reset();
+    }
+
+    /// Notes that a page of a list was read.
+    pub(super) fn page_read(&mut self) {
+        self.rereading.reset();
+    }
+
     /// Notes that a list was taken.
     pub(super) fn listed(&mut self, now: Instant) {
+        self.rereading.reset();
         self.listed = Some(now);
     }
 
@@ -85,26 +186,31 @@ impl Pacing {
     /// Returns how long to wait before a kind that is not served is asked for again.
     pub(super) fn ask_again(&mut self, now: Instant) -> Duration {
         self.forget_if_healthy(now);
-        self.absent.next_delay()
+        self.absent.next_delay_within(SOON)
     }
 
-    fn forget_if_healthy(&mut self, now: Instant) {
-        if self.listed.take().is_some_and(|listed| now - listed >= HEALTHY) {
+    /// Starts the other delays anew if none was needed for long; returns how long ago the last list was taken.
+    fn forget_if_healthy(&mut self, now: Instant) -> Duration {
+        let listed = self.listed.take().map_or(Duration::ZERO, |listed| now - listed);
+        if listed >= HEALTHY {
             self.relisting.reset();
             self.restarting.reset();
             self.absent.reset();
             self.at_once = AtOnce::Left;
         }
+        listed
     }
 
-    /// Returns how long to wait before listing again.
+    /// Returns how long to wait before listing again; the delay counts from the list before, if one was taken.
+    ///
+    /// It is there to bound how often a kind is listed: who had a watch in between has waited already.
     pub(super) fn relist(&mut self, now: Instant, urgency: Urgency) -> Duration {
-        self.forget_if_healthy(now);
+        let listed = self.forget_if_healthy(now);
         if urgency == Urgency::AtOnceTheFirstTime && self.at_once == AtOnce::Left {
             self.at_once = AtOnce::Spent;
             return Duration::ZERO;
         }
-        self.relisting.next_delay()
+        self.relisting.next_delay().saturating_sub(listed)
     }
 }
 
@@ -113,15 +219,5 @@ fn own(schedule: &BackoffSchedule) -> BackoffSchedule {
     match schedule {
         BackoffSchedule::Exponential { .. } => schedule.clone(),
         BackoffSchedule::Custom(_) => BackoffSchedule::default(),
-    }
-}
-
-/// The schedule with a cap that keeps each delay below five seconds; a custom one is taken as it is.
-fn soon(schedule: &BackoffSchedule) -> BackoffSchedule {
-    match schedule {
-        BackoffSchedule::Exponential { initial, factor, cap } => {
-            BackoffSchedule::Exponential { initial: *initial, factor: *factor, cap: (*cap).min(SOON) }
-        }
-        BackoffSchedule::Custom(_) => schedule.clone(),
     }
 }

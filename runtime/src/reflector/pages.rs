@@ -3,7 +3,10 @@
 use tokio::task::yield_now;
 
 use super::sink::{Epoch, List, ReflectorStore};
-use crate::{list_watch::Item, object::ObjectKey};
+use crate::{
+    list_watch::Item,
+    object::{ObjectKey, Version},
+};
 
 /// After how many items others may run.
 const AT_ONCE: usize = 256;
@@ -13,15 +16,23 @@ const AT_ONCE: usize = 256;
 pub(super) struct Pages<K> {
     items: Vec<Item<K>>,
     unchanged: Vec<ObjectKey>,
+    /// The version from which a watch brings all that the pages may have missed; `None` before the first page.
+    version: Option<String>,
 }
 
 impl<K> Pages<K> {
     pub(super) fn new() -> Self {
-        Self { items: Vec::new(), unchanged: Vec::new() }
+        Self { items: Vec::new(), unchanged: Vec::new(), version: None }
     }
 
-    /// Takes the items of a page.
-    pub(super) async fn add(&mut self, items: Vec<Item<K>>, store: &impl ReflectorStore<K>) {
+    /// Takes a page: its items, and the version that it shows.
+    ///
+    /// Not every source reads all pages at one version. The list counts as of the lowest, which is the first unless the
+    /// source went back: what changed between two pages comes again by the watch.
+    pub(super) async fn add(&mut self, items: Vec<Item<K>>, version: String, store: &impl ReflectorStore<K>) {
+        if self.version.as_deref().is_none_or(|lowest| is_lower(&version, lowest)) {
+            self.version = Some(version);
+        }
         let mut left = AT_ONCE;
         for item in items {
             match store.unchanged(&item) {
@@ -36,13 +47,26 @@ impl<K> Pages<K> {
         }
     }
 
+    /// Returns whether no page was read.
     pub(super) fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.unchanged.is_empty()
+        self.version.is_none()
+    }
+
+    /// Returns the version of the list that the pages make.
+    pub(super) fn version(&self) -> &str {
+        self.version.as_deref().unwrap_or_default()
     }
 
     /// Takes all that was gathered as one list.
-    pub(super) fn take(&mut self, version: &str, epoch: Epoch) -> List<K> {
-        let Self { items, unchanged } = std::mem::replace(self, Self::new());
-        List { items, unchanged, resource_version: version.to_owned(), epoch }
+    pub(super) fn take(&mut self, epoch: Epoch) -> List<K> {
+        let Self { items, unchanged, version } = std::mem::replace(self, Self::new());
+        List { items, unchanged, resource_version: version.unwrap_or_default(), epoch }
+    }
+}
+
+fn is_lower(version: &str, than: &str) -> bool {
+    match (version.parse::<Version>(), than.parse::<Version>()) {
+        (Ok(version), Ok(than)) => version < than,
+        _ => false,
     }
 }

@@ -9,19 +9,20 @@ use tracing::{debug, info, warn};
 use super::{
     ReflectorConfig, ReflectorStore,
     difference::Checks,
+    pacing::ServerReach,
     pages::Pages,
     part::FetchPart,
     reporter::Reporter,
-    server::{Member, ServerEvent},
+    server::Member,
     sink::{Epoch, List},
     snapshot::{PATIENCE, Snapshot},
-    state::{Ending, Listed, Opened, ProbeFailure, State, Step, StreamPhase},
+    state::{Ending, Listed, Opened, PagesRead, ProbeFailure, State, Step, StreamPhase},
     watch_error::rounded,
 };
 use crate::{
     backoff::random_seed,
     clock::WallClock,
-    list_watch::{ListOptions, ListWatchError, ListerWatcher},
+    list_watch::{Item, ListOptions, ListWatchError, ListerWatcher},
     object::Object,
 };
 
@@ -37,6 +38,8 @@ pub(super) struct ReflectorLoop<K, L, S> {
     pub(super) pages: Pages<K>,
     /// How many events the stream under way has brought.
     pub(super) heard: usize,
+    /// How many objects the last list showed, if nothing has come since.
+    pub(super) count: Option<usize>,
     /// What it is at.
     pub(super) part: FetchPart,
     /// How many losses of the server's history were known when the question under way was asked.
@@ -90,6 +93,7 @@ where
             state,
             pages: Pages::new(),
             heard: 0,
+            count: None,
             part: FetchPart::List,
             asked_at: 0,
             accounted: 0,
@@ -109,9 +113,14 @@ where
     }
 
     async fn step(&mut self) {
-        if self.member.take_event() == Some(ServerEvent::HistoryLost) {
+        // A recovery is left for the wait that may follow: it was announced while this reflector was busy.
+        if self.member.take_loss() {
             self.compare_soon();
         }
+        self.state.note_reach(match self.member.server_answers() {
+            true => ServerReach::Answers,
+            false => ServerReach::Silent,
+        });
         match self.state.next() {
             Step::Sleep(wait) => self.sleep(wait).await,
             Step::Probe => self.probe().await,
@@ -142,26 +151,28 @@ where
             Ok(page) => page,
             Err(error) => return self.list_failed(error),
         };
-        self.member.got_through();
-        self.pages.add(page.items, &*self.store).await;
-        match self.state.page_read(&page.resource_version, page.continue_token) {
+        self.member.succeeded();
+        self.pages.add(page.items, page.resource_version, &*self.store).await;
+        let version = self.pages.version().to_owned();
+        match self.state.page_read(&version, page.continue_token) {
             Listed::More => {}
             Listed::Whole(epoch) => {
-                let list = self.pages.take(&page.resource_version, epoch);
+                let list = self.pages.take(epoch);
                 self.replace(list);
             }
             Listed::TooOld => {
                 self.pages = Pages::new();
-                self.refuse(&page.resource_version);
+                self.refuse(&version);
             }
             Listed::Endless(pages) => self.list_failed(ListWatchError::Endless { pages }),
         }
     }
 
     fn list_failed(&mut self, error: ListWatchError) {
-        self.pages = Pages::new();
-        self.reporter.list_given_up();
-        self.state.list_failed(Instant::now(), &error);
+        if self.state.list_failed(Instant::now(), &error) == PagesRead::Dropped {
+            self.pages = Pages::new();
+            self.reporter.list_given_up();
+        }
         self.failed(error);
     }
 
@@ -170,7 +181,10 @@ where
         self.asked_at = self.member.losses();
         self.reporter.listing();
         match self.source.watch(options).await {
-            Ok(stream) => self.follow(stream, Some(Snapshot::new(Instant::now()))).await,
+            Ok(stream) => {
+                self.state.stream_opened();
+                self.follow(stream, Some(Snapshot::new(Instant::now()))).await;
+            }
             Err(error) => {
                 self.reporter.list_given_up();
                 self.state.stream_failed(Instant::now(), &error, StreamPhase::Opening);
@@ -193,7 +207,7 @@ where
                     self.follow(stream, None).await;
                 }
                 Opened::Relist => {
-                    self.member.got_through();
+                    self.member.succeeded();
                     self.tell_long_outage();
                 }
             },
@@ -209,7 +223,7 @@ where
         self.asked_at = self.member.losses();
         match self.source.latest_version().await {
             Ok(latest) => {
-                self.member.got_through();
+                self.member.succeeded();
                 self.state.probed(Instant::now(), latest.as_deref());
                 match self.state.next_epoch() {
                     Epoch::New => self.found_loss(),
@@ -232,6 +246,8 @@ where
             self.found_loss();
             self.asked_at = self.member.losses();
         }
+        let missed = self.state.looks_for_missed() && self.shows_missed(&list);
+        self.count = Some(count);
         self.reporter.listed(count);
         if epoch == Epoch::New {
             self.reporter.epoch_began();
@@ -242,6 +258,18 @@ where
         self.reporter.healthy(FetchPart::List);
         self.is_current();
         self.watch_is_back();
+        self.state.looked(missed);
+        if missed {
+            self.reporter.failed(FetchPart::Watch, ListWatchError::HeldBack, self.state.wait());
+        }
+    }
+
+    /// Returns whether a list shows something that the watches before it had not brought.
+    fn shows_missed(&self, list: &List<K>) -> bool {
+        let later =
+            |item: &Item<K>| item.resource_version().is_some_and(|version| self.state.is_later(version));
+        let count = list.items.len() + list.unchanged.len();
+        list.items.iter().any(later) || self.count.is_some_and(|before| before != count)
     }
 
     /// Goes on from a stream that ended before its list was whole.
@@ -250,7 +278,7 @@ where
         self.reporter.list_given_up();
         match end {
             End::Closed => {
-                self.state.stream_cut();
+                self.state.stream_cut(now);
                 self.failed(ListWatchError::CutShort);
             }
             End::Overdue => {
@@ -280,8 +308,7 @@ where
             End::Contradicted => self.list_to_compare(),
             End::Outdated => self.compare_soon(),
             End::Closed | End::Overdue | End::TooOld(_) => {
-                self.state.watch_closed(now, ending);
-                if !self.state.wait().is_zero() {
+                if self.state.watch_closed(now, ending) {
                     self.failed(ListWatchError::ClosedAtOnce);
                 }
             }

@@ -37,13 +37,19 @@ where
                     ServerEvent::HistoryLost if self.on_history_lost() == OnLoss::Asks => return,
                     ServerEvent::HistoryLost => {}
                     ServerEvent::Recovered => {
-                        let again = self.state.on_recovery().and_then(|step| began.checked_add(step));
+                        let again = self.state.on_recovery(Instant::now()).and_then(|step| began.checked_add(step));
                         if let Some(again) = again.filter(|again| *again < alarm.deadline()) {
                             alarm.as_mut().reset(again);
                         }
                     }
                 },
-                () = self.store.wants_list() => self.list_to_compare(),
+                () = self.store.wants_list() => {
+                    self.list_to_compare();
+                    // Who waits for no failure, but for its time, need not wait any longer.
+                    if self.state.is_well() {
+                        return;
+                    }
+                }
                 () = &mut alarm => return,
             }
         }
@@ -77,16 +83,21 @@ where
 
     /// The same; says whether it is worth to wait no longer.
     fn on_history_lost(&mut self) -> OnLoss {
-        if !self.pages.is_empty() {
-            self.pages = Pages::new();
-            self.reporter.list_given_up();
-        }
-        let follows = self.state.on_history_lost();
+        self.drop_pages();
+        let follows = self.state.on_history_lost(Instant::now());
         if follows == OnLoss::CantAsk {
             self.asked_at = self.member.losses();
             self.is_current();
         }
         follows
+    }
+
+    /// Forgets the pages of a list that begins again.
+    fn drop_pages(&mut self) {
+        if !self.pages.is_empty() {
+            self.pages = Pages::new();
+            self.reporter.list_given_up();
+        }
     }
 
     /// Reports lost history to the others, unless they reported it.
@@ -117,6 +128,7 @@ where
     pub(super) fn list_to_compare(&mut self) {
         let name = &self.reporter.name;
         info!(kind = %name, "listing {name} to compare");
+        self.drop_pages();
         self.state.contradicted();
     }
 

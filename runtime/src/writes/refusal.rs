@@ -2,9 +2,11 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use kube::core::Status;
 use tokio::time::Instant;
+
+use crate::list_watch::retry_after;
 
 /// The longest time that a server may ask for; more is cut down to this.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -79,10 +81,12 @@ pub struct RetryAfter {
 impl RetryAfter {
     /// Reads the header, or the details of the status.
     pub(super) fn asked_by(headers: &HeaderMap, status: &Status) -> Option<Self> {
-        let header = headers.get(header::RETRY_AFTER).and_then(|value| seconds(value.to_str().ok()?));
-        let details = || status.details.as_ref().map(|details| u64::from(details.retry_after_seconds));
-        let seconds = header.or_else(details).filter(|seconds| *seconds > 0)?;
-        Some(Self::from_now(Duration::from_secs(seconds)))
+        let details = || {
+            let seconds = status.details.as_ref()?.retry_after_seconds;
+            Some(Duration::from_secs(u64::from(seconds)))
+        };
+        let asked = retry_after(headers).or_else(details).filter(|asked| !asked.is_zero())?;
+        Some(Self::from_now(asked))
     }
 
     pub(super) fn from_now(asked: Duration) -> Self {
@@ -116,13 +120,6 @@ impl RetryAfter {
     pub(super) fn or_later(self, other: Self) -> Self {
         if other.until > self.until { other } else { self }
     }
-}
-
-/// Reads whole seconds; more than fits is the most there is. A date is not read: no API server sends one.
-fn seconds(text: &str) -> Option<u64> {
-    let digits = text.trim();
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
 impl fmt::Display for RetryAfter {
@@ -171,7 +168,7 @@ pub(crate) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderValue, header};
     use kube::core::response::{StatusCause, StatusDetails};
 
     use super::*;
@@ -236,7 +233,7 @@ mod tests {
         assert_eq!(of(None, 2), Some(2));
         assert_eq!(of(Some("soon"), 2), Some(2), "what can't be read is nothing");
         for none in
-            [Some("0"), Some(""), Some("-1"), Some("1.5"), Some("Wed, 21 Oct 2026 07:28:00 GMT"), None]
+            [Some("0"), Some(""), Some("-1"), Some("1.5"), Some("Wed, 21 Oct 2015 07:28:00 GMT"), None]
         {
             assert_eq!(of(none, 0), None, "{none:?}");
         }
@@ -244,5 +241,6 @@ mod tests {
             assert_eq!(of(Some(hostile), 0), Some(300));
         }
         assert_eq!(of(None, u32::MAX), Some(300));
+        assert_eq!(of(Some("Tue, 31 Dec 2999 23:59:59 GMT"), 0), Some(300), "a date");
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
-use http::{HeaderMap, Response, header};
+use http::Response;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use tokio::{
@@ -18,6 +18,7 @@ use crate::{
         InitialEvents, InitialEventsMark, ListOptions, ListWatchError, WatchEvent, WatchStream,
         decode_pool::{DecodePool, ROOM_FOR_A_TASK, WORTH_A_TASK},
         frames::{Event, Frames},
+        retry_after::retry_after,
         status::status_of_answer,
     },
     object::Object,
@@ -84,11 +85,6 @@ pub(super) async fn refusal(answer: Response<Body>, limit: Duration) -> ListWatc
         }
         other => other,
     }
-}
-
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
 }
 
 /// Reads a watch as events; the stream ends with the body, or with an error.

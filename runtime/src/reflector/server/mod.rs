@@ -17,7 +17,8 @@ pub(crate) use state::{CacheStatus, Doubt, DoubtCause};
 /// - A server that was restored to an older state is known by its version, which is lower than before. Writes raise
 ///   it again, so that perhaps only the reflector that asks first notices. It notifies the others, and each asks at
 ///   once, and judges by the versions that it knows itself: an API with a counter of its own does not concern the others.
-/// - Who gets through after an outage ends the back-off of the others whose connection failed.
+/// - Who gets through after an outage ends the back-off of the others whose connection failed. One that has failed for
+///   long although others got through fails for reasons of its own, and waits on.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -147,7 +148,7 @@ impl Member {
     }
 
     pub(super) fn watch_opened(&mut self) {
-        self.got_through();
+        self.succeeded();
         if self.watch == Watch::Shut {
             self.watch = Watch::Open;
             self.server.change(ServerState::watch_opened);
@@ -167,6 +168,17 @@ impl Member {
         self.server.change(ServerState::missed);
     }
 
+    /// Takes note of a request that succeeded.
+    pub(super) fn succeeded(&mut self) {
+        self.server.state().succeeded(Instant::now());
+        self.got_through();
+    }
+
+    /// Returns whether requests to the server succeed, whoever sends them.
+    pub(super) fn server_answers(&self) -> bool {
+        self.server.state().answers(Instant::now())
+    }
+
     /// Takes note of an answer; the first after an outage is reported to the others.
     pub(super) fn got_through(&mut self) {
         let missed = std::mem::replace(&mut self.reach, Reach::Fine) == Reach::Missed;
@@ -176,16 +188,18 @@ impl Member {
         }
     }
 
+    /// Takes the event that the server lost its history, if there is one; others are left.
+    pub(super) fn take_loss(&mut self) -> bool {
+        let losses = self.losses();
+        std::mem::replace(&mut self.seen.losses, losses) != losses
+    }
+
     /// Takes what is new; a loss comes first.
-    pub(super) fn take_event(&mut self) -> Option<ServerEvent> {
-        let (losses, recoveries) = {
-            let state = self.server.state();
-            (state.losses(), state.recoveries())
-        };
-        if self.seen.losses != losses {
-            self.seen.losses = losses;
+    fn take_event(&mut self) -> Option<ServerEvent> {
+        if self.take_loss() {
             return Some(ServerEvent::HistoryLost);
         }
+        let recoveries = self.server.state().recoveries();
         if self.seen.recoveries != recoveries {
             self.seen.recoveries = recoveries;
             return Some(ServerEvent::Recovered);

@@ -16,6 +16,9 @@ const LISTS_WITHIN: Duration = Duration::from_secs(300);
 /// How long it puts one in doubt whose informer does not reach the server.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
+/// How long one success counts for a server that answers.
+const ANSWERS: Duration = Duration::from_secs(30);
+
 /// How many losses are remembered with their times; older ones put nothing in doubt.
 const REMEMBERED: usize = 16;
 
@@ -29,6 +32,8 @@ pub(super) struct ServerState {
     /// How many watches are open.
     open: usize,
     outage: Outage,
+    /// When a request succeeded last.
+    succeeded: Option<Instant>,
     /// When the server was last reached after a time without.
     reached: Option<Instant>,
 }
@@ -102,6 +107,16 @@ impl ServerState {
         if self.open == 0 {
             self.outage = Outage::Total;
         }
+    }
+
+    /// Takes note of a request that succeeded.
+    pub(super) fn succeeded(&mut self, now: Instant) {
+        self.succeeded = Some(now);
+    }
+
+    /// Returns whether requests to the server succeed, or have done so a moment ago.
+    pub(super) fn answers(&self, now: Instant) -> bool {
+        self.open > 0 || self.succeeded.is_some_and(|at| now - at < ANSWERS)
     }
 
     /// Returns whether nobody reaches the server.
@@ -190,6 +205,37 @@ mod tests {
         assert_eq!(state.losses(), 1);
         state.lose(now, 1);
         assert_eq!(state.losses(), 2);
+    }
+
+    // C35
+    #[test]
+    fn a_recovery_without_an_outage_puts_off_no_end_of_doubt() {
+        let (mut state, now) = (ServerState::default(), Instant::now());
+        let of = CacheStatus { losses: 0, cut: Some(now) };
+        let until = |state: &ServerState| state.doubt(&of, now).map(|doubt| doubt.until - now);
+        state.missed();
+        state.recover(now + seconds(40));
+        assert_eq!(until(&state), Some(seconds(45)));
+        // A kind that comes and goes while another is open.
+        state.watch_opened();
+        for second in 41..100 {
+            state.missed();
+            state.recover(now + seconds(second));
+        }
+        assert_eq!(until(&state), Some(seconds(45)));
+    }
+
+    // R54
+    #[test]
+    fn a_server_answers_while_a_watch_is_open_and_for_a_moment_after_a_success() {
+        let (mut state, now) = (ServerState::default(), Instant::now());
+        assert!(!state.answers(now));
+        state.watch_opened();
+        assert!(state.answers(now + seconds(900)));
+        state.watch_ended();
+        assert!(!state.answers(now + seconds(900)));
+        state.succeeded(now + seconds(900));
+        assert!(state.answers(now + seconds(929)) && !state.answers(now + seconds(930)));
     }
 
     // C35

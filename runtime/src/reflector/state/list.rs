@@ -21,6 +21,9 @@ const PAGE_SIZE: u32 = 500;
 /// How many streaming lists may be cut in one cycle.
 const CUTS: u32 = 3;
 
+/// After how many failures in a row a list begins again, and is streamed again if it was.
+const TRIES: u32 = 10;
+
 /// Most pages of a list: at the default size, fifty million objects.
 const MOST_PAGES: u32 = 100_000;
 
@@ -35,6 +38,15 @@ pub(in crate::reflector) enum Listed {
     TooOld,
     /// The chain of pages leads in a circle, or nowhere, after so many.
     Endless(u32),
+}
+
+/// What becomes of the pages that were read before a list failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::reflector) enum PagesRead {
+    /// The page that failed is asked for again.
+    Kept,
+    /// The list begins again.
+    Dropped,
 }
 
 /// Where a streaming list failed.
@@ -92,6 +104,7 @@ impl State {
 
     /// Takes what a page says about itself; more pages may follow.
     pub(in crate::reflector) fn page_read(&mut self, version: &str, next: Option<String>) -> Listed {
+        self.pacing.page_read();
         let Some(token) = next else { return self.judged(version) };
         if self.paging.next.is_none() && self.list_version().as_deref() == Some("0") {
             self.paging.always = true;
@@ -125,8 +138,10 @@ impl State {
         self.epoch = Epoch::Same;
         self.paging = Paging { always: self.paging.always, ..Paging::default() };
         self.begin_cycle();
-        self.goal = Goal::Watch;
-        self.wait = Duration::ZERO;
+        (self.goal, self.wait) = match self.poll {
+            Some(poll) => (Goal::List, poll),
+            None => (Goal::Watch, Duration::ZERO),
+        };
         self.probe = ProbeNeed::NotNeeded;
         self.short_watches = 0;
         self.unopened_since = None;
@@ -136,8 +151,11 @@ impl State {
     }
 
     /// Goes on from a list that failed.
-    pub(in crate::reflector) fn list_failed(&mut self, now: Instant, error: &ListWatchError) {
+    pub(in crate::reflector) fn list_failed(&mut self, now: Instant, error: &ListWatchError) -> PagesRead {
         self.note_failure(error);
+        if Fault::of(error).may_be_chance() {
+            return self.read_again(now, error);
+        }
         let in_chain = self.end_chain();
         let at_version = self.list_version().is_some();
         let wait = match Fault::of(error) {
@@ -150,7 +168,7 @@ impl State {
                 self.paging.whole = true;
                 self.pacing.relist(now, Urgency::BackOff)
             }
-            Fault::Expired | Fault::TooLarge if at_version => {
+            Fault::Expired | Fault::TooLarge | Fault::Rejected if at_version => {
                 self.freshness = Freshness::Present;
                 self.pacing.relist(now, Urgency::AtOnceTheFirstTime)
             }
@@ -164,6 +182,19 @@ impl State {
             }
         };
         self.relist_after(wait);
+        PagesRead::Dropped
+    }
+
+    /// Asks for the same page again: what kept it from being read has nothing to do with it, most likely.
+    fn read_again(&mut self, now: Instant, error: &ListWatchError) -> PagesRead {
+        let wait = self.pacing.reread(now).max(self.asked_to_wait(error));
+        self.relist_after(wait);
+        self.paging.whole = false;
+        if self.pacing.failed_reads().is_multiple_of(TRIES) {
+            self.end_chain();
+            self.begin_cycle();
+        }
+        if self.paging.next.is_some() { PagesRead::Kept } else { PagesRead::Dropped }
     }
 
     /// Refuses a list that shows the past: the next one is a consistent read.
@@ -181,6 +212,11 @@ impl State {
         self.paging.next.take().is_some()
     }
 
+    /// Notes that a streaming list was opened.
+    pub(in crate::reflector) fn stream_opened(&mut self) {
+        self.pacing.list_opened();
+    }
+
     /// Goes on from a streaming list that failed.
     pub(in crate::reflector) fn stream_failed(
         &mut self,
@@ -190,6 +226,11 @@ impl State {
     ) {
         self.note_failure(error);
         let wait = match (Fault::of(error), phase) {
+            // A version that is refused is not the stream that is; the first stream has none.
+            (Fault::Rejected, _) if self.list_version().is_some() => {
+                self.freshness = Freshness::Present;
+                self.pacing.relist(now, Urgency::AtOnceTheFirstTime)
+            }
             (Fault::Rejected | Fault::NotAllowed, _) => {
                 self.streaming = Streaming::Never;
                 Duration::ZERO
@@ -200,11 +241,15 @@ impl State {
             }
             (Fault::Suspended, _) => Duration::ZERO,
             (Fault::CutShort | Fault::Idle, _) | (Fault::Unreachable, StreamPhase::Reading) => {
-                return self.stream_cut();
+                return self.stream_cut(now);
             }
             (Fault::Forbidden | Fault::NotFound, _) => {
                 self.streaming = Streaming::NotThisCycle;
                 Duration::ZERO
+            }
+            (fault, _) if fault.may_be_chance() => {
+                self.streaming = Streaming::NotThisCycle;
+                self.pacing.reread(now).max(self.asked_to_wait(error))
             }
             _ => {
                 self.streaming = Streaming::NotThisCycle;
@@ -215,13 +260,13 @@ impl State {
     }
 
     /// Goes on from a streaming list that ended before its bookmark.
-    pub(in crate::reflector) fn stream_cut(&mut self) {
+    pub(in crate::reflector) fn stream_cut(&mut self, now: Instant) {
         self.blocked = Some(Fault::CutShort);
         self.cuts += 1;
         if self.cuts >= CUTS {
             self.streaming = Streaming::NotThisCycle;
         }
-        let wait = self.pacing.reopen();
+        let wait = self.pacing.reread(now);
         self.relist_after(wait);
     }
 

@@ -4,9 +4,10 @@
 
 mod list;
 mod server_events;
+mod silence;
 mod watch;
 
-use std::{collections::HashSet, time::Duration};
+use std::{cmp::Ordering, collections::HashSet, time::Duration};
 
 use foldhash::fast::RandomState;
 
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 use super::{
     config::{FirstList, ReflectorConfig},
     fault::Fault,
-    pacing::Pacing,
+    pacing::{Pacing, ServerReach},
     sink::Epoch,
 };
 use crate::{
@@ -24,8 +25,9 @@ use crate::{
     object::Version,
 };
 
-pub(super) use list::{Listed, StreamPhase};
+pub(super) use list::{Listed, PagesRead, StreamPhase};
 pub(super) use server_events::OnLoss;
+use silence::Silence;
 pub(super) use watch::{Brought, Ending, LIVED, Opened, ProbeFailure};
 
 /// How long a kind may be out of reach before everything is listed again.
@@ -33,6 +35,9 @@ const LONG_OUTAGE: Duration = Duration::from_secs(60);
 
 /// Over how long those lists are spread, so that not everybody lists at once.
 const SPREAD: Duration = Duration::from_secs(30);
+
+/// How often a kind is listed that is not watched, at most.
+const MOST_OFTEN: Duration = Duration::from_secs(1);
 
 /// Servers count the timeout of a watch in seconds, take none for their own default, and end somewhere.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
@@ -59,6 +64,8 @@ pub(super) struct State {
     first_list: FirstList,
     page_size: Option<u32>,
     watch_timeout: (Duration, Duration),
+    /// How long after each list the next one follows, where there is no watch.
+    poll: Option<Duration>,
     rng: SmallRng,
     pacing: Pacing,
     goal: Goal,
@@ -78,6 +85,7 @@ pub(super) struct State {
     short_watches: u32,
     /// How many openings in a row the server refused, although it was in reach.
     refusals: u32,
+    silence: Silence,
     unopened_since: Option<Instant>,
     internal_errors_since: Option<Instant>,
     /// How the last attempt failed, until one succeeds.
@@ -136,12 +144,14 @@ enum ProbeNeed {
 impl State {
     pub(super) fn new(config: &ReflectorConfig, seed: u64) -> Self {
         let possible = |timeout: &Duration| (*timeout).clamp(SHORTEST_WATCH, LONGEST_WATCH);
+        let poll = config.poll.filter(|poll| !poll.is_zero()).map(|poll| poll.max(MOST_OFTEN));
         let (shortest, longest) =
             (possible(config.watch_timeout.start()), possible(config.watch_timeout.end()));
         Self {
             first_list: config.first_list,
             page_size: config.page_size,
             watch_timeout: (shortest, longest.max(shortest)),
+            poll,
             rng: SmallRng::seed_from_u64(seed.wrapping_add(2)),
             pacing: Pacing::new(&config.backoff, seed),
             goal: Goal::List,
@@ -152,13 +162,14 @@ impl State {
             paging: Paging::default(),
             tokens: RandomState::default(),
             streaming: match config.first_list {
-                FirstList::Streaming => Streaming::Use,
-                FirstList::Paged | FirstList::AnyVersion => Streaming::Never,
+                FirstList::Streaming if poll.is_none() => Streaming::Use,
+                _ => Streaming::Never,
             },
             cuts: 0,
             probe: ProbeNeed::NotNeeded,
             short_watches: 0,
             refusals: 0,
+            silence: Silence::new(),
             unopened_since: None,
             internal_errors_since: None,
             blocked: None,
@@ -178,6 +189,16 @@ impl State {
             Goal::Watch if self.probe == ProbeNeed::Needed => Step::Probe,
             Goal::Watch => Step::Watch(self.watch_options()),
         }
+    }
+
+    /// Takes note of whether the server answers anyone.
+    pub(super) fn note_reach(&mut self, reach: ServerReach) {
+        self.pacing.note_reach(reach);
+    }
+
+    /// Returns whether nothing has failed since all was well.
+    pub(super) fn is_well(&self) -> bool {
+        self.blocked.is_none()
     }
 
     /// Returns how long the next step waits.
@@ -224,7 +245,16 @@ impl State {
 
     /// Returns whether a version is lower than the last one seen; `None` where they can't be compared.
     fn is_before_last(&self, version: &str) -> Option<bool> {
+        self.compared(version).map(Ordering::is_lt)
+    }
+
+    /// Returns whether a version is known to be later than the last one seen.
+    pub(super) fn is_later(&self, version: &str) -> bool {
+        self.compared(version).is_some_and(Ordering::is_gt)
+    }
+
+    fn compared(&self, version: &str) -> Option<Ordering> {
         let last: Version = self.version.as_deref()?.parse().ok()?;
-        Some(version.parse::<Version>().ok()? < last)
+        Some(version.parse::<Version>().ok()?.cmp(&last))
     }
 }

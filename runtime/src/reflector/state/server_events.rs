@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::{Freshness, Goal, Others, ProbeNeed, State};
 use crate::reflector::fault::Fault;
 
@@ -18,7 +20,7 @@ pub(in crate::reflector) enum OnLoss {
 
 impl State {
     /// Takes the event that the server lost its history: this kind is judged by its own versions.
-    pub(in crate::reflector) fn on_history_lost(&mut self) -> OnLoss {
+    pub(in crate::reflector) fn on_history_lost(&mut self, now: Instant) -> OnLoss {
         if self.blocked.is_some_and(Fault::is_refused_for_good) {
             return OnLoss::CantAsk;
         }
@@ -30,18 +32,23 @@ impl State {
         if self.blocked == Some(Fault::Overloaded) {
             return OnLoss::AsksLater;
         }
-        self.on_recovery();
+        self.on_recovery(now);
         self.wait = Duration::ZERO;
         OnLoss::Asks
     }
 
     /// Takes the event that the server was reached again; returns how long after the last failure to try again.
-    pub(in crate::reflector) fn on_recovery(&mut self) -> Option<Duration> {
+    ///
+    /// `None`: this kind waits for another reason, or has failed for long while others got through.
+    pub(in crate::reflector) fn on_recovery(&mut self, now: Instant) -> Option<Duration> {
         let waits = self.blocked.is_some_and(Fault::is_of_an_outage);
-        waits.then(|| {
-            self.others = Others::GetThrough;
-            self.pacing.reopen_anew()
-        })
+        let step = match self.goal {
+            _ if !waits => None,
+            Goal::List => self.pacing.reread_in_a_hurry(now),
+            Goal::Watch => self.pacing.reopen_in_a_hurry(now),
+        }?;
+        self.others = Others::GetThrough;
+        Some(step)
     }
 
     /// Lists anew because answers contradict what the store shows.
@@ -52,7 +59,7 @@ impl State {
         }
     }
 
-    fn ask_for_the_present(&mut self) {
+    pub(super) fn ask_for_the_present(&mut self) {
         self.end_chain();
         if self.version.is_some() {
             self.freshness = Freshness::Present;

@@ -15,6 +15,9 @@ use crate::{
     },
 };
 
+/// After how many refusals in a row, at the latest, a list shows what has changed: some twelve minutes.
+const REFUSALS_PER_LIST: u32 = 16;
+
 /// A watch that ends before this, with nothing to show, was hardly one.
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -80,6 +83,7 @@ impl State {
     /// Notes that a stream delivers; says whether the version is new.
     pub(in crate::reflector) fn delivered(&mut self, version: Option<&str>) -> Brought {
         self.was_good();
+        self.silence.broken();
         let Some(version) = version.filter(|version| !version.is_empty()) else { return Brought::Signs };
         if self.version.as_deref() == Some(version) || self.is_before_last(version) == Some(true) {
             return Brought::Signs;
@@ -104,7 +108,8 @@ impl State {
 
     /// Goes on from a refusal, which a list does not repair.
     ///
-    /// The list that may be allowed all the same shows changes in the meantime: after 1, 2, 4, 8, … refusals in a row.
+    /// The list that may be allowed all the same shows changes in the meantime: after 1, 2, 4, 8, 16, 32, 48, … refusals
+    /// in a row.
     fn refused(&mut self, now: Instant, fault: Fault, error: &ListWatchError) {
         self.refusals = self.refusals.saturating_add(1);
         let wait = match fault {
@@ -112,7 +117,7 @@ impl State {
             _ => self.pacing.relist(now, Urgency::BackOff),
         };
         let wait = wait.max(asked_to_wait(error));
-        match self.refusals.is_power_of_two() {
+        match self.refusals.is_power_of_two() || self.refusals.is_multiple_of(REFUSALS_PER_LIST) {
             true => self.relist_after(wait),
             false => (self.goal, self.probe, self.wait) = (Goal::Watch, ProbeNeed::Needed, wait),
         }
@@ -122,25 +127,29 @@ impl State {
     pub(in crate::reflector) fn watch_broke(&mut self, now: Instant, ending: Ending, error: &ListWatchError) {
         self.note_life(now, ending);
         self.short_watches = 0;
+        if Fault::of(error) == Fault::Idle && ending.brought == Brought::Nothing {
+            self.silence.watch_died();
+        }
         self.watch_failed(now, error);
     }
 
-    /// Goes on from a watch that the server ended cleanly.
-    pub(in crate::reflector) fn watch_closed(&mut self, now: Instant, ending: Ending) {
+    /// Goes on from a watch that the server ended cleanly; returns whether it ended too soon.
+    pub(in crate::reflector) fn watch_closed(&mut self, now: Instant, ending: Ending) -> bool {
         self.note_life(now, ending);
         if now - ending.opened >= SHORT || ending.brought == Brought::Progress {
             self.short_watches = 0;
-            return;
+            return false;
         }
         self.short_watches += 1;
         self.blocked = Some(Fault::CutShort);
         if self.short_watches < SHORT_IN_A_ROW {
-            self.wait = self.pacing.reopen();
-            return;
+            self.wait = self.pacing.reopen(now);
+            return true;
         }
         self.short_watches = 0;
         let wait = self.pacing.relist(now, Urgency::BackOff);
         self.relist_after(wait);
+        true
     }
 
     /// Returns whether the version of a consistent read shows that the server lost what was seen before.
@@ -156,6 +165,9 @@ impl State {
             self.history_lost(now);
         } else if self.was_out_of_reach(now) {
             self.relist_spread();
+        } else if latest.is_some_and(|latest| self.is_later(latest)) && self.silence.is_suspicious() {
+            self.ask_for_the_present();
+            self.relist_after(Duration::ZERO);
         }
     }
 
@@ -190,9 +202,27 @@ impl State {
         }
     }
 
+    /// Returns whether the list under way shows what silent watches may have missed.
+    pub(in crate::reflector) fn looks_for_missed(&self) -> bool {
+        self.silence.looks()
+    }
+
+    /// Takes what such a list showed: something that no watch had brought, or not.
+    pub(in crate::reflector) fn looked(&mut self, missed: bool) {
+        self.silence.looked(missed);
+    }
+
+    /// Returns whether watches are known to hold changes back: none that is open counts as a good one for that.
+    pub(in crate::reflector) fn is_blind(&self) -> bool {
+        self.silence.is_blind()
+    }
+
     fn note_life(&mut self, now: Instant, ending: Ending) {
-        if now - ending.opened >= LIVED {
+        let lived = now - ending.opened;
+        if lived >= LIVED {
             self.was_good();
+        } else if lived >= SHORT {
+            self.pacing.stream_was_open();
         }
         if ending.brought == Brought::Nothing {
             self.probe = ProbeNeed::Needed;
@@ -209,9 +239,9 @@ impl State {
         self.note_failure(error);
         match Fault::of(error) {
             Fault::Idle | Fault::Suspended => self.wait = Duration::ZERO,
-            Fault::Overloaded | Fault::Unauthorized | Fault::CutShort => self.reopen(error),
-            Fault::Unreachable => self.reopen(error),
-            Fault::Internal if !self.internal_errors_last(now) => self.reopen(error),
+            Fault::Overloaded | Fault::Unauthorized | Fault::CutShort => self.reopen(now, error),
+            Fault::Unreachable => self.reopen(now, error),
+            Fault::Internal if !self.internal_errors_last(now) => self.reopen(now, error),
             Fault::Expired | Fault::TooLarge => {
                 self.freshness = Freshness::Present;
                 let wait = self.pacing.relist(now, Urgency::AtOnceTheFirstTime);
@@ -225,15 +255,20 @@ impl State {
     }
 
     /// Opens the watch again after a wait, through which the server may have been restored to an older state.
-    fn reopen(&mut self, error: &ListWatchError) {
+    fn reopen(&mut self, now: Instant, error: &ListWatchError) {
         self.goal = Goal::Watch;
         self.probe = ProbeNeed::Needed;
-        // A server that starts asks for patience until all of it is up; others say when it is.
-        let asked = match self.others {
+        self.wait = self.pacing.reopen(now).max(self.asked_to_wait(error));
+    }
+
+    /// Returns how long the server asked to be left alone, unless others find that it is up meanwhile.
+    ///
+    /// A server that starts asks for patience until all of it is up.
+    pub(super) fn asked_to_wait(&self, error: &ListWatchError) -> Duration {
+        match self.others {
             Others::GetThrough if Fault::of(error).is_of_an_outage() => Duration::ZERO,
             _ => asked_to_wait(error),
-        };
-        self.wait = self.pacing.reopen().max(asked);
+        }
     }
 
     fn internal_errors_last(&mut self, now: Instant) -> bool {

@@ -276,3 +276,95 @@ async fn a_chain_that_goes_on_with_ever_new_tokens_ends_too() {
     let rig = Plan::paged().lists(pages.chain([page("a@1", "5")])).run_for(60).await;
     assert_eq!(rig.told(), ["failed #1: the list did not end within 100000 pages", "replace@5 [n/a@1]"]);
 }
+
+// R55
+#[tokio::test(start_paused = true)]
+async fn a_page_that_failed_is_asked_for_again_from_its_continue_token() {
+    let failures = [refused(), answer(500, ""), answer(429, ""), answer(401, ""), ListWatchError::CutShort];
+    for failure in failures {
+        let rig = Plan::paged()
+            .lists([
+                page_before("a@1", "5", "c1"),
+                page_before("b@2", "5", "c2"),
+                Err(failure),
+                page("c@3", "5"),
+            ])
+            .run_for(60)
+            .await;
+        let calls = ["list limit=500", "list limit=500 continue=c1"];
+        let again = "list limit=500 continue=c2";
+        assert_eq!(rig.calls(), [calls[0], calls[1], again, again, "watch rv=5"]);
+        assert_eq!(*rig.told().last().unwrap(), "replace@5 [n/a@1 n/b@2 n/c@3]");
+    }
+}
+
+// R55
+#[tokio::test(start_paused = true)]
+async fn a_page_that_fails_again_and_again_begins_the_list_anew() {
+    let rig = Plan::paged()
+        .lists([page_before("a@1", "5", "c1")])
+        .lists((0..10).map(|_| Err(answer(500, ""))))
+        .lists([page("b@7", "7")])
+        .run_for(900)
+        .await;
+    let calls = rig.calls();
+    assert!(calls[1..11].iter().all(|call| call == "list limit=500 continue=c1"), "{calls:?}");
+    assert_eq!(calls[11], "list limit=500");
+    assert_eq!(*rig.told().last().unwrap(), "replace@7 [n/b@7]");
+}
+
+// R50 R55
+#[tokio::test(start_paused = true)]
+async fn a_list_that_begins_again_while_a_page_waits_forgets_the_pages_before() {
+    let rig = Plan::paged()
+        .configured(|config| config.backoff = BackoffSchedule::custom(|_| Duration::from_secs(10)))
+        .lists([page("a@1", "4"), page_before("a@5", "5", "c1"), Err(refused()), page("b@7", "7")])
+        .watches([Answer::Refuses(gone())])
+        .start();
+    rig.pass(5).await;
+    rig.store.wants_list.notify_one();
+    rig.pass(30).await;
+    assert_eq!(
+        rig.calls()[2..],
+        ["list limit=500", "list limit=500 continue=c1", "list limit=500", "watch rv=7"]
+    );
+    assert_eq!(*rig.told().last().unwrap(), "replace@7 [n/b@7]");
+}
+
+// R57
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_pages_show_different_versions_counts_as_of_the_lowest() {
+    for (versions, lowest) in [(["5", "7", "9"], "5"), (["9", "7", "8"], "7"), (["x", "y", "z"], "x")] {
+        let [first, second, third] = versions;
+        let rig = Plan::paged()
+            .lists([page_before("a@1", first, "c1"), page_before("b@2", second, "c2"), page("c@3", third)])
+            .run_for(5)
+            .await;
+        assert_eq!(*rig.calls().last().unwrap(), format!("watch rv={lowest}"));
+        assert_eq!(rig.told(), [format!("replace@{lowest} [n/a@1 n/b@2 n/c@3]")]);
+    }
+}
+
+// R58
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_rejected_is_followed_by_a_list_without_one() {
+    for code in [400, 422] {
+        let refuses = || Answer::Refuses(answer(code, ""));
+        let rig = Plan::paged()
+            .lists([page("", "5"), Err(answer(code, "")), page("", "8")])
+            .watches([refuses()])
+            .run_for(60)
+            .await;
+        assert_eq!(
+            rig.calls(),
+            ["list limit=500", "watch rv=5", "list rv=5", "list limit=500", "watch rv=8"]
+        );
+        let streamed = Plan::streaming()
+            .watches([opens([events("!5"), Act::Fail(gone())]), opens([events("!6"), Act::Close])])
+            .watches([refuses(), refuses(), opens([events("!9")])])
+            .run_for(60)
+            .await;
+        let calls = streamed.calls();
+        assert_eq!(calls[3..], ["stream rv=6 match=NotOlderThan", "stream match=NotOlderThan"], "{calls:?}");
+    }
+}

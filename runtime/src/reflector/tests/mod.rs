@@ -1,5 +1,6 @@
 //! The reflector over a scripted source, under paused time.
 
+mod chance;
 mod consistency;
 mod lists;
 mod outages;
@@ -50,6 +51,8 @@ pub(super) enum Answer {
     /// Opens after a while.
     OpensLate(Duration),
     Refuses(ListWatchError),
+    /// Refuses after a while.
+    RefusesLate(Duration, ListWatchError),
 }
 
 /// Answers each verb from its own queue; an empty one never answers (the latest version: can't be asked).
@@ -131,6 +134,10 @@ impl ListerWatcher<ConfigMap> for Source {
                 Ok(self.0.open(Vec::new()))
             }
             Some(Answer::Refuses(error)) => Err(error),
+            Some(Answer::RefusesLate(wait, error)) => {
+                sleep(wait).await;
+                Err(error)
+            }
             None => Ok(self.0.open(Vec::new())),
         }
     }

@@ -1,0 +1,62 @@
+//! Watches that bring nothing while the server goes on: a quiet kind, or something that holds answers back.
+
+/// After how many watches in a row without any sign a list looks at what they may have missed.
+const PATIENCE: u32 = 2;
+
+/// The same, at most: patience doubles with each such list that shows nothing new.
+const LONGEST_PATIENCE: u32 = 16;
+
+/// What is known of watches that stay silent.
+///
+/// Servers send bookmarks about every minute, but not all do, and those are quiet with reason. A list tells.
+#[derive(Debug)]
+pub(super) struct Silence {
+    /// How many watches in a row were found dead without any sign, since a list looked.
+    watches: u32,
+    patience: u32,
+    /// A list is under way that looks.
+    looks: bool,
+    /// The last look showed what watches had not brought.
+    blind: bool,
+}
+
+impl Silence {
+    pub(super) fn new() -> Self {
+        Self { watches: 0, patience: PATIENCE, looks: false, blind: false }
+    }
+
+    /// Notes that a watch was found dead which had brought nothing at all.
+    pub(super) fn watch_died(&mut self) {
+        self.watches += 1;
+    }
+
+    /// Notes that a watch brought something.
+    pub(super) fn broken(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Returns whether a list is to look, now that the server is known to have gone on.
+    pub(super) fn is_suspicious(&mut self) -> bool {
+        self.looks = self.watches >= self.patience;
+        self.looks
+    }
+
+    /// Returns whether the list under way is to look.
+    pub(super) fn looks(&self) -> bool {
+        self.looks
+    }
+
+    /// Takes what the list showed: something that the watches had not brought, or not.
+    pub(super) fn looked(&mut self, missed: bool) {
+        if std::mem::take(&mut self.looks) {
+            self.watches = 0;
+            self.blind |= missed;
+            self.patience = if missed { PATIENCE } else { LONGEST_PATIENCE.min(self.patience * 2) };
+        }
+    }
+
+    /// Returns whether watches are known to hold changes back.
+    pub(super) fn is_blind(&self) -> bool {
+        self.blind
+    }
+}
