@@ -37,7 +37,7 @@ mod candidate;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use candidate::Candidate;
+pub(crate) use candidate::{Candidate, Follows};
 pub use gate::NotLeading;
 pub(crate) use gate::gated;
 pub use settings::{ElectionError, LeaderElection};

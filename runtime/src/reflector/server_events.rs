@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use super::{
     ReflectorStore,
@@ -116,7 +116,7 @@ where
     /// Lists because the store has reason to doubt what it shows.
     pub(super) fn list_to_compare(&mut self) {
         let name = &self.reporter.name;
-        info!(kind = %name, "listing {name} to compare");
+        debug!(kind = %name, "listing {name} to compare");
         self.state.contradicted();
     }
 
