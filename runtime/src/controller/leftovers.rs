@@ -3,7 +3,7 @@
 
 use std::{
     any::Any,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -69,6 +69,8 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     // L17

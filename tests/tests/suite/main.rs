@@ -18,6 +18,7 @@ mod elections;
 mod events;
 mod extremes;
 mod first_list;
+mod half_failing;
 mod interleavings;
 mod late_informers;
 mod late_server;
