@@ -1,6 +1,7 @@
 //! What a run knows beside its object: the key, the attempt, and how to write.
 
 use std::{
+    any::Any,
     fmt,
     sync::{
         Arc,
@@ -12,7 +13,7 @@ use kube::core::object::HasStatus;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::Reason;
+use super::{Leftovers, Reason};
 use crate::{
     informer::{Marker, Watched, typed_kind},
     object::{AsObject, Kind, Object, ObjectKey, ObjectRef, Scope},
@@ -23,6 +24,9 @@ use crate::{
 };
 
 /// The context of one run of a reconciler; owned and cheap to clone.
+///
+/// A clone says that the run's work goes on: hand one to what you spawn, above all to what blocks. A leader that stops
+/// does not release its Lease while somebody holds one; see [`leader_election`](crate::leader_election).
 pub struct Context<K: Marker> {
     run: Arc<RunContext<K>>,
 }
@@ -40,11 +44,47 @@ pub(crate) struct ContextBase<S> {
     uid: fn(&S) -> Option<String>,
     pub(super) writer: Arc<Writer>,
     pub(super) recorder: Arc<Recorder>,
+    /// Where work is noted that outlives its run, if anybody asks; and the controller's name.
+    outlives: Option<(Arc<str>, Arc<Leftovers>)>,
 }
 
 impl<S: Object> ContextBase<S> {
-    pub(crate) fn new(kind: Kind, writer: Arc<Writer>, recorder: Arc<Recorder>) -> Arc<Self> {
-        Arc::new(Self { kind, uid: |object| object.meta().uid.clone(), writer, recorder })
+    pub(crate) fn new(
+        kind: Kind,
+        writer: Arc<Writer>,
+        recorder: Arc<Recorder>,
+        outlives: Option<(Arc<str>, Arc<Leftovers>)>,
+    ) -> Arc<Self> {
+        Arc::new(Self { kind, uid: |object| object.meta().uid.clone(), writer, recorder, outlives })
+    }
+}
+
+/// A context for as long as its run lasts; what still holds a clone then outlives the run.
+pub(super) struct RunScope<K: Marker>(Context<K>);
+
+impl<K: Marker> RunScope<K> {
+    pub(super) fn begin(context: Context<K>) -> Self {
+        Self(context)
+    }
+}
+
+impl<K: Marker> std::ops::Deref for RunScope<K> {
+    type Target = Context<K>;
+
+    fn deref(&self) -> &Context<K> {
+        &self.0
+    }
+}
+
+impl<K: Marker> Drop for RunScope<K> {
+    fn drop(&mut self) {
+        let run = &self.0.run;
+        if let Some((controller, leftovers)) = &run.base.outlives
+            && Arc::strong_count(run) > 1
+        {
+            let held: Arc<dyn Any + Send + Sync> = run.clone();
+            leftovers.add(format!("{controller} {}", run.run_info.key), Arc::downgrade(&held));
+        }
     }
 }
 

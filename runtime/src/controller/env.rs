@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{
+    Leftovers,
     sources::{self, Selection, Synced},
     trace::TraceIds,
 };
@@ -23,6 +24,8 @@ pub(crate) struct ControllerEnv<'a> {
     /// Decides what is random; `None`: nobody knows.
     pub(crate) seed: Option<u64>,
     pub(crate) election: Election,
+    /// Where work is noted that outlives its run.
+    pub(crate) leftovers: &'a Arc<Leftovers>,
     pub(crate) writes: Writes,
     pub(crate) trace_ids: &'a TraceIds,
 }

@@ -10,12 +10,14 @@
 //!
 //! What misbehaves has a defined end: a reconciler that never returns keeps its worker, and its key, until
 //! [`deadline`](Controller::deadline) or the grace period of a stop ends it; what it spawned and forgot is not
-//! waited for, and its panics are not contained; a delay of [`Duration::MAX`] means until
+//! waited for (but a leader keeps its Lease for as long as that holds a clone of its [`Context`], within the grace
+//! period), and its panics are not contained; a delay of [`Duration::MAX`] means until
 //! something changes.
 //!
 //! [`Duration::MAX`]: std::time::Duration::MAX
 
 mod action;
+mod leftovers;
 mod reason;
 mod reconciler;
 mod context;
@@ -67,6 +69,7 @@ pub use error::ControllerError;
 pub use from_fn::FromFn;
 pub(crate) use inspect::Inspected;
 pub use inspect::{KeyReport, KeyReports, LastError, Why};
+pub(crate) use leftovers::Leftovers;
 pub use overview::{
     ControllerPhase, ControllerReport, ErrorLine, KeyGroup, KeyLine, KeyPlace, QueueDepths, Workers,
 };
@@ -76,6 +79,7 @@ pub use reason::Reason;
 pub use recent::RunReport;
 pub use reconciler::Reconciler;
 pub use run::Panics;
+pub(crate) use run::drop_payload;
 pub(crate) use sources::Synced;
 pub(crate) use start::PreparedController;
 pub(crate) use term::{Stop, Term, Terms};

@@ -138,6 +138,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     );
     let dedup = Arc::new(EventDedup::of(opened.shared));
     let enqueuer = Enqueuer { queue: queue.clone(), writer, kind: kind.clone(), dedup };
+    let outlives = (env.election == Election::Held).then(|| (name.clone(), env.leftovers.clone()));
     let core = Arc::new(ControllerCore {
         metrics,
         name: name.clone(),
@@ -147,7 +148,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
         selection,
         tombstones,
         queue,
-        base: ContextBase::new(kind, enqueuer.writer.clone(), recorder),
+        base: ContextBase::new(kind, enqueuer.writer.clone(), recorder, outlives),
         last_read: LastRead::with(settings.finalizer.as_ref()),
         finalizer: settings.finalizer,
         panics: settings.panics,

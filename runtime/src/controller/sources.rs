@@ -12,7 +12,7 @@ use super::enqueue::Enqueuer;
 use crate::{
     informer::{
         FailureCause, FetchFailure, Form, Observer, ObserverRegistration, SharedInformer,
-        SharedInformerFactory, SyncPhase, SyncState, Watched, name_of,
+        SharedInformerFactory, SyncPhase, SyncState, TermStart, Watched, name_of,
     },
     object::{Kind, Object, ObjectKey, Scope},
     reflector::Doubt,
@@ -30,8 +30,8 @@ pub(crate) trait Synced: Send + Sync {
     fn has_synced(&self) -> bool;
     /// Ends when it has synced.
     fn synced(&self) -> BoxFuture<'_, ()>;
-    /// Ends when its cache holds what the server held when this was asked.
-    fn current(&self) -> BoxFuture<'_, ()>;
+    /// Ends when its cache holds what the server held after a term began.
+    fn current<'a>(&'a self, start: &'a TermStart) -> BoxFuture<'a, ()>;
     /// Says how far it has come, and what keeps it.
     fn state(&self) -> SyncState;
     /// Says why its cache can't be relied on at present, if so.
@@ -70,8 +70,8 @@ impl<W: Watched> Synced for SharedInformer<W> {
         SharedInformer::synced(self).boxed()
     }
 
-    fn current(&self) -> BoxFuture<'_, ()> {
-        SharedInformer::current(self).boxed()
+    fn current<'a>(&'a self, start: &'a TermStart) -> BoxFuture<'a, ()> {
+        SharedInformer::current(self, start).boxed()
     }
 
     fn state(&self) -> SyncState {

@@ -147,8 +147,8 @@ pub(crate) async fn run_workers(
             biased;
             () = stop.finish.cancelled() => false,
             () = async {
-                core.waits().common_ready(*freshness).await;
-                if *freshness == Freshness::Current {
+                core.waits().common_ready(freshness).await;
+                if matches!(freshness, Freshness::Current(_)) {
                     connected(&connections).await;
                 }
             } => true,
@@ -168,7 +168,7 @@ pub(crate) async fn run_workers(
             biased;
             () = stop.finish.cancelled() => None,
             panic = panicked(&mut running) => Some(panic),
-            () = release_ready(&*core, *freshness) => None,
+            () = release_ready(&*core, freshness) => None,
             () = sweeping => None,
         }
     };
@@ -191,7 +191,7 @@ pub(crate) async fn run_workers(
 }
 
 /// Lets in the keys of each namespace once its caches have synced; never ends.
-async fn release_ready(core: &dyn Workforce, freshness: Freshness) {
+async fn release_ready(core: &dyn Workforce, freshness: &Freshness) {
     core.waits().by_namespace_ready(freshness, |namespace| core.open(Some(namespace))).await;
     std::future::pending().await
 }
@@ -245,7 +245,7 @@ mod tests {
             trace::TraceIds,
             worker::ControllerCore,
         },
-        informer::{SyncState, typed_kind},
+        informer::{SyncState, TermStart, typed_kind},
         metrics::Metrics,
         object::ObjectKey,
         object::{Kind, Scope},
@@ -289,7 +289,7 @@ mod tests {
             unreachable!("nobody waits for so long")
         }
 
-        fn current(&self) -> BoxFuture<'_, ()> {
+        fn current<'a>(&'a self, _: &'a TermStart) -> BoxFuture<'a, ()> {
             self.synced()
         }
 
@@ -324,7 +324,7 @@ mod tests {
             last_read: LastRead::Off,
             selection: Selection::default(),
             tombstones: Arc::new(Tombstones::new(metrics.deletions_dropped.clone())),
-            base: ContextBase::new(typed_kind::<ConfigMap>(), writer, recorder),
+            base: ContextBase::new(typed_kind::<ConfigMap>(), writer, recorder, None),
             gate,
             queue,
             finalizer: None,

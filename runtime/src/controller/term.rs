@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
+use crate::informer::TermStart;
+
 /// How a controller is asked to stop.
 #[derive(Clone, Debug)]
 pub(crate) struct Stop {
@@ -27,12 +29,13 @@ impl Stop {
 }
 
 /// Says what caches must have shown before a term begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Freshness {
     /// What the server held at some moment since the start.
     Synced,
-    /// What it held after the term was won: others may have written until then.
-    Current,
+    /// What it held after the term was won, or the first of terms that go on from each other: others may have written
+    /// until then.
+    Current(Arc<TermStart>),
 }
 
 /// A time in which work may be done.
@@ -51,8 +54,8 @@ impl Term {
     }
 
     /// A term that was won; whoever has it is waited for.
-    pub(crate) fn won(stop: Stop, held: TaskTrackerToken) -> Self {
-        Self { stop, freshness: Freshness::Current, _held: Some(Arc::new(held)) }
+    pub(crate) fn won(stop: Stop, start: Arc<TermStart>, held: TaskTrackerToken) -> Self {
+        Self { stop, freshness: Freshness::Current(start), _held: Some(Arc::new(held)) }
     }
 
     /// The same for somebody who is stopped alone.

@@ -133,7 +133,7 @@ fn made<K: Watched>(
         trace_id: None,
         took_client: AtomicBool::default(),
     };
-    let base = ContextBase::new(kind, writer, recorder);
+    let base = ContextBase::new(kind, writer, recorder, None);
     Context::new(base, Arc::new(run_info), object.cloned().map(Arc::new))
 }
 

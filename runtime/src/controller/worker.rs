@@ -21,12 +21,12 @@ use tracing::{Instrument, Span, field, level_filters::LevelFilter};
 use super::{
     Action, Cleanup, Context, Panics, Reconciler,
     action::Next,
-    context::{ContextBase, RunInfo},
+    context::{ContextBase, RunInfo, RunScope},
     history::History,
     last_read::LastRead,
     queue::ControllerQueue,
     recent::RecentRuns,
-    run::{Active, Failure, FailureAction, RunGuard, ended},
+    run::{Active, Failure, FailureAction, RunGuard, drop_payload, ended},
     sources::{Objects, Selection},
     terminating::with_metadata_of,
     tombstones::{DeletionRetry, Tombstone, Tombstones},
@@ -299,8 +299,8 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         })
     }
 
-    fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> Context<K> {
-        Context::new(self.base.clone(), run_info.clone(), object)
+    fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> RunScope<K> {
+        RunScope::begin(Context::new(self.base.clone(), run_info.clone(), object))
     }
 
     pub(super) fn target(&self, key: &ObjectKey) -> Target {
@@ -338,6 +338,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 self.history().failed(&run_info.key, run_info.attempt, &failure);
                 resume_unwind(panic);
             }
+            drop_payload(panic);
             Err(failure)
         })
     }

@@ -1,13 +1,24 @@
 //! Whether a cache holds what the server holds now: asked when a term of leadership begins.
 //!
 //! A watch that is quiet, and one that lags, look alike. So the server is asked for its version, by a consistent read; a
-//! cache that does not show it soon lists anew. Where versions are unknown or can't be compared (an aggregated API may write
-//! them otherwise) a cache is taken as it is.
+//! cache that does not show it soon is listed again. Where versions are unknown or can't be compared (an aggregated API may
+//! write them otherwise) a cache is taken as it is.
+//!
+//! Controllers share caches, and several caches hold parts of one kind: a [`TermStart`] has each kind's version asked for
+//! once, and each cache brought up to it once, whichever controllers wait for that.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::future::{BoxFuture, join_all};
-use tokio::time::sleep;
+use tokio::{sync::OnceCell, time::sleep};
 
 use super::{core::InformerCore, reflector_task::AskLatest, reliability::Reliability};
 use crate::{
@@ -24,14 +35,58 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// No limit: a list that fails is tried again.
 const EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// Ends once every part of a cache holds at least what the server held when this was asked.
-pub(super) fn current<K: Object>(core: &InformerCore<K>) -> BoxFuture<'_, ()> {
+/// What is asked when a term begins.
+///
+/// A term that goes on where the last one of the same process ended goes on with this as well: nobody else has worked
+/// since, so that what was brought up to date stays so.
+#[derive(Default)]
+pub(crate) struct TermStart {
+    /// By kind, and by how often the server had lost its history when it was asked.
+    versions: Mutex<HashMap<(Kind, u64), Arc<OnceCell<Version>>>>,
+    /// By address: whoever waits for a cache keeps it.
+    caches: Mutex<HashMap<usize, Arc<OnceCell<()>>>>,
+    told: AtomicBool,
+}
+
+impl TermStart {
+    fn version(&self, kind: &Kind, losses: u64) -> Arc<OnceCell<Version>> {
+        let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        versions.entry((kind.clone(), losses)).or_default().clone()
+    }
+
+    fn cache(&self, address: usize) -> Arc<OnceCell<()>> {
+        self.caches.lock().unwrap_or_else(PoisonError::into_inner).entry(address).or_default().clone()
+    }
+
+    /// Says once that caches are listed again; which ones, for those who debug.
+    fn tell(&self, kind: &Kind, version: Version) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            tracing::info!("a new term: listing the kinds again whose caches do not show the latest version");
+        }
+        tracing::debug!(%kind, %version, "the cache does not show the latest version: listing {kind} again");
+    }
+}
+
+impl fmt::Debug for TermStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TermStart").finish_non_exhaustive()
+    }
+}
+
+/// Ends once every part of a cache holds at least what the server held after a term began.
+pub(super) async fn current<K: Object>(core: &Arc<InformerCore<K>>, start: &TermStart) {
+    let cell = start.cache(Arc::as_ptr(core) as usize);
+    cell.get_or_init(|| ask(core, start)).await;
+}
+
+fn ask<'a, K: Object>(core: &'a InformerCore<K>, start: &'a TermStart) -> BoxFuture<'a, ()> {
     let cache = core.indexer.lister();
     let shows = move |version, within| -> BoxFuture<'static, Result<(), VersionNotReached>> {
         let cache = cache.clone();
         Box::pin(async move { cache.wait_for_version(version, within).await })
     };
     let asked = Asked {
+        start,
         kind: &core.kind,
         reliability: &core.reliability,
         latest: &core.latest,
@@ -42,6 +97,7 @@ pub(super) fn current<K: Object>(core: &InformerCore<K>) -> BoxFuture<'_, ()> {
 
 /// A cache whose type is forgotten: what asks is compiled once, not for each kind.
 struct Asked<'a> {
+    start: &'a TermStart,
     kind: &'a Kind,
     reliability: &'a Reliability,
     /// Of each extent.
@@ -63,14 +119,15 @@ impl<'a> Asked<'a> {
         let (kind, server) = (self.kind, self.reliability.server());
         loop {
             let losses = server.losses();
-            let Some(version) = told(kind, latest).await else {
+            let version = self.start.version(kind, losses);
+            let Ok(&version) = version.get_or_try_init(|| told(kind, latest)).await else {
                 tracing::debug!(%kind, "can't tell whether the cache is current: it is taken as it is");
                 return;
             };
             if (self.shows)(version, SHOWS_WITHIN).await.is_ok() {
                 return;
             }
-            tracing::info!(%kind, %version, "the cache does not show the latest version: listing {kind} anew");
+            self.start.tell(kind, version);
             self.reliability.list_anew(extent);
             tokio::select! {
                 _ = (self.shows)(version, EVER) => return,
@@ -88,12 +145,15 @@ async fn lost_again(server: &Server, known: u64) {
     }
 }
 
+/// There is no version that can be compared, as far as is known here.
+struct Unknown;
+
 /// Asks until the server answers: the version that it has, if that can be compared.
-async fn told(kind: &Kind, latest: &Arc<AskLatest>) -> Option<Version> {
+async fn told(kind: &Kind, latest: &Arc<AskLatest>) -> Result<Version, Unknown> {
     loop {
         match latest().await {
-            Ok(version) => return version,
-            Err(error) if error.is_forbidden() || error.is_not_found() => return None,
+            Ok(version) => return version.ok_or(Unknown),
+            Err(error) if error.is_forbidden() || error.is_not_found() => return Err(Unknown),
             Err(error) => {
                 tracing::warn!(%kind, %error, "can't ask how old the cache is: asking again");
                 sleep(ASK_AGAIN).await;

@@ -44,6 +44,7 @@ mod tests;
 pub use assembly::{Assembly, AssemblyError};
 pub use builder::InformerBuilder;
 pub use change::{AddOrigin, Change, Deleted, Gone, Progress, ProgressVia, Via};
+pub(crate) use current::TermStart;
 pub use factory::SharedInformerFactory;
 pub use handler::EventHandler;
 pub use listed::{Accepted, Listed};

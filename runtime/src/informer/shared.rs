@@ -9,7 +9,7 @@ use super::{
     change::{AddOrigin, Deleted},
     command::{Command, ObserverEntry},
     core::{Handle, InformerCore, Parts},
-    current::current,
+    current::{TermStart, current},
     handler::{Closures, EventHandler},
     listener::Listener,
     observer::Observer,
@@ -146,10 +146,10 @@ impl<W: Watched> SharedInformer<W> {
         self.handle.core.synced.wait().await;
     }
 
-    /// Ends once the cache holds at least what the server held when this was asked; see [`current`](super::current).
-    pub(crate) async fn current(&self) {
+    /// Ends once the cache holds at least what the server held after a term began; see [`current`](super::current).
+    pub(crate) async fn current(&self, start: &TermStart) {
         self.synced().await;
-        current(&self.handle.core).await;
+        current(&self.handle.core, start).await;
     }
 
     /// Adds an index, filled with what is cached.

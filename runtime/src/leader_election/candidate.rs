@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
     ElectionError, LeaderElection, LeaderState, Leadership,
-    elector::{Answer, Do, Elector, Loss},
+    elector::{Do, Elector, Loss},
     gate::TermGate,
     lease::{Lease, LeaseFailure},
     settings::{Overrun, Timing},
@@ -18,6 +18,15 @@ use crate::{clock::WallClock, metrics::ElectionMetrics, object::ObjectKey};
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a release may take.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a term follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Follows {
+    /// The last term of this process, without a holder in between: nobody else has worked since.
+    OwnTerm,
+    /// Somebody else's work, as far as is known.
+    Anything,
+}
 
 /// One replica in its election.
 pub(crate) struct Candidate {
@@ -65,17 +74,18 @@ impl Candidate {
         (checked.map(|()| candidate), gate, leadership)
     }
 
-    /// Stands by until there is a term, and opens the gate.
-    pub(crate) async fn win(&mut self) {
+    /// Stands by until there is a term, and opens the gate; says what the term follows.
+    pub(crate) async fn win(&mut self) -> Follows {
         self.gate.close();
         self.elector.stand_by(Instant::now());
         self.stand_by();
         while !self.elector.leads() {
-            let _ = self.step(Instant::now() + self.timing.request()).await;
+            let _ = self.step(Instant::now() + self.timing.longest_request()).await;
             self.stand_by();
         }
         tracing::info!(lease = %self.status.lease(), identity = self.status.identity(), "leads");
         self.status.set(LeaderState::Leads);
+        if self.elector.continues() { Follows::OwnTerm } else { Follows::Anything }
     }
 
     fn stand_by(&self) {
@@ -137,10 +147,18 @@ impl Candidate {
         self.status.set(LeaderState::Idle);
     }
 
+    /// Leaves the Lease to run out: something goes on that may be only this replica's to do.
+    pub(crate) fn leave(&mut self, who: &str) {
+        self.gate.close();
+        let lease = self.status.lease();
+        tracing::error!(%lease, "the Lease is not released but runs out: work of {who} goes on after the stop");
+        self.status.set(LeaderState::Idle);
+    }
+
     /// Does what comes next, until then at most; breaks where there is nothing to do.
     async fn step(&mut self, until: Instant) -> ControlFlow<()> {
         let sent = self.clock.read();
-        let within = self.timing.request().min(until.saturating_duration_since(sent.monotonic));
+        let within = self.elector.patience().min(until.saturating_duration_since(sent.monotonic));
         let (answer, failure) = match self.elector.next(sent) {
             Do::Nothing => return ControlFlow::Break(()),
             Do::Wait(due) => {
@@ -155,9 +173,10 @@ impl Candidate {
             }
             Do::Write { base, record } => self.lease.write(base.as_deref(), &record, within).await,
         };
-        let renewed = matches!(answer, Answer::Written(_));
         self.elector.answered(sent, self.clock.read(), answer);
-        if renewed && self.elector.leads() {
+        if let Some(sent) = self.elector.take_confirmed()
+            && self.elector.leads()
+        {
             self.gate.renewed(sent);
             self.status.renewed(sent);
         }

@@ -26,6 +26,17 @@ impl Record {
         self.holder.is_empty() && self.duration.is_some_and(|duration| duration <= RELEASED)
     }
 
+    /// Whether it looks like a renewal of another record: the holder is the same, and `renewTime` has moved on.
+    pub(super) fn renews(&self, before: &Self) -> bool {
+        let time = |renewed: &Value| renewed.as_str().and_then(|time| time.parse::<Timestamp>().ok());
+        let moved = match (time(&self.renewed), time(&before.renewed)) {
+            (Some(renewed), Some(before)) => renewed > before,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        moved && !self.holder.is_empty() && self.holder == before.holder
+    }
+
     /// What a holder leaves behind that has stopped.
     pub(super) fn released(&self, now: i64) -> Self {
         let now = micro_time(now);

@@ -51,8 +51,13 @@ impl Timing {
         self.renew + self.lease.saturating_sub(self.renew) * 3 / 4
     }
 
-    /// How long a request about the Lease may take.
+    /// How long a request about the Lease may take, while the server is quick.
     pub(super) fn request(&self) -> Duration {
+        self.renew / 4
+    }
+
+    /// How long one may take where the server is slow.
+    pub(super) fn longest_request(&self) -> Duration {
         self.renew / 2
     }
 
@@ -91,9 +96,9 @@ impl LeaderElection {
 
     /// Sets under which name this replica holds the Lease: the host's name and something random unless set.
     ///
-    /// No two replicas may bear the same. Should they all the same, neither takes the other's hold for its own: what a
-    /// process has not written itself is another's, so that a replica that starts anew waits until the hold of its
-    /// predecessor is over.
+    /// No two replicas may bear the same. Should they all the same, neither takes the other's hold for its own: a process
+    /// knows its holds by when they began, so that a replica that starts again waits until the hold of its predecessor is
+    /// over.
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
         self.identity = Some(identity.into());
         self
@@ -115,6 +120,8 @@ impl LeaderElection {
     }
 
     /// Sets how often the leader renews: every 2 s unless set; who stands by looks about twice as often.
+    ///
+    /// A renewal that fails is tried again after a tenth of that, later after up to half of it.
     pub fn retry_period(mut self, period: Duration) -> Self {
         self.timing.retry = period;
         self

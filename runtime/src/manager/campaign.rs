@@ -1,15 +1,19 @@
 //! Begins a term of work each time that this replica is elected, and ends it in time.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::select_all};
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 use tokio_util::task::TaskTracker;
 
 use super::tasks::InFlight;
 use crate::{
     controller::{Stop, Term, Terms, Waits},
-    leader_election::{Candidate, Leadership},
+    informer::TermStart,
+    leader_election::{Candidate, Follows, Leadership},
 };
 
 /// A replica's part in an election, for as long as its manager runs.
@@ -19,6 +23,9 @@ pub(super) struct Campaign {
     stop: Stop,
     /// What each controller waits for before it can start.
     waits: Vec<Arc<Waits>>,
+    /// What was asked of caches since somebody else may have worked.
+    start: Arc<TermStart>,
+    grace_period: Duration,
     in_flight: InFlight,
 }
 
@@ -35,10 +42,12 @@ impl Campaign {
         candidate: Candidate,
         waits: Vec<Arc<Waits>>,
         stop: Stop,
+        grace_period: Duration,
         in_flight: InFlight,
     ) -> (Self, Terms) {
         let (terms, present) = watch::channel(None);
-        (Self { candidate, terms, stop, waits, in_flight }, Terms::of(present))
+        let start = Arc::default();
+        (Self { candidate, terms, stop, waits, start, grace_period, in_flight }, Terms::of(present))
     }
 
     /// Stands by, leads and stands by again until the manager stops; then gives the Lease up, once nothing runs.
@@ -50,23 +59,31 @@ impl Campaign {
             () = any_could_start(&waits) => {}
         }
         while self.term().await == After::AnotherOne {}
-        self.candidate.release().await;
+        match self.in_flight.leftovers().named() {
+            None => self.candidate.release().await,
+            Some(who) => self.candidate.leave(&who),
+        }
     }
 
     async fn term(&mut self) -> After {
-        tokio::select! {
+        let follows = tokio::select! {
             biased;
             () = self.stop.finish.cancelled() => return After::TheEnd,
-            () = self.candidate.win() => {}
+            follows = self.candidate.win() => follows,
+        };
+        if follows == Follows::Anything {
+            self.start = Arc::default();
         }
         let (working, stop) = (TaskTracker::new(), self.stop.child());
         working.close();
-        self.terms.send_replace(Some(Term::won(stop.clone(), working.token())));
-        // While the manager stops, the Lease is renewed for as long as something runs.
+        self.terms.send_replace(Some(Term::won(stop.clone(), self.start.clone(), working.token())));
+        // While the manager stops, the Lease is renewed for as long as something runs, or goes on that a run began.
         let stopped = async {
             self.stop.finish.cancelled().await;
+            let until = Instant::now() + self.grace_period;
             self.terms.send_replace(None);
             working.wait().await;
+            let _ = timeout_at(until, self.in_flight.leftovers().ended()).await;
         };
         tokio::select! {
             biased;
@@ -82,6 +99,11 @@ impl Campaign {
                 stop.abort.cancel();
                 self.candidate.outlast(working.wait(), || self.in_flight.named()).await;
             }
+        }
+        if let Some(who) = self.in_flight.leftovers().named() {
+            tracing::error!(
+                "the term is over, and work of {who} goes on: another replica may begin beside it"
+            );
         }
         After::AnotherOne
     }

@@ -45,7 +45,10 @@ pub use tasks::Stopping;
 use std::{
     fmt,
     future::Future,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -64,7 +67,7 @@ use crate::{
     backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
-    controller::{Controller, ControllerEnv, Election, Plan, Stop, TraceIds, Writes},
+    controller::{Controller, ControllerEnv, Election, Leftovers, Plan, Stop, TraceIds, Writes},
     error::{Error, Stopped},
     informer::{Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -479,6 +482,7 @@ impl Manager {
         let leadership = self.election.as_ref().map(|held| held.leadership.clone());
         let candidate = self.election.map(|held| held.candidate).transpose()?;
         let candidate = candidate.filter(|_| self.writes == Writes::Sent);
+        let leftovers = Arc::new(Leftovers::default());
         let env = ControllerEnv {
             sender: &Sender::new(self.client.clone()),
             factory: &self.factory,
@@ -486,6 +490,7 @@ impl Manager {
             metrics: &self.metrics,
             seed: self.seed,
             election: if candidate.is_some() { Election::Held } else { Election::None },
+            leftovers: &leftovers,
             writes: self.writes,
             trace_ids: &self.trace_ids,
         };
@@ -518,6 +523,7 @@ impl Manager {
             factories,
             grace_period,
             inspector,
+            leftovers,
             stop,
             served,
         }))

@@ -3,6 +3,7 @@
 use std::{
     fmt, mem,
     panic::{AssertUnwindSafe, resume_unwind},
+    sync::Arc,
     time::Duration,
 };
 
@@ -10,12 +11,12 @@ use futures::{FutureExt, future::BoxFuture};
 use tokio::{
     runtime::Handle,
     task::{JoinError, JoinHandle, JoinSet},
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    controller::{KeyReports, PreparedController, Stop, Terms},
+    controller::{KeyReports, Leftovers, PreparedController, Stop, Terms},
     error::{Error, RanOn, Stopped},
     informer::{SharedInformerFactory, Watched},
     leader_election::Candidate,
@@ -33,9 +34,6 @@ use super::{
 
 /// How long aborted reconciles may take to be dropped; only one that blocks its thread takes longer.
 const ABORT: Duration = Duration::from_secs(1);
-
-/// How long the Lease may take to be given up, once nothing runs.
-const RELEASE: Duration = Duration::from_secs(6);
 
 /// A manager that runs in the background; dropping it stops everything without waiting.
 ///
@@ -63,22 +61,29 @@ pub(super) struct Parts {
     pub(super) factories: Factories,
     pub(super) grace_period: Duration,
     pub(super) inspector: Inspector,
+    pub(super) leftovers: Arc<Leftovers>,
     pub(super) stop: Stop,
     pub(super) served: Served,
 }
 
 impl Running {
     pub(super) fn start(parts: Parts) -> Self {
-        let Parts { planned, tasks, candidate, factories, grace_period, inspector, stop, served } = parts;
-        let in_flight = InFlight::new(inspector.clone(), &tasks);
+        let Parts { planned, tasks, candidate, factories, grace_period, inspector, leftovers, stop, served } =
+            parts;
+        let tasks: Vec<_> = tasks.into_iter().map(|task| task.noting(&leftovers)).collect();
+        let in_flight = InFlight::new(inspector.clone(), &tasks, leftovers);
         let mut controllers = JoinSet::new();
         let end =
             End { stop: stop.clone(), factories: factories.clone(), live: TaskTracker::new(), grace_period };
         let (campaign, terms) = match candidate {
             None => (None, Terms::endless(&stop)),
             Some(candidate) => {
-                let waits = planned.iter().map(|controller| controller.waits.clone()).collect();
-                let (campaign, terms) = Campaign::new(candidate, waits, stop.clone(), in_flight.clone());
+                // A leader's task waits for no cache.
+                let starts_at_once = tasks.iter().any(Task::is_a_leaders);
+                let waits = planned.iter().filter(|_| !starts_at_once);
+                let waits = waits.map(|controller| controller.waits.clone()).collect();
+                let (campaign, terms) =
+                    Campaign::new(candidate, waits, stop.clone(), grace_period, in_flight.clone());
                 (Some(tokio::spawn(campaign.run())), terms)
             }
         };
@@ -189,26 +194,35 @@ impl Running {
             if self.factories.is_none() {
                 return self.failed.take().map_or(Ok(()), Err);
             }
-            let (began, grace_period) = (Instant::now(), self.grace_period);
+            let grace_period = self.grace_period;
+            let until = Instant::now() + grace_period + ABORT;
             self.stop.finish.cancel();
             let mut late = None;
             if timeout(grace_period, self.join()).await.is_err() {
                 late = self.in_flight.named();
                 self.stop.abort.cancel();
-                if timeout(ABORT, self.join()).await.is_err() {
+                if timeout_at(until, self.join()).await.is_err() {
                     late.get_or_insert_with(|| "one that can't be named".to_owned());
                 }
             }
-            if let Some(mut campaign) = self.campaign.take()
-                && timeout(RELEASE, &mut campaign).await.is_err()
-            {
-                campaign.abort();
-            }
-            let mut deaf = false;
-            if let Some(factories) = self.factories.take() {
-                let left = grace_period.saturating_sub(began.elapsed()).max(ABORT);
-                deaf = timeout(left, factories.shutdown()).await.is_err();
-            }
+            let campaign = self.campaign.take();
+            let given_up = async {
+                if let Some(mut campaign) = campaign
+                    && timeout_at(until, &mut campaign).await.is_err()
+                {
+                    campaign.abort();
+                }
+            };
+            let factories = self.factories.take();
+            let silent = async {
+                match factories {
+                    Some(factories) => timeout_at(until, factories.shutdown()).await.is_ok(),
+                    None => true,
+                }
+            };
+            let ((), silent) = tokio::join!(given_up, silent);
+            let deaf = !silent;
+            let late = late.or_else(|| self.in_flight.leftovers().named());
             self.served.stop().await;
             let past_grace_period =
                 |who: RanOn| Err(Error::Stopped(Stopped::PastGracePeriod { period: grace_period, who }));

@@ -1,6 +1,7 @@
 //! The user's own tasks: started and stopped with the manager, or with each term of leadership.
 
 use std::{
+    any::Any,
     fmt,
     future::Future,
     panic::AssertUnwindSafe,
@@ -15,14 +16,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::Inspector;
 use crate::{
-    controller::{Stop, Term, Terms},
+    controller::{Leftovers, Stop, Term, Terms, drop_payload},
     error::Error,
 };
 
 /// Shows a task when to end; clones share the signal.
+///
+/// A clone says that the task's work goes on: hand one to what it spawns, above all to what blocks. A leader that stops
+/// does not release its Lease while somebody holds a clone of a leader task's.
 #[derive(Clone, Debug)]
 pub struct Stopping {
     told: CancellationToken,
+    _held: Arc<()>,
 }
 
 impl Stopping {
@@ -45,6 +50,8 @@ pub(super) struct Task {
     runs: Runs,
     run: Arc<Run>,
     running: Arc<AtomicBool>,
+    /// Where work is noted that outlives the task, if it is a leader's.
+    leftovers: Option<Arc<Leftovers>>,
 }
 
 /// When a task runs.
@@ -61,12 +68,18 @@ pub(super) enum Runs {
 pub(super) struct InFlight {
     inspector: Inspector,
     tasks: Vec<(Arc<str>, Arc<AtomicBool>)>,
+    leftovers: Arc<Leftovers>,
 }
 
 impl InFlight {
-    pub(super) fn new(inspector: Inspector, tasks: &[Task]) -> Self {
+    pub(super) fn new(inspector: Inspector, tasks: &[Task], leftovers: Arc<Leftovers>) -> Self {
         let tasks = tasks.iter().map(|task| (task.name.clone(), task.running.clone())).collect();
-        Self { inspector, tasks }
+        Self { inspector, tasks, leftovers }
+    }
+
+    /// Returns what went on when its run or task had ended.
+    pub(super) fn leftovers(&self) -> &Leftovers {
+        &self.leftovers
     }
 
     /// Names it in one line; `None` if nothing runs.
@@ -92,7 +105,18 @@ impl Task {
             let ends = run(stopping);
             Box::pin(async move { ends.await.map_err(Error::other) })
         };
-        Self { name: name.into(), runs, run: Arc::new(run), running: Arc::default() }
+        Self { name: name.into(), runs, run: Arc::new(run), running: Arc::default(), leftovers: None }
+    }
+
+    /// Whether it runs only while this replica leads.
+    pub(super) fn is_a_leaders(&self) -> bool {
+        self.runs == Runs::WhileLeading
+    }
+
+    /// Notes in a leader's task what outlives it.
+    pub(super) fn noting(mut self, leftovers: &Arc<Leftovers>) -> Self {
+        self.leftovers = self.is_a_leaders().then(|| leftovers.clone());
+        self
     }
 
     /// Runs until it ends, or the manager does.
@@ -114,16 +138,38 @@ impl Task {
 
     /// Runs for a time at most, and is dropped when what runs in it is.
     async fn during(&self, term: &Term) -> Result<(), Error> {
-        let stopping = Stopping { told: term.stop.finish.clone() };
+        let scope = TaskScope { task: self, held: Arc::new(()) };
+        let stopping = Stopping { told: term.stop.finish.clone(), _held: scope.held.clone() };
         self.running.store(true, Ordering::Relaxed);
         let called = AssertUnwindSafe(async { (self.run)(stopping).await }).catch_unwind();
         let ended = term.stop.abort.run_until_cancelled(called).await;
         self.running.store(false, Ordering::Relaxed);
+        drop(scope);
         let failed = |source| Err(Error::Task { name: self.name.to_string(), source: Box::new(source) });
         match ended {
             Some(Ok(Err(error))) => failed(error),
-            Some(Err(_)) => failed(Error::from("it panicked")),
+            Some(Err(panic)) => {
+                drop_payload(panic);
+                failed(Error::from("it panicked"))
+            }
             Some(Ok(Ok(()))) | None => Ok(()),
+        }
+    }
+}
+
+/// One run of a task; what still holds a clone of what it was given then outlives it.
+struct TaskScope<'a> {
+    task: &'a Task,
+    held: Arc<()>,
+}
+
+impl Drop for TaskScope<'_> {
+    fn drop(&mut self) {
+        if let Some(leftovers) = &self.task.leftovers
+            && Arc::strong_count(&self.held) > 1
+        {
+            let held: Arc<dyn Any + Send + Sync> = self.held.clone();
+            leftovers.add(format!("task {}", self.task.name), Arc::downgrade(&held));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use super::{
     ReflectorStore,
@@ -127,7 +127,7 @@ where
     /// Lists because the store has reason to doubt what it shows.
     pub(super) fn list_to_compare(&mut self) {
         let name = &self.reporter.name;
-        info!(kind = %name, "listing {name} to compare");
+        debug!(kind = %name, "listing {name} to compare");
         self.drop_pages();
         self.state.contradicted();
     }

@@ -307,3 +307,129 @@ async fn settings_that_can_not_work_end_the_start_with_the_rule() {
     let error = refused(manager.leader_election("maps")).await;
     assert!(error.contains("call `leader_election` first"), "{error}");
 }
+
+/// Counts who works on the map, beside its runs.
+#[derive(Clone, Default)]
+struct AtWork(Arc<Mutex<(usize, usize)>>);
+
+impl AtWork {
+    /// Works for a time, in a task that nobody can drop, for as long as it holds a clone of the context.
+    fn begin(&self, cx: Context<ConfigMap>, lasts: Duration) -> tokio::task::JoinHandle<()> {
+        let at_work = self.clone();
+        tokio::spawn(async move {
+            {
+                let mut counted = at_work.0.lock().unwrap();
+                counted.0 += 1;
+                counted.1 = counted.1.max(counted.0);
+            }
+            sleep(lasts).await;
+            at_work.0.lock().unwrap().0 -= 1;
+            drop(cx);
+        })
+    }
+
+    fn most(&self) -> usize {
+        self.0.lock().unwrap().1
+    }
+}
+
+// L17
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_not_released_while_work_goes_on_that_a_run_began() {
+    // How long the grace period and the work last, and whether the Lease is released in the end.
+    for (grace, work, released_then) in [(30, 20, true), (3, 12, false)] {
+        let server = shop().await;
+        released(&server).await;
+        server.create(&config_map("a")).await;
+        let at_work = AtWork::default();
+        let start = |name: &'static str| {
+            let at_work = at_work.clone();
+            let (works, record) = does::<ConfigMap, _, _>(move |_, cx: Context<ConfigMap>| {
+                let at_work = at_work.clone();
+                async move {
+                    // Nobody waits for it: the run ends at once.
+                    drop(at_work.begin(cx, Duration::from_secs(work)));
+                    Ok(Action::await_change())
+                }
+            });
+            let manager = Manager::new(server.client()).leader_election(election(name));
+            let manager = manager.grace_period(Duration::from_secs(grace));
+            (manager.controller(Controller::new(works).namespace("shop")).spawn(), record)
+        };
+        let (one, first) = start("one");
+        first.reaches(1).await;
+        let (two, second) = start("two");
+        sleep(Duration::from_millis(500)).await;
+        let stopping = Instant::now();
+        let stopped = one.stop().await;
+        assert_eq!(stopped.is_ok(), released_then, "{stopped:?}");
+        if let Err(error) = stopped {
+            assert!(error.to_string().contains("shop/a"), "{error}");
+            assert_eq!(holder(&server).await.as_deref(), Some("one"), "the Lease is left to run out");
+        }
+        assert!(stopping.elapsed() <= Duration::from_secs(grace + 1));
+        second.reaches(1).await;
+        assert_eq!(at_work.most(), 1, "two at work on one key");
+        two.stop().await.ok();
+    }
+}
+
+// L4 P1
+#[tokio::test(start_paused = true)]
+async fn a_stop_takes_no_longer_than_promised_where_the_server_is_away() {
+    let server = shop().await;
+    released(&server).await;
+    server.create(&config_map("a")).await;
+    let (cable, client) = Cable::of(server.client());
+    let manager = Manager::new(client).leader_election(election("one")).grace_period(Duration::from_secs(3));
+    let (endless, record) = does::<ConfigMap, _, _>(|_, _| std::future::pending());
+    let running = manager.controller(Controller::new(endless).namespace("shop")).spawn();
+    record.reaches(1).await;
+    cable.set(Passes::Nothing);
+    let began = Instant::now();
+    running.stop().await.unwrap_err();
+    assert!(began.elapsed() <= Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+// L9
+#[tokio::test(start_paused = true)]
+async fn a_take_over_fetches_a_quiet_cache_once_whichever_controllers_read_it() {
+    let server = shop().await;
+    released(&server).await;
+    server.create(&config_map("a")).await;
+    let start = |name: &'static str| {
+        let manager = Manager::new(server.client()).leader_election(election(name));
+        let leadership = manager.leadership().unwrap();
+        let idle = || does::<ConfigMap, _, _>(|_, _| async { Ok(Action::await_change()) });
+        let ((first, record), (second, _)) = (idle(), idle());
+        let manager = manager.controller(Controller::new(first).namespace("shop").named("first"));
+        let manager = manager.controller(Controller::new(second).namespace("shop").named("second"));
+        (manager.spawn(), leadership, record)
+    };
+    let (one, _, first) = start("one");
+    first.reaches(1).await;
+    let (two, mut leadership, second) = start("two");
+    sleep(Duration::from_secs(5)).await;
+    // The version moves on, and this kind's watch has nothing to tell.
+    server
+        .create(&k8s_openapi::api::core::v1::Secret {
+            metadata: ObjectMeta {
+                name: Some("a".into()),
+                namespace: Some("shop".into()),
+                ..Default::default()
+            },
+            ..Default::default()
+        })
+        .await;
+    server.requests().clear();
+    one.stop().await.unwrap();
+    while leadership.state() != LeaderState::Leads {
+        leadership.changed().await;
+    }
+    second.reaches(1).await;
+    let asked = server.requests().of(Verb::List, "configmaps");
+    let probes = asked.iter().filter(|request| request.parameter("limit") == Some("1")).count();
+    assert_eq!(probes, 1, "{asked:?}");
+    assert!(asked.len() - probes <= 1, "{asked:?}");
+    two.stop().await.unwrap();
+}

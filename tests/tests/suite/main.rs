@@ -19,6 +19,7 @@ mod elections;
 mod events;
 mod extremes;
 mod first_list;
+mod half_failing;
 mod interleavings;
 mod late_informers;
 mod late_server;

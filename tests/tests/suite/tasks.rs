@@ -113,3 +113,24 @@ async fn a_task_that_outlives_the_grace_period_is_dropped_and_named() {
     assert!(error.contains("task endless"), "{error}");
     assert_eq!(began.elapsed().as_secs(), 3);
 }
+
+// L10
+#[tokio::test(start_paused = true)]
+async fn a_leaders_task_starts_although_a_controller_can_not_sync() {
+    let server = shop().await;
+    server.faults().on_any("configmaps").always().then(Fault::Status(403));
+    let leading = Count::default();
+    let count = leading.clone();
+    let (idle, record) =
+        watchkeeper_tests::does::<k8s_openapi::api::core::v1::ConfigMap, _, _>(|_, _| async {
+            Ok(Action::await_change())
+        });
+    let running = Manager::new(server.client())
+        .leader_election(election("one"))
+        .controller(Controller::new(idle).namespace("shop"))
+        .leader_task("leading", move |stopping| count.clone().run(stopping))
+        .spawn();
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!((leading.read(), record.len()), ((1, 0), 0));
+    running.stop().await.unwrap();
+}

@@ -178,9 +178,7 @@ fn a_take_over_counts_and_a_renewal_keeps_what_it_found() {
     let mut case = Case::new();
     let other = case.held_by("other", 15);
     assert_eq!(case.takes_after(0.0, Some(&other)), Some(15));
-    // The write of 15 s was never answered; what it wrote is seen as its own.
-    assert_eq!(case.next(16.5), Do::Read);
-    case.sees(16.5, Answer::Found(other));
+    // The write of 15 s was never answered: it is tried again.
     let first = case.writes(16.5);
     assert_eq!((first.record.holder.as_str(), first.record.transitions), ("me", 5));
     assert_eq!(first.record.acquired, first.record.renewed);
@@ -297,7 +295,10 @@ fn a_leader_puts_an_edit_right_and_stops_where_another_holds() {
     );
     let (taken, _) = edited(|lease| lease.record.holder = "other".into());
     assert_eq!(taken, Some(Loss::TakenBy("other".into())));
-    let (renamed, _) = edited(|lease| lease.record.renewed = micro_time(3));
+    let (renamed, _) = edited(|lease| {
+        let Record { acquired, renewed, transitions, .. } = &mut lease.record;
+        (*acquired, *renewed, *transitions) = (micro_time(3), micro_time(3), *transitions + 1);
+    });
     assert_eq!(renamed, Some(Loss::TakenBy("me".into())), "another process of our name");
     let (struck_out, put_right) = edited(|lease| lease.record.holder.clear());
     assert_eq!(struck_out, None);
@@ -318,15 +319,233 @@ fn a_leader_puts_an_edit_right_and_stops_where_another_holds() {
 fn a_lost_reply_costs_no_term_and_proves_none() {
     let (mut case, lease) = leads();
     let Do::Write { record, .. } = case.next(2.0) else { panic!("it renews") };
-    case.sees(2.0, Answer::Unknown);
-    assert!(matches!(case.next(3.9), Do::Wait(_)));
-    assert_eq!(case.next(4.0), Do::Read);
-    // It was written, as is found out now; that counts only once a write is confirmed.
+    case.sees(2.1, Answer::Unknown);
+    // The same is tried again, and refused: one attempt got through, or somebody else wrote.
+    assert!(matches!(case.next(2.2), Do::Wait(_)));
+    assert!(matches!(case.next(2.5), Do::Write { record: again, .. } if again == record));
+    case.sees(3.0, Answer::Refused);
+    assert_eq!(case.next(3.0), Do::Read);
     case.sees(4.0, Answer::Found(Stored { record: *record, ..lease }));
-    let over = case.at(10.0);
-    let mut unconfirmed = case;
-    assert!(matches!(unconfirmed.next(4.0), Do::Write { .. }));
-    assert_eq!(unconfirmed.elector.loss(over), Some(Loss::NotRenewed));
+    let (almost, over) = (case.at(11.9), case.at(12.0));
+    assert_eq!(case.elector.loss(almost), None, "the renewal of 2 s got through");
+    assert_eq!(case.elector.loss(over), Some(Loss::NotRenewed), "it counts from when it was sent");
+}
+
+// L13
+#[test]
+fn a_renewal_that_fails_is_tried_again_soon_and_later_less_often() {
+    let (mut case, _) = leads();
+    let (mut at, mut tried, mut pauses) = (2.0, 0, Vec::new());
+    while at < 9.9 {
+        assert!(matches!(case.next(at), Do::Write { .. }), "no read comes between");
+        case.sees(at, Answer::Unknown);
+        tried += 1;
+        let Do::Wait(due) = case.next(at) else { panic!("it pauses") };
+        let pause = due.saturating_duration_since(case.at(at).monotonic).as_secs_f64();
+        pauses.push(pause);
+        at += pause;
+    }
+    assert!((0.16..=0.24).contains(&pauses[0]), "{pauses:?}");
+    assert!(pauses.iter().all(|pause| *pause <= 1.2), "{pauses:?}");
+    assert!(pauses[4..].iter().all(|pause| *pause > pauses[0]), "{pauses:?}");
+    assert!(tried >= 9, "{tried} attempts: {pauses:?}");
+}
+
+// L13
+#[test]
+fn a_request_that_hangs_leaves_time_for_others() {
+    let (mut case, _) = leads();
+    let first = case.elector.patience();
+    assert_eq!(first, Duration::from_millis(2_500));
+    assert!(matches!(case.next(2.0), Do::Write { .. }));
+    let (sent, now) = (case.at(2.0), case.at(4.5));
+    case.elector.answered(sent, now, Answer::Unknown);
+    assert!(case.elector.patience() > first, "where the server is slow, the next one may take longer");
+    assert!(case.elector.patience() <= timing().renew / 2);
+    assert!(matches!(case.next(4.8), Do::Write { .. }));
+    // A quick answer says that it is not.
+    case.writes(4.8);
+    assert_eq!(case.elector.patience(), first);
+}
+
+// L14
+#[test]
+fn no_edit_ends_a_term_nor_do_conflicts_however_many() {
+    let edits: [(&str, fn(&mut Record)); 5] = [
+        ("renewTime", |record| record.renewed = micro_time(3)),
+        ("acquireTime", |record| record.acquired = micro_time(3)),
+        ("leaseTransitions", |record| record.transitions += 9),
+        ("both times", |record| (record.acquired, record.renewed) = (micro_time(3), micro_time(4))),
+        ("renewTime and leaseTransitions", |record| {
+            (record.renewed, record.transitions) = (serde_json::Value::Null, 0)
+        }),
+    ];
+    for (what, edit) in edits {
+        let (mut case, mut lease) = leads();
+        let acquired = lease.record.acquired.clone();
+        edit(&mut lease.record);
+        let mut at = 2.0;
+        // Each attempt is refused: somebody writes all the time.
+        for version in 100..300 {
+            while !matches!(case.next(at), Do::Write { .. }) {
+                at += 0.01;
+            }
+            case.sees(at, Answer::Refused);
+            while case.next(at) != Do::Read {
+                at += 0.01;
+            }
+            lease.object["metadata"]["resourceVersion"] = json!(version.to_string());
+            case.sees(at, Answer::Found(lease.clone()));
+            let now = case.at(at);
+            assert_eq!(case.elector.loss(now), None, "{what}, after {version} conflicts");
+            if at > 8.0 {
+                break;
+            }
+        }
+        let repaired = case.writes(at);
+        assert_eq!(repaired.record.acquired, acquired, "{what} is put right");
+        assert!(repaired.record.transitions >= 5);
+    }
+    let (mut case, mut lease) = leads();
+    for version in 100..300 {
+        assert!(matches!(case.elector.next(case.at(9.0)), Do::Write { .. }));
+        let now = case.at(2.0);
+        case.elector.answered(now, now, Answer::Refused);
+        assert_eq!(case.elector.next(case.at(9.0)), Do::Read);
+        lease.object["metadata"]["resourceVersion"] = json!(version.to_string());
+        case.elector.answered(now, now, Answer::Found(lease.clone()));
+        assert_eq!(case.elector.loss(now), None, "after {version} conflicts");
+    }
+}
+
+// L14
+#[test]
+fn transitions_stay_at_the_most_that_a_server_takes() {
+    let mut case = Case::new();
+    let mut full = case.held_by("other", 15);
+    full.record.transitions = i64::from(i32::MAX);
+    assert_eq!(case.takes_after(0.0, Some(&full)), Some(15));
+    let taken = case.writes(15.0);
+    assert_eq!(taken.record.transitions, i64::from(i32::MAX));
+    assert!(case.elector.leads());
+    // Where they tell nothing any more, an edit of them ends no term, and another process is told apart all the same.
+    assert!(matches!(case.next(17.0), Do::Write { .. }));
+    case.sees(17.0, Answer::Refused);
+    assert_eq!(case.next(17.0), Do::Read);
+    let mut other = case.held_by("me", 15);
+    other.record.transitions = i64::from(i32::MAX);
+    case.sees(17.0, Answer::Found(other));
+    let now = case.at(17.0);
+    assert_eq!(case.elector.loss(now), Some(Loss::TakenBy("me".into())));
+}
+
+// L15
+#[test]
+fn an_edit_that_its_holder_has_put_right_lengthens_no_hold() {
+    let renewed = |lease: &Stored, at: i64, seconds: u64, version: u64| {
+        let mut lease = lease.clone();
+        lease.record.renewed = micro_time(i64::from(u32::MAX) + at);
+        lease.record.duration = Some(Duration::from_secs(seconds));
+        lease.object["metadata"]["resourceVersion"] = json!(version.to_string());
+        lease
+    };
+    // What is seen of a holder, at 0, 1, 2, .. s: when it renewed, the duration, and how long the hold lasts in the end.
+    type Seen = (i64, u64);
+    let cases: [(&str, &[Seen], u64); 7] = [
+        ("edited up for a moment", &[(0, 15), (0, 3_600), (2, 15)], 15),
+        ("edited up, and it died", &[(0, 15), (0, 3_600)], 3_600),
+        ("renewTime is edited as well", &[(0, 15), (1, 3_600), (2, 15), (4, 15)], 15),
+        ("renewTime is set to the far future", &[(0, 15), (1 << 40, 3_600), (2, 15), (4, 15), (6, 15)], 15),
+        ("edited down", &[(0, 60), (0, 1)], 60),
+        ("edited down, with renewTime", &[(0, 60), (1, 1)], 60),
+        ("it has a shorter lease from now on", &[(0, 60), (2, 15), (4, 15)], 15),
+    ];
+    for (what, seen, lasts) in cases {
+        let mut case = Case::new();
+        let holder = case.held_by("other", 15);
+        let mut last = holder.clone();
+        for (at, (renewed_at, seconds)) in seen.iter().enumerate() {
+            last = renewed(&holder, *renewed_at, *seconds, 100 + at as u64);
+            let now = case.at(at as f64 * 1.3);
+            case.elector.stand_by(now.monotonic);
+            assert_eq!(case.elector.next(now), Do::Read);
+            case.elector.answered(now, now, Answer::Found(last.clone()));
+        }
+        let since = (seen.len() - 1) as f64 * 1.3;
+        let at = |seconds: f64, case: &mut Case| {
+            let now = case.at(since + seconds);
+            case.elector.stand_by(now.monotonic);
+            assert_eq!(case.elector.next(now), Do::Read);
+            case.elector.answered(now, now, Answer::Found(last.clone()));
+            matches!(case.elector.next(now), Do::Write { .. })
+        };
+        assert!(!at(lasts as f64 - 0.1, &mut case), "{what}: it is taken too soon");
+        assert!(at(lasts as f64 + 0.1, &mut case), "{what}: it is not taken after {lasts} s");
+    }
+}
+
+// L16
+#[test]
+fn a_lease_that_somebody_restored_as_released_is_not_free_at_once() {
+    let mut case = Case::new();
+    let mut held = case.held_by("other", 15);
+    let old = case.stored(held.record.released(7));
+    held.record.transitions += 1;
+    assert_eq!(case.next(0.0), Do::Read);
+    case.sees(0.0, Answer::Found(held.clone()));
+    // The copy is of before the hold that was seen.
+    assert_eq!(case.takes_after(1.0, Some(&old)), Some(15));
+
+    let mut case = Case::new();
+    assert_eq!(case.next(0.0), Do::Read);
+    case.sees(0.0, Answer::Found(held.clone()));
+    let released = case.stored(held.record.released(7));
+    assert_eq!(case.takes_after(1.0, Some(&released)), Some(0), "its holder released it");
+
+    // It was released, and somebody else was quicker, which nobody saw; then the copy was restored.
+    let mut case = Case::new();
+    assert_eq!(case.next(0.0), Do::Read);
+    case.sees(0.0, Answer::Found(released.clone()));
+    assert!(matches!(case.next(0.0), Do::Write { .. }));
+    case.sees(0.1, Answer::Refused);
+    let mut again = released.clone();
+    again.object["metadata"]["resourceVersion"] = json!("99");
+    assert_eq!(case.takes_after(2.0, Some(&again)), Some(15));
+
+    // One's own hold is not what somebody restored of it.
+    let (mut case, lease) = leads();
+    case.elector.stand_by(case.at(12.5).monotonic);
+    let mut restored = lease.clone();
+    restored.object["metadata"]["resourceVersion"] = json!("99");
+    assert_eq!(case.takes_after(13.0, Some(&restored)), Some(15));
+    let (mut case, lease) = leads();
+    case.elector.stand_by(case.at(12.5).monotonic);
+    assert_eq!(case.takes_after(13.0, Some(&lease)), Some(0), "nobody has written since");
+}
+
+// L18
+#[test]
+fn a_term_goes_on_from_ones_own_only_if_nobody_held_the_lease_in_between() {
+    let (mut case, lease) = leads();
+    assert!(!case.elector.continues(), "somebody else led before");
+    let over = case.at(11.0);
+    assert_eq!(case.elector.loss(over), Some(Loss::NotRenewed));
+    let mut taken = case.held_by("other", 15);
+    taken.record.transitions = 6;
+    case.elector.stand_by(over.monotonic);
+    assert_eq!(case.next(11.0), Do::Read);
+    case.sees(11.0, Answer::Found(lease));
+    case.writes(11.0);
+    assert!(case.elector.leads() && case.elector.continues());
+
+    assert!(case.elector.loss(case.at(22.0)).is_some());
+    case.elector.stand_by(case.at(22.0).monotonic);
+    assert_eq!(case.next(22.0), Do::Read);
+    case.sees(22.0, Answer::Found(taken.clone()));
+    let released = case.stored(taken.record.released(7));
+    assert_eq!(case.takes_after(23.0, Some(&released)), Some(0));
+    case.writes(23.0);
+    assert!(case.elector.leads() && !case.elector.continues());
 }
 
 // L4
@@ -343,10 +562,12 @@ fn a_release_is_tried_again_until_the_lease_is_released_or_anothers() {
     case.sees(1.1, Answer::Found(labelled.clone()));
     assert!(matches!(case.next(1.1), Do::Write { base, .. } if base.as_deref() == Some(&labelled)));
     case.sees(1.2, Answer::Unknown);
-    assert_eq!(case.next(2.0), Do::Read);
+    assert!(matches!(case.next(2.0), Do::Write { .. }), "it is tried again");
+    case.sees(2.0, Answer::Refused);
+    assert_eq!(case.next(3.0), Do::Read);
     let anothers = case.held_by("other", 15);
-    case.sees(2.0, Answer::Found(anothers));
-    assert_eq!(case.next(2.0), Do::Nothing);
+    case.sees(3.0, Answer::Found(anothers));
+    assert_eq!(case.next(3.0), Do::Nothing);
 
     let mut never_led = Case::new();
     never_led.elector.release(never_led.at(0.0).monotonic);

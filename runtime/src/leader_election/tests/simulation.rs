@@ -1,7 +1,8 @@
 //! Elections in a world of bad clocks, a bad network and meddlers: never do two replicas work at a time.
 //!
 //! What the world keeps to: monotonic clocks run at rates that differ by less than 1.2, and of a replica's two clocks one
-//! at least goes on. Nobody writes what a holder writes who releases the Lease.
+//! at least goes on. Nobody writes what a holder writes who releases the Lease. Strangers edit every field, forge
+//! renewals, and restore what the Lease was before.
 
 use std::{
     cmp::Reverse,
@@ -108,6 +109,8 @@ struct Replica {
     stopped_until: f64,
     /// Until when requests, and replies, get lost.
     deaf_until: [f64; 2],
+    /// Until when half of all requests fail at once, or lose their answers.
+    failing_until: f64,
     /// Of the process; others are dead.
     process: u64,
     /// The term under way, and what its workers do.
@@ -122,6 +125,8 @@ struct World {
     pending: Vec<Option<Event>>,
     replicas: Vec<Replica>,
     lease: Option<Stored>,
+    /// What it was before.
+    copies: Vec<Record>,
     version: u64,
     requests: u64,
     terms: u64,
@@ -148,6 +153,7 @@ impl World {
             pending: Vec::new(),
             replicas: Vec::new(),
             lease: None,
+            copies: Vec::new(),
             version: 0,
             requests: 0,
             terms: 0,
@@ -190,6 +196,7 @@ impl World {
             waits: None,
             stopped_until: 0.0,
             deaf_until: [0.0; 2],
+            failing_until: 0.0,
             process,
             term: None,
             leaving: false,
@@ -292,9 +299,16 @@ impl World {
     fn send(&mut self, who: usize, sent: Reading, what: Do) {
         self.requests += 1;
         let (request, process) = (self.requests, self.replicas[who].process);
-        self.replicas[who].waits = Some(Waits { request, sent, until: sent.monotonic + timing().request() });
+        let until = sent.monotonic + self.replicas[who].elector.patience();
+        self.replicas[who].waits = Some(Waits { request, sent, until });
         let lost = self.replicas[who].deaf_until[0] > self.now || self.trouble_strikes(0.05);
-        if !lost {
+        let failing = self.replicas[who].failing_until > self.now && self.random.random_bool(0.5);
+        let carried_out = !failing || self.random.random_bool(0.3);
+        if failing {
+            let delay = self.random.random_range(0.001..0.1);
+            self.after(delay, Event::Answered { who, request, answer: Answer::Unknown });
+        }
+        if !lost && carried_out {
             let delay = self.delay();
             self.after(delay, Event::Arrives { who, request, what });
         }
@@ -336,6 +350,7 @@ impl World {
         let object = json!({"metadata": {"uid": uid, "resourceVersion": self.version.to_string()}});
         let version = self.version;
         self.tell(format_args!("version {version} is {record:?}"));
+        self.copies.push(record.clone());
         let stored = Stored { record, object };
         self.lease = Some(stored.clone());
         stored
@@ -352,10 +367,9 @@ impl World {
         if now.monotonic >= waits.until {
             return replica.elector.answered(waits.sent, now, Answer::Unknown);
         }
-        let written = matches!(answer, Answer::Written(_));
         replica.elector.answered(waits.sent, now, answer);
-        if written && replica.elector.leads() {
-            replica.gate.renewed(waits.sent);
+        if let Some(sent) = replica.elector.take_confirmed().filter(|_| replica.elector.leads()) {
+            replica.gate.renewed(sent);
             if replica.term.is_none() {
                 self.terms += 1;
                 self.replicas[who].term = Some(self.terms);
@@ -401,7 +415,7 @@ impl World {
             self.after(next, Event::Trouble);
         }
         let until = (self.now + length).min(TROUBLED);
-        let trouble = self.random.random_range(0..10);
+        let trouble = self.random.random_range(0..12);
         let who = self.random.random_range(0..self.replicas.len());
         self.reading(who);
         let replica = &self.replicas[who];
@@ -423,6 +437,7 @@ impl World {
             5 => self.jump(who, awake),
             6 => self.restart(who),
             7 if awake => self.leave(who),
+            8 => self.replicas[who].failing_until = until,
             _ => self.meddle(),
         }
     }
@@ -457,7 +472,8 @@ impl World {
     fn meddle(&mut self) {
         let Some(lease) = self.lease.clone() else { return };
         let mut record = lease.record;
-        match self.random.random_range(0..6) {
+        let seconds = Duration::from_secs([2, 15, 60][self.random.random_range(0..3)]);
+        match self.random.random_range(0..12) {
             0 => {
                 self.tell("the Lease is deleted");
                 self.lease = None;
@@ -466,7 +482,14 @@ impl World {
             2 if record.duration != Some(SECOND_LONG) => record.holder.clear(),
             3 if !record.holder.is_empty() => record.duration = Some(SECOND_LONG),
             4 => record.renewed = micro_time(self.random.random_range(0..i64::from(u32::MAX))),
-            _ => record.transitions += 7,
+            5 => record.acquired = micro_time(self.random.random_range(0..i64::from(u32::MAX))),
+            6 if !record.holder.is_empty() => {
+                (record.renewed, record.duration) = (micro_time(i64::MAX / 1_000), Some(seconds));
+            }
+            7 if !record.holder.is_empty() => record.duration = Some(seconds),
+            8 => record.transitions = i64::from(i32::MAX),
+            9 | 10 => record = self.older(record),
+            _ => record.transitions = (record.transitions + 7).min(i64::from(i32::MAX)),
         }
         if self.lease.is_some() {
             self.store(record, lease.object["metadata"]["uid"].clone());
@@ -474,13 +497,27 @@ impl World {
     }
 }
 
+impl World {
+    /// What the Lease was before, and somebody has a copy of: never one that was released.
+    fn older(&mut self, present: Record) -> Record {
+        let held = self.copies.iter().filter(|copy| !copy.is_released()).count();
+        let chosen = self.random.random_range(0..held.max(1));
+        self.copies.iter().filter(|copy| !copy.is_released()).nth(chosen).cloned().unwrap_or(present)
+    }
+}
+
 const SECOND_LONG: Duration = Duration::from_secs(1);
 
-// L5 L6
+fn seeds() -> std::ops::Range<u64> {
+    let many = std::env::var("WATCHKEEPER_ELECTION_WORLDS").ok().and_then(|many| many.parse().ok());
+    0..many.unwrap_or(2_000)
+}
+
+// L5 L6 L14 L15
 #[test]
 fn never_do_two_replicas_work_at_a_time() {
     let (mut take_overs, mut terms) = (0, 0);
-    for seed in 0..1_200 {
+    for seed in seeds() {
         let world = std::panic::catch_unwind(|| World::new(seed).run());
         let world = world.unwrap_or_else(|_| panic!("seed {seed}"));
         assert!(world.worked_at > END - 20.0, "seed {seed}: nobody works in the end: {}", world.worked_at);
