@@ -84,7 +84,7 @@ pub(super) fn change(
         JSON_PATCH => json_patch(object, &patch).map_err(|error| match error {
             JsonPatchError::Malformed(..) => Status::bad_request(error.to_string()),
             JsonPatchError::TooLarge(_) => Status::new(413, Some("RequestEntityTooLarge"), error.to_string()),
-            JsonPatchError::Rejected => {
+            JsonPatchError::Rejected | JsonPatchError::Excessive => {
                 Status::new(422, Some("Invalid"), error.to_string()).with_details(json!({}))
             }
         }),
@@ -341,7 +341,7 @@ fn other_fields(target: &Target, applied: &Value) -> Vec<String> {
 fn read_applied(target: &Target, live: Option<&Stored>, body: &[u8]) -> Result<Value, Status> {
     let parsed: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
-        Err(_) => serde_yaml_ng::from_slice(body).map_err(|e| {
+        Err(_) => crate::limits::read_yaml(body).map_err(|e| {
             Status::bad_request(format!(
                 "error decoding YAML: error converting YAML to JSON: yaml: {}",
                 super::body::yaml_error(&e)
