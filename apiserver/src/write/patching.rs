@@ -1,5 +1,7 @@
 //! Patches: JSON, merge and strategic ones on the live object, and applies.
 
+use std::collections::HashSet;
+
 use http::HeaderMap;
 use serde_json::{Value, json};
 
@@ -134,7 +136,7 @@ fn change_live(
     check::fit_path(target, &mut new)?;
     let mut warnings = Vec::new();
     if options.validation != FieldValidation::Ignore {
-        let known = target.served.schema.unknown_fields(&shown);
+        let known: HashSet<String> = target.served.schema.unknown_fields(&shown).into_iter().collect();
         let unknown =
             target.served.schema.unknown_fields(&new).into_iter().filter(|field| !known.contains(field));
         warnings.extend(unknown.map(|field| format!("unknown field \"{field}\"")));

@@ -12,7 +12,7 @@ use super::{Reason, Rule, roomy, value};
 use crate::limits;
 use crate::schema::error::FieldError;
 use crate::schema::node::{Kind, NodeRef};
-use crate::schema::validate::{counterpart, join};
+use crate::schema::validate::{Counterparts, join};
 
 /// The depth of rules that any stack has room for.
 const SHALLOW: usize = 40;
@@ -78,9 +78,9 @@ impl Run {
                 }
             }
             Value::Array(items) if node.node().items.is_some() => {
+                let old = Counterparts::of(node, old);
                 for (index, value) in items.iter().enumerate() {
-                    let old = old.and_then(|old| counterpart(node, value, old));
-                    self.walk(node.item(), &format!("{path}[{index}]"), value, old)?;
+                    self.walk(node.item(), &format!("{path}[{index}]"), value, old.find(value))?;
                 }
             }
             _ => {}
