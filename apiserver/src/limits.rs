@@ -13,7 +13,7 @@ use crate::status::Status;
 pub(crate) const BODY: usize = 3 * 1024 * 1024;
 
 /// The most values in a body. A value takes far more memory than the two letters that can write it.
-const VALUES: usize = 200_000;
+const VALUES: usize = 100_000;
 
 /// How deep an object may nest. A client's parser stops at 127, and lists and events nest an object themselves.
 pub(crate) const DEPTH: usize = 120;
@@ -34,7 +34,7 @@ pub(crate) const PATCH_OPERATIONS: usize = 10_000;
 pub(crate) const PATCH_COPIES: usize = 3 * 1024 * 1024;
 
 /// How many values one JSON patch may move: those that move, and those that make room for them in a list.
-pub(crate) const PATCH_MOVES: usize = 20_000_000;
+pub(crate) const PATCH_MOVES: usize = 5_000_000;
 
 /// The most letters of an expression in CEL.
 pub(crate) const CEL_TEXT: usize = 100_000;

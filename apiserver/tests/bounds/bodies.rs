@@ -134,7 +134,7 @@ fn json_patch(random: &mut StdRng, client: u64) -> Vec<Sent> {
             ]
         })),
         3 => {
-            steps.push(json!({"op": "add", "path": "/free/l", "value": vec![0; 150_000]}));
+            steps.push(json!({"op": "add", "path": "/free/l", "value": vec![0; 90_000]}));
             steps.extend((0..many).map(|_| moved("/free/l/0".into(), "/free/l/0".into())));
         }
         4 => {
@@ -170,7 +170,7 @@ fn merge_patch(random: &mut StdRng, client: u64) -> Vec<Sent> {
     let body = match random.random_range(0..3) {
         0 => json!({"free": nested("n", random.random_range(1..126))}),
         1 => {
-            let keys = (0..random.random_range(1..100_000)).map(|key| (format!("k{key}"), json!({})));
+            let keys = (0..random.random_range(1..60_000)).map(|key| (format!("k{key}"), json!({})));
             json!({"free": keys.collect::<serde_json::Map<_, _>>()})
         }
         _ => {
@@ -327,7 +327,7 @@ fn deep(random: &mut StdRng, client: u64) -> Vec<Sent> {
 
 fn wide(random: &mut StdRng, client: u64) -> Vec<Sent> {
     let unit = ["{\"\":1}", "[1]", "1", "{}", "\"\"", "[[[[1]]]]"][random.random_range(0..6)];
-    let count = [1_000, 50_000, 99_000, 300_000][random.random_range(0..4)];
+    let count = [1_000, 20_000, 49_000, 300_000][random.random_range(0..4)];
     let list = vec![unit; count].join(",");
     let head = format!(
         "{{\"apiVersion\": \"c{client}.example.com/v1\", \"kind\": \"Thing\", \"metadata\": {{\"generateName\": \"wide-\"}}"

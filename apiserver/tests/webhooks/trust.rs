@@ -39,11 +39,11 @@ async fn a_certificate_in_the_bundle_is_trusted_for_its_own_names() {
     let client = server.client();
     let of = |address: SocketAddr, bundle: &str| json!({"url": format!("https://localhost:{}/validate", address.port()), "caBundle": bundle});
     for is_ca in [IsCa::NoCa, IsCa::Ca(BasicConstraints::Unconstrained)] {
-        let (own, acceptor) = certificate("localhost", is_ca.clone());
+        let (own, acceptor) = certificate("localhost", is_ca);
         let address = serve(acceptor).await;
         let text = said(&client, of(address, &own)).await;
         assert!(text.contains("denied the request: asked with timeout=5s"), "{is_ca:?}: {text}");
-        let (other, acceptor) = certificate("elsewhere.example.com", is_ca.clone());
+        let (other, acceptor) = certificate("elsewhere.example.com", is_ca);
         let text = said(&client, of(address, &other)).await;
         assert!(text.contains("x509: certificate signed by unknown authority"), "{is_ca:?}: {text}");
         let address = serve(acceptor).await;
