@@ -18,6 +18,9 @@ use crate::limits;
 /// How many values the counting may look at itself.
 const EFFORT: u64 = 2_000_000;
 
+/// How many values are copied in the time of a step.
+const COPIES: u64 = 2;
+
 /// The letters that a value of size 1 has at most when it is printed.
 const PRINTED: u64 = 20;
 
@@ -43,7 +46,7 @@ pub(super) fn cost<'a>(
         counter.scope.push((name, Some(Rc::new([value])), extent));
     }
     let found = counter.walk(expression).cost.and(given);
-    if counter.effort > EFFORT { u64::MAX } else { found.steps.saturating_add(found.copies) }
+    if counter.effort > EFFORT { u64::MAX } else { found.steps.saturating_add(found.copies / COPIES) }
 }
 
 /// How large a value is at most.
