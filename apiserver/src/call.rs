@@ -9,20 +9,35 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::{Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Limited};
-use kube::client::Body;
+use http::{Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use kube::client::ConfigExt as _;
 use serde_json::Value;
-use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::client::{WebPkiServerVerifier, verify_server_name};
+use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::{self, CertificateError};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::{
+    self, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 
 use crate::session::{Answer, Call};
 
 /// The most bytes of an answer.
 const LONGEST_ANSWER: usize = 8 << 20;
+
+/// How often an answer may lead elsewhere.
+const REDIRECTS: usize = 10;
 
 /// What the real server reads of any body first.
 const TYPE_META: &str =
@@ -105,51 +120,76 @@ impl Caller {
 
     async fn outside(&self, place: &Place, url: &str, call: &Call) -> Answer {
         let failed = |why: &dyn fmt::Display| format!("Post {url:?}: {why}");
-        let (uri, server_name) = match place {
-            Place::Url(_) => (url.to_owned(), None),
-            Place::Service { namespace, name, path } => {
+        let address = match place {
+            Place::Url(_) => None,
+            Place::Service { namespace, name, .. } => {
                 let address = self.services.get(&(namespace.clone(), name.clone()));
-                let address = address.ok_or_else(|| failed(&format!("service {name:?} not found")))?;
-                let seconds = call.timeout.as_secs();
-                (
-                    format!("https://{address}{path}?timeout={seconds}s"),
-                    Some(format!("{name}.{namespace}.svc")),
-                )
+                Some(*address.ok_or_else(|| failed(&format!("service {name:?} not found")))?)
             }
         };
-        let uri: Uri = uri.parse().map_err(|error| failed(&error))?;
-        let client = client(&uri, &call.client, server_name).map_err(|why| failed(&why))?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let request = Request::post(path)
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::ACCEPT, "application/json, */*")
-            .body(Body::from(call.review.to_string().into_bytes()))
-            .map_err(|error| failed(&error))?;
-        let response = client.send(request).await.map_err(|error| failed(&told(&error, &uri)))?;
-        let status = response.status();
+        let mut uri: Uri = url.parse().map_err(|error| failed(&error))?;
+        let (first, tls) = (uri.clone(), tls(&call.client).map_err(|why| failed(&why))?);
+        let (mut method, mut body) = (Method::POST, Bytes::from(call.review.to_string()));
+        for _ in 0..=REDIRECTS {
+            let address = address.filter(|_| uri.authority() == first.authority());
+            let sent = send(&uri, address, &tls, method.clone(), body.clone()).await;
+            let response = sent.map_err(|why| failed(&why))?;
+            match redirect(&response, &uri) {
+                None => return read(&response),
+                Some(next) => uri = next.map_err(|why| failed(&why))?,
+            }
+            if !matches!(response.status().as_u16(), 307 | 308) {
+                // Clients in Go, as others, ask without a body then.
+                (method, body) = (Method::GET, Bytes::new());
+            }
+        }
+        Err(failed(&format!("stopped after {REDIRECTS} redirects")))
+    }
+}
+
+/// Reads the review in an answer.
+fn read(response: &Response<Bytes>) -> Answer {
+    let (status, body) = (response.status(), response.body());
+    if !status.is_success() {
+        return Err(refused(status, body));
+    }
+    if body.is_empty() {
         let media = response.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
         // Go's client takes that for granted.
-        let media = media.unwrap_or("application/json").to_owned();
-        let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
-        let body = body.map_err(|error| failed(&error))?.to_bytes();
-        if !status.is_success() {
-            return Err(refused(status, &body));
-        }
-        if body.is_empty() {
-            let code = status.as_u16();
-            return Err(format!("0-length response with status code: {code} and content type: {media}"));
-        }
-        serde_json::from_slice(&body).map_err(|error| {
-            let why = match serde_yaml_ng::from_slice(&body) {
-                // The real server reads it as YAML then.
-                Ok(Value::String(_)) => {
-                    format!("json: cannot unmarshal string into Go value of type {TYPE_META}")
-                }
-                _ => error.to_string(),
-            };
-            format!("couldn't get version/kind; json parse error: {why}")
-        })
+        let media = media.unwrap_or("application/json");
+        let code = status.as_u16();
+        return Err(format!("0-length response with status code: {code} and content type: {media}"));
     }
+    serde_json::from_slice(body).map_err(|error| {
+        let why = match serde_yaml_ng::from_slice(body) {
+            // The real server reads it as YAML then.
+            Ok(Value::String(_)) => {
+                format!("json: cannot unmarshal string into Go value of type {TYPE_META}")
+            }
+            _ => error.to_string(),
+        };
+        format!("couldn't get version/kind; json parse error: {why}")
+    })
+}
+
+/// Gives where an answer sends its client instead.
+fn redirect(response: &Response<Bytes>, from: &Uri) -> Option<Result<Uri, String>> {
+    let location = response
+        .headers()
+        .get(header::LOCATION)
+        .filter(|_| matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308))?;
+    let location = String::from_utf8_lossy(location.as_bytes());
+    let host = from.authority().map_or("", |authority| authority.as_str());
+    let text = match &*location {
+        absolute if absolute.contains("://") => absolute.to_owned(),
+        other_host if other_host.starts_with("//") => format!("https:{other_host}"),
+        path if path.starts_with('/') => format!("https://{host}{path}"),
+        name => {
+            let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+            format!("https://{host}{folder}/{name}")
+        }
+    };
+    Some(text.parse().map_err(|error| format!("failed to parse Location header {location:?}: {error}")))
 }
 
 /// Asks a webhook of this process; one that panics has failed.
@@ -171,22 +211,124 @@ fn url_of(place: &Place, client: &Value, seconds: u64) -> String {
     }
 }
 
-fn client(uri: &Uri, client: &Value, server_name: Option<String>) -> Result<kube::Client, String> {
+/// Sends one request on a connection of its own; `address` is where a service listens.
+async fn send(
+    uri: &Uri,
+    address: Option<SocketAddr>,
+    tls: &Arc<ClientConfig>,
+    method: Method,
+    body: Bytes,
+) -> Result<Response<Bytes>, String> {
     let authority = uri.authority().ok_or("the URL has no host")?;
     let scheme = uri.scheme_str().unwrap_or_default();
     if scheme != "https" {
         return Err(format!("the URL must begin with https, not {scheme:?}"));
     }
-    let base = format!("https://{authority}").parse().map_err(|error| format!("{error}"))?;
-    let mut config = kube::Config::new(base);
-    config.default_retry = false;
-    config.tls_server_name = server_name;
-    config.root_cert = authorities(client)?;
-    kube::Client::try_from(config).map_err(|error| told(&error, uri))
+    let words = |error: &(dyn std::error::Error + 'static)| told(error, uri);
+    let host = authority.host().trim_matches(['[', ']']);
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| words(&error))?;
+    let stream = match address {
+        Some(address) => TcpStream::connect(address).await,
+        None => TcpStream::connect((host, uri.port_u16().unwrap_or(443))).await,
+    };
+    let stream = stream.map_err(|error| words(&error))?;
+    let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await;
+    let stream = TokioIo::new(stream.map_err(|error| words(&error))?);
+    let (mut sender, connection) = http1::handshake(stream).await.map_err(|error| words(&error))?;
+    let mut driving = JoinSet::new();
+    driving.spawn(connection);
+    let request = Request::builder()
+        .method(method)
+        .uri(uri.path_and_query().map_or("/", |path| path.as_str()))
+        .header(header::HOST, authority.as_str())
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json, */*")
+        .body(Full::new(body))
+        .map_err(|error| words(&error))?;
+    let (parts, body) = sender.send_request(request).await.map_err(|error| words(&error))?.into_parts();
+    let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|error| error.to_string())?;
+    Ok(Response::from_parts(parts, body.to_bytes()))
 }
 
-/// Reads the authorities that a configuration trusts; none are those of the system.
-fn authorities(client: &Value) -> Result<Option<Vec<Vec<u8>>>, String> {
+/// Says whom a configuration trusts: its bundle, or whom the system trusts.
+fn tls(client: &Value) -> Result<Arc<ClientConfig>, String> {
+    let Some(trusted) = bundle(client)? else {
+        let config = kube::Config::new(Uri::from_static("https://localhost"));
+        return config.rustls_client_config().map(Arc::new).map_err(|error| error.to_string());
+    };
+    let provider = Arc::new(ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    for certificate in &trusted {
+        let added = roots.add(certificate.clone());
+        added.map_err(|error| format!("unable to load root certificates: {error}"))?;
+    }
+    let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let authorities = authorities.build().map_err(|error| error.to_string())?;
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| error.to_string())?.dangerous();
+    let config = config.with_custom_certificate_verifier(Arc::new(Bundle { trusted, authorities }));
+    Ok(Arc::new(config.with_no_client_auth()))
+}
+
+/// Trusts what Go trusts of a bundle: what an authority in it has signed, and each certificate that is in it.
+///
+/// The second is how tests set up webhooks: with a certificate that stands for itself, which may be an authority's.
+#[derive(Debug)]
+struct Bundle {
+    trusted: Vec<CertificateDer<'static>>,
+    authorities: Arc<WebPkiServerVerifier>,
+}
+
+impl ServerCertVerifier for Bundle {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verified =
+            self.authorities.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        // Its dates are checked before its issuer.
+        let is_unsigned = matches!(
+            verified,
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature | CertificateError::Other(_)
+            ))
+        );
+        if !is_unsigned || !self.trusted.contains(end_entity) {
+            return verified;
+        }
+        verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.authorities.supported_verify_schemes()
+    }
+}
+
+/// Reads the certificates that a configuration trusts; without any the system decides.
+fn bundle(client: &Value) -> Result<Option<Vec<CertificateDer<'static>>>, String> {
     let Some(bundle) = client["caBundle"].as_str().filter(|bundle| !bundle.is_empty()) else {
         return Ok(None);
     };
@@ -197,13 +339,13 @@ fn authorities(client: &Value) -> Result<Option<Vec<Vec<u8>>>, String> {
     if certificates.is_empty() {
         return Err(invalid("unable to parse bytes as PEM block".to_owned()));
     }
-    Ok(Some(certificates.into_iter().map(|certificate| certificate.to_vec()).collect()))
+    Ok(Some(certificates))
 }
 
 /// Tells why there was no answer: what has words of the server's own in those, else an error with its causes.
 fn told(error: &(dyn std::error::Error + 'static), uri: &Uri) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
+    let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(known) = in_own_words(error, uri) {
             return known;
@@ -242,7 +384,7 @@ fn held(error: &io::Error) -> Option<&(dyn std::error::Error + Send + Sync + 'st
 fn certificate(invalid: &CertificateError, uri: &Uri) -> Option<String> {
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     Some(match invalid {
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature | CertificateError::Other(_) => {
             "certificate signed by unknown authority".to_owned()
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }

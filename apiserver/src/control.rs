@@ -11,13 +11,17 @@
 //! | `DELETE /faults` | disarms all rules and lets go on what they hold |
 //! | `GET /requests` | lists what was asked: `{total, counts, requests}` |
 //! | `DELETE /requests` | forgets what was asked |
+//!
+//! The port has no token, as it is for scripts of this machine. What a browser sends for a web page is refused: see
+//! [`is_foreign`].
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::uri::Authority;
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -91,6 +95,10 @@ async fn accept(socket: TcpListener, front: Arc<Front>) {
 
 async fn answer(front: &Front, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (parts, body) = request.into_parts();
+    if is_foreign(&parts.headers) {
+        let error = "web pages may not use this port: send no Origin, and the port's own address as Host";
+        return Ok(reply(StatusCode::FORBIDDEN, &json!({ "error": error })));
+    }
     let body = match Limited::new(body, BODY_LIMIT).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) => return Ok(reply(StatusCode::BAD_REQUEST, &json!({ "error": error.to_string() }))),
@@ -132,6 +140,20 @@ async fn answer(front: &Front, request: Request<Incoming>) -> Result<Response<Fu
         Ok(value) => reply(StatusCode::OK, &value),
         Err(error) => reply(StatusCode::BAD_REQUEST, &json!({ "error": error })),
     })
+}
+
+/// Returns whether a web page may have sent a request.
+///
+/// A browser names the page's origin in all that may change something, and says that it fetches for a page. A page whose
+/// name leads to this machine has its own name as the host.
+fn is_foreign(headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
+    let is_local = host.is_none_or(|host| {
+        let name = host.parse::<Authority>().map(|host| host.host().trim_matches(['[', ']']).to_owned());
+        name.is_ok_and(|name| name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback()))
+    });
+    let by_hand = headers.get("sec-fetch-site").is_none_or(|site| site == "none");
+    !is_local || !by_hand || headers.contains_key(header::ORIGIN)
 }
 
 fn compact(front: &Front, query: &Query) -> Result<Value, String> {
@@ -207,4 +229,43 @@ fn reply(status: StatusCode, value: &Value) -> Response<Full<Bytes>> {
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+
+    use super::*;
+
+    // A36
+    #[test]
+    fn what_a_web_page_can_send_is_refused() {
+        let of = |fields: &[(&'static str, &'static str)]| -> HeaderMap {
+            let pairs = fields.iter().map(|(name, value)| {
+                (HeaderName::from_static(name), header::HeaderValue::from_static(value))
+            });
+            pairs.collect()
+        };
+        for script in [
+            &[][..],
+            &[("host", "127.0.0.1:7000")],
+            &[("host", "localhost:7000"), ("user-agent", "curl/8")],
+            &[("host", "[::1]:7000")],
+            &[("host", "127.0.0.1"), ("sec-fetch-site", "none")],
+        ] {
+            assert!(!is_foreign(&of(script)), "{script:?}");
+        }
+        for page in [
+            &[("host", "127.0.0.1:7000"), ("origin", "https://example.com")][..],
+            &[("host", "127.0.0.1:7000"), ("origin", "null")],
+            &[("host", "127.0.0.1:7000"), ("sec-fetch-site", "cross-site")],
+            &[("host", "rebound.example.com:7000")],
+            &[("host", "localhost.example.com")],
+            &[("host", "127.0.0.1.example.com")],
+            &[("host", "10.0.0.1")],
+            &[("host", "a b")],
+        ] {
+            assert!(is_foreign(&of(page)), "{page:?}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Garbage collection: objects whose owners are gone, and owners that wait for them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -63,7 +64,8 @@ fn foreground(state: &mut State, place: &Place, owner: &Stored) -> usize {
         }
         let blocks =
             |stored: &Arc<Stored>| object::owners(&stored.value()).iter().any(|o| o.uid == uid && o.blocks);
-        blocked |= state.store.get(&dependent.0, &dependent.1).is_some_and(blocks);
+        blocked |= state.store.get(&dependent.0, &dependent.1).is_some_and(blocks)
+            && !waits_in_a_circle(state, &dependent, &uid);
     }
     if blocked { touched } else { touched + release(state, place, FOREGROUND) }
 }
@@ -104,6 +106,25 @@ fn judge(state: &mut State, place: &Place, resource: &Arc<Resource>, stored: &Ar
     };
     remove_or_mark(state, resource, stored, &DeleteOptions { policy, ..DeleteOptions::default() });
     1
+}
+
+/// Returns whether an object waits for its dependents, they for theirs, and so on, back to an owner of it.
+///
+/// One of them has to go first. A real server makes one reference of the circle a non-blocking one.
+fn waits_in_a_circle(state: &State, place: &Place, owner: &str) -> bool {
+    let (mut next, mut seen) = (vec![place.clone()], BTreeSet::new());
+    while let Some(place) = next.pop() {
+        let Some(stored) = state.store.get(&place.0, &place.1) else { continue };
+        let value = stored.value();
+        let uid = object::uid(&value);
+        if uid == owner {
+            return true;
+        }
+        if waits_for_dependents(&value) && seen.insert(uid.to_owned()) {
+            next.extend(state.store.owners.dependents(uid));
+        }
+    }
+    false
 }
 
 fn waits_for_dependents(owner: &Value) -> bool {

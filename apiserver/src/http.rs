@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,6 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::config::Kubeconfig;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
@@ -33,6 +35,9 @@ const STREAMS: u32 = 100;
 
 /// The most bytes of the headers of one request.
 const HEADERS: u32 = 1 << 20;
+
+/// How long the handshake of TLS may take, as kube-apiserver has it.
+const HANDSHAKE: Duration = Duration::from_secs(32);
 
 /// Why a server over HTTP did not start.
 #[derive(Debug, thiserror::Error)]
@@ -236,7 +241,7 @@ async fn accept(socket: TcpListener, acceptor: TlsAcceptor, front: Arc<Front>) {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be taken");
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                    tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             },
             Some(_) = connections.join_next() => {}
@@ -261,7 +266,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, front: Arc<Front>)
     let Ok(epoch) = front.epoch() else { return };
     let serving = async {
         stream.set_nodelay(true)?;
-        let stream = acceptor.accept(stream).await?;
+        let stream = shake_hands(&acceptor, stream).await?;
         if stream.get_ref().1.alpn_protocol() == Some(HTTP_2) {
             serve_streams(stream, &front).await
         } else {
@@ -274,6 +279,14 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, front: Arc<Front>)
             tracing::debug!(%error, "a connection ended");
         },
     }
+}
+
+/// Begins TLS; a client that does not go on with it is given up.
+async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
+    acceptor: &TlsAcceptor,
+    stream: S,
+) -> io::Result<TlsStream<S>> {
+    tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await?
 }
 
 /// Speaks HTTP/1.1: one request after another.
@@ -298,4 +311,18 @@ async fn serve_streams(stream: TlsStream<TcpStream>, front: &Arc<Front>) -> io::
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS).max_header_list_size(HEADERS);
     builder.serve_connection(TokioIo::new(stream), service).await.map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A38
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_says_nothing_is_given_up() {
+        let acceptor = Certificates::make().expect("certificates").acceptor().expect("an acceptor");
+        let (_silent, stream) = tokio::io::duplex(1024);
+        let error = shake_hands(&acceptor, stream).await.map(drop).expect_err("it takes too long");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
 }

@@ -24,6 +24,8 @@ mod status;
 
 mod object;
 
+mod limits;
+
 mod identity;
 
 mod facts;

@@ -20,13 +20,11 @@ use crate::faults::{
     distort_list,
 };
 use crate::identity::User;
+use crate::limits;
 use crate::route::RequestInfo;
 use crate::status::Status;
 use crate::store::Forgotten;
 use crate::tokens::Tokens;
-
-/// The longest body taken, in bytes.
-const BODY_LIMIT: usize = 3_145_728;
 
 /// The address a client in memory believes it talks to.
 pub(crate) const IN_MEMORY_URL: &str = "https://watchkeeper.in-memory";
@@ -308,12 +306,9 @@ where
     if body.is_end_stream() {
         return Ok(Ok(Bytes::new()));
     }
-    match Limited::new(body, BODY_LIMIT).collect().await {
+    match Limited::new(body, limits::BODY).collect().await {
         Ok(collected) => Ok(Ok(collected.to_bytes())),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let message = format!("Request entity too large: limit is {BODY_LIMIT}");
-            Ok(Err(Status::new(413, Some("RequestEntityTooLarge"), message)))
-        }
+        Err(error) if error.is::<LengthLimitError>() => Ok(Err(Status::too_large(limits::BODY))),
         Err(_) => Err(Interrupted::Cut),
     }
 }

@@ -31,6 +31,11 @@ impl Cause {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {detail}"))
     }
 
+    /// A field that takes more bytes than it may.
+    pub(crate) fn too_long(field: impl Into<String>, most: usize) -> Self {
+        Self::new("FieldValueTooLong", field, format!("Too long: may not be more than {most} bytes"))
+    }
+
     /// A field that must be set.
     pub(crate) fn required(field: impl Into<String>, detail: &str) -> Self {
         let message =

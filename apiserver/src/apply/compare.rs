@@ -1,6 +1,6 @@
 //! What differs between two states of an object.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -109,11 +109,11 @@ impl Difference {
         new: Option<&Value>,
         path: &mut Vec<PathElement>,
     ) {
-        let (old, new) = (indexed(node, old), indexed(node, new));
-        let only_new = new.iter().filter(|(element, _)| find(&old, element).is_none());
-        for (element, item) in &old {
+        let (old, new) = (Items::of(node, old), Items::of(node, new));
+        let only_new = new.list.iter().filter(|(element, _)| old.find(element).is_none());
+        for (element, item) in &old.list {
             path.push(element.clone());
-            self.walk(node.item(), Some(*item), find(&new, element), path);
+            self.walk(node.item(), Some(*item), new.find(element), path);
             path.pop();
         }
         for (element, item) in only_new {
@@ -124,21 +124,28 @@ impl Difference {
     }
 }
 
-/// Pairs the items of a list with what tells them apart; of doubles, the first counts.
-pub(super) fn indexed<'a>(node: NodeRef<'_>, list: Option<&'a Value>) -> Vec<(PathElement, &'a Value)> {
-    let mut found: Vec<(PathElement, &Value)> = Vec::new();
-    for item in list.and_then(Value::as_array).into_iter().flatten() {
-        let element = PathElement::item(node, item);
-        if find(&found, &element).is_none() {
-            found.push((element, item));
-        }
-    }
-    found
+/// The items of a list with what tells them apart, in its order; of doubles, the first counts.
+pub(super) struct Items<'a> {
+    pub(super) list: Vec<(PathElement, &'a Value)>,
+    places: BTreeMap<PathElement, usize>,
 }
 
-/// Finds an item among indexed ones.
-pub(super) fn find<'a>(items: &[(PathElement, &'a Value)], element: &PathElement) -> Option<&'a Value> {
-    items.iter().find(|(known, _)| known == element).map(|(_, item)| *item)
+impl<'a> Items<'a> {
+    pub(super) fn of(node: NodeRef<'_>, list: Option<&'a Value>) -> Self {
+        let (mut found, mut places) = (Vec::new(), BTreeMap::new());
+        for item in list.and_then(Value::as_array).into_iter().flatten() {
+            let element = PathElement::item(node, item);
+            if !places.contains_key(&element) {
+                places.insert(element.clone(), found.len());
+                found.push((element, item));
+            }
+        }
+        Self { list: found, places }
+    }
+
+    pub(super) fn find(&self, element: &PathElement) -> Option<&'a Value> {
+        self.places.get(element).map(|at| self.list[*at].1)
+    }
 }
 
 /// Returns whether a map or list has nothing in it.

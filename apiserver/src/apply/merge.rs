@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use crate::schema::NodeRef;
 
-use super::compare::{find, indexed, is_bare};
-use super::set::{PathElement, Shape};
+use super::compare::{Items, is_bare};
+use super::set::Shape;
 
 /// Merges two values of a node; the applied one wins wherever it says something.
 pub(super) fn merge(node: NodeRef<'_>, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
@@ -15,7 +15,7 @@ pub(super) fn merge(node: NodeRef<'_>, live: Option<&Value>, applied: Option<&Va
     }
     let merged = match shape {
         Shape::Map => Value::Object(merge_maps(node, fields(live), fields(applied))),
-        _ => Value::Array(merge_lists(node, &indexed(node, live), &indexed(node, applied))),
+        _ => Value::Array(merge_lists(node, &Items::of(node, live), &Items::of(node, applied))),
     };
     Some(merged)
 }
@@ -47,27 +47,24 @@ fn merge_maps(
 ///
 /// Applied items come in their own order. Items that only the live list has stay in front of the shared item that they
 /// were in front of; where both could come next, the live one does.
-fn merge_lists(
-    node: NodeRef<'_>,
-    live: &[(PathElement, &Value)],
-    applied: &[(PathElement, &Value)],
-) -> Vec<Value> {
-    let mut merged = Vec::new();
-    let mut live_left = live.iter().peekable();
-    for (at, (element, item)) in applied.iter().enumerate() {
-        let next_shared = applied[at..].iter().find(|(element, _)| find(live, element).is_some());
+fn merge_lists(node: NodeRef<'_>, live: &Items<'_>, applied: &Items<'_>) -> Vec<Value> {
+    let (mut merged, mut live_left) = (Vec::new(), live.list.iter().peekable());
+    let mut shared = applied.list.iter().filter(|(element, _)| live.find(element).is_some()).peekable();
+    for (element, item) in &applied.list {
+        let next_shared = shared.peek().map(|(shared, _)| shared);
         while let Some((before, value)) =
-            live_left.next_if(|(before, _)| next_shared.is_none_or(|(shared, _)| shared != before))
+            live_left.next_if(|(before, _)| next_shared.is_none_or(|shared| shared != before))
         {
-            if find(applied, before).is_none() {
+            if applied.find(before).is_none() {
                 merged.push((*value).clone());
             }
         }
         live_left.next_if(|(reached, _)| reached == element);
-        merged.extend(merge(node.item(), find(live, element), Some(*item)));
+        shared.next_if(|(reached, _)| reached == element);
+        merged.extend(merge(node.item(), live.find(element), Some(*item)));
     }
     for (element, value) in live_left {
-        if find(applied, element).is_none() {
+        if applied.find(element).is_none() {
             merged.push((*value).clone());
         }
     }

@@ -1,5 +1,7 @@
 //! Reads what is applied against the schema.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::schema::{Kind, NodeRef};
@@ -83,14 +85,14 @@ fn walk(node: NodeRef<'_>, value: &Value, path: &mut Vec<PathElement>, errors: &
 
 fn list(node: NodeRef<'_>, items: &[Value], path: &mut Vec<PathElement>, errors: &mut Vec<String>) {
     let keyed = Shape::of(node, Some(&Value::Array(Vec::new())), None) == Shape::List;
-    let mut seen = Vec::new();
+    let mut seen = BTreeSet::new();
     for (index, item) in items.iter().enumerate() {
         let element = if keyed { PathElement::item(node, item) } else { PathElement::Index(index) };
         if keyed && seen.contains(&element) {
             errors.push(format!("{}: duplicate entries for key {element}", show(path)));
         }
         path.push(element.clone());
-        seen.push(element);
+        seen.insert(element);
         walk(node.item(), item, path, errors);
         path.pop();
     }

@@ -435,3 +435,28 @@ async fn a_webhook_without_an_end_is_ended() {
     assert_eq!(call(&core, Method::POST, MAPS, map("a")).await.0, 201);
     assert_eq!(call(&core, Method::PATCH, &format!("{MAPS}/a"), json!({"data": {"x": "y"}})).await.0, 200);
 }
+
+// A40
+#[tokio::test(start_paused = true)]
+async fn a_webhook_does_not_write_the_status_of_what_it_changes() {
+    let with_status = |_: &Value| {
+        patch(json!([
+            {"op": "add", "path": "/status", "value": {"phase": "Failed", "message": "by a webhook"}},
+            {"op": "add", "path": "/metadata/labels", "value": {"by": "webhook"}},
+        ]))
+    };
+    let (core, _) = Stage::new().hook("a", with_status).core();
+    register(&core, "mutating", "a", json!({"rules": [{
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"],
+    }]}))
+    .await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let (code, made) = call(&core, Method::POST, pods, pod).await;
+    assert_eq!((code, &made["metadata"]["labels"]["by"]), (201, &json!("webhook")));
+    assert_eq!((&made["status"]["phase"], made["status"].get("message")), (&json!("Pending"), None));
+    let change = json!({"metadata": {"labels": {"other": "x"}}});
+    let (code, changed) = call(&core, Method::PATCH, &format!("{pods}/p"), change).await;
+    assert_eq!(code, 200, "{changed}");
+    assert_eq!((&changed["status"]["phase"], changed["status"].get("message")), (&json!("Pending"), None));
+}

@@ -13,6 +13,7 @@ use crate::crd;
 use crate::discovery::{self, Half};
 use crate::encode::Encoder;
 use crate::kinds::Reach;
+use crate::limits;
 use crate::negotiate::{Answer, Discovery, Shape, accept};
 use crate::object;
 use crate::read::{ListOptions, list_body};
@@ -25,9 +26,6 @@ use crate::write::{
     patch_scale, put, put_scale,
 };
 
-/// The most bytes of a request's body.
-const BODY_LIMIT: usize = 3 * 1024 * 1024;
-
 /// Handles one request; reads as a view has them.
 ///
 /// # Errors
@@ -39,13 +37,11 @@ pub(super) fn handle(
     patience: Patience,
     view: Option<View>,
 ) -> Result<Outcome, Status> {
+    limits::check_body(&request.body)?;
     if let Some(answer) = reviews::review(state, request, info)? {
         return Ok(Outcome::Full(answer));
     }
     check(state, &request.user, asked)?;
-    if request.body.len() > BODY_LIMIT {
-        return Err(Status::too_large(BODY_LIMIT));
-    }
     let query = Query::of(&request.uri);
     check_timeout(&query)?;
     if info.shape == PathShape::Other {

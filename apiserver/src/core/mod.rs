@@ -57,6 +57,8 @@ mod admission_tests;
 #[cfg(test)]
 mod authz_tests;
 #[cfg(test)]
+mod bounds_tests;
+#[cfg(test)]
 mod conversion_tests;
 #[cfg(test)]
 mod data_tests;

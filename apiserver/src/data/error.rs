@@ -47,7 +47,7 @@ pub enum DataError {
     /// The file was changed or cut short by something else than an unfinished write.
     #[error(
         "{} is damaged at byte {offset}, in record {record}: {why}; nothing was loaded. Restore a copy, or move the \
-         file away to begin empty", path.display()
+         file away to begin empty{}", path.display(), remedy(path, *offset, *record)
     )]
     Damaged {
         /// The data file.
@@ -76,6 +76,18 @@ pub enum DataError {
         /// The data file.
         path: PathBuf,
     },
+}
+
+/// Says how to go on with what is before a damaged record.
+fn remedy(path: &Path, offset: u64, record: u64) -> String {
+    if record < 3 {
+        return String::new();
+    }
+    format!(
+        ", or keep what is before it, and lose all that was written later: copy the file, then \
+         `truncate --size {offset} {}`",
+        path.display()
+    )
 }
 
 impl DataError {

@@ -19,7 +19,9 @@ const SHORT: u64 = 4 << 20;
 /// A data file in use; dropping it lets others have it.
 #[derive(Debug)]
 pub(crate) struct DataFile {
+    /// Where the file itself is: a link to it is followed once, and stays.
     path: PathBuf,
+    /// Locked as long as it is open, whatever name it was opened by.
     file: File,
     /// Where the last synced record ends.
     length: u64,
@@ -27,8 +29,6 @@ pub(crate) struct DataFile {
     limit: u64,
     /// What a sync has said that failed.
     unknown: Option<String>,
-    /// Locked as long as it is open.
-    _lock: File,
 }
 
 /// What opening has found.
@@ -46,22 +46,15 @@ impl DataFile {
     /// # Errors
     /// The file is in use, damaged, something else or can't be opened; it is as it was then.
     pub(crate) fn open(path: &Path) -> Result<Opened, DataError> {
-        let lock = lock(path)?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(path).map_err(DataError::io("open", path))?;
+        let (mut file, path) = locked(path)?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(DataError::io("read", path))?;
-        let path = path.to_owned();
+        file.read_to_end(&mut bytes).map_err(DataError::io("read", &path))?;
         if bytes.is_empty() {
-            let new = Self { path, file, length: 0, limit: 0, unknown: None, _lock: lock };
-            return Ok(Opened::New(new));
+            return Ok(Opened::New(Self { path, file, length: 0, limit: 0, unknown: None }));
         }
         let loaded = load(&path, &bytes)?;
         let (length, limit) = (loaded.end, twice(loaded.snapshot_length));
-        let mut old = Self { path, file, length, limit, unknown: None, _lock: lock };
+        let mut old = Self { path, file, length, limit, unknown: None };
         if loaded.unfinished > 0 {
             tracing::warn!(
                 path = %old.path.display(), at = loaded.end, bytes = loaded.unfinished,
@@ -171,11 +164,11 @@ fn twice(length: u64) -> u64 {
 }
 
 fn write_snapshot(path: &Path, image: &Image) -> io::Result<(File, u64)> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
+    // What a crash has left there is of no use, and a link that somebody else has put there is not followed.
+    let _none = std::fs::remove_file(path);
+    let mut file = options().create_new(true).open(path)?;
+    // Whoever finds it under its new name finds it locked.
+    file.try_lock()?;
     let mut bytes = title().into_bytes();
     let mut length = 0;
     for part in lines(image.entries(), PART) {
@@ -205,14 +198,47 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Takes the lock of a data file: a file of its own, as a snapshot takes the place of the other.
-fn lock(path: &Path) -> Result<File, DataError> {
-    let beside = beside(path, ".lock");
-    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&beside);
-    let file = opened.map_err(DataError::io("open", path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(DataError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(DataError::Io { what: "lock", path: beside, source }),
+/// Gives how files with data are opened: for reading and writing, by their owner alone.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Opens a file and locks it; one that is not there is made. Gives where it is, all links followed.
+///
+/// The lock is on the file itself and not on a name: a file may have several.
+fn locked(path: &Path) -> Result<(File, PathBuf), DataError> {
+    loop {
+        let file = options().create(true).truncate(false).open(path).map_err(DataError::io("open", path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(DataError::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(source)) => {
+                return Err(DataError::Io { what: "lock", path: path.to_owned(), source });
+            }
+        }
+        let real = std::fs::canonicalize(path).map_err(DataError::io("open", path))?;
+        // A server that was about to stop may have put a snapshot in its place.
+        if is_at(&file, &real).map_err(DataError::io("open", path))? {
+            return Ok((file, real));
+        }
     }
+}
+
+/// Returns whether a file is the one that a path leads to.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let (this, that) = (file.metadata()?, std::fs::metadata(path)?);
+    Ok((this.dev(), this.ino()) == (that.dev(), that.ino()))
+}
+
+/// Returns whether a file is the one that a path leads to: an open file can't be replaced.
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> io::Result<bool> {
+    Ok(true)
 }

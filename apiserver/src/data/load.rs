@@ -1,8 +1,11 @@
 //! Loading: bytes of a data file to what they say, all of it or nothing.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::Deserialize as _;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::entry::Entry;
 use super::error::DataError;
@@ -156,8 +159,8 @@ impl Reader<'_> {
     fn lines(&self, payload: &[u8]) -> Result<Vec<Line>, DataError> {
         let lines = payload.split_inclusive(|byte| *byte == b'\n');
         let parsed = lines.map(|line| {
-            let entry = serde_json::from_slice(line)
-                .map_err(|error| self.damaged(format!("a line is no entry: {error}")))?;
+            let entry = serde_json::from_slice(line).or_else(|error| deep_entry(line).map_err(|_| error));
+            let entry = entry.map_err(|error| self.damaged(format!("a line is no entry: {error}")))?;
             Ok(Line { offset: self.at as u64, record: self.record, entry })
         });
         parsed.collect()
@@ -185,6 +188,28 @@ impl Reader<'_> {
     fn next_damaged(&mut self, why: &'static str) -> DataError {
         self.record += 1;
         self.damaged(why)
+    }
+}
+
+/// Reads a line that nests deeper than the parser goes at once: a level at a time.
+///
+/// Nothing so deep is written, but earlier versions did.
+fn deep_entry(line: &[u8]) -> Result<Entry<'static>, serde_json::Error> {
+    let levels: Value = deep(serde_json::from_slice(line)?)?;
+    Entry::deserialize(levels)
+}
+
+fn deep(text: &RawValue) -> Result<Value, serde_json::Error> {
+    match text.get().as_bytes().first() {
+        Some(b'{') => {
+            let fields: BTreeMap<String, &RawValue> = serde_json::from_str(text.get())?;
+            fields.into_iter().map(|(name, value)| Ok((name, deep(value)?))).collect()
+        }
+        Some(b'[') => {
+            let items: Vec<&RawValue> = serde_json::from_str(text.get())?;
+            items.into_iter().map(deep).collect()
+        }
+        _ => serde_json::from_str(text.get()),
     }
 }
 

@@ -247,6 +247,82 @@ fn two_servers_cannot_use_one_file() {
     DataFile::open(&folder.file()).expect("free again");
 }
 
+// A35
+#[cfg(unix)]
+#[test]
+fn two_servers_cannot_use_one_file_by_two_names() {
+    let folder = Folder::new();
+    let (symbolic, hard) = (folder.0.join("symbolic"), folder.0.join("hard"));
+    std::os::unix::fs::symlink(folder.file(), &symbolic).expect("a link");
+    let Opened::New(mut first) = DataFile::open(&symbolic).expect("free") else { panic!("not new") };
+    first.replace(&Image { version: 7, ..Image::default() }).expect("a snapshot");
+    fs::hard_link(folder.file(), &hard).expect("a link");
+    for name in [&symbolic, &hard, &folder.file()] {
+        let error = DataFile::open(name).expect_err("in use").to_string();
+        assert!(error.contains("another server has it open"), "{error}");
+    }
+    first.append([put(8)]).expect("appended");
+    drop(first);
+    let Opened::Old(_second, loaded) = DataFile::open(&hard).expect("free again") else { panic!("new") };
+    assert_eq!(loaded.log.len(), 1);
+    assert!(DataFile::open(&folder.file()).is_err(), "it is in use by its other name");
+}
+
+// A35
+#[cfg(unix)]
+#[test]
+fn a_snapshot_replaces_what_a_link_leads_to_and_not_the_link() {
+    let folder = Folder::new();
+    let elsewhere = folder.0.join("elsewhere");
+    fs::create_dir(&elsewhere).expect("a folder");
+    let (link, real) = (folder.0.join("link"), elsewhere.join("real"));
+    std::os::unix::fs::symlink(&real, &link).expect("a link");
+    let Opened::New(mut file) = DataFile::open(&link).expect("free") else { panic!("not new") };
+    file.replace(&Image { version: 7, ..Image::default() }).expect("a snapshot");
+    file.replace(&Image { version: 8, ..Image::default() }).expect("another one");
+    drop(file);
+    assert!(link.is_symlink(), "the link is still one");
+    assert_eq!(open(&real).expect("whole").version, 8);
+    assert_eq!(fs::read_dir(&elsewhere).expect("a folder").count(), 1, "nothing is left beside it");
+}
+
+// A33
+#[test]
+fn an_object_of_any_depth_is_read_again() {
+    let folder = Folder::new();
+    let Opened::New(mut file) = DataFile::open(&folder.file()).expect("new") else { panic!("not new") };
+    file.replace(&Image { version: 7, ..Image::default() }).expect("a snapshot");
+    let mut object = json!({"metadata": {"resourceVersion": "8"}, "text": "\u{1}\"x", "number": 1.5});
+    for _ in 0..140 {
+        object = json!({"metadata": {"resourceVersion": "8"}, "below": [object]});
+    }
+    let entry = Entry::Put {
+        group: "".into(),
+        plural: "a".into(),
+        key: "b".into(),
+        object: Cow::Owned(object.clone()),
+    };
+    file.append([entry.clone()]).expect("appended");
+    drop(file);
+    let loaded = open(&folder.file()).expect("it is whole");
+    assert_eq!(loaded.log.first().map(|line| &line.entry), Some(&entry));
+}
+
+// A33
+#[test]
+fn damage_is_told_with_a_way_to_keep_what_is_before_it() {
+    let folder = Folder::new();
+    let batches = [1, 2, 3].map(|key| vec![Step::Put(key, "x".to_owned())]);
+    let (mut bytes, states) = written(&folder.file(), &batches);
+    let (whole, damaged) = (states[1].0, states[2].0 - 5);
+    bytes[damaged] ^= 1;
+    fs::write(folder.file(), &bytes).expect("damaged");
+    let error = open(&folder.file()).expect_err("damaged").to_string();
+    assert!(error.contains(&format!("`truncate --size {whole} {}`", folder.file().display())), "{error}");
+    fs::write(folder.file(), &bytes[..whole]).expect("cut");
+    assert_eq!(Model::of(&open(&folder.file()).expect("whole")), states[1].1);
+}
+
 #[test]
 fn a_log_is_outgrown_when_a_snapshot_would_be_shorter() {
     let folder = Folder::new();

@@ -12,6 +12,7 @@ use crate::table::Columns;
 
 mod autoscalers;
 mod builtin;
+mod data;
 mod defaults;
 pub(crate) mod definition;
 mod events;

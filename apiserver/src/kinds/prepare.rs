@@ -20,9 +20,6 @@ pub(crate) enum Hold {
     Released,
 }
 
-/// The most bytes of a ConfigMap's data.
-const MOST_DATA: usize = 1024 * 1024;
-
 /// The label every namespace carries.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
@@ -211,33 +208,7 @@ pub(crate) fn faults(resource: &Resource, object: &Value) -> Vec<Cause> {
                     causes.push(Cause::required(format!("data[{key}]"), ""));
                 }
             }
-            let sizes = ["data", "binaryData"].map(|field| object[field].as_object());
-            let size: usize = sizes
-                .into_iter()
-                .flatten()
-                .flat_map(|map| map.values())
-                .filter_map(Value::as_str)
-                .map(str::len)
-                .sum();
-            if kind(resource) == "ConfigMap" && size > MOST_DATA {
-                let message = format!("Too long: may not be more than {MOST_DATA} bytes");
-                causes.push(Cause::new("FieldValueTooLong", "[]", message));
-            }
-            let binary = object["binaryData"].as_object();
-            for key in object["data"].as_object().into_iter().flat_map(|data| data.keys()) {
-                if binary.is_some_and(|binary| binary.contains_key(key)) {
-                    let why = "duplicate of key present in binaryData";
-                    causes.push(Cause::invalid(format!("data[{key}]"), &format!("{key:?}"), why));
-                }
-            }
-            for key in object["data"].as_object().into_iter().flat_map(|data| data.keys()) {
-                let fine = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
-                if key.is_empty() || !key.bytes().all(fine) {
-                    let why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. \
-                               'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
-                    causes.push(Cause::invalid(format!("data[{key}]"), &format!("{key:?}"), why));
-                }
-            }
+            causes.extend(super::data::faults(kind(resource), object));
         }
         _ => {}
     }

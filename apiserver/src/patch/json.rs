@@ -3,8 +3,7 @@
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Map, Value, json};
 
-/// The most operations of one patch.
-const MOST_OPERATIONS: usize = 10_000;
+use crate::limits::{self, PATCH_OPERATIONS};
 
 /// Why a JSON patch was not applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,12 +13,15 @@ pub(crate) enum JsonPatchError {
     Malformed(&'static str, &'static str),
     /// The patch has too many operations: 413.
     #[error(
-        "Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {0}"
+        "Request entity too large: The allowed maximum operations in a JSON patch is {PATCH_OPERATIONS}, got {0}"
     )]
     TooLarge(usize),
     /// An operation failed, such as a test or a path that is not there: 422.
     #[error("the server rejected our request due to an error in our request")]
     Rejected,
+    /// The operations would copy or move too much, or nest too deeply: 422.
+    #[error("the server rejected our request due to an error in our request")]
+    Excessive,
 }
 
 /// Applies a JSON patch to a document, all of it or nothing.
@@ -30,18 +32,58 @@ pub(crate) enum JsonPatchError {
 pub(crate) fn json_patch(document: &mut Value, patch: &Value) -> Result<(), JsonPatchError> {
     let operations =
         patch.as_array().ok_or(JsonPatchError::Malformed(go_type(patch), "[]handlers.jsonPatchOp"))?;
-    if operations.len() > MOST_OPERATIONS {
+    if operations.len() > PATCH_OPERATIONS {
         return Err(JsonPatchError::TooLarge(operations.len()));
     }
-    let mut result = document.clone();
+    let (mut result, mut allowance) = (document.clone(), Allowance::default());
     for operation in operations {
         let fields = operation
             .as_object()
             .ok_or(JsonPatchError::Malformed(go_type(operation), "handlers.jsonPatchOp"))?;
-        apply(&mut result, fields)?;
+        apply(&mut result, fields, &mut allowance)?;
     }
     *document = result;
     Ok(())
+}
+
+/// What a patch may still do.
+struct Allowance {
+    /// Bytes to copy.
+    copies: usize,
+    /// Values to move.
+    moves: usize,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self { copies: limits::PATCH_COPIES, moves: limits::PATCH_MOVES }
+    }
+}
+
+impl Allowance {
+    /// Takes what an operation needs; `None` if that is too much.
+    fn take(&mut self, document: &Value, operation: &PatchOperation) -> Option<()> {
+        let at = |pointer: &str| document.pointer(pointer);
+        // An item that is put into a list, or taken out of it, moves all that follow.
+        let in_list = |path: &str| {
+            let list = path.rsplit_once('/').and_then(|(parent, _)| at(parent)?.as_array());
+            list.map_or(0, Vec::len)
+        };
+        let path = operation.path().as_str();
+        let (value, from) = match operation {
+            PatchOperation::Add(add) => (Some(&add.value), None),
+            PatchOperation::Replace(replace) => (Some(&replace.value), None),
+            PatchOperation::Copy(copy) => (at(copy.from.as_str()), None),
+            PatchOperation::Move(moved) => (at(moved.from.as_str()), Some(moved.from.as_str())),
+            PatchOperation::Remove(_) | PatchOperation::Test(_) => (None, None),
+        };
+        if let (PatchOperation::Copy(_), Some(value)) = (operation, value) {
+            self.copies = self.copies.checked_sub(limits::size(value))?;
+        }
+        let (depth, values) = value.map_or((0, 0), limits::depth_and_values);
+        self.moves = self.moves.checked_sub(values + in_list(path) + from.map_or(0, in_list))?;
+        (path.matches('/').count() + depth <= limits::DEPTH).then_some(())
+    }
 }
 
 /// Applies a JSON patch as [`json_patch`] does.
@@ -49,10 +91,11 @@ pub(crate) fn json_patch(document: &mut Value, patch: &Value) -> Result<(), Json
 /// # Errors
 /// Why not, which clients that patch themselves are not told.
 pub(crate) fn json_patch_of_webhook(document: &mut Value, patch: &Value) -> Result<(), String> {
-    let mut result = document.clone();
+    let (mut result, mut allowance) = (document.clone(), Allowance::default());
     for operation in patch.as_array().into_iter().flatten() {
-        let one = Value::Array(vec![operation.clone()]);
-        json_patch(&mut result, &one).map_err(|error| match error {
+        let malformed = JsonPatchError::Malformed(go_type(operation), "handlers.jsonPatchOp");
+        let fields = operation.as_object().ok_or_else(|| malformed.to_string())?;
+        apply(&mut result, fields, &mut allowance).map_err(|error| match error {
             JsonPatchError::Rejected => why(&result, operation),
             other => other.to_string(),
         })?;
@@ -108,7 +151,11 @@ pub(crate) fn unknown_patch_fields(patch: &Value) -> Vec<String> {
         .collect()
 }
 
-fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<(), JsonPatchError> {
+fn apply(
+    document: &mut Value,
+    operation: &Map<String, Value>,
+    allowance: &mut Allowance,
+) -> Result<(), JsonPatchError> {
     let mut operation = operation.clone();
     for name in ["path", "from"] {
         if let Some(Value::String(path)) = operation.get_mut(name) {
@@ -131,6 +178,7 @@ fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<(), Jso
     }
     let operation: PatchOperation =
         serde_json::from_value(Value::Object(operation)).map_err(|_| JsonPatchError::Rejected)?;
+    allowance.take(document, &operation).ok_or(JsonPatchError::Excessive)?;
     json_patch::patch(document, &Patch(vec![operation])).map_err(|_| JsonPatchError::Rejected)
 }
 
@@ -268,5 +316,50 @@ mod tests {
         // wire 324
         let patch = json!([{"op": "add", "path": "/data/z", "value": "1", "extra": 1}]);
         assert_eq!(unknown_patch_fields(&patch), ["[0].extra"]);
+    }
+
+    /// Copies a map into itself, again and again: each time it is twice as deep, or twice as large.
+    fn doubling(times: usize, path: impl Fn(usize) -> String) -> Value {
+        let copies = (0..times).map(|time| json!({"op": "copy", "from": "/data", "path": path(time)}));
+        Value::Array(copies.collect())
+    }
+
+    // A30
+    #[test]
+    fn copies_that_double_a_documents_depth_are_refused() {
+        let deeper = doubling(400, |time| format!("/data{}", "/a".repeat(1 << time.min(6))));
+        assert_eq!(patched(deeper), Err(JsonPatchError::Excessive));
+        let few = doubling(5, |time| format!("/data{}", "/a".repeat(time + 1)));
+        assert!(patched(few).is_ok());
+    }
+
+    // A30
+    #[test]
+    fn copies_that_double_a_documents_size_are_refused() {
+        let larger = doubling(30, |time| format!("/data/k{time}"));
+        assert_eq!(patched(larger), Err(JsonPatchError::Excessive));
+        assert!(patched(doubling(10, |time| format!("/data/k{time}"))).is_ok());
+    }
+
+    // A30
+    #[test]
+    fn moves_that_nest_ever_deeper_are_refused() {
+        let mut steps = vec![json!({"op": "add", "path": "/a", "value": {}})];
+        for time in 0..200 {
+            let (inner, outer) = if time % 2 == 0 { ("/a", "/b") } else { ("/b", "/a") };
+            steps.push(json!({"op": "add", "path": outer, "value": {}}));
+            steps.push(json!({"op": "move", "from": inner, "path": format!("{outer}{inner}")}));
+        }
+        assert_eq!(patched(Value::Array(steps)), Err(JsonPatchError::Excessive));
+    }
+
+    // A30
+    #[test]
+    fn operations_that_shift_a_long_list_are_bounded() {
+        let mut steps = vec![json!({"op": "add", "path": "/l", "value": vec![0; 20_000]})];
+        steps.extend(vec![json!({"op": "move", "from": "/l/0", "path": "/l/0"}); 9_000]);
+        assert_eq!(patched(Value::Array(steps.clone())), Err(JsonPatchError::Excessive));
+        steps.truncate(100);
+        assert!(patched(Value::Array(steps)).is_ok());
     }
 }

@@ -3,6 +3,8 @@
 //! A merge patch that merges lists as well: those of maps by their merge key, those of scalars by value. Directives
 //! (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`) say what merging cannot.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use crate::schema::{NodeRef, Schema};
@@ -22,6 +24,17 @@ pub(crate) enum StrategicError {
         item: String,
         /// Names the key.
         key: String,
+    },
+    /// The items of a patch come in another order than `$setElementOrder` says, or are not in there.
+    #[error(
+        "The order in patch list:\n{list}\n doesn't match {ORDER} list:\n{order}\n",
+        ORDER = "$setElementOrder"
+    )]
+    OtherOrder {
+        /// Shows the list of the patch.
+        list: String,
+        /// Shows the order.
+        order: String,
     },
     /// A `$patch` directive is none of delete, merge and replace.
     #[error("unknown patch type: {directive} in map: {map}")]
@@ -122,7 +135,7 @@ fn merge_field(
                 (Some(key), Some(item)) if !key.is_empty() => {
                     *current = merge_maps(item, key, current, change, order)?;
                 }
-                (Some(_), _) => *current = merge_scalars(current, change, deleted, order),
+                (Some(_), _) => *current = merge_scalars(current, change, deleted, order)?,
                 _ => *current = change.clone(),
             }
         }
@@ -145,30 +158,41 @@ fn merge_maps(
         let rest = change.iter().filter(|value| directive(value).is_none());
         return Ok(rest.map(cleaned).collect());
     }
-    let mut merged: Vec<Value> = current.to_vec();
-    let mut touched = Vec::new();
+    let kept = change.iter().filter(|value| directive(value).as_deref() != Some("delete"));
+    check_order(kept, change, order, Some(key))?;
+    let mut merged: Vec<Option<Value>> = current.iter().cloned().map(Some).collect();
+    let mut places: HashMap<String, Vec<usize>> = HashMap::new();
+    for (at, old) in current.iter().enumerate() {
+        places.entry(identity(old, Some(key))).or_default().push(at);
+    }
     for value in change {
-        let id = value
-            .get(key)
-            .ok_or_else(|| StrategicError::NoMergeKey { item: go_print(value), key: key.to_owned() })?;
-        match (directive(value).as_deref(), merged.iter_mut().find(|old| old.get(key) == Some(id))) {
-            (Some("delete"), _) => merged.retain(|old| old.get(key) != Some(id)),
-            (_, Some(old)) => {
-                let mut fields = take_object(old);
+        if value.get(key).is_none() {
+            return Err(StrategicError::NoMergeKey { item: go_print(value), key: key.to_owned() });
+        }
+        let id = identity(value, Some(key));
+        match (directive(value).as_deref(), places.get(&id).and_then(|places| places.first())) {
+            (Some("delete"), _) => {
+                for at in places.remove(&id).into_iter().flatten() {
+                    merged[at] = None;
+                }
+            }
+            (_, Some(at)) => {
+                let mut fields = merged[*at].as_mut().map(take_object).unwrap_or_default();
                 merge_map(item, &mut fields, value.as_object().unwrap_or(&Map::new()))?;
-                *old = Value::Object(fields);
-                touched.push(id.clone());
+                merged[*at] = Some(Value::Object(fields));
             }
             (_, None) => {
-                merged.push(cleaned(value));
-                touched.push(id.clone());
+                places.insert(id, vec![merged.len()]);
+                merged.push(Some(cleaned(value)));
             }
         }
     }
-    let ids = |values: &[Value]| values.iter().filter_map(|value| value.get(key).cloned()).collect();
-    let order = order.map_or(touched, |order| ids(order));
-    let known: Vec<Value> = ids(current);
-    Ok(arranged(merged, &known, &order, Some(key)))
+    let touched = || change.iter().filter(|value| directive(value).as_deref() != Some("delete"));
+    let order = match order {
+        Some(order) => index(order.iter().filter(|value| value.get(key).is_some()), Some(key)),
+        None => index(touched(), Some(key)),
+    };
+    Ok(arranged(merged.into_iter().flatten(), &index(current, Some(key)), &order, Some(key)))
 }
 
 fn merge_scalars(
@@ -176,45 +200,81 @@ fn merge_scalars(
     change: &[Value],
     deleted: Option<&Vec<Value>>,
     order: Option<&Vec<Value>>,
-) -> Vec<Value> {
+) -> Result<Vec<Value>, StrategicError> {
+    check_order(change, change, order, None)?;
+    let known = index(current, None);
+    let deleted = index(deleted.into_iter().flatten(), None);
     let mut merged = current.to_vec();
-    if let Some(deleted) = deleted {
-        merged.retain(|value| !deleted.contains(value));
-    }
+    merged.retain(|value| !deleted.contains_key(&identity(value, None)));
+    let mut there = index(&merged, None);
     for value in change {
-        if !merged.contains(value) {
+        let next = there.len();
+        there.entry(identity(value, None)).or_insert_with(|| {
             merged.push(value.clone());
-        }
+            next
+        });
     }
-    let order = order.map_or_else(|| change.to_vec(), Clone::clone);
-    arranged(merged, current, &order, None)
+    let order = index(order.map_or(change, Vec::as_slice), None);
+    Ok(arranged(merged, &known, &order, None))
+}
+
+/// Tells the items of a list apart: by their merge key, or by all that they are.
+fn identity(value: &Value, key: Option<&str>) -> String {
+    key.map_or_else(|| value.to_string(), |key| value.get(key).map(Value::to_string).unwrap_or_default())
+}
+
+/// Gives the first place of each item of a list.
+fn index<'v>(list: impl IntoIterator<Item = &'v Value>, key: Option<&str>) -> HashMap<String, usize> {
+    let mut places = HashMap::new();
+    for (at, value) in list.into_iter().enumerate() {
+        places.entry(identity(value, key)).or_insert(at);
+    }
+    places
+}
+
+/// Checks that the items of a patch come in the order that it gives, and are all in there.
+fn check_order<'v>(
+    kept: impl IntoIterator<Item = &'v Value>,
+    change: &[Value],
+    order: Option<&Vec<Value>>,
+    key: Option<&str>,
+) -> Result<(), StrategicError> {
+    let Some(order) = order.filter(|order| !order.is_empty()) else { return Ok(()) };
+    let mut rest = order.iter().map(|value| identity(value, key));
+    let fits = kept.into_iter().all(|value| {
+        let id = identity(value, key);
+        rest.any(|next| next == id)
+    });
+    if fits {
+        return Ok(());
+    }
+    let list = go_print(&Value::Array(change.to_vec()));
+    Err(StrategicError::OtherOrder { list, order: go_print(&Value::Array(order.clone())) })
 }
 
 /// Orders a merged list: what `order` names keeps that order, the rest the one it had.
 ///
 /// Where both could come next, what was not there before comes first.
-fn arranged(merged: Vec<Value>, known: &[Value], order: &[Value], key: Option<&str>) -> Vec<Value> {
-    let place = |list: &[Value], value: &Value| {
-        let id = match key {
-            Some(key) => value.get(key)?,
-            None => value,
-        };
-        list.iter().position(|known| known == id)
-    };
-    let (mut named, rest): (Vec<Value>, Vec<Value>) =
-        merged.into_iter().partition(|value| place(order, value).is_some());
-    named.sort_by_key(|value| place(order, value));
+fn arranged(
+    merged: impl IntoIterator<Item = Value>,
+    known: &HashMap<String, usize>,
+    order: &HashMap<String, usize>,
+    key: Option<&str>,
+) -> Vec<Value> {
+    let merged = merged.into_iter().map(|value| (identity(&value, key), value));
+    let (mut named, rest): (Vec<_>, Vec<_>) = merged.partition(|(id, _)| order.contains_key(id));
+    named.sort_by_key(|(id, _)| order.get(id));
     let mut rest = rest.into_iter().peekable();
     let mut result = Vec::new();
-    for value in named {
-        if let Some(at) = place(known, &value) {
-            while let Some(before) = rest.next_if(|other| place(known, other) < Some(at)) {
+    for (id, value) in named {
+        if let Some(at) = known.get(&id) {
+            while let Some((_, before)) = rest.next_if(|(other, _)| known.get(other) < Some(at)) {
                 result.push(before);
             }
         }
         result.push(value);
     }
-    result.extend(rest);
+    result.extend(rest.map(|(_, value)| value));
     result
 }
 

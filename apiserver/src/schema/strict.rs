@@ -12,12 +12,13 @@ use super::parse::Origin;
 ///
 /// A text that is no JSON has no such errors: parsing it reports that.
 pub(super) fn report(root: NodeRef<'_>, origin: Origin, text: &[u8]) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut found = Found::default();
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let walker = Walker { node: Some(root), at: At::Root, found: &mut found };
     if walker.deserialize(&mut deserializer).is_err() {
         return Vec::new();
     }
+    let mut found = found.list;
     if origin == Origin::Custom {
         found.sort();
     }
@@ -25,7 +26,7 @@ pub(super) fn report(root: NodeRef<'_>, origin: Origin, text: &[u8]) -> Vec<Stri
 }
 
 /// One field that strict decoding refuses.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Finding {
     Duplicate(String),
     Unknown(String),
@@ -63,12 +64,21 @@ impl fmt::Display for At<'_> {
 struct Walker<'a> {
     node: Option<NodeRef<'a>>,
     at: At<'a>,
-    found: &'a mut Vec<Finding>,
+    found: &'a mut Found,
 }
 
-fn add(found: &mut Vec<Finding>, finding: Finding) {
-    if !found.contains(&finding) {
-        found.push(finding);
+/// What was found, each once, in the order in which it was.
+#[derive(Default)]
+struct Found {
+    list: Vec<Finding>,
+    known: HashSet<Finding>,
+}
+
+impl Found {
+    fn add(&mut self, finding: Finding) {
+        if self.known.insert(finding.clone()) {
+            self.list.push(finding);
+        }
     }
 }
 
@@ -94,10 +104,10 @@ impl<'de> Visitor<'de> for Walker<'_> {
             let at = At::Field(&self.at, &name);
             let below = self.node.and_then(|node| node.field(&name));
             if self.node.is_some() && below.is_none() {
-                add(self.found, Finding::Unknown(at.to_string()));
+                self.found.add(Finding::Unknown(at.to_string()));
             }
             if !is_new {
-                add(self.found, Finding::Duplicate(at.to_string()));
+                self.found.add(Finding::Duplicate(at.to_string()));
             }
             map.next_value_seed(Walker { node: below, at, found: &mut *self.found })?;
         }

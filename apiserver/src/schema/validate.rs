@@ -7,7 +7,7 @@ mod place;
 
 use serde_json::Value;
 
-pub(super) use self::lists::counterpart;
+pub(super) use self::lists::Counterparts;
 pub(super) use self::place::join;
 
 use self::place::Place;
@@ -56,10 +56,10 @@ fn walk(node: NodeRef<'_>, place: Place<'_>, new: &Value, old: Option<&Value>, e
             }
         }
         Value::Array(items) if node.node().items.is_some() => {
+            let old = Counterparts::of(node, old);
             for (index, value) in items.iter().enumerate() {
-                let old = old.and_then(|old| lists::counterpart(node, value, old));
                 let name = child(&format!("[{index}]"));
-                walk(node.item(), Place { name: &name, ..place }, value, old, errors);
+                walk(node.item(), Place { name: &name, ..place }, value, old.find(value), errors);
             }
         }
         _ => {}

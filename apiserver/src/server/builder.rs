@@ -88,7 +88,7 @@ impl<F> Builder<F> {
     /// share one sync. An unfinished write at the end, as a crash leaves it, is cut off; a file that is damaged in
     /// another way is refused. Objects, versions, definitions and the tokens of service accounts are kept; fault rules,
     /// records of requests, what [`allow`](ApiServer::allow) gave and certificates are not. Watches from versions
-    /// before the last snapshot get 410. `FILE.lock` beside it keeps a second server away.
+    /// before the last snapshot get 410. A lock on the file keeps a second server away.
     ///
     /// Without it nothing touches the disk.
     pub fn data(mut self, path: impl Into<PathBuf>) -> Self {

@@ -54,7 +54,7 @@ pub(crate) fn decode(
             )
         }
         "application/yaml" => {
-            let parsed = serde_yaml_ng::from_slice(body);
+            let parsed = crate::limits::read_yaml(body);
             (parsed.map_err(|e| unrecognized(format!("yaml: {} ({})", yaml_error(&e), shown(body))))?, false)
         }
         _ => return Err(Status::unsupported_media_type(ACCEPTED)),

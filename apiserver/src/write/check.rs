@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Target;
+use crate::limits;
 use crate::object;
 use crate::selector::{check_label_key, check_label_value};
 use crate::status::{Cause, Status};
@@ -81,6 +82,7 @@ pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
             causes.push(Cause::invalid("metadata.annotations", &format!("{key:?}"), &why));
         }
     }
+    causes.extend(annotation_size(object));
     for (index, finalizer) in object::finalizers(object).into_iter().enumerate() {
         if let Err(why) = check_label_key(finalizer) {
             causes.push(Cause::invalid("metadata.finalizers", &format!("{finalizer:?}"), &why));
@@ -95,6 +97,14 @@ pub(super) fn metadata(target: &Target, object: &Value) -> Vec<Cause> {
     }
     causes.extend(owner_causes(object));
     causes
+}
+
+/// Checks the size of all annotations together.
+pub(super) fn annotation_size(object: &Value) -> Option<Cause> {
+    let annotations = object::meta(object, "annotations").and_then(Value::as_object);
+    let sizes = annotations.into_iter().flatten();
+    let size: usize = sizes.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    (size > limits::ANNOTATIONS).then(|| Cause::too_long("metadata.annotations", limits::ANNOTATIONS))
 }
 
 /// Checks the rules of a custom kind, unless what is wrong already keeps them from being understood.

@@ -9,6 +9,7 @@ use crate::admission::Operation;
 use crate::apply::{UpdateInput, track_update};
 use crate::conversion::{note, unshown};
 use crate::kinds::{Generation, Reach, Resource, prepare};
+use crate::limits;
 use crate::object;
 use crate::state::State;
 use crate::status::{Cause, Status};
@@ -109,7 +110,11 @@ pub(super) fn insert(
     let nulls = if tracking == Tracking::Done { Nulls::Refused } else { Nulls::Dropped };
     fit_schema(target, &mut object, nulls);
     let given = admit::change(state, target, options, Operation::Create, None, &mut object)?;
-    if given.is_some() {
+    if let Some(given) = &given {
+        // A webhook that sends the whole object back does not write the status by that.
+        if served.offers("status") {
+            object::carry_top(given, &mut object, "status");
+        }
         fit_schema(target, &mut object, nulls);
     }
     options.check_escalation(state, None, &object)?;
@@ -150,7 +155,8 @@ pub(super) fn insert(
         }
         return Err(status);
     }
-    let (object, again) = unshown(state, resource, served, object)?;
+    let (mut object, again) = unshown(state, resource, served, object)?;
+    limits::fit(&mut object)?;
     if options.keep == Keep::DryRun {
         return Ok(Written::created(Shown::Unstored(again.unwrap_or(object))));
     }

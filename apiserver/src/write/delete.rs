@@ -66,11 +66,9 @@ impl DeleteOptions {
         let given: Value = if body.iter().all(u8::is_ascii_whitespace) {
             Value::Null
         } else {
-            let parsed = serde_json::from_slice(body).or_else(|error| {
-                match serde_yaml_ng::from_slice::<Value>(body) {
-                    Ok(value @ Value::Object(_)) => Ok(value),
-                    _ => Err(error),
-                }
+            let parsed = serde_json::from_slice(body).or_else(|error| match crate::limits::read_yaml(body) {
+                Ok(value @ Value::Object(_)) => Ok(value),
+                _ => Err(error),
             });
             parsed.map_err(|e| {
                 let why = super::body::go_error(&e, body);

@@ -1,5 +1,7 @@
 //! Patches: JSON, merge and strategic ones on the live object, and applies.
 
+use std::collections::HashSet;
+
 use http::HeaderMap;
 use serde_json::{Value, json};
 
@@ -84,7 +86,7 @@ pub(super) fn change(
         JSON_PATCH => json_patch(object, &patch).map_err(|error| match error {
             JsonPatchError::Malformed(..) => Status::bad_request(error.to_string()),
             JsonPatchError::TooLarge(_) => Status::new(413, Some("RequestEntityTooLarge"), error.to_string()),
-            JsonPatchError::Rejected => {
+            JsonPatchError::Rejected | JsonPatchError::Excessive => {
                 Status::new(422, Some("Invalid"), error.to_string()).with_details(json!({}))
             }
         }),
@@ -134,7 +136,7 @@ fn change_live(
     check::fit_path(target, &mut new)?;
     let mut warnings = Vec::new();
     if options.validation != FieldValidation::Ignore {
-        let known = target.served.schema.unknown_fields(&shown);
+        let known: HashSet<String> = target.served.schema.unknown_fields(&shown).into_iter().collect();
         let unknown =
             target.served.schema.unknown_fields(&new).into_iter().filter(|field| !known.contains(field));
         warnings.extend(unknown.map(|field| format!("unknown field \"{field}\"")));
@@ -341,7 +343,7 @@ fn other_fields(target: &Target, applied: &Value) -> Vec<String> {
 fn read_applied(target: &Target, live: Option<&Stored>, body: &[u8]) -> Result<Value, Status> {
     let parsed: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
-        Err(_) => serde_yaml_ng::from_slice(body).map_err(|e| {
+        Err(_) => crate::limits::read_yaml(body).map_err(|e| {
             Status::bad_request(format!(
                 "error decoding YAML: error converting YAML to JSON: yaml: {}",
                 super::body::yaml_error(&e)

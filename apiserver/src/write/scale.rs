@@ -96,7 +96,7 @@ pub(crate) fn patch_scale(
     let paths = paths(target)?.clone();
     if media_type(headers) == APPLY {
         let mut scale: Value =
-            serde_yaml_ng::from_slice(body).map_err(|e| Status::bad_request(e.to_string()))?;
+            crate::limits::read_yaml(body).map_err(|e| Status::bad_request(e.to_string()))?;
         let old = scale_of(&parent, &paths);
         admit::change(state, target, options, Operation::Update, Some(&old), &mut scale)?;
         admit::check(state, target, options, Operation::Update, Some(&old), &scale)?;

@@ -11,6 +11,7 @@ use crate::apply::{UpdateInput, track_update};
 use crate::conversion::{note, unshown};
 use crate::kinds::prepare::Hold;
 use crate::kinds::{Generation, OnPut, Served, prepare};
+use crate::limits;
 use crate::object;
 use crate::state::State;
 use crate::status::{Cause, Status};
@@ -91,6 +92,8 @@ pub(super) fn replace(
     options.check_escalation(state, Some(&shown), &new)?;
     if object::meta(&new, "labels") != object::meta(&shown, "labels") {
         causes.extend(check::metadata(target, &new));
+    } else {
+        causes.extend(check::annotation_size(&new));
     }
     causes.extend(schema_causes(target, &new, &shown));
     causes.extend(prepare::update_faults(resource, &target.subresource, &shown, &new));
@@ -124,7 +127,8 @@ pub(super) fn replace(
         return Ok(Written::ok(Shown::Stored(live)));
     }
     let goes = is_let_go(target, &live.value(), &new);
-    let (new, again) = unshown(state, resource, served, new)?;
+    let (mut new, again) = unshown(state, resource, served, new)?;
+    limits::fit(&mut new)?;
     if options.keep == Keep::DryRun {
         return Ok(Written::ok(Shown::Unstored(again.unwrap_or(new))));
     }

@@ -4,6 +4,7 @@
 
 mod admission;
 mod both;
+mod trust;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,7 +26,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use watchkeeper_apiserver::ApiServer;
 
 /// Makes an authority, and a certificate of it for a service and for this machine.
@@ -38,13 +39,17 @@ fn certificates() -> (String, TlsAcceptor) {
     params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate().unwrap();
     let leaf = params.signed_by(&key, &authority).unwrap();
+    (STANDARD.encode(authority.pem()), acceptor(leaf.der().clone(), &key))
+}
+
+fn acceptor(certificate: CertificateDer<'static>, key: &KeyPair) -> TlsAcceptor {
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![leaf.der().clone()], PrivatePkcs8KeyDer::from(key.serialize_der()).into())
+        .with_single_cert(vec![certificate], PrivatePkcs8KeyDer::from(key.serialize_der()).into())
         .unwrap();
-    (STANDARD.encode(authority.pem()), TlsAcceptor::from(Arc::new(config)))
+    TlsAcceptor::from(Arc::new(config))
 }
 
 /// Answers by the path.
@@ -99,6 +104,12 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
         "/broken" => reply(500, "out of order".to_owned()),
         "/forbidden" => reply(403, "not you".to_owned()),
         "/elsewhere" => reply(302, "over there".to_owned()),
+        path if path.starts_with("//") => {
+            let mut response = reply(307, String::new())?;
+            let cleaned = format!("/{}?{query}", path.trim_start_matches('/'));
+            response.headers_mut().insert("location", cleaned.parse().unwrap());
+            Ok(response)
+        }
         "/junk" => reply(200, "<html>".to_owned()),
         "/slow" => {
             tokio::time::sleep(Duration::from_secs(60)).await;

@@ -144,3 +144,28 @@ fn items_need_their_key_and_directives_their_word() {
     let text = "unknown patch type: bogus in map: map[$patch:bogus]";
     assert_eq!(error.map_err(|error| error.to_string()), Err(text.to_owned()));
 }
+
+// A34
+#[test]
+fn items_that_their_order_does_not_name_are_refused() {
+    let of = |order: Value| json!({"$setElementOrder/containers": order, "containers": [{"name": "a", "image": "a:2"}, {"name": "c"}]});
+    let wrapped = |order: Value| json!({"spec": {"template": {"spec": of(order)}}});
+    let error = patched(wrapped(json!([{"name": "a"}, {"name": "b"}]))).map_err(|error| error.to_string());
+    let text = "The order in patch list:\n[map[image:a:2 name:a] map[name:c]]\n doesn't match $setElementOrder list:\n\
+                [map[name:a] map[name:b]]\n";
+    assert_eq!(error, Err(text.to_owned()));
+    assert!(patched(wrapped(json!([{"name": "c"}, {"name": "a"}]))).is_err(), "the other way round");
+    assert!(patched(wrapped(json!([{"name": "a"}, {"name": "b"}, {"name": "c"}]))).is_ok());
+}
+
+// A31
+#[test]
+fn long_lists_merge_in_linear_time() -> anyhow::Result<()> {
+    let names: Vec<String> = (0..50_000).map(|number| format!("example.com/{number}")).collect();
+    let items: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+    let patch =
+        json!({"metadata": {"finalizers": names}, "spec": {"template": {"spec": {"containers": items}}}});
+    let result = patched(patch)?;
+    assert_eq!(result["metadata"]["finalizers"].as_array().map(Vec::len), Some(50_001));
+    Ok(())
+}

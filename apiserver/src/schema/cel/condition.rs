@@ -5,9 +5,7 @@ use serde_json::Value;
 use super::cost::cost;
 use super::library::evaluate;
 use super::{depth, parse, roomy, value};
-
-/// What one condition may cost.
-const BUDGET: u64 = 2_500_000;
+use crate::limits;
 
 /// The depth that any stack has room for.
 const SHALLOW: usize = 40;
@@ -19,8 +17,7 @@ const SHALLOW: usize = 40;
 pub(crate) fn evaluate_condition(expression: &str, scope: &[(&'static str, &Value)]) -> Result<bool, String> {
     let work = || {
         let parsed = parse(expression)?;
-        let all: Value = scope.iter().map(|(name, value)| ((*name).to_owned(), (*value).clone())).collect();
-        if cost(&parsed, &all, None) > BUDGET {
+        if cost(&parsed, scope.iter().copied()) > limits::CEL_CONDITION {
             return Err("operation cancelled: actual cost limit exceeded".to_owned());
         }
         let variables = scope.iter().map(|(name, value)| (*name, value::plain(value)));
@@ -63,7 +60,8 @@ mod tests {
         ] {
             assert_eq!(evaluate_condition(expression, &scope), expected, "{expression}");
         }
-        for wrong in ["object.spec.x == 1", "'text'", "a b", "[0].map(x, x)"] {
+        let large = "lists.range(9000000000).size() > 0";
+        for wrong in ["object.spec.x == 1", "'text'", "a b", "[0].map(x, x)", large] {
             assert!(evaluate_condition(wrong, &scope).is_err(), "{wrong}");
         }
     }

@@ -1,183 +1,404 @@
-//! Cost: a bound on the steps of a rule, found before it runs.
+//! Cost: a bound on the steps of an expression, and on all that it makes, found before it runs.
 //!
-//! The interpreter counts nothing, so the steps are counted from the object at hand: a list that a rule goes through is
-//! followed to the values it may be, and the longest of them counts. The real server counts while it runs.
+//! The interpreter counts nothing, and it copies most of what it reads. So both are counted here from the values at hand:
+//! what can be followed to values counts as those, everything else as the largest that it can be. Texts count a step for
+//! ten letters. Nothing can be made that costs less than its size. The real server counts while it runs.
+
+use std::collections::HashMap;
+use std::rc::Rc;
 
 use kube_cel::cel::IdedExpr;
-use kube_cel::cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, LiteralValue, operators};
+use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, operators};
 use serde_json::Value;
 
 use super::escaped;
+use super::functions::{FUNCTIONS, Gives};
+use crate::limits;
 
-/// The values that a variable may have: parts of the object, or nothing that could be followed.
-type Known<'a> = Option<Vec<&'a Value>>;
+/// How many values the counting may look at itself.
+const EFFORT: u64 = 2_000_000;
 
-/// Bounds the steps of an expression on an object.
-pub(super) fn cost(expression: &IdedExpr, new: &Value, old: Option<&Value>) -> u64 {
-    let scope = vec![("self", Some(vec![new])), ("oldSelf", Some(old.into_iter().collect()))];
-    let size = values(new) + old.map_or(0, values);
-    Counter { scope, size }.steps(expression)
+/// How many values are copied in the time of a step.
+const COPIES: u64 = 2;
+
+/// The letters that a value of size 1 has at most when it is printed.
+const PRINTED: u64 = 20;
+
+/// The steps that it takes to read a pattern that stands in the expression, and so is read once.
+const FIXED_PATTERN: u64 = 500;
+
+/// The steps that it takes to read any other pattern.
+const PATTERN: u64 = 5_000;
+
+/// The values that a part of an expression may have; none if it could not be followed.
+type Known<'a> = Option<Rc<[&'a Value]>>;
+
+/// Bounds the steps of an expression on the values of its variables.
+pub(super) fn cost<'a>(
+    expression: &IdedExpr,
+    scope: impl IntoIterator<Item = (&'static str, &'a Value)>,
+) -> u64 {
+    let mut counter = Counter { scope: Vec::new(), extents: HashMap::new(), effort: 0 };
+    let mut given = Cost::default();
+    for (name, value) in scope {
+        let extent = counter.measure(value);
+        given.copies = given.copies.saturating_add(extent.size);
+        counter.scope.push((name, Some(Rc::new([value])), extent));
+    }
+    let found = counter.walk(expression).cost.and(given);
+    if counter.effort > EFFORT { u64::MAX } else { found.steps.saturating_add(found.copies / COPIES) }
 }
 
-/// Counts the values of a document, letters of long texts included.
-fn values(value: &Value) -> u64 {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(values).sum::<u64>(),
-        Value::Object(fields) => 1 + fields.values().map(values).sum::<u64>(),
-        Value::String(text) => 1 + text.len() as u64 / 10,
-        _ => 1,
+/// How large a value is at most.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    /// The values in it, and a tenth of their letters.
+    size: u64,
+    /// Its letters, items or entries.
+    length: u64,
+}
+
+impl Extent {
+    const SCALAR: Self = Self { size: 1, length: 1 };
+
+    fn text(letters: u64) -> Self {
+        Self { size: 1 + letters / 10, length: letters }
+    }
+
+    /// A text with everything that is in a value.
+    fn printed(self) -> Self {
+        Self::text(self.size.saturating_mul(PRINTED))
+    }
+
+    /// Any part of it, of which nothing more is known.
+    fn part(self) -> Self {
+        Self { size: self.size, length: self.size.saturating_mul(10) }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { size: self.size.saturating_add(other.size), length: self.length.saturating_add(other.length) }
+    }
+
+    fn or(self, other: Self) -> Self {
+        Self { size: self.size.max(other.size), length: self.length.max(other.length) }
+    }
+}
+
+/// What a part of an expression takes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    steps: u64,
+    /// Values copied.
+    copies: u64,
+}
+
+impl Cost {
+    fn and(self, other: Self) -> Self {
+        Self {
+            steps: self.steps.saturating_add(other.steps),
+            copies: self.copies.saturating_add(other.copies),
+        }
+    }
+
+    fn times(self, times: u64) -> Self {
+        Self { steps: self.steps.saturating_mul(times), copies: self.copies.saturating_mul(times) }
+    }
+}
+
+/// A part of an expression, counted.
+struct Counted<'a> {
+    cost: Cost,
+    extent: Extent,
+    known: Known<'a>,
+}
+
+impl Counted<'_> {
+    /// A value that is made in a step and copied.
+    fn made(cost: Cost, extent: Extent) -> Self {
+        let own = Cost { steps: 1, copies: extent.size };
+        Self { cost: cost.and(own), extent, known: None }
     }
 }
 
 struct Counter<'a, 'e> {
-    scope: Vec<(&'e str, Known<'a>)>,
-    /// The number of values in the object: no list of it is longer.
-    size: u64,
+    scope: Vec<(&'e str, Known<'a>, Extent)>,
+    /// What was measured already, by its place.
+    extents: HashMap<*const Value, Extent>,
+    effort: u64,
 }
 
 impl<'a, 'e> Counter<'a, 'e> {
-    fn steps(&mut self, expression: &'e IdedExpr) -> u64 {
-        match &expression.expr {
-            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
-            Expr::Call(call) => {
-                let own =
-                    if reads_whole(&call.func_name) { self.extent(expression).saturating_add(1) } else { 1 };
-                let target = call.target.as_ref().map_or(0, |target| self.steps(target));
-                call.args
-                    .iter()
-                    .fold(own.saturating_add(target), |sum, part| sum.saturating_add(self.steps(part)))
-            }
-            Expr::Select(select) => self.steps(&select.operand).saturating_add(1),
-            Expr::List(list) => {
-                list.elements.iter().fold(1, |sum: u64, part| sum.saturating_add(self.steps(part)))
-            }
-            Expr::Map(map) => map.entries.iter().fold(1, |sum: u64, entry| match &entry.expr {
-                EntryExpr::MapEntry(entry) => {
-                    sum.saturating_add(self.steps(&entry.key)).saturating_add(self.steps(&entry.value))
-                }
-                EntryExpr::StructField(field) => sum.saturating_add(self.steps(&field.value)),
-            }),
-            Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => 1,
+    fn measure(&mut self, value: &'a Value) -> Extent {
+        if let Some(extent) = self.extents.get(&std::ptr::from_ref(value)) {
+            return *extent;
         }
-    }
-
-    fn comprehension(&mut self, comprehension: &'e ComprehensionExpr) -> u64 {
-        let range = self.steps(&comprehension.iter_range);
-        let found = self.follow(&comprehension.iter_range);
-        let (rounds, items): (u64, Known<'a>) = match &found {
-            Some(lists) => {
-                let rounds = lists.iter().map(|list| length(list)).max().unwrap_or(0);
-                (rounds, Some(lists.iter().flat_map(|list| parts(list)).collect()))
-            }
-            None => match &comprehension.iter_range.expr {
-                Expr::List(list) => (list.elements.len() as u64, None),
-                _ => (self.size, None),
-            },
+        let mut sum = |values: &mut dyn Iterator<Item = &'a Value>| {
+            values.fold(1, |sum: u64, value| sum.saturating_add(self.measure(value).size))
         };
-        let depth = self.scope.len();
-        self.scope.push((&comprehension.iter_var, items.clone()));
-        if let Some(second) = &comprehension.iter_var2 {
-            self.scope.push((second, items));
-        }
-        self.scope.push((&comprehension.accu_var, None));
-        let round = self.steps(&comprehension.loop_cond).saturating_add(self.steps(&comprehension.loop_step));
-        let result = self.steps(&comprehension.result);
-        self.scope.truncate(depth);
-        range.saturating_add(rounds.saturating_mul(round)).saturating_add(result)
+        let extent = match value {
+            Value::Array(items) => Extent { size: sum(&mut items.iter()), length: items.len() as u64 },
+            Value::Object(fields) => {
+                let names: usize = fields.keys().map(String::len).sum();
+                Extent { size: sum(&mut fields.values()) + names as u64 / 10, length: fields.len() as u64 }
+            }
+            Value::String(text) => Extent::text(text.len() as u64),
+            _ => Extent::SCALAR,
+        };
+        self.effort += 1;
+        self.extents.insert(std::ptr::from_ref(value), extent);
+        extent
     }
 
-    /// Bounds the size of what an expression gives.
-    fn extent(&self, expression: &IdedExpr) -> u64 {
-        if let Some(found) = self.follow(expression) {
-            return found.iter().map(|value| values(value)).max().unwrap_or(1);
+    fn walk(&mut self, expression: &'e IdedExpr) -> Counted<'a> {
+        if self.effort > EFFORT {
+            return Counted::made(Cost::default(), Extent::SCALAR);
         }
-        match &expression.expr {
-            Expr::Literal(LiteralValue::String(text)) => 1 + text.inner().len() as u64 / 10,
-            Expr::List(list) => {
-                list.elements.iter().fold(1, |sum, part| sum.saturating_add(self.extent(part)))
-            }
-            Expr::Call(call) => {
-                let parts: Vec<u64> = call
-                    .target
-                    .as_deref()
-                    .into_iter()
-                    .chain(&call.args)
-                    .map(|part| self.extent(part))
-                    .collect();
-                match call.func_name.as_str() {
-                    "replace" | "join" | "format" => parts.into_iter().fold(1, u64::saturating_mul),
-                    operators::ADD => parts.into_iter().fold(0, u64::saturating_add),
-                    _ => parts.into_iter().max().unwrap_or(1),
-                }
-            }
-            Expr::Comprehension(comprehension) => {
-                self.extent(&comprehension.iter_range).saturating_mul(self.size)
-            }
-            _ => 1,
-        }
-    }
-
-    /// Follows an expression to the values that it may be.
-    fn follow(&self, expression: &IdedExpr) -> Known<'a> {
         match &expression.expr {
             Expr::Ident(name) => {
-                self.scope.iter().rev().find(|(known, _)| known == name).and_then(|(_, known)| known.clone())
+                let found = self.scope.iter().rev().find(|(known, ..)| known == name);
+                let (known, extent) =
+                    found.map_or((None, Extent::SCALAR), |(_, known, extent)| (known.clone(), *extent));
+                Counted { cost: Cost { steps: 1, copies: 0 }, extent, known }
             }
-            Expr::Select(select) if !select.test => {
-                let found = self.follow(&select.operand)?;
+            Expr::Literal(LiteralValue::String(text)) => {
+                Counted::made(Cost::default(), Extent::text(text.inner().len() as u64))
+            }
+            Expr::Literal(LiteralValue::Bytes(bytes)) => {
+                Counted::made(Cost::default(), Extent::text(bytes.inner().len() as u64))
+            }
+            Expr::Select(select) => {
+                let operand = self.walk(&select.operand);
+                if select.test {
+                    return Counted::made(operand.cost, Extent::SCALAR);
+                }
                 let field = |value: &&'a Value| {
                     let fields = value.as_object()?;
-                    fields.iter().find(|(name, _)| escaped(name) == select.field || **name == select.field)
+                    fields.get(&select.field).or_else(|| {
+                        fields.iter().find(|(name, _)| escaped(name) == select.field).map(|(_, value)| value)
+                    })
                 };
-                Some(found.iter().filter_map(field).map(|(_, value)| value).collect())
+                self.select(operand, &|values| values.iter().filter_map(field).collect())
             }
-            Expr::Call(call) if call.func_name == operators::INDEX => {
-                let found = self.follow(call.args.first()?)?;
-                Some(found.into_iter().flat_map(parts).collect())
+            Expr::List(list) => self.together(list.elements.iter()),
+            Expr::Map(map) => self.together(map.entries.iter().flat_map(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
+                EntryExpr::StructField(field) => vec![&field.value],
+            })),
+            Expr::Call(call) => self.call(call),
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+            Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {
+                Counted::made(Cost::default(), Extent::SCALAR)
             }
-            _ => None,
         }
     }
-}
 
-/// Returns whether a function reads or copies all of a text or list.
-fn reads_whole(name: &str) -> bool {
-    matches!(
-        name,
-        operators::ADD
-            | "format"
-            | "contains"
-            | "matches"
-            | "replace"
-            | "split"
-            | "find"
-            | "findAll"
-            | "join"
-            | "sort"
-            | "distinct"
-            | "flatten"
-            | "isSorted"
-            | "sum"
-            | "min"
-            | "max"
-            | "lowerAscii"
-            | "upperAscii"
-            | "indexOf"
-            | "lastIndexOf"
-            | "trim"
-    )
-}
-
-fn length(value: &Value) -> u64 {
-    match value {
-        Value::Array(items) => items.len() as u64,
-        Value::Object(fields) => fields.len() as u64,
-        _ => 0,
+    /// Counts a list or a map that stands in the expression.
+    fn together(&mut self, parts: impl Iterator<Item = &'e IdedExpr>) -> Counted<'a> {
+        let (mut cost, mut size, mut length) = (Cost::default(), 1_u64, 0);
+        for part in parts {
+            let part = self.walk(part);
+            cost = cost.and(part.cost);
+            size = size.saturating_add(part.extent.size);
+            length += 1;
+        }
+        Counted::made(cost, Extent { size, length })
     }
+
+    /// Counts what is taken out of a value.
+    fn select(&mut self, from: Counted<'a>, take: &dyn Fn(&[&'a Value]) -> Vec<&'a Value>) -> Counted<'a> {
+        let Some(values) = from.known else { return Counted::made(from.cost, from.extent.part()) };
+        self.effort += values.len() as u64;
+        let taken = take(&values);
+        let extent = self.largest(&taken);
+        Counted { known: Some(taken.into()), ..Counted::made(from.cost, extent) }
+    }
+
+    fn largest(&mut self, values: &[&'a Value]) -> Extent {
+        self.effort += values.len() as u64;
+        values.iter().fold(Extent::SCALAR, |most, value| most.or(self.measure(value)))
+    }
+
+    fn call(&mut self, call: &'e CallExpr) -> Counted<'a> {
+        let mut cost = Cost { steps: 1, copies: 0 };
+        let mut parts: Vec<Counted<'a>> = Vec::new();
+        for part in call.target.as_deref().into_iter().chain(&call.args) {
+            let part = self.walk(part);
+            cost = cost.and(part.cost);
+            parts.push(part);
+        }
+        let extents: Vec<Extent> = parts.iter().map(|part| part.extent).collect();
+        let all = extents.iter().copied().reduce(Extent::and).unwrap_or(Extent::SCALAR);
+        match call.func_name.as_str() {
+            operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT => {
+                self.effort +=
+                    parts.first().and_then(|of| of.known.as_ref()).map_or(0, |known| known.len()) as u64;
+                let of = Counted { cost, ..parts.swap_remove(0) };
+                return self.select(of, &|values| values.iter().flat_map(|value| items(value)).collect());
+            }
+            operators::CONDITIONAL => {
+                let extent = extents.iter().skip(1).copied().fold(Extent::SCALAR, Extent::or);
+                let both: Option<Vec<&Rc<_>>> = parts[1..].iter().map(|part| part.known.as_ref()).collect();
+                let known =
+                    both.map(|both| both.into_iter().flat_map(|known| known.iter().copied()).collect());
+                return Counted { cost, extent, known };
+            }
+            _ => {}
+        }
+        let name = call.func_name.rsplit('.').next().unwrap_or_default();
+        // A function gets copies, an operator reads what is there.
+        if !name.contains(['_', '@', '!']) {
+            cost.copies = cost.copies.saturating_add(all.size);
+        }
+        let extent = made_by(name, call, &extents, all);
+        cost.steps = cost.steps.saturating_add(reads(name, call, &extents, all)).saturating_add(extent.size);
+        Counted::made(cost, extent)
+    }
+
+    fn comprehension(&mut self, comprehension: &'e ComprehensionExpr) -> Counted<'a> {
+        let range = self.walk(&comprehension.iter_range);
+        let rounds = range.extent.length;
+        let (known, item) = match &range.known {
+            Some(lists) if lists.iter().all(|list| list.is_array()) => {
+                self.effort += lists.iter().map(|list| items(list).len() as u64).sum::<u64>();
+                let all: Vec<&'a Value> = lists.iter().flat_map(|list| items(list)).collect();
+                let most = self.largest(&all);
+                (Some(all.into()), most)
+            }
+            Some(maps) => {
+                let names = maps.iter().filter_map(|map| map.as_object()).flat_map(|map| map.keys());
+                (None, Extent::text(names.map(String::len).max().unwrap_or(0) as u64))
+            }
+            // Where each round takes as much longer as its item is larger, an average counts as well as the largest.
+            None if is_linear(&comprehension.loop_step) => (
+                None,
+                Extent { size: (range.extent.size / rounds.max(1)).saturating_add(1), ..range.extent }.part(),
+            ),
+            None => (None, range.extent.part()),
+        };
+        let first = self.walk(&comprehension.accu_init);
+        let depth = self.scope.len();
+        self.scope.push((&comprehension.iter_var, known.clone(), item));
+        if let Some(second) = &comprehension.iter_var2 {
+            self.scope.push((second, known, item));
+        }
+        self.scope.push((&comprehension.accu_var, None, first.extent));
+        let condition = self.walk(&comprehension.loop_cond);
+        let step = self.walk(&comprehension.loop_step);
+        // What is collected grows by the same in every round, and is copied in every round.
+        let grown =
+            |first: u64, then: u64| first.saturating_add(then.saturating_sub(first).saturating_mul(rounds));
+        let last = Extent {
+            size: grown(first.extent.size, step.extent.size),
+            length: grown(first.extent.length, step.extent.length),
+        };
+        let copied = Cost { steps: 1, copies: item.size.saturating_add(last.size) };
+        let round = condition.cost.and(step.cost).and(copied);
+        self.scope.truncate(depth);
+        self.scope.push((&comprehension.accu_var, None, last));
+        let result = self.walk(&comprehension.result);
+        self.scope.truncate(depth);
+        let cost = range.cost.and(first.cost).and(round.times(rounds)).and(result.cost);
+        Counted::made(cost, result.extent)
+    }
+}
+
+/// Bounds what a function or an operator makes of its operands, the receiver first.
+fn made_by(name: &str, call: &CallExpr, extents: &[Extent], all: Extent) -> Extent {
+    let at = |index: usize| extents.get(index).copied().unwrap_or(Extent::SCALAR);
+    match name {
+        operators::ADD => all,
+        _ if name.contains(['_', '@', '!']) => Extent::SCALAR,
+        "replace" => {
+            let shortest = call.args.first().and_then(literal).map_or(1, |from| from.len().max(1) as u64);
+            let found = (at(0).length / shortest).saturating_add(1);
+            Extent::text(at(0).length.saturating_add(found.saturating_mul(at(2).length)))
+        }
+        "join" => {
+            let glue = at(0).length.saturating_mul(at(1).length);
+            Extent::text(at(0).printed().length.saturating_add(glue))
+        }
+        "format" => {
+            let digits = match call.target.as_deref().and_then(literal) {
+                Some(text) => text.split("%.").skip(1).map(leading_number).sum(),
+                None => at(1).length.saturating_mul(u64::from(u16::MAX)),
+            };
+            Extent::text(at(0).length.saturating_add(at(1).printed().length).saturating_add(digits))
+        }
+        "split" | "findAll" => {
+            let letters = at(0).length;
+            Extent { size: letters.saturating_mul(2).saturating_add(2), length: letters.saturating_add(1) }
+        }
+        "string" | "quote" | "encode" | "escapeKey" => all.printed(),
+        "range" => {
+            let count = limits::CEL_RANGE.unsigned_abs();
+            Extent { size: count, length: count }
+        }
+        _ => match FUNCTIONS.iter().find(|(known, ..)| *known == name) {
+            Some((_, Gives::Text | Gives::Texts | Gives::Bytes | Gives::Unknown, _)) | None => all,
+            Some(_) => Extent::SCALAR,
+        },
+    }
+}
+
+/// Bounds the steps that a function or an operator takes to read its operands.
+fn reads(name: &str, call: &CallExpr, extents: &[Extent], all: Extent) -> u64 {
+    let at = |index: usize| extents.get(index).copied().unwrap_or(Extent::SCALAR);
+    let product = |one: Extent, other: Extent| one.size.saturating_mul(other.size);
+    let on = |library: &str| matches!(call.target.as_deref().map(|target| &target.expr), Some(Expr::Ident(name)) if name == library);
+    match name {
+        operators::EQUALS | operators::NOT_EQUALS => at(0).size.min(at(1).size),
+        operators::IN => at(1).size,
+        operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS => {
+            at(0).size.min(at(1).size)
+        }
+        _ if name.contains(['_', '@', '!']) => 0,
+        "contains" | "equivalent" | "intersects" if on("sets") => product(at(1), at(2)),
+        "indexOf" | "lastIndexOf" => product(at(0), at(1)).saturating_mul(10),
+        "distinct" => product(at(0), at(0)),
+        "sort" => at(0).size.saturating_mul(4),
+        "matches" | "find" | "findAll" => {
+            let fixed = call.args.first().and_then(literal).is_some();
+            all.size.saturating_add(if fixed { FIXED_PATTERN } else { PATTERN })
+        }
+        _ => all.size,
+    }
+}
+
+/// Returns whether the steps of a loop's body grow no faster than its item.
+fn is_linear(expression: &IdedExpr) -> bool {
+    match &expression.expr {
+        Expr::Comprehension(_) => false,
+        Expr::Call(call) => {
+            let name = call.func_name.as_str();
+            !matches!(name, "replace" | "join" | "format" | "indexOf" | "lastIndexOf" | "distinct")
+                && !matches!(name, "contains" | "equivalent" | "intersects" if call.args.len() > 1)
+                && call.target.as_deref().into_iter().chain(&call.args).all(is_linear)
+        }
+        Expr::Select(select) => is_linear(&select.operand),
+        Expr::List(list) => list.elements.iter().all(is_linear),
+        Expr::Map(map) => map.entries.iter().all(|entry| match &entry.expr {
+            EntryExpr::MapEntry(entry) => is_linear(&entry.key) && is_linear(&entry.value),
+            EntryExpr::StructField(field) => is_linear(&field.value),
+        }),
+        _ => true,
+    }
+}
+
+fn literal(expression: &IdedExpr) -> Option<&str> {
+    match &expression.expr {
+        Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
+        _ => None,
+    }
+}
+
+/// Reads the number that a text begins with; one that is too long counts as the largest.
+fn leading_number(text: &str) -> u64 {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    text[..digits].parse().unwrap_or(u64::from(u16::MAX)).min(u64::from(u16::MAX))
 }
 
 /// Lists the items or the values of a value.
-fn parts(value: &Value) -> Vec<&Value> {
+fn items(value: &Value) -> Vec<&Value> {
     match value {
         Value::Array(items) => items.iter().collect(),
         Value::Object(fields) => fields.values().collect(),

@@ -1,10 +1,22 @@
 //! The language of rules: its functions, and how an expression gets a value.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use kube_cel::KubeCelExt as _;
+use kube_cel::cel::extractors::{Arguments, This};
 use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as Cel};
+use regex::{Regex, RegexBuilder};
+
+use crate::limits;
+
+/// The most memory of a pattern, in bytes.
+const PATTERN: usize = 1 << 20;
+
+/// How many patterns are remembered.
+const PATTERNS: usize = 100;
 
 /// Evaluates an expression.
 ///
@@ -41,10 +53,65 @@ fn library() -> Context<'static> {
         Ok(Cel::String(Arc::new(named_type(&value).to_owned())))
     });
     library.add_function("dyn", |value: Cel| -> Result<Cel, ExecutionError> { Ok(value) });
+    library.add_function("lists.range", range);
+    library.add_function("matches", matches);
+    library.add_function("find", find);
+    library.add_function("findAll", find_all);
     for name in ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"] {
         library.add_variable_from_value(name, Cel::String(Arc::new(format!("type({name})"))));
     }
     library
+}
+
+/// Makes a list of numbers, of bounded length.
+fn range(count: i64) -> Result<Cel, ExecutionError> {
+    if !(0..=limits::CEL_RANGE).contains(&count) {
+        let why = format!("the argument must be between 0 and {}", limits::CEL_RANGE);
+        return Err(ExecutionError::function_error("lists.range", why));
+    }
+    Ok(Cel::List(Arc::new((0..count).map(Cel::Int).collect())))
+}
+
+fn matches(This(text): This<Arc<String>>, pattern: Arc<String>) -> Result<Cel, ExecutionError> {
+    Ok(Cel::Bool(compiled("matches", &pattern)?.is_match(&text)))
+}
+
+fn find(This(text): This<Arc<String>>, pattern: Arc<String>) -> Result<Cel, ExecutionError> {
+    let found = compiled("find", &pattern)?.find(&text).map(|found| found.as_str().to_owned());
+    Ok(Cel::String(Arc::new(found.unwrap_or_default())))
+}
+
+fn find_all(This(text): This<Arc<String>>, Arguments(given): Arguments) -> Result<Cel, ExecutionError> {
+    let Some(Cel::String(pattern)) = given.first() else {
+        return Err(ExecutionError::function_error("findAll", "expected string pattern"));
+    };
+    let most = match given.get(1) {
+        Some(Cel::Int(most)) => usize::try_from(*most).unwrap_or(usize::MAX),
+        _ => usize::MAX,
+    };
+    let pattern = compiled("findAll", pattern)?;
+    let found =
+        pattern.find_iter(&text).take(most).map(|found| Cel::String(Arc::new(found.as_str().to_owned())));
+    Ok(Cel::List(Arc::new(found.collect())))
+}
+
+/// Gives a pattern, compiled once: a loop asks for the same one again and again.
+fn compiled(function: &str, pattern: &str) -> Result<Regex, ExecutionError> {
+    thread_local! {
+        static KNOWN: RefCell<HashMap<String, Regex>> = RefCell::default();
+    }
+    KNOWN.with_borrow_mut(|known| {
+        if let Some(regex) = known.get(pattern) {
+            return Ok(regex.clone());
+        }
+        let invalid = |error| ExecutionError::function_error(function, format!("invalid regex: {error}"));
+        let regex = RegexBuilder::new(pattern).size_limit(PATTERN).build().map_err(invalid)?;
+        if known.len() == PATTERNS {
+            known.clear();
+        }
+        known.insert(pattern.to_owned(), regex.clone());
+        Ok(regex)
+    })
 }
 
 /// Names the type of a value, as no text of an object is.

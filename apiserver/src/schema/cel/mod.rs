@@ -20,12 +20,11 @@ use kube_cel::cel::IdedExpr;
 use kube_cel::cel::parser::Parser;
 use serde_json::{Map, Value, json};
 
+use crate::limits::{CEL_DEPTH, CEL_TEXT};
+
 pub(super) use self::check::check;
 pub(crate) use self::condition::{compile_condition, evaluate_condition};
 pub(super) use self::run::{deepest, run};
-
-/// The most letters of an expression.
-const LONGEST: usize = 100_000;
 
 /// The reason of the error that a violated rule gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +34,6 @@ enum Reason {
     Required,
     Duplicate,
 }
-
-/// How deep an expression may be.
-const DEEPEST: usize = 250;
 
 /// An expression, or why it is none.
 type Parsed = Result<IdedExpr, String>;
@@ -134,11 +130,11 @@ fn roomy<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
 
 fn parse(text: &str) -> Parsed {
     let length = text.chars().count();
-    if length > LONGEST {
-        return Err(format!("expression code point size exceeds limit: size: {length}, limit {LONGEST}"));
+    if length > CEL_TEXT {
+        return Err(format!("expression code point size exceeds limit: size: {length}, limit {CEL_TEXT}"));
     }
-    if depth(text) > DEEPEST {
-        return Err(format!("ERROR: <input>:1:1: expression recursion limit exceeded: {DEEPEST}"));
+    if depth(text) > CEL_DEPTH {
+        return Err(format!("ERROR: <input>:1:1: expression recursion limit exceeded: {CEL_DEPTH}"));
     }
     // The parser is somebody else's: what makes it panic is no expression.
     let parsed =

@@ -9,18 +9,13 @@ use serde_json::Value;
 use super::cost::cost;
 use super::library::evaluate;
 use super::{Reason, Rule, roomy, value};
+use crate::limits;
 use crate::schema::error::FieldError;
 use crate::schema::node::{Kind, NodeRef};
-use crate::schema::validate::{counterpart, join};
+use crate::schema::validate::{Counterparts, join};
 
 /// The depth of rules that any stack has room for.
 const SHALLOW: usize = 40;
-
-/// What the rules of one object may cost together.
-const BUDGET: u64 = 10_000_000;
-
-/// What one of them may cost.
-const CALL_BUDGET: u64 = 1_000_000;
 
 /// The most bytes of an evaluated message.
 const LONGEST_MESSAGE: usize = 5 * 1024;
@@ -28,7 +23,7 @@ const LONGEST_MESSAGE: usize = 5 * 1024;
 /// Checks an object against the rules of its schema; what is unchanged passes the rules that see no old value.
 pub(in crate::schema) fn run(root: NodeRef<'_>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let work = || {
-        let mut run = Run { budget: BUDGET, errors: Vec::new() };
+        let mut run = Run { budget: limits::CEL_OBJECT, errors: Vec::new() };
         // The budget's end is told already.
         let _spent = run.walk(root, "", new, old);
         run.errors
@@ -83,9 +78,9 @@ impl Run {
                 }
             }
             Value::Array(items) if node.node().items.is_some() => {
+                let old = Counterparts::of(node, old);
                 for (index, value) in items.iter().enumerate() {
-                    let old = old.and_then(|old| counterpart(node, value, old));
-                    self.walk(node.item(), &format!("{path}[{index}]"), value, old)?;
+                    self.walk(node.item(), &format!("{path}[{index}]"), value, old.find(value))?;
                 }
             }
             _ => {}
@@ -110,7 +105,7 @@ impl Run {
             if rule.uses_old_self && before.is_none() && !rule.takes_optional_old_self() {
                 continue;
             }
-            self.spend(cost(expression, new, old), node, path, rule)?;
+            self.spend(cost(expression, variables(new, old)), node, path, rule)?;
             let scope = scope(rule, &own, before.as_ref());
             match evaluate(expression, scope.clone()) {
                 Ok(Cel::Bool(true)) => {}
@@ -129,7 +124,7 @@ impl Run {
     }
 
     fn spend(&mut self, cost: u64, node: NodeRef<'_>, path: &str, rule: &Rule) -> Result<(), Spent> {
-        if cost > CALL_BUDGET {
+        if cost > limits::CEL_CALL {
             let why = format!(
                 "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call cost \
                  exceeds limit for rule: {}",
@@ -165,8 +160,8 @@ impl Run {
             }
         };
         let Some(Ok(expression)) = &rule.parsed_message else { return plain() };
-        let cost = cost(expression, new, old);
-        if cost > CALL_BUDGET || cost > self.budget {
+        let cost = cost(expression, variables(new, old));
+        if cost > limits::CEL_CALL || cost > self.budget {
             return plain();
         }
         self.budget -= cost;
@@ -179,6 +174,11 @@ impl Run {
             _ => plain(),
         }
     }
+}
+
+/// Gives the values that the variables of a rule have.
+fn variables<'a>(new: &'a Value, old: Option<&'a Value>) -> impl Iterator<Item = (&'static str, &'a Value)> {
+    std::iter::once(("self", new)).chain(old.map(|old| ("oldSelf", old)))
 }
 
 /// Gives the variables of a rule.

@@ -264,6 +264,60 @@ fn costly_rules_are_cut_off_before_they_run() {
     assert!(found.len() == 1 && found[0].contains("actual cost limit exceeded"), "{found:?}");
 }
 
+// A32
+#[test]
+fn what_a_rule_would_make_is_bounded_before_it_runs() {
+    let replacing = |times| format!("self.v{} != ''", ".replace('a', 'aaaaaaaaaa')".repeat(times));
+    let doubling = |times| {
+        let doubled: String = (0..times).map(|time| format!(".map(x{time}, x{time} + x{time})")).collect();
+        format!("[self.v]{doubled}[0] != ''")
+    };
+    let joining = |times| format!("self.v{} != ''", ".split('').join('aaaaaaaa')".repeat(times));
+    let printing = |times| {
+        format!("{} != ''", (0..times).fold("self.v".to_owned(), |v, _| format!("'%s%s'.format([{v}, {v}])")))
+    };
+    let growing: [&dyn Fn(usize) -> String; 4] = [&replacing, &doubling, &joining, &printing];
+    for (number, rule) in growing.into_iter().enumerate() {
+        let of = |times: usize| {
+            of(&json!({
+                "type": "object", "properties": {"v": {"type": "string"}},
+                "x-kubernetes-validations": [{"rule": rule(times)}],
+            }))
+        };
+        assert_eq!(says(&of(2), &json!({"v": "a"}), None), NOTHING, "{number}");
+        let found = says(&of(if number == 3 { 8 } else { 20 }), &json!({"v": "aaaa"}), None);
+        let refused = number == 3 || found.iter().any(|text| text.contains("actual cost limit exceeded"));
+        assert!(refused, "{number}: {found:?}");
+    }
+}
+
+// A32
+#[test]
+fn usual_rules_are_well_within_the_budget() {
+    let item = json!({
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "ports": {"type": "array", "items": {"type": "integer"}}},
+    });
+    let of = |rule: &str| {
+        of(&json!({
+            "type": "object", "properties": {"items": {"type": "array", "items": item}},
+            "x-kubernetes-validations": [{"rule": rule}],
+        }))
+    };
+    let items: Vec<Value> =
+        (0..100).map(|n| json!({"name": format!("item-{n}"), "ports": [n, n + 1000]})).collect();
+    for rule in [
+        "self.items.all(a, self.items.exists_one(b, a.name == b.name))",
+        "self.items.map(a, a.name).all(name, name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$'))",
+        "self.items.all(a, a.ports.all(port, port >= 0 && port < 65536))",
+        "self.items.map(a, a.name).join(',').split(',').size() == self.items.size()",
+        "self.items.filter(a, a.name.startsWith('item')).size() == size(self.items)",
+        "self.items.all(a, a.name.replace('-', '_').lowerAscii() != '')",
+    ] {
+        assert_eq!(says(&of(rule), &json!({ "items": items }), None), NOTHING, "{rule}");
+    }
+}
+
 #[test]
 fn long_rules_of_many_short_parts_are_taken() {
     let parts: Vec<String> = (0..60).map(|n| format!("self != {n}")).collect();

@@ -1,22 +1,37 @@
 //! Lists of sets and maps: no item may be there twice.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use super::super::error::FieldError;
 use super::super::node::{ListKind, NodeRef};
 use super::place::join;
 
-/// Finds the old item of which a new one is the next state.
+/// The items of an old list, by what tells them apart.
 ///
 /// Only items with keys have one: those of other lists have no identity.
-pub(in crate::schema) fn counterpart<'a>(
-    node: NodeRef<'_>,
-    item: &Value,
-    old: &'a Value,
-) -> Option<&'a Value> {
-    let ListKind::Map(keys) = node.list() else { return None };
-    let key = identity(node, keys, item);
-    old.as_array()?.iter().find(|old| identity(node, keys, old) == key)
+pub(in crate::schema) struct Counterparts<'n, 'a> {
+    node: NodeRef<'n>,
+    old: HashMap<String, &'a Value>,
+}
+
+impl<'n, 'a> Counterparts<'n, 'a> {
+    pub(in crate::schema) fn of(node: NodeRef<'n>, old: Option<&'a Value>) -> Self {
+        let mut found = HashMap::new();
+        if let ListKind::Map(keys) = node.list() {
+            for item in old.and_then(Value::as_array).into_iter().flatten() {
+                found.entry(identity(node, keys, item).to_string()).or_insert(item);
+            }
+        }
+        Self { node, old: found }
+    }
+
+    /// Finds the old item of which a new one is the next state.
+    pub(in crate::schema) fn find(&self, item: &Value) -> Option<&'a Value> {
+        let ListKind::Map(keys) = self.node.list() else { return None };
+        self.old.get(&identity(self.node, keys, item).to_string()).copied()
+    }
 }
 
 /// Reports the items of sets and map lists that repeat an earlier one.
@@ -40,9 +55,9 @@ pub(super) fn check(
         }
         Value::Array(items) => {
             repeated(node, path, items, errors);
+            let old = Counterparts::of(node, old);
             for (index, item) in items.iter().enumerate() {
-                let old = old.and_then(|old| counterpart(node, item, old));
-                check(node.item(), &format!("{path}[{index}]"), item, old, errors);
+                check(node.item(), &format!("{path}[{index}]"), item, old.find(item), errors);
             }
         }
         _ => {}
@@ -55,8 +70,9 @@ fn repeated(node: NodeRef<'_>, path: &str, items: &[Value], errors: &mut Vec<Fie
         ListKind::Set => items.to_vec(),
         ListKind::Map(keys) => items.iter().map(|item| identity(node, keys, item)).collect(),
     };
+    let mut seen = HashSet::new();
     for (index, identity) in identities.iter().enumerate() {
-        if identities[..index].contains(identity) {
+        if !seen.insert(identity.to_string()) {
             errors.push(FieldError::duplicate(format!("{path}[{index}]"), identity));
         }
     }
