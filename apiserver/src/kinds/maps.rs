@@ -26,7 +26,7 @@ pub(super) fn pod_spec(spec: &mut Map<String, Value>) {
             }
         }
     }
-    for list in ["containers", "initContainers"] {
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in maps(spec, list) {
             put(container, "resources", json!({}));
             put(container, "terminationMessagePath", json!("/dev/termination-log"));
@@ -42,8 +42,24 @@ pub(super) fn pod_spec(spec: &mut Map<String, Value>) {
             for port in maps(container, "ports") {
                 put(port, "protocol", json!("TCP"));
             }
+            for variable in maps(container, "env") {
+                if let Some(field) = map(variable, "valueFrom").and_then(|from| map(from, "fieldRef")) {
+                    put(field, "apiVersion", json!("v1"));
+                }
+                let amount = map(variable, "valueFrom").and_then(|from| map(from, "resourceFieldRef"));
+                if let Some(amount) = amount {
+                    put(amount, "divisor", json!("0"));
+                }
+            }
+            super::life::container(container);
         }
     }
+    super::storage::volumes(spec);
+}
+
+/// Gives the object in a field of a map.
+pub(super) fn map<'a>(map: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
+    map.get_mut(key).and_then(Value::as_object_mut)
 }
 
 /// Sets what is absent, null or an empty text.

@@ -177,7 +177,7 @@ pub(super) fn yaml_error(error: &serde_yaml_ng::Error) -> String {
 }
 
 /// Words a JSON error as the server does.
-pub(super) fn go_error(error: &serde_json::Error, body: &[u8]) -> String {
+pub(crate) fn go_error(error: &serde_json::Error, body: &[u8]) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
     }
