@@ -78,6 +78,8 @@ mod gc;
 
 mod namespaces;
 
+mod bootstrap;
+
 mod crd;
 
 mod data;
