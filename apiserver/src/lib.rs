@@ -24,6 +24,8 @@ mod status;
 
 mod object;
 
+mod json_error;
+
 mod identity;
 
 mod facts;

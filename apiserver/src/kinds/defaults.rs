@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::maps::{maps, pod_spec, put, template};
+use super::maps::{maps, put};
+use super::templates::{pod_spec, template};
 use crate::object::{child_mut, map_mut};
 
 /// Fills in the defaults of a kind that has some.

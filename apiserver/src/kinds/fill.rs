@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::maps::{maps, put, template};
+use super::maps::{maps, put};
+use super::templates::template;
 use crate::object::{child_mut, map_mut};
 
 /// Fills in the defaults of a kind that has some.

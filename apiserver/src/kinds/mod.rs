@@ -26,6 +26,7 @@ mod registry;
 mod row;
 mod schemas;
 mod storage;
+mod templates;
 mod unstored;
 mod validate;
 mod webhooks;

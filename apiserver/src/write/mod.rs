@@ -25,7 +25,7 @@ mod typed;
 mod update;
 
 pub(crate) use admit::admit_sent;
-pub(crate) use body::{go_error, media_type};
+pub(crate) use body::media_type;
 pub(crate) use create::create;
 pub(crate) use delete::{
     CRD_CLEANUP, DeleteOptions, FOREGROUND, ORPHAN, Policy, delete, delete_collection, remove_or_mark,

@@ -117,10 +117,7 @@ pub(super) fn replace(
             });
         });
     }
-    if target.subresource == "scale" && resource.is_custom() {
-        forget_time(&mut new, &options.manager);
-    }
-    object::carry(&shown, &mut new, "resourceVersion");
+    settle_metadata(target, &shown, &mut new, &options.manager);
     if target.subresource != "scale" {
         admit::check(state, target, options, Operation::Update, Some(&shown), &new)?;
     }
@@ -142,8 +139,12 @@ pub(super) fn replace(
     Ok(Written::ok(Shown::Stored(stored)))
 }
 
-/// Takes the time of a write of a custom kind's scale away: the server writes none there.
-fn forget_time(new: &mut Value, manager: &str) {
+/// Keeps the version, and takes the time of a write of a custom kind's scale away: the server writes none there.
+fn settle_metadata(target: &Target, shown: &Value, new: &mut Value, manager: &str) {
+    object::carry(shown, new, "resourceVersion");
+    if target.subresource != "scale" || !target.resource.is_custom() {
+        return;
+    }
     let managed = object::meta_mut(new).get_mut("managedFields").and_then(Value::as_array_mut);
     for entry in managed.into_iter().flatten() {
         if entry["subresource"] == "scale" && entry["manager"] == manager {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::around::{Around, Within, profile};
 use super::place::{Faults, Place};
-use super::pods::{self, Around, Within};
 use super::{environment, probes, resources, volumes, words};
 
 /// Checks all containers of a pod's specification.
@@ -172,7 +172,7 @@ fn security(place: &Place<'_, '_>, faults: &mut Faults) {
         place.at(field).within(faults, 0, i64::from(i32::MAX));
     }
     place.at("procMount").one_of_if_set(faults, &["Default", "Unmasked"]);
-    pods::profile(&place.at("seccompProfile"), faults);
+    profile(&place.at("seccompProfile"), faults);
     if place.at("allowPrivilegeEscalation").value() == false && place.at("privileged").is_true() {
         let why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
         place.invalid(faults, why);

@@ -9,6 +9,7 @@ use super::{Reach, Resource};
 use crate::status::Cause;
 
 mod apps;
+mod around;
 mod autoscaling;
 mod batch;
 mod changes;

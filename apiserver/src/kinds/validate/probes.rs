@@ -1,7 +1,7 @@
 //! Probes and what happens around a container's life.
 
+use super::around::Around;
 use super::place::{Faults, Place};
-use super::pods::Around;
 use super::words;
 
 /// Checks the probes and the life cycle of a container.

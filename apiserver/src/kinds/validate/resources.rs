@@ -1,7 +1,7 @@
 //! What containers ask of their nodes.
 
+use super::around::Around;
 use super::place::{Faults, Place};
-use super::pods::Around;
 use super::quantity::Quantity;
 use crate::selector::check_label_key;
 

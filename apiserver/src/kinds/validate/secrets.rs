@@ -42,7 +42,7 @@ fn json_of(data: &Place<'_, '_>, key: &str, faults: &mut Faults) {
     };
     let text = STANDARD.decode(value.as_str().unwrap_or_default()).unwrap_or_default();
     if let Err(why) = serde_json::from_slice::<serde_json::Map<String, Value>>(&text) {
-        let why = crate::write::go_error(&why, &text);
+        let why = crate::json_error::go_error(&why, &text);
         let shown = Value::String("<secret contents redacted>".to_owned());
         let message = format!("Invalid value: {shown}: {why}");
         faults.push(crate::status::Cause::new("FieldValueInvalid", format!("{data}[{key}]"), message));
