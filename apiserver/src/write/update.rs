@@ -46,6 +46,8 @@ pub(crate) fn put(
     let on_put = target.resource.built_in().map_or(OnPut::Lax, |row| row.on_put);
     let creates = matches!(on_put, OnPut::Creates | OnPut::CreatesAndWantsVersion);
     let written = if !there && creates && target.subresource.is_empty() {
+        // A PUT that makes an object may say any version.
+        object::remove(&mut object, "resourceVersion");
         insert(state, target, options, object, Tracking::Update)
     } else {
         replace(state, target, options, object, Source::Put)

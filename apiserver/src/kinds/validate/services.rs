@@ -41,7 +41,7 @@ pub(super) fn service(object: &Value, before: Option<&Value>, faults: &mut Fault
     if affinity.text() == "ClientIP" {
         client_ip(&spec.at("sessionAffinityConfig"), faults);
     }
-    addresses(&spec, faults);
+    addresses(&spec, before.is_none(), faults);
     external_addresses(&spec, before, faults);
     kind.one_of(faults, &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]);
     twice(&ports, kind.text(), faults);
@@ -100,7 +100,7 @@ fn client_ip(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn addresses(spec: &Place<'_, '_>, faults: &mut Faults) {
+fn addresses(spec: &Place<'_, '_>, is_new: bool, faults: &mut Faults) {
     if spec.at("type").text() == "ExternalName" {
         return;
     }
@@ -111,9 +111,9 @@ fn addresses(spec: &Place<'_, '_>, faults: &mut Faults) {
         for address in all.of(&list).items().filter(|address| address.text() != "None") {
             address.each(faults, words::address(address.text()));
         }
-    } else if !one.text().is_empty() && all.value()[0] != *one.value() {
+    } else if is_new && !one.text().is_empty() && all.value()[0] != *one.value() {
         all.invalid(faults, "first value must match `clusterIP`");
-    } else if one.text().is_empty() && all.len() > 0 {
+    } else if is_new && one.text().is_empty() && all.len() > 0 {
         all.invalid(faults, "must be empty when `clusterIP` is not specified");
     }
     let mut seen = BTreeSet::new();
