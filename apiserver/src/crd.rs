@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::apply::{UpdateInput, track_update};
 use crate::gc::release;
-use crate::kinds::definition::{mark_deleting, set_condition};
+use crate::kinds::definition::{mark_approval, mark_deleting, set_condition};
 use crate::kinds::{Conversion, Origin, Reach, Resource, ScalePaths, Served, View, version_rank};
 use crate::object;
 use crate::schema::Schema;
@@ -124,9 +124,10 @@ pub(crate) fn changed(state: &mut State, name: &str) {
             state.registry.insert(resource);
         }
         accept_versions(state, &stored);
-    } else if condition(stored.pinned(), "NamesAccepted").is_none()
-        && !state.establishing.iter().any(|(_, n)| n == name)
-    {
+    } else if !state.establishing.iter().any(|(_, n)| n == name) && is_waiting(stored.pinned()) {
+        if condition(stored.pinned(), "NamesAccepted").is_none() {
+            accept_names(state, &stored);
+        }
         let due = Instant::now() + state.establish_delay;
         state.establishing.push((due, name.to_owned()));
     }
@@ -191,7 +192,28 @@ pub(crate) fn step(state: &mut State, which: Due) -> usize {
     for stored in deleted {
         touched += clean_up(state, &stored);
     }
+    forget_undefined(state);
     touched
+}
+
+/// Returns whether a CRD is still to be established: its names are new, or were accepted a moment ago.
+fn is_waiting(crd: &Value) -> bool {
+    condition(crd, "NamesAccepted").is_none_or(|status| status == "True")
+}
+
+/// Accepts a new CRD's names at once, so that clients that wait for it find conditions.
+fn accept_names(state: &mut State, stored: &Arc<Stored>) {
+    let mut value = stored.pinned().clone();
+    let now = state.clock.seconds();
+    let (accepted, clash) = clash(state, &value);
+    if clash.is_some() {
+        return;
+    }
+    object::child_mut(object::map_mut(&mut value), "status").insert("acceptedNames".into(), accepted);
+    set_condition(&mut value, &now, "NamesAccepted", "True", "NoConflicts", "no conflicts found");
+    let why = "the initial names have been accepted";
+    set_condition(&mut value, &now, "Established", "False", "Installing", why);
+    put_status(state, stored, value);
 }
 
 fn establish(state: &mut State, name: &str) -> usize {
@@ -211,6 +233,7 @@ fn establish(state: &mut State, name: &str) -> usize {
     set_condition(&mut value, &now, "NamesAccepted", "True", "NoConflicts", "no conflicts found");
     let why = "the initial names have been accepted";
     set_condition(&mut value, &now, "Established", "True", "InitialNamesAccepted", why);
+    mark_approval(&mut value, &now);
     if let Some(resource) = resource(state, &value) {
         state.registry.insert(resource);
     }
@@ -296,12 +319,21 @@ fn clean_up(state: &mut State, stored: &Arc<Stored>) -> usize {
     if state.store.count(&crd) > 0 {
         return touched;
     }
-    touched += release(state, &(id(), stored.key.clone()), CRD_CLEANUP);
-    if state.store.get(&id(), &stored.key).is_none() {
+    touched + release(state, &(id(), stored.key.clone()), CRD_CLEANUP)
+}
+
+/// Serves no kind any more whose definition is gone, however it went.
+fn forget_undefined(state: &mut State) {
+    let is_gone = |resource: &&Arc<Resource>| {
+        let name = format!("{}.{}", resource.plural(), resource.group());
+        resource.is_custom() && state.store.get(&id(), &name).is_none()
+    };
+    let gone: Vec<ResourceId> =
+        state.registry.all().filter(is_gone).map(|resource| resource.id.clone()).collect();
+    for crd in gone {
         state.registry.remove(&crd);
         state.store.end_followers(&crd);
     }
-    touched
 }
 
 /// Returns whether a custom resource's definition is going away.

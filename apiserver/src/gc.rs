@@ -165,9 +165,12 @@ fn strip(state: &mut State, place: &Place, which: impl Fn(&str) -> bool) -> usiz
     1
 }
 
-/// Removes a finalizer; the object goes if it was the last.
+/// Removes a finalizer if it is there; the object goes if it was the last.
 pub(crate) fn release(state: &mut State, place: &Place, finalizer: &str) -> usize {
     let Some(stored) = state.store.get(&place.0, &place.1).cloned() else { return 0 };
+    if !object::finalizers(&stored.value()).contains(&finalizer) {
+        return 0;
+    }
     let rest: Vec<String> = object::finalizers(&stored.value())
         .into_iter()
         .filter(|f| *f != finalizer)

@@ -26,6 +26,8 @@ mod object;
 
 mod limits;
 
+mod json_error;
+
 mod identity;
 
 mod facts;
@@ -79,6 +81,8 @@ mod write;
 mod gc;
 
 mod namespaces;
+
+mod bootstrap;
 
 mod crd;
 

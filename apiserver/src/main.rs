@@ -32,6 +32,9 @@ struct Options {
     /// What decides who may do what: RBAC for roles and bindings; else all but the administrator may only look around.
     #[arg(long, value_name = "MODE")]
     authorization_mode: Option<Mode>,
+    /// Leave garbage and terminating namespaces alone, as kube-apiserver does without kube-controller-manager.
+    #[arg(long)]
+    no_controllers: bool,
     /// A loopback address for compaction, faults and the request recorder, without TLS.
     #[arg(long, value_name = "ADDRESS")]
     control: Option<SocketAddr>,
@@ -82,6 +85,9 @@ async fn run(options: Options) -> Result<(), Failure> {
     }
     if options.authorization_mode == Some(Mode::Rbac) {
         builder = builder.rbac();
+    }
+    if options.no_controllers {
+        builder = builder.without_controllers();
     }
     if let Some(path) = &options.data {
         builder = builder.data(path);

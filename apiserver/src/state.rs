@@ -92,6 +92,8 @@ pub(crate) struct State {
     pub(crate) bookmark_period: Duration,
     /// Whether something changed that a controller may care about.
     pub(crate) unsettled: bool,
+    /// Whether garbage and terminating namespaces are cleaned up.
+    pub(crate) cleans_up: bool,
     /// Calls the webhooks that streams need.
     pub(crate) caller: Caller,
     /// What webhooks have said to the request at hand.
@@ -117,6 +119,7 @@ impl State {
             establish_delay: Duration::ZERO,
             bookmark_period: Duration::from_secs(60),
             unsettled: false,
+            cleans_up: true,
             caller: Caller::default(),
             session: Session::default(),
             random: SmallRng::seed_from_u64(seed),
@@ -140,6 +143,7 @@ impl State {
             establish_delay: self.establish_delay,
             bookmark_period: self.bookmark_period,
             unsettled: self.unsettled,
+            cleans_up: self.cleans_up,
             caller: self.caller.clone(),
             session: Session::default(),
             random: self.random.clone(),

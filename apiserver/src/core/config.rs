@@ -25,6 +25,15 @@ pub enum Restart {
 }
 
 /// The settings of a core; the defaults suit tests.
+/// Whether the server plays the controllers that clean up: garbage and terminating namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Controllers {
+    /// It does.
+    On,
+    /// A test does, or nobody.
+    Off,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct CoreConfig {
     /// The file that keeps the state; nowhere when absent.
@@ -47,6 +56,8 @@ pub(crate) struct CoreConfig {
     pub(crate) establish_delay: Duration,
     /// The time from a write to the controllers' looking at it.
     pub(crate) controller_delay: Duration,
+    /// Whether garbage and terminating namespaces are cleaned up.
+    pub(crate) controllers: Controllers,
 }
 
 impl Default for CoreConfig {
@@ -62,6 +73,7 @@ impl Default for CoreConfig {
             bookmark_period: Duration::from_secs(60),
             establish_delay: Duration::from_millis(30),
             controller_delay: Duration::from_millis(20),
+            controllers: Controllers::On,
         }
     }
 }

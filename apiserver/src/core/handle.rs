@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::answer::{self, Outcome, Patience};
 use super::target::{find, makes, of, unknown};
-use super::{ApiRequest, binary, binding, component_statuses, openapi, reading, reviews, service_tokens};
+use super::{
+    ApiRequest, binary, binding, component_statuses, eviction, openapi, reading, reviews, service_tokens,
+};
 use crate::authz::{Attributes, check};
 use crate::conversion;
 use crate::crd;
@@ -169,6 +171,9 @@ fn write(
         Verb::Create if target.subresource == "binding" => {
             binding::bind(state, target, &options("CreateOptions")?, body)?
         }
+        Verb::Create if target.subresource == "eviction" => {
+            eviction::evict(state, target, &options("CreateOptions")?, request, query)?
+        }
         Verb::Create if target.subresource == "token" => {
             let options = options("CreateOptions")?;
             service_tokens::request(state, target, &options, body)?
@@ -208,6 +213,7 @@ fn allowed(target: &Target, verb: Verb) -> Result<(), Status> {
     let made = makes(target);
     let fits = match verb {
         Verb::Create => (!on_object && sub.is_empty()) || made,
+        Verb::Patch if sub == "finalize" => false,
         Verb::Update | Verb::Patch => on_object && !made,
         Verb::Delete => on_object && sub.is_empty(),
         _ => !on_object && target.resource.built_in().is_none_or(|row| row.kind != "Namespace"),

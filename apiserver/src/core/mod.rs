@@ -29,10 +29,10 @@ use crate::status::Status;
 use crate::store::{Forgotten, View};
 use crate::tokens::Tokens;
 use crate::watch::WatchStream;
-use crate::{authz, crd, gc, namespaces};
+use crate::{authz, bootstrap, crd, gc, namespaces};
 
-pub(crate) use self::config::CoreConfig;
 pub use self::config::Restart;
+pub(crate) use self::config::{Controllers, CoreConfig};
 pub(crate) use self::request::ApiRequest;
 pub use self::restore::Restored;
 
@@ -42,6 +42,7 @@ mod binding;
 mod component_statuses;
 mod commit;
 mod config;
+mod eviction;
 mod guard;
 mod handle;
 mod openapi;
@@ -66,6 +67,8 @@ mod data_tests;
 mod flow_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod truth_tests;
 #[cfg(test)]
 mod unstored_tests;
 
@@ -290,6 +293,7 @@ impl Core {
                 state.aggregated = 0;
                 authz::install(&mut state);
                 flow_control::install(&mut state);
+                bootstrap::install(&mut state);
             }
             Restart::At(version) => {
                 state.store.rewind(version)?;
@@ -474,12 +478,17 @@ async fn control(inner: Weak<Inner>, unsettled: Arc<Notify>, delay: Duration) {
     }
 }
 
+/// Empties namespaces and collects garbage; gives the number of objects touched.
+fn clean_up(state: &mut State) -> usize {
+    namespaces::step(state) + gc::collect(state)
+}
+
 fn run_controllers(state: &mut State, due: crd::Due) {
     loop {
         state.unsettled = false;
         let touched =
-            crd::step(state, due) + namespaces::step(state) + gc::collect(state) + authz::step(state);
-        if touched == 0 && !state.store.owners.has_suspects() {
+            crd::step(state, due) + authz::step(state) + if state.cleans_up { clean_up(state) } else { 0 };
+        if touched == 0 && !(state.cleans_up && state.store.owners.has_suspects()) {
             state.unsettled = false;
             return;
         }

@@ -5,12 +5,12 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::commit::image;
-use super::config::CoreConfig;
+use super::config::{Controllers, CoreConfig};
 use crate::clock::Clock;
 use crate::data::{DataError, DataFile, Entry, Loaded, Opened};
 use crate::state::State;
 use crate::store::{ResourceId, Store};
-use crate::{authz, crd, flow_control, namespaces};
+use crate::{authz, bootstrap, crd, flow_control, namespaces};
 
 /// What a server found in its data file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +40,14 @@ pub(super) fn fresh(config: &CoreConfig) -> State {
     namespaces::preload(&mut state);
     authz::install(&mut state);
     flow_control::install(&mut state);
+    bootstrap::install(&mut state);
     state
 }
 
 fn empty(config: &CoreConfig, seed: u64, clock: Clock) -> State {
     let mut state = State::new(Store::new(config.first_version, config.history), clock, seed);
     state.establish_delay = config.establish_delay;
+    state.cleans_up = config.controllers == Controllers::On;
     state.bookmark_period = config.bookmark_period;
     state.authorization = config.authorization;
     state
@@ -75,6 +77,7 @@ pub(super) fn open(config: &CoreConfig, path: &Path) -> Result<Opening, DataErro
             crd::register_all(&mut state);
             authz::install(&mut state);
             flow_control::install(&mut state);
+            bootstrap::install(&mut state);
             let objects = state.store.everything().len();
             let resource_version = state.store.version();
             let restored = Some(Restored { objects, resource_version, unfinished_bytes, end });

@@ -11,7 +11,7 @@ use crate::status::Status;
 use crate::write::Target;
 
 /// The subresources of pods that only a cluster can offer.
-const NOT_OFFERED: [&str; 6] = ["attach", "eviction", "exec", "log", "portforward", "proxy"];
+const NOT_OFFERED: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// 404 as the group deserves: text for groups nobody serves and for custom ones.
 pub(super) fn unknown(state: &State, group: &str) -> Status {
@@ -64,7 +64,7 @@ pub(super) fn makes(target: &Target) -> bool {
     let kind = target.resource.built_in().map(|row| row.kind);
     matches!(
         (kind, target.subresource.as_str()),
-        (Some("Pod"), "binding") | (Some("ServiceAccount"), "token")
+        (Some("Pod"), "binding" | "eviction") | (Some("ServiceAccount"), "token")
     )
 }
 

@@ -585,7 +585,7 @@ async fn an_apply_that_expects_a_uid_makes_no_object() {
 #[tokio::test(start_paused = true)]
 async fn a_services_target_is_its_port_where_none_is_given() {
     let core = Core::new(CoreConfig::default());
-    let ports = json!([{"port": 80, "targetPort": 0}, {"port": 81, "name": "b"}, {"port": 82, "name": "c", "targetPort": "x"}]);
+    let ports = json!([{"port": 80, "name": "a", "targetPort": 0}, {"port": 81, "name": "b"}, {"port": 82, "name": "c", "targetPort": "x"}]);
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"clusterIP": "None", "ports": ports},
     });

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::maps::{maps, pod_spec, put, template};
+use super::maps::{maps, put};
+use super::templates::{pod_spec, template};
 use crate::object::{child_mut, map_mut};
 
 /// Fills in the defaults of a kind that has some.
@@ -24,6 +25,31 @@ fn pod(object: &mut Value) {
     let spec = child_mut(map_mut(object), "spec");
     pod_spec(spec);
     put(spec, "enableServiceLinks", json!(true));
+    let on_host = spec.get("hostNetwork").is_some_and(|on_host| *on_host == true);
+    for list in ["containers", "initContainers"] {
+        for container in maps(spec, list) {
+            request_limits(container);
+            for port in maps(container, "ports").filter(|_| on_host) {
+                let own = port.get("containerPort").cloned().unwrap_or_default();
+                if port.get("hostPort").is_none_or(|host| host.is_null() || *host == 0) && !own.is_null() {
+                    port.insert("hostPort".to_owned(), own);
+                }
+            }
+        }
+    }
+}
+
+/// Lets a container ask for what it is limited to, unless it says what it asks for.
+fn request_limits(container: &mut Map<String, Value>) {
+    let resources = child_mut(container, "resources");
+    let limits = resources.get("limits").and_then(Value::as_object).cloned().unwrap_or_default();
+    if limits.is_empty() {
+        return;
+    }
+    let requests = child_mut(resources, "requests");
+    for (name, amount) in limits {
+        requests.entry(name).or_insert(amount);
+    }
 }
 
 fn deployment(object: &mut Value) {
@@ -63,6 +89,7 @@ fn stateful_set(object: &mut Value) {
     if strategy["type"] == "RollingUpdate" {
         put(child_mut(strategy, "rollingUpdate"), "partition", json!(0));
     }
+    super::storage::claim_templates(spec);
     template(spec);
 }
 
@@ -92,6 +119,13 @@ fn job(object: &mut Value) {
     let replaces = if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     put(spec, "podReplacementPolicy", json!(replaces));
     put(spec, "manualSelector", json!(false));
+    if let Some(policy) = super::maps::map(spec, "podFailurePolicy") {
+        for rule in maps(policy, "rules") {
+            for pattern in maps(rule, "onPodConditions") {
+                put(pattern, "status", json!("True"));
+            }
+        }
+    }
     template(spec);
     let labels = spec["template"]["metadata"].get("labels").cloned();
     let metadata = child_mut(map_mut(object), "metadata");
@@ -134,6 +168,11 @@ pub(super) fn admit_job(job: &mut Value, uid: &str) {
     for (key, value) in [("controller-uid", uid), ("job-name", name.as_str())] {
         labels.insert(format!("batch.kubernetes.io/{key}"), value.into());
         labels.insert(key.to_owned(), value.into());
+    }
+    let labels = labels.clone();
+    let metadata = child_mut(map_mut(job), "metadata");
+    if metadata.get("labels").and_then(Value::as_object).is_none_or(Map::is_empty) {
+        metadata.insert("labels".into(), labels.into());
     }
 }
 
@@ -193,7 +232,22 @@ fn service(object: &mut Value) {
     let spec = child_mut(map_mut(object), "spec");
     put(spec, "type", json!("ClusterIP"));
     put(spec, "sessionAffinity", json!("None"));
-    if spec["type"] != "ExternalName" {
+    let affinity = spec.get("sessionAffinity").cloned().unwrap_or_default();
+    if affinity == "None" {
+        spec.remove("sessionAffinityConfig");
+    } else if affinity == "ClientIP" {
+        let config = child_mut(child_mut(spec, "sessionAffinityConfig"), "clientIP");
+        put(config, "timeoutSeconds", json!(10_800));
+    }
+    let kind = spec.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let external = spec.get("externalIPs").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    if matches!(&*kind, "NodePort" | "LoadBalancer") || (kind == "ClusterIP" && external) {
+        put(spec, "externalTrafficPolicy", json!("Cluster"));
+    }
+    if kind == "LoadBalancer" {
+        put(spec, "allocateLoadBalancerNodePorts", json!(true));
+    }
+    if matches!(&*kind, "ClusterIP" | "NodePort" | "LoadBalancer") {
         put(spec, "internalTrafficPolicy", json!("Cluster"));
     }
     for port in maps(spec, "ports") {

@@ -38,10 +38,15 @@ pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
         let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         causes.push(Cause::invalid("spec.preserveUnknownFields", "true", why));
     }
-    if (group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io")) && approval(crd).is_empty() {
+    if is_protected(group) && approval(crd).is_empty() {
         let why = "protected groups must have approval annotation \"api-approved.kubernetes.io\", see \
                    https://github.com/kubernetes/enhancements/pull/1111";
         causes.push(Cause::required("metadata.annotations[api-approved.kubernetes.io]", why));
+    } else if is_protected(group) && !approval(crd).starts_with("unapproved") && !is_url(approval(crd)) {
+        let why = "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a \
+                   reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111";
+        let shown = format!("{:?}", approval(crd));
+        causes.push(Cause::invalid("metadata.annotations[api-approved.kubernetes.io]", &shown, why));
     }
     causes.extend(conversion_faults(&crd["spec"]["conversion"]));
     let versions =
@@ -114,6 +119,31 @@ fn conversion_faults(conversion: &Value) -> Vec<Cause> {
         }
     }
     causes
+}
+
+/// Returns whether a group is one of Kubernetes' own, which asks for an approval.
+fn is_protected(group: &str) -> bool {
+    group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io")
+}
+
+fn is_url(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, rest)| {
+        let host = rest.split('/').next().unwrap_or_default();
+        !scheme.is_empty() && !host.is_empty()
+    })
+}
+
+/// Says in a CRD's conditions whether its group's owners have approved it, where they have to.
+pub(crate) fn mark_approval(crd: &mut Value, now: &str) {
+    let approval = approval(crd).to_owned();
+    if !is_protected(text(crd, "spec.group")) || approval.is_empty() {
+        return;
+    }
+    let (status, reason, message) = match approval.starts_with("unapproved") {
+        true => ("False", "UnapprovedAnnotation", format!("not approved: {approval:?}")),
+        false => ("True", "ApprovedAnnotation", format!("approved in {approval}")),
+    };
+    set_condition(crd, now, "KubernetesAPIApprovalPolicyConformant", status, reason, &message);
 }
 
 fn approval(crd: &Value) -> &str {

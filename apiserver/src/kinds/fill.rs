@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::maps::{maps, put, template};
+use super::maps::{maps, put};
+use super::templates::template;
 use crate::object::{child_mut, map_mut};
 
 /// Fills in the defaults of a kind that has some.
@@ -15,6 +16,16 @@ pub(super) fn fill(kind: &str, object: &mut Value) {
             put(spec, "volumeMode", json!("Filesystem"));
         }
         "PersistentVolumeClaim" => put(child_mut(map, "spec"), "volumeMode", json!("Filesystem")),
+        "RoleBinding" | "ClusterRoleBinding" => {
+            const GROUP: &str = "rbac.authorization.k8s.io";
+            put(child_mut(map, "roleRef"), "apiGroup", json!(GROUP));
+            for subject in maps(map, "subjects") {
+                if subject.get("kind").is_some_and(|kind| kind == "User" || kind == "Group") {
+                    put(subject, "apiGroup", json!(GROUP));
+                }
+            }
+        }
+        "LimitRange" => super::storage::limits(child_mut(map, "spec")),
         "PodTemplate" => template(map),
         "ReplicationController" => controller(map),
         "HorizontalPodAutoscaler"

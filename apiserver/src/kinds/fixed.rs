@@ -15,6 +15,25 @@ pub(super) fn pod(before: &Value, new: &Value) -> Option<Cause> {
     (fixed(before) != fixed(new) || lost_toleration(before, new)).then(|| Cause::forbidden("spec", POD))
 }
 
+/// Says what an update changes of containers that were added to a pod before, which stay as they are.
+pub(super) fn ephemeral(before: &Value, new: &Value) -> Vec<Cause> {
+    let list = |pod: &'_ Value| -> Vec<Value> {
+        pod["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default()
+    };
+    let (had, has) = (list(before), list(new));
+    let fault = |old: &Value| {
+        let name = old["name"].as_str().unwrap_or_default();
+        let what = match has.iter().find(|one| one["name"] == old["name"]) {
+            Some(one) if one == old => return None,
+            Some(_) => "changed",
+            None => "removed",
+        };
+        let why = format!("existing ephemeral containers {name:?} may not be {what}\n");
+        Some(Cause::forbidden("spec.ephemeralContainers", &why))
+    };
+    had.iter().filter_map(fault).collect()
+}
+
 /// Gives a pod's spec without what may change.
 fn fixed(pod: &Value) -> Value {
     let mut spec = pod["spec"].clone();

@@ -19,18 +19,25 @@ mod events;
 mod fields;
 mod fill;
 mod fixed;
+mod life;
 mod maps;
 mod more;
 pub(crate) mod prepare;
 mod registry;
 mod row;
+mod schemas;
+mod storage;
+mod templates;
 mod unstored;
+mod validate;
 mod webhooks;
 
 pub(crate) use fields::{field_text, known_field};
 pub(crate) use registry::{Registry, version_rank};
 pub(crate) use row::{BuiltIn, Generation, OnPut, Reach};
+pub(crate) use schemas::format_warnings;
 pub(crate) use unstored::{UNSTORED_GROUPS, Unstored, unstored};
+pub(crate) use validate::selects;
 
 /// Where a kind comes from.
 #[derive(Clone, Copy, Debug)]

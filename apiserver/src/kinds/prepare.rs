@@ -4,8 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::Resource;
-use super::defaults;
+use super::{Resource, defaults, validate};
 use crate::object::{self, child_mut, map_mut};
 use crate::status::Cause;
 
@@ -143,6 +142,7 @@ fn secret(object: &mut Value) {
 
 fn crd(object: &mut Value) {
     let spec = child_mut(map_mut(object), "spec");
+    super::schemas::tidy(spec);
     let conversion = child_mut(spec, "conversion");
     conversion.entry("strategy").or_insert_with(|| "None".into());
     let service =
@@ -163,28 +163,9 @@ fn crd(object: &mut Value) {
 }
 
 /// Says what is wrong with a new or changed object beyond its schema.
-pub(crate) fn faults(resource: &Resource, object: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub(crate) fn faults(resource: &Resource, object: &Value, before: Option<&Value>) -> Vec<Cause> {
+    let mut causes = validate::faults(resource, object, before);
     match kind(resource) {
-        "Pod" => container_faults(&object["spec"], "spec", &mut causes),
-        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => {
-            let spec = &object["spec"];
-            let wanted = spec["selector"]["matchLabels"].as_object();
-            if spec["selector"].is_null() {
-                causes.push(Cause::required("spec.selector", ""));
-            }
-            let labels = &spec["template"]["metadata"]["labels"];
-            if wanted.is_some_and(|wanted| wanted.iter().any(|(key, value)| labels.get(key) != Some(value))) {
-                let why = "`selector` does not match template `labels`";
-                let shown = if labels.is_null() { "null".to_owned() } else { labels.to_string() };
-                causes.push(Cause::invalid("spec.template.metadata.labels", &shown, why));
-            }
-            container_faults(&spec["template"]["spec"], "spec.template.spec", &mut causes);
-            if spec["replicas"].as_i64().is_some_and(|replicas| replicas < 0) {
-                let shown = spec["replicas"].to_string();
-                causes.push(Cause::invalid("spec.replicas", &shown, "must be greater than or equal to 0"));
-            }
-        }
         "CustomResourceDefinition" => causes.extend(super::definition::faults(object)),
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
             causes.extend(super::webhooks::faults(object));
@@ -233,20 +214,6 @@ fn event_faults(resource: &Resource, event: &Value) -> Option<Cause> {
     (!matches!(kind, "Normal" | "Warning")).then(|| Cause::invalid("type", "\"\"", &why))
 }
 
-fn container_faults(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let containers = spec["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if containers.is_empty() {
-        causes.push(Cause::required(format!("{path}.containers"), ""));
-    }
-    for (index, container) in containers.iter().enumerate() {
-        for field in ["name", "image"] {
-            if container[field].as_str().unwrap_or_default().is_empty() {
-                causes.push(Cause::required(format!("{path}.containers[{index}].{field}"), ""));
-            }
-        }
-    }
-}
-
 /// Says what an update changes that may not change.
 pub(crate) fn update_faults(
     resource: &Resource,
@@ -254,10 +221,17 @@ pub(crate) fn update_faults(
     before: &Value,
     new: &Value,
 ) -> Vec<Cause> {
-    let mut causes = faults(resource, new);
+    // A status is written beside a specification that nobody looks at.
+    let mut causes = match subresource {
+        "status" | "approval" | "finalize" if kind(resource) != "CustomResourceDefinition" => Vec::new(),
+        _ => faults(resource, new, Some(before)),
+    };
+    causes.extend(validate::changes(resource, before, new));
     match kind(resource) {
         "Pod" if subresource.is_empty() => causes.extend(super::fixed::pod(before, new)),
+        "Pod" if subresource == "ephemeralcontainers" => causes.extend(super::fixed::ephemeral(before, new)),
         "Service" => causes.extend(super::fixed::service(before, new)),
+        "Namespace" if subresource == "status" => causes.extend(phase_fault(new)),
         _ => {}
     }
     if resource.group() == "events.k8s.io" {
@@ -274,7 +248,6 @@ pub(crate) fn update_faults(
         "Deployment" | "DaemonSet" | "ReplicaSet" => &["spec.selector"],
         "Secret" => &["type"],
         "CustomResourceDefinition" => &["spec.scope", "spec.group", "spec.names.kind"],
-        "RoleBinding" | "ClusterRoleBinding" => &["roleRef"],
         _ => &[],
     };
     if kind(resource) == "CustomResourceDefinition" {
@@ -299,6 +272,16 @@ pub(crate) fn update_faults(
         }
     }
     causes
+}
+
+/// Refuses a phase that is not that of a namespace's deletion.
+fn phase_fault(namespace: &Value) -> Option<Cause> {
+    let phase = object::at(namespace, "status.phase").and_then(Value::as_str).unwrap_or_default();
+    let (wanted, why) = match object::is_deleting(namespace) {
+        true => ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty"),
+        false => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),
+    };
+    (phase != wanted).then(|| Cause::invalid("status.Phase", &format!("{phase:?}"), why))
 }
 
 /// Returns whether an object's own fields hold its deletion.

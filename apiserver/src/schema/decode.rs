@@ -124,6 +124,10 @@ fn content(node: NodeRef<'_>, text: &str) -> Result<(), String> {
     match node.node().definition.as_str() {
         "MicroTime" => time(text, Fraction::Micros),
         "Time" => time(text, Fraction::Any),
+        "Quantity" if !is_quantity(text) => {
+            let form = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$";
+            Err(format!("quantities must match the regular expression '{form}'"))
+        }
         _ if format_of(node) == "byte" => match STANDARD.decode(text) {
             Ok(_) => Ok(()),
             Err(error) => {
@@ -136,6 +140,18 @@ fn content(node: NodeRef<'_>, text: &str) -> Result<(), String> {
         },
         _ => Ok(()),
     }
+}
+
+/// Returns whether a text is an amount: a number, perhaps with a suffix.
+fn is_quantity(text: &str) -> bool {
+    const SUFFIXES: [&str; 16] =
+        ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    let (number, suffix) = rest.split_at(end);
+    let is_number = number.bytes().any(|c| c.is_ascii_digit()) && number.matches('.').count() < 2;
+    let is_power = suffix.strip_prefix(['e', 'E']).is_some_and(|power| power.parse::<i32>().is_ok());
+    is_number && (is_power || SUFFIXES.contains(&suffix))
 }
 
 /// How a time's seconds are divided.

@@ -137,7 +137,10 @@ impl Schema {
 
     /// Checks an object; on update an unchanged value passes whatever it is.
     pub(crate) fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        validate::check(self.root(), new, old)
+        match self.origin() {
+            Origin::BuiltIn => validate::check_values(self.root(), "", new, old),
+            Origin::Custom => validate::check(self.root(), new, old),
+        }
     }
 
     /// Checks one top-level field on its own, as the `status` subresource does.

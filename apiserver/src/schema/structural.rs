@@ -23,6 +23,7 @@ pub(super) fn check(schema: &Value) -> Vec<FieldError> {
             let field = format!("{ROOT}.type");
             errors.push(FieldError::invalid(field, &Value::from(other), "must be object at the root"));
         }
+        None if fields.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) => {}
         None => errors.push(FieldError::required(format!("{ROOT}.type"), "must not be empty at the root")),
     }
     if fields.contains_key("additionalProperties") {

@@ -29,9 +29,20 @@ pub(super) fn check_part(
     new: &Value,
     old: Option<&Value>,
 ) -> Vec<FieldError> {
+    let mut errors = check_values(node, prefix, new, old);
+    lists::check(node, prefix, new, old, &mut errors);
+    errors
+}
+
+/// Checks a part of an object of a built-in kind, in whose lists keys may be there twice.
+pub(super) fn check_values(
+    node: NodeRef<'_>,
+    prefix: &str,
+    new: &Value,
+    old: Option<&Value>,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(node, Place { prefix, name: "" }, new, old, &mut errors);
-    lists::check(node, prefix, new, old, &mut errors);
     errors
 }
 

@@ -12,7 +12,7 @@ use super::{ApiServer, InMemory, OverHttp, Running};
 use crate::call::{Handler, Place};
 use crate::clock::Clock;
 use crate::control::Control;
-use crate::core::{Core, CoreConfig, Restored};
+use crate::core::{Controllers, Core, CoreConfig, Restored};
 use crate::http::{Listener, StartError, loopback};
 use crate::kit::{DEADLINE, Kit};
 use crate::service::{Front, LocalService, Passage};
@@ -105,6 +105,16 @@ impl<F> Builder<F> {
     /// roles are stored only.
     pub fn rbac(mut self) -> Self {
         self.config.authorization = Authorization::Rbac;
+        self
+    }
+
+    /// Leaves garbage and terminating namespaces to somebody else, as kube-apiserver alone does.
+    ///
+    /// Dependents stay after their owners, and finalizers of deletions in the foreground wait. A namespace that is
+    /// deleted stays until somebody empties its `spec.finalizers` by its subresource `finalize`. This is for suites
+    /// that play these controllers themselves, or look at what is there before they act.
+    pub fn without_controllers(mut self) -> Self {
+        self.config.controllers = Controllers::Off;
         self
     }
 

@@ -26,6 +26,7 @@ fn asked(
         kind: match (target.subresource.as_str(), target.resource.kind.as_str()) {
             ("scale", _) => Some(["autoscaling", "v1", "Scale"]),
             ("binding", "Pod") => Some(["", "v1", "Binding"]),
+            ("eviction", "Pod") => Some(["policy", "v1", "Eviction"]),
             ("token", "ServiceAccount") => Some(["authentication.k8s.io", "v1", "TokenRequest"]),
             _ => None,
         },

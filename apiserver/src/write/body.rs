@@ -4,6 +4,7 @@ use http::{HeaderMap, header};
 use serde_json::Value;
 
 use super::{FieldValidation, Target};
+use crate::json_error::go_error;
 use crate::object;
 use crate::status::Status;
 
@@ -174,22 +175,6 @@ pub(super) fn yaml_error(error: &serde_yaml_ng::Error) -> String {
         Some(place) => format!("line {}: {text}", place.line().saturating_sub(1).max(1)),
         None => text.to_owned(),
     }
-}
-
-/// Words a JSON error as the server does.
-pub(super) fn go_error(error: &serde_json::Error, body: &[u8]) -> String {
-    if error.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    let line_start: usize =
-        body.split_inclusive(|c| *c == b'\n').take(error.line().saturating_sub(1)).map(<[u8]>::len).sum();
-    let at = line_start + error.column().saturating_sub(1);
-    let found = body.get(at).map_or(' ', |c| char::from(*c));
-    let first = body.iter().position(|c| !c.is_ascii_whitespace()) == Some(at);
-    let place =
-        if first || at == 0 { "looking for beginning of value" } else { "after object key:value pair" };
-    let found = if at == 0 || first { found } else { body.get(at).map_or(found, |c| char::from(*c)) };
-    format!("invalid character '{found}' {place}")
 }
 
 /// Sums a body up: its beginning, as text if it may be an object.

@@ -174,6 +174,14 @@ fn shown_owner(owner: &Value) -> String {
     format!("{{{}}}", pairs.join(","))
 }
 
+/// Warns of formats in a definition's schemas that the server passes over.
+pub(super) fn definition_warnings(target: &Target, object: &Value) -> Vec<String> {
+    match target.resource.built_in() {
+        Some(row) if row.kind == "CustomResourceDefinition" => crate::kinds::format_warnings(object),
+        _ => Vec::new(),
+    }
+}
+
 /// Warns of finalizers without a domain on custom resources.
 pub(super) fn finalizer_warnings(target: &Target, object: &Value) -> Vec<String> {
     if !target.resource.is_custom() {
@@ -201,7 +209,7 @@ impl NameForm {
     fn of(target: &Target) -> Self {
         match target.resource.built_in() {
             Some(row) if row.group == "rbac.authorization.k8s.io" => Self::PathSegment,
-            Some(row) if matches!(row.kind, "Namespace" | "Service") => Self::DnsLabel,
+            Some(row) if matches!(row.kind, "Namespace" | "Service" | "StatefulSet") => Self::DnsLabel,
             _ => Self::DnsSubdomain,
         }
     }

@@ -28,10 +28,6 @@ pub(crate) fn create(
     let decoded = decode(target, headers, body, options.validation)?;
     let mut object = decoded.object;
     check::fit_path(target, &mut object)?;
-    let version = object::text(&object, "resourceVersion");
-    if !version.is_empty() && version != "0" {
-        return Err(Status::internal("resourceVersion should not be set on objects to be created"));
-    }
     if object::name(&object).is_empty() {
         let prefix = object::text(&object, "generateName");
         if prefix.is_empty() {
@@ -46,6 +42,7 @@ pub(crate) fn create(
     let target = &Target { name, ..target.clone() };
     let mut warnings = decoded.complaints;
     warnings.extend(check::finalizer_warnings(target, &object));
+    warnings.extend(check::definition_warnings(target, &object));
     match insert(state, target, options, object, Tracking::Update) {
         Ok(written) => Ok(Written { warnings, ..written }),
         Err(status) => Err(status.with_warnings(&warnings)),
@@ -105,6 +102,7 @@ pub(super) fn insert(
     if resource.reach == Reach::Namespaced {
         namespace_takes(state, target)?;
     }
+    let version = given_version(&object, tracking);
     begin_anew(target, &mut object, tracking);
     prepare::for_create(resource, &mut object);
     let nulls = if tracking == Tracking::Done { Nulls::Refused } else { Nulls::Dropped };
@@ -120,7 +118,7 @@ pub(super) fn insert(
     options.check_escalation(state, None, &object)?;
     let mut causes = check::metadata(target, &object);
     causes.extend(served.schema.validate(&object, None).into_iter().map(Cause::from));
-    causes.extend(prepare::faults(resource, &object));
+    causes.extend(prepare::faults(resource, &object, None));
     check::rules(target, &object, None, &mut causes);
     if !causes.is_empty() {
         return Err(target.invalid(&target.name, &causes));
@@ -147,6 +145,9 @@ pub(super) fn insert(
     object::set(&mut object, "uid", uid);
     object::set(&mut object, "creationTimestamp", now);
     admit::check(state, target, options, Operation::Create, None, &object)?;
+    if version.is_some() && options.keep == Keep::Yes {
+        return Err(Status::internal("resourceVersion should not be set on objects to be created"));
+    }
     let key = target.key();
     if let Some(there) = state.store.get(&resource.storage, &key) {
         let mut status = Status::already_exists(resource.group(), resource.plural(), &target.name);
@@ -158,12 +159,22 @@ pub(super) fn insert(
     let (mut object, again) = unshown(state, resource, served, object)?;
     limits::fit(&mut object)?;
     if options.keep == Keep::DryRun {
-        return Ok(Written::created(Shown::Unstored(again.unwrap_or(object))));
+        let mut shown = again.unwrap_or(object);
+        if let Some(version) = version {
+            object::set(&mut shown, "resourceVersion", version.to_string());
+        }
+        return Ok(Written::created(Shown::Unstored(shown)));
     }
     let stored = state.store.put(&resource.storage, &key, object);
     note(served, &stored, again);
     state.unsettled = true;
     Ok(Written::created(Shown::Stored(stored)))
+}
+
+/// Gives the version that a client claims of a new object, which has none; what is no number does not count.
+fn given_version(object: &Value, tracking: Tracking) -> Option<u64> {
+    let version = object::text(object, "resourceVersion").parse().ok();
+    version.filter(|version| *version > 0 && tracking == Tracking::Update)
 }
 
 /// Says in a request for a certificate who has made it.

@@ -71,7 +71,7 @@ impl DeleteOptions {
                 _ => Err(error),
             });
             parsed.map_err(|e| {
-                let why = super::body::go_error(&e, body);
+                let why = crate::json_error::go_error(&e, body);
                 Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
             })?
         };

@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use http::HeaderMap;
 use serde_json::{Value, json};
 
-use super::body::{go_error, media_type};
+use super::body::media_type;
 use super::create::{Tracking, insert};
 use super::update::{Source, replace};
 use super::{FieldValidation, Taking, Target, WriteOptions, Written, check};
 use crate::apply::{ApplyError, ApplyInput, Force, apply};
+use crate::json_error::go_error;
 use crate::object;
 use crate::patch::{JsonPatchError, json_patch, merge_patch, strategic_patch, unknown_patch_fields};
 use crate::route::Query;

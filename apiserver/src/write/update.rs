@@ -38,14 +38,17 @@ pub(crate) fn put(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<Written, Status> {
-    let decoded = decode(target, headers, body, options.validation)?;
+    let mut decoded = decode(target, headers, body, options.validation)?;
     let mut object = decoded.object;
+    decoded.complaints.extend(check::definition_warnings(target, &object));
     check::fit_path(target, &mut object)?;
     check::same_name(target, &object)?;
     let there = state.store.get(&target.resource.storage, &target.key()).is_some();
     let on_put = target.resource.built_in().map_or(OnPut::Lax, |row| row.on_put);
     let creates = matches!(on_put, OnPut::Creates | OnPut::CreatesAndWantsVersion);
     let written = if !there && creates && target.subresource.is_empty() {
+        // A PUT that makes an object may say any version.
+        object::remove(&mut object, "resourceVersion");
         insert(state, target, options, object, Tracking::Update)
     } else {
         replace(state, target, options, object, Source::Put)
@@ -74,7 +77,7 @@ pub(super) fn replace(
     let mut causes = check::keep_server_fields(&live.value(), &mut new, source != Source::Put);
     causes.retain(|cause| cause.field != "metadata.deletionTimestamp" || !given_deletion.is_empty());
     keep_other_parts(target, &shown, &mut new);
-    if target.subresource.is_empty() {
+    if matches!(&*target.subresource, "" | "status") {
         prepare::for_update(resource, &shown, &mut new);
     }
     let nulls = if source == Source::Apply { Nulls::Refused } else { Nulls::Dropped };
@@ -119,7 +122,7 @@ pub(super) fn replace(
             });
         });
     }
-    object::carry(&shown, &mut new, "resourceVersion");
+    settle_metadata(target, &shown, &mut new, &options.manager);
     if target.subresource != "scale" {
         admit::check(state, target, options, Operation::Update, Some(&shown), &new)?;
     }
@@ -140,6 +143,20 @@ pub(super) fn replace(
     let stored = state.store.put(&resource.storage, &target.key(), new);
     note(served, &stored, again);
     Ok(Written::ok(Shown::Stored(stored)))
+}
+
+/// Keeps the version, and takes the time of a write of a custom kind's scale away: the server writes none there.
+fn settle_metadata(target: &Target, shown: &Value, new: &mut Value, manager: &str) {
+    object::carry(shown, new, "resourceVersion");
+    if target.subresource != "scale" || !target.resource.is_custom() {
+        return;
+    }
+    let managed = object::meta_mut(new).get_mut("managedFields").and_then(Value::as_array_mut);
+    for entry in managed.into_iter().flatten() {
+        if entry["subresource"] == "scale" && entry["manager"] == manager {
+            object::map_mut(entry).remove("time");
+        }
+    }
 }
 
 /// Refuses a PUT that was meant for another object of the name.
@@ -243,7 +260,17 @@ fn keep_other_parts(target: &Target, shown: &Value, new: &mut Value) {
             let status = new.get("status").cloned();
             let managed = object::meta(new, "managedFields").cloned();
             let version = object::meta(new, "resourceVersion").cloned();
+            let described: Vec<_> = described_with_status(target)
+                .iter()
+                .map(|field| (*field, object::meta(new, field).cloned()))
+                .collect();
             *new = shown.clone();
+            for (field, value) in described {
+                match value {
+                    Some(value) => object::set(new, field, value),
+                    None => drop(object::remove(new, field)),
+                }
+            }
             match status {
                 Some(status) => drop(object::map_mut(new).insert("status".into(), status)),
                 None => drop(object::map_mut(new).remove("status")),
@@ -256,7 +283,12 @@ fn keep_other_parts(target: &Target, shown: &Value, new: &mut Value) {
             }
         }
         "ephemeralcontainers" | "resize" => {
-            let spec = new.get("spec").cloned().unwrap_or_default();
+            let mut spec = new.get("spec").cloned().unwrap_or_default();
+            if target.subresource == "ephemeralcontainers" {
+                let added = spec.get("ephemeralContainers").cloned().unwrap_or_default();
+                spec = shown["spec"].clone();
+                object::map_mut(&mut spec).insert("ephemeralContainers".into(), added);
+            }
             let metadata = new.get("metadata").cloned().unwrap_or_default();
             *new = shown.clone();
             object::map_mut(new).insert("spec".into(), spec);
@@ -280,6 +312,19 @@ fn keep_other_parts(target: &Target, shown: &Value, new: &mut Value) {
             }
         }
         _ => {}
+    }
+}
+
+/// Lists the metadata that a write of the status writes as well: for most built-in kinds what users give.
+fn described_with_status(target: &Target) -> &'static [&'static str] {
+    const ALL: [&str; 4] = ["annotations", "finalizers", "labels", "ownerReferences"];
+    match target.resource.built_in().map(|row| (row.group, row.kind)) {
+        _ if target.subresource != "status" => &[],
+        Some((_, "Deployment")) => &["annotations", "finalizers", "ownerReferences"],
+        Some((_, "Pod")) => &["annotations", "finalizers", "labels"],
+        Some(("" | "apps" | "batch" | "autoscaling" | "policy" | "apiextensions.k8s.io", _))
+        | Some((_, "Ingress")) => &ALL,
+        _ => &[],
     }
 }
 

@@ -183,32 +183,38 @@ fn depth(text: &str) -> usize {
     most
 }
 
+/// Words that no field can be named by as it stands: the grammar has them.
+const GRAMMAR: [&str; 4] = ["true", "false", "null", "in"];
+
+/// Words that the language keeps for itself, though a field may be named by them as it stands.
+const KEPT: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// Returns whether rules name a field both as it stands and in its escaped form.
+fn has_two_names(name: &str) -> bool {
+    KEPT.contains(&name)
+}
+
 /// Writes a field's name as rules have it.
 fn escaped(name: &str) -> String {
-    const RESERVED: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
-    if RESERVED.contains(&name) {
+    if GRAMMAR.contains(&name) || KEPT.contains(&name) {
         return format!("__{name}__");
     }
     name.replace("__", "__underscores__")

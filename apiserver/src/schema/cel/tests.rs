@@ -334,3 +334,41 @@ fn deep_and_long_rules_are_refused() {
         assert!(found.len() == 1 && found[0].contains("compilation failed"), "{found:?}");
     }
 }
+
+// A47
+#[test]
+fn a_field_named_by_a_kept_word_is_named_plainly_and_escaped() {
+    for word in super::KEPT {
+        for rule in [
+            format!("self.{word} == 'x'"),
+            format!("self.__{word}__ == 'x'"),
+            format!("has(self.{word}) && has(self.__{word}__)"),
+        ] {
+            let schema = of(&json!({
+                "type": "object", "properties": {word: {"type": "string"}},
+                "x-kubernetes-validations": [{"rule": rule, "message": "not x"}],
+            }));
+            assert_eq!(says(&schema, &json!({word: "x"}), None), NOTHING, "{rule}");
+        }
+        let rule = json!([{"rule": format!("self.{word} == 'x'"), "message": "not x"}]);
+        let schema = of(&json!({
+            "type": "object", "properties": {word: {"type": "string"}}, "x-kubernetes-validations": rule,
+        }));
+        assert_eq!(says(&schema, &json!({word: "y"}), None), ["spec: Invalid value: not x"], "{word}");
+    }
+    for word in super::GRAMMAR {
+        let with = |rule: String| {
+            json!({"type": "object", "properties": {word: {"type": "string"}},
+                   "x-kubernetes-validations": [{"rule": rule}]})
+        };
+        assert_eq!(says(&of(&with(format!("self.__{word}__ == 'x'"))), &json!({word: "x"}), None), NOTHING);
+        assert_eq!(refused(&with(format!("self.{word} == 'x'"))).len(), 1, "{word}");
+    }
+    // A key of a map is no field: it has one form.
+    let map = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    let schema = of(&json!({
+        "type": "object", "properties": {"map": map},
+        "x-kubernetes-validations": [{"rule": "self.map.namespace == 'x' && size(self.map) == 1"}],
+    }));
+    assert_eq!(says(&schema, &json!({"map": {"namespace": "x"}}), None), NOTHING);
+}

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::escaped;
+use super::{escaped, has_two_names};
 use crate::schema::node::{Kind, NodeRef};
 
 /// The type of an expression.
@@ -25,6 +25,20 @@ pub(super) enum Type<'a> {
     /// The metadata of a whole object, of which rules see the names.
     Metadata,
     Optional(Box<Type<'a>>),
+}
+
+/// Returns whether a whole object declares all that it has anyway: then rules see what else it declares of its metadata.
+pub(super) fn declares_metadata(node: NodeRef<'_>) -> bool {
+    let is = |node: NodeRef<'_>, name: &str, kind: Kind| {
+        node.property(name).is_some_and(|property| property.kind() == kind)
+    };
+    let names = |metadata: NodeRef<'_>| {
+        is(metadata, "name", Kind::String) && is(metadata, "generateName", Kind::String)
+    };
+    is(node, "kind", Kind::String)
+        && is(node, "apiVersion", Kind::String)
+        && is(node, "metadata", Kind::Object)
+        && node.property("metadata").is_some_and(names)
 }
 
 impl fmt::Display for Type<'_> {
@@ -80,10 +94,12 @@ impl<'a> Type<'a> {
             Type::Object(node) => {
                 let node = *node;
                 let whole = node.node().resource || node.node().embedded;
-                if whole && name == "metadata" {
+                if whole && name == "metadata" && !declares_metadata(node) {
                     return Ok(Type::Metadata);
                 }
-                let found = node.properties().find(|(property, _)| escaped(property) == name);
+                let is_named =
+                    |property: &str| escaped(property) == name || (property == name && has_two_names(name));
+                let found = node.properties().find(|(property, _)| is_named(property));
                 match found {
                     Some((_, below)) => Ok(Type::of(below)),
                     None if node.node().preserve => Ok(Type::Dyn),

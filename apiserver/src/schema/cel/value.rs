@@ -10,7 +10,8 @@ use kube_cel::cel::objects::{Key, Map};
 use serde_json::{Number, Value};
 
 use super::library::evaluate;
-use super::{Parsed, escaped, parse};
+use super::types::declares_metadata;
+use super::{Parsed, escaped, has_two_names, parse};
 use crate::schema::node::{Kind, NodeRef};
 
 /// Gives a value as its node has it.
@@ -39,10 +40,15 @@ fn object(node: NodeRef<'_>, fields: &serde_json::Map<String, Value>) -> Cel {
     for (name, value) in fields {
         let below = node.field(name);
         let value = match (value, below) {
-            (Value::Object(metadata), _) if whole && name == "metadata" => names(metadata),
+            (Value::Object(metadata), _) if whole && name == "metadata" && !declares_metadata(node) => {
+                names(metadata)
+            }
             (value, Some(below)) => of(below, value),
             (value, None) => plain(value),
         };
+        if !is_map && has_two_names(name) {
+            map.insert(Key::String(Arc::new(name.clone())), value.clone());
+        }
         let key = if is_map { name.clone() } else { escaped(name) };
         map.insert(Key::String(Arc::new(key)), value);
     }

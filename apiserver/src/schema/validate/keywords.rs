@@ -213,9 +213,11 @@ fn combined(rules: &Map<String, Value>, place: Place<'_>, value: &Value, errors:
         }
     }
     if let Some(tried) = tried("allOf") {
+        let is_none = tried.iter().all(|found| !found.is_empty());
         let mut failed: Vec<FieldError> = tried.into_iter().flatten().collect();
         if !failed.is_empty() {
-            errors.push(unnamed(&format!("\"{name}\" must validate all the schemas (allOf)")));
+            let none = if is_none { ". None validated" } else { "" };
+            errors.push(unnamed(&format!("\"{name}\" must validate all the schemas (allOf){none}")));
             errors.append(&mut failed);
         }
     }

@@ -1,0 +1,45 @@
+//! What containers have in common with their pod: what they can refer to, and profiles.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::place::{Faults, Place};
+
+/// Where a pod's specification stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Within {
+    /// In a pod.
+    Pod,
+    /// In another kind's template.
+    Template,
+}
+
+/// What containers can refer to.
+pub(super) struct Around<'v> {
+    /// The volumes that are right, by name, with their sources.
+    pub(super) volumes: Vec<(&'v str, &'v Value)>,
+    /// How long a pod may take to end, in seconds.
+    pub(super) grace: i64,
+    /// The names of the pod's resource claims.
+    pub(super) claims: BTreeSet<&'v str>,
+    /// Where the specification stands.
+    pub(super) within: Within,
+}
+
+/// Checks a seccomp profile.
+pub(super) fn profile(place: &Place<'_, '_>, faults: &mut Faults) {
+    if !place.is_set() {
+        return;
+    }
+    let (kind, file) = (place.at("type"), place.at("localhostProfile"));
+    match kind.text() {
+        "" => kind.required(faults, "type is required when seccompProfile is set"),
+        _ => kind.one_of(faults, &["Localhost", "RuntimeDefault", "Unconfined"]),
+    }
+    match (kind.text() == "Localhost", file.is_set()) {
+        (true, false) => file.required(faults, "must be set when seccomp type is Localhost"),
+        (false, true) => file.invalid(faults, "can only be set when seccomp type is Localhost"),
+        _ => {}
+    }
+}

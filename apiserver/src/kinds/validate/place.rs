@@ -1,0 +1,224 @@
+//! Places: a value of an object with its path, and what is wrong with it in the server's words.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::status::Cause;
+
+/// What is wrong with an object, in the order of the checks.
+pub(super) type Faults = Vec<Cause>;
+
+/// What leads from one place to the next.
+#[derive(Clone, Copy)]
+enum Step<'p> {
+    Field(&'p str),
+    Key(&'p str),
+    Index(usize),
+}
+
+/// A value of an object, and where it stands; absent values are null.
+///
+/// The path becomes text only for a fault.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'p, 'v> {
+    above: Option<&'p Place<'p, 'v>>,
+    step: Step<'p>,
+    value: &'v Value,
+}
+
+impl<'p, 'v> Place<'p, 'v> {
+    /// Gives a field at the top of an object.
+    pub(super) fn top(object: &'v Value, field: &'p str) -> Self {
+        Self { above: None, step: Step::Field(field), value: &object[field] }
+    }
+
+    /// Gives a field of this value.
+    pub(super) fn at<'c>(&'c self, field: &'c str) -> Place<'c, 'v> {
+        Place { above: Some(self), step: Step::Field(field), value: &self.value[field] }
+    }
+
+    /// Gives another value at this place.
+    pub(super) fn of(self, value: &'v Value) -> Self {
+        Self { value, ..self }
+    }
+
+    /// Gives the items of a list.
+    pub(super) fn items<'c>(&'c self) -> impl Iterator<Item = Place<'c, 'v>> {
+        let list = self.value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let item = |(index, value)| Place { above: Some(self), step: Step::Index(index), value };
+        list.iter().enumerate().map(item)
+    }
+
+    /// Gives the values of a map.
+    pub(super) fn entries<'c>(&'c self) -> impl Iterator<Item = (&'v str, Place<'c, 'v>)>
+    where
+        'v: 'c,
+    {
+        let map = self.value.as_object().into_iter().flatten();
+        map.map(|(key, value)| (key.as_str(), Place { above: Some(self), step: Step::Key(key), value }))
+    }
+
+    /// Gives the value; null where it is absent.
+    pub(super) fn value(&self) -> &'v Value {
+        self.value
+    }
+
+    /// Returns whether there is a value.
+    pub(super) fn is_set(&self) -> bool {
+        !self.value.is_null()
+    }
+
+    /// Gives a text; empty where there is none.
+    pub(super) fn text(&self) -> &'v str {
+        self.value.as_str().unwrap_or_default()
+    }
+
+    /// Gives a number.
+    pub(super) fn number(&self) -> Option<i64> {
+        self.value.as_i64()
+    }
+
+    /// Returns whether it is the boolean `true`.
+    pub(super) fn is_true(&self) -> bool {
+        *self.value == Value::Bool(true)
+    }
+
+    /// Gives the length of a list or a map.
+    pub(super) fn len(&self) -> usize {
+        match self.value {
+            Value::Array(list) => list.len(),
+            Value::Object(map) => map.len(),
+            _ => 0,
+        }
+    }
+
+    /// Says that the value is wrong.
+    pub(super) fn invalid(&self, faults: &mut Faults, why: &str) {
+        self.invalid_as(faults, &self.value.to_string(), why);
+    }
+
+    /// Says that the value is wrong, which the server prints in a way of its own.
+    pub(super) fn invalid_as(&self, faults: &mut Faults, shown: &str, why: &str) {
+        let detail = if why.is_empty() { String::new() } else { format!(": {why}") };
+        faults.push(Cause::new(
+            "FieldValueInvalid",
+            self.to_string(),
+            format!("Invalid value: {shown}{detail}"),
+        ));
+    }
+
+    /// Says each thing that is wrong with a text.
+    pub(super) fn each(&self, faults: &mut Faults, wrong: Vec<String>) {
+        for why in wrong {
+            self.invalid_as(faults, &format!("{:?}", self.text()), &why);
+        }
+    }
+
+    /// Says that a value is missing.
+    pub(super) fn required(&self, faults: &mut Faults, why: &str) {
+        faults.push(Cause::required(self.to_string(), why));
+    }
+
+    /// Says that a value may not be here.
+    pub(super) fn forbidden(&self, faults: &mut Faults, why: &str) {
+        faults.push(Cause::forbidden(self.to_string(), why));
+    }
+
+    /// Says that a value is there twice.
+    pub(super) fn duplicate(&self, faults: &mut Faults, shown: &Value) {
+        faults.push(Cause::new("FieldValueDuplicate", self.to_string(), format!("Duplicate value: {shown}")));
+    }
+
+    /// Says that what a value names is not there.
+    pub(super) fn not_found(&self, faults: &mut Faults) {
+        faults.push(Cause::new(
+            "FieldValueNotFound",
+            self.to_string(),
+            format!("Not found: {:?}", self.text()),
+        ));
+    }
+
+    /// Says that a text is too long.
+    pub(super) fn too_long(&self, faults: &mut Faults, most: usize) {
+        let message = format!("Too long: may not be more than {most} bytes");
+        faults.push(Cause::new("FieldValueTooLong", self.to_string(), message));
+    }
+
+    /// Says that a list is too long.
+    pub(super) fn too_many(&self, faults: &mut Faults, most: usize) {
+        let message = format!("Too many: {}: must have at most {most} items", self.len());
+        faults.push(Cause::new("FieldValueTooMany", self.to_string(), message));
+    }
+
+    /// Refuses a text that is not one of these.
+    pub(super) fn one_of(&self, faults: &mut Faults, supported: &[&str]) {
+        if !supported.contains(&self.text()) {
+            let shown = if self.is_set() { self.value.to_string() } else { "\"\"".to_owned() };
+            self.unsupported(faults, &shown, supported);
+        }
+    }
+
+    /// Refuses a text that is there and not one of these.
+    pub(super) fn one_of_if_set(&self, faults: &mut Faults, supported: &[&str]) {
+        if self.is_set() {
+            self.one_of(faults, supported);
+        }
+    }
+
+    /// Says that a value is not one of these.
+    pub(super) fn unsupported(&self, faults: &mut Faults, shown: &str, supported: &[&str]) {
+        let quoted: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+        let message = format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "));
+        faults.push(Cause::new("FieldValueNotSupported", self.to_string(), message));
+    }
+
+    /// Refuses numbers below a least one.
+    pub(super) fn at_least(&self, faults: &mut Faults, least: i64) {
+        if self.number().is_some_and(|number| number < least) {
+            self.invalid(faults, &format!("must be greater than or equal to {least}"));
+        }
+    }
+
+    /// Refuses numbers outside a range.
+    pub(super) fn within(&self, faults: &mut Faults, least: i64, most: i64) {
+        if self.number().is_some_and(|number| !(least..=most).contains(&number)) {
+            self.invalid(faults, &format!("must be between {least} and {most}, inclusive"));
+        }
+    }
+}
+
+impl fmt::Display for Place<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(above) = self.above {
+            above.fmt(f)?;
+        }
+        match self.step {
+            Step::Field(name) if self.above.is_none() => f.write_str(name),
+            Step::Field(name) => write!(f, ".{name}"),
+            Step::Key(key) => write!(f, "[{key}]"),
+            Step::Index(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_names_the_whole_path() {
+        let object = json!({"spec": {"list": [{"map": {"a.b/c": "x"}}]}});
+        let spec = Place::top(&object, "spec");
+        let list = spec.at("list");
+        let item = list.items().next().unwrap();
+        let map = item.at("map");
+        let (key, value) = map.entries().next().unwrap();
+        assert_eq!((key, value.to_string().as_str()), ("a.b/c", "spec.list[0].map[a.b/c]"));
+        let mut faults = Faults::new();
+        value.one_of(&mut faults, &["y", "z"]);
+        assert_eq!(faults[0].message, "Unsupported value: \"x\": supported values: \"y\", \"z\"");
+    }
+}
