@@ -111,7 +111,9 @@ fn known(value: &Value) -> Value {
         for containers in ["containers", "initContainers"] {
             let containers = spec.get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten();
             for variable in containers.flat_map(|one| one["env"].as_array_mut().into_iter().flatten()) {
-                variable.as_object_mut().map(|map| map.retain(|_, value| *value != ""));
+                if let Some(variable) = variable.as_object_mut() {
+                    variable.retain(|_, value| *value != "");
+                }
             }
         }
     }

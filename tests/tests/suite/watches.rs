@@ -1,7 +1,7 @@
 //! What wakes a controller beside its own kind: mappings, predicates, sources, several namespaces.
 
 use futures::{SinkExt, StreamExt, channel::mpsc};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServicePort, ServiceSpec};
 use kube::core::ObjectMeta;
 use serde_json::json;
 use watchkeeper::prelude::*;
@@ -29,7 +29,9 @@ fn config_map(name: &str) -> ConfigMap {
 
 fn service_for(name: &str, map: &str) -> Service {
     let metadata = ObjectMeta { labels: Some([("for".to_owned(), map.to_owned())].into()), ..named(name) };
-    Service { metadata, ..Service::default() }
+    let ports = vec![ServicePort { port: 80, ..ServicePort::default() }];
+    let spec = ServiceSpec { ports: Some(ports), ..ServiceSpec::default() };
+    Service { metadata, spec: Some(spec), ..Service::default() }
 }
 
 /// Maps an object to the one that its label names.
