@@ -1,6 +1,6 @@
 //! What is blamed on an operator, and what is not: chance, refused steps, what its users allow, the harness's own doing.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::process::Command;
 use std::sync::Arc;
@@ -436,6 +436,78 @@ fn a_replay_tells_every_step() {
     assert!(failure.steps > 90, "{}", failure.steps);
     assert!(!failure.story.contains("steps before") && !failure.story.contains("steps between"));
     assert!((1..=failure.steps).all(|step| failure.story.contains(&format!("{step:>4}. "))));
+}
+
+/// Copies sources in the order in which kube's runtime does: a run begins when a page brings an object, and looks into a
+/// store that has the pages only after the last.
+async fn copies_by_pages(client: kube::Client) {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
+    let mut store: HashMap<String, ConfigMap> = HashMap::new();
+    loop {
+        let Ok(version) = list_by_pages(&maps, &mut store).await else {
+            sleep(Duration::from_secs(2)).await;
+            continue;
+        };
+        let uri = format!("/api/v1/namespaces/default/configmaps?&watch=1&resourceVersion={version}");
+        if let Ok(stream) = client.request_stream(http::Request::get(uri).body(Vec::new()).unwrap()).await {
+            let mut lines = Box::pin(stream.lines());
+            while let Some(Ok(line)) = lines.next().await {
+                let event: Value = serde_json::from_str(&line).unwrap();
+                let Ok(map) = serde_json::from_value::<ConfigMap>(event["object"].clone()) else { break };
+                let name = map.name_any();
+                store.insert(name.clone(), map);
+                copy_from(&maps, &store, &name).await;
+            }
+        }
+        sleep(Duration::from_secs(2)).await;
+    }
+}
+
+async fn list_by_pages(
+    maps: &Api<ConfigMap>,
+    store: &mut HashMap<String, ConfigMap>,
+) -> Result<String, kube::Error> {
+    let (mut all, mut asked) = (HashMap::new(), ListParams::default().limit(500));
+    loop {
+        let page = maps.list(&asked).await?;
+        for map in page.items {
+            let name = map.name_any();
+            all.insert(name.clone(), map);
+            copy_from(maps, store, &name).await;
+        }
+        let Some(go_on) = page.metadata.continue_.filter(|token| !token.is_empty()) else {
+            *store = all;
+            return Ok(page.metadata.resource_version.unwrap_or_default());
+        };
+        asked = asked.continue_token(&go_on);
+    }
+}
+
+async fn copy_from(maps: &Api<ConfigMap>, store: &HashMap<String, ConfigMap>, name: &str) {
+    let Some(source) = store.get(name).filter(|map| map.labels().contains_key("source")) else { return };
+    let copy = copy_of(source);
+    let name = copy["metadata"]["name"].as_str().unwrap();
+    drop(maps.patch(name, &PatchParams::apply("copier").force(), &Patch::Apply(&copy)).await);
+}
+
+// T22
+#[test]
+fn a_story_says_where_kubes_runtime_drops_a_run() {
+    let trials = || {
+        Trials::of(copies_by_pages).visitor(async |visit: Visit| {
+            visit.create(&source("a")).await;
+            visit.create(&source("b")).await;
+            visit.patch::<ConfigMap>("a", json!({ "data": { "text": "two" } })).await;
+        })
+    };
+    let dropped = played(trials(), "patch configmaps default/b-copy #1: lists-expire");
+    let story = told(&dropped);
+    assert!(matches!(dropped.faults[..], [Fault::AnotherEnd(_)]), "{:?}\n{story}", dropped.faults);
+    assert!(story.contains("note") && story.contains("this is no mistake of the operator's"), "{story}");
+    let at = story.find("this is no mistake").unwrap();
+    assert!(story[at..].contains("configmaps default/a, version"), "{story}");
+    let held = played(trials(), "patch configmaps default/b-copy #1: lost");
+    assert!(!told(&held).contains("kube's runtime"), "{}", told(&held));
 }
 
 /// Writes an event of a source, and counts on.
