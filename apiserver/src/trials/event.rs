@@ -44,7 +44,9 @@ pub(super) async fn happen(harness: &Harness, info: &RequestInfo, event: Event) 
             let Some(to) = book.before_writes.get(two_back).copied() else { return false };
             book.restored = true;
             drop(book);
-            return server.front().restart(Restart::At(to)).is_ok();
+            let is_restored = server.front().restart(Restart::At(to)).is_ok();
+            harness.others_write();
+            return is_restored;
         }
         Event::ListsExpire => {
             let until = Instant::now() + AWAY;
