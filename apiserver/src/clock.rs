@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -21,11 +22,6 @@ impl Clock {
     /// Starts a clock that shows `origin` now.
     pub(crate) fn starting_at(origin: Timestamp) -> Self {
         Self { origin, started: Instant::now(), skew: Arc::default() }
-    }
-
-    /// Starts a clock that shows the machine's time, for servers that other machines' clients use.
-    pub(crate) fn wall() -> Self {
-        Self::starting_at(Timestamp::now())
     }
 
     /// Returns the present moment, skew included.
@@ -58,8 +54,64 @@ pub(crate) fn seconds_text(moment: Timestamp) -> String {
 }
 
 impl Default for Clock {
-    /// Starts at the first second of 2026: equal runs give equal times.
+    /// Starts at the second that it is: what a client compares with its own clock is as old as it should be.
+    ///
+    /// A clock that started within a second would turn to the next one at another moment in each run.
     fn default() -> Self {
-        Self::starting_at(Timestamp::from_second(1_767_225_600).unwrap_or(Timestamp::UNIX_EPOCH))
+        Self::starting_at(Timestamp::from_second(system_now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+}
+
+/// Reads the machine's clock, moved by as much as tokio's clock is off the real one: so a client's clock follows paused
+/// time too.
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this is the seam: it alone may see real time, to follow a paused clock"
+)]
+fn system_now() -> Timestamp {
+    let (wall, real) = (std::time::SystemTime::now(), std::time::Instant::now());
+    let followed = Instant::now().into_std();
+    let moved = match followed.checked_duration_since(real) {
+        Some(ahead) => wall.checked_add(ahead),
+        None => wall.checked_sub(real.duration_since(followed)),
+    };
+    Timestamp::try_from(moved.unwrap_or(wall)).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// Waits until a second of the machine's clock begins: what is done from then on falls into the same seconds each time.
+pub(crate) async fn begin_of_second() {
+    let passed = u64::try_from(system_now().subsec_nanosecond()).unwrap_or_default();
+    // A millisecond more, by which the clocks may be off each other.
+    tokio::time::sleep(Duration::from_nanos(1_001_000_000 - passed)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The seconds by which a clock is ahead of the machine's.
+    fn ahead(clock: &Clock) -> f64 {
+        clock.now().duration_since(Timestamp::now()).as_secs_f64()
+    }
+
+    // A65
+    #[tokio::test(start_paused = true)]
+    async fn a_server_begins_at_the_time_of_the_machine_and_goes_on_with_tokios() {
+        let early = Clock::default();
+        assert!(ahead(&early).abs() < 5.0, "{}", ahead(&early));
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        assert!((ahead(&early) - 3_600.0).abs() < 5.0, "{}", ahead(&early));
+        let late = Clock::default();
+        assert!((ahead(&late) - 3_600.0).abs() < 5.0, "a server that starts later: {}", ahead(&late));
+    }
+
+    // A65
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_begins_with_a_whole_second() {
+        assert_eq!(Clock::default().now().subsec_nanosecond(), 0);
+        begin_of_second().await;
+        let passed = system_now().subsec_nanosecond();
+        assert!(passed < 100_000_000, "{passed}");
     }
 }

@@ -9,9 +9,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
+#[cfg(feature = "http2")]
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+#[cfg(feature = "http2")]
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::config::Kubeconfig;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,12 +32,15 @@ use crate::faults::{FaultyBody, Interrupted};
 use crate::service::{Front, Passage, auth_info};
 
 /// The name of HTTP/2 in the handshake of TLS.
+#[cfg(feature = "http2")]
 const HTTP_2: &[u8] = b"h2";
 
 /// The most streams of one connection at a time, as kube-apiserver has it: a client waits, or opens another one.
+#[cfg(feature = "http2")]
 const STREAMS: u32 = 100;
 
 /// The most bytes of the headers of one request.
+#[cfg(feature = "http2")]
 const HEADERS: u32 = 1 << 20;
 
 /// How long the handshake of TLS may take, as kube-apiserver has it.
@@ -132,7 +139,9 @@ impl Certificates {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(vec![self.leaf, self.authority_der], self.key.into())?;
-        config.alpn_protocols = vec![HTTP_2.to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        #[cfg(feature = "http2")]
+        config.alpn_protocols.insert(0, HTTP_2.to_vec());
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 }
@@ -267,11 +276,11 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, front: Arc<Front>)
     let serving = async {
         stream.set_nodelay(true)?;
         let stream = shake_hands(&acceptor, stream).await?;
+        #[cfg(feature = "http2")]
         if stream.get_ref().1.alpn_protocol() == Some(HTTP_2) {
-            serve_streams(stream, &front).await
-        } else {
-            serve_in_turn(stream, &front).await
+            return serve_streams(stream, &front).await;
         }
+        serve_in_turn(stream, &front).await
     };
     tokio::select! {
         () = epoch.cancelled() => {}
@@ -303,6 +312,7 @@ async fn serve_in_turn(stream: TlsStream<TcpStream>, front: &Front) -> io::Resul
 }
 
 /// Speaks HTTP/2: each request is a task of its own, and what a rule breaks is its stream alone.
+#[cfg(feature = "http2")]
 async fn serve_streams(stream: TlsStream<TcpStream>, front: &Arc<Front>) -> io::Result<()> {
     let service = service_fn(|request| {
         let front = Arc::clone(front);

@@ -126,13 +126,13 @@ impl State {
         }
     }
 
-    /// Makes a state that goes on from this one, on its own; its clock shows the same, and goes on from now.
+    /// Makes a state that goes on from this one, on its own, by the machine's clock.
     pub(crate) fn fork(&self) -> Self {
         Self {
             store: self.store.fork(),
             registry: self.registry.clone(),
             documents: Documents::default(),
-            clock: Clock::starting_at(self.clock.now()),
+            clock: Clock::default(),
             authorization: self.authorization,
             aggregated: self.aggregated,
             old_impersonators: self.old_impersonators.clone(),

@@ -51,7 +51,9 @@ pub fn kind<K: Root>() -> Kind {
 /// Bounds what the derive can index by the text that `Display` writes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be an index value: it is neither text, integer nor `bool`, and has no `Display`",
-    label = "implement `Display` for it; equal values must read equal, and others must not"
+    label = "implement `Display` for it; equal values must read equal, and others must not",
+    note = "the derive reads what is written, and sees through no alias: where the field's type is an alias of a list, an \
+            `Option` or a pointer, write out what it stands for, such as `Vec<String>`, and leave the alias to other places"
 )]
 pub trait ShownValue {
     /// Takes the text as an index value.

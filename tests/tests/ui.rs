@@ -42,7 +42,7 @@ const REFUSED: [&str; 10] = [
 /// An error: its line, the token it points at, and what it says.
 type Mistake = (u64, String, String);
 
-// M1 M3 W12
+// M1 M3 M7 W12
 #[test]
 fn each_mistake_is_one_error_at_its_token() {
     let (reported, log) = build_refused_cases();
@@ -116,7 +116,7 @@ fn build_refused_cases() -> (BTreeMap<String, Vec<Mistake>>, String) {
     (reported, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Takes an error apart; `None` for warnings, and for the count at the end.
+/// Takes an error apart, with its notes; `None` for warnings, and for the count at the end.
 fn mistake(message: &Value) -> Option<Mistake> {
     let spans = message["spans"].as_array().filter(|_| message["level"] == "error")?;
     let span = spans.iter().find(|span| span["is_primary"] == true)?;
@@ -124,5 +124,8 @@ fn mistake(message: &Value) -> Option<Mistake> {
     let column = |name: &str| text[name].as_u64().and_then(|column| usize::try_from(column).ok());
     let (start, end) = (column("highlight_start")?, column("highlight_end")?);
     let token = text["text"].as_str()?.chars().skip(start - 1).take(end - start).collect();
-    Some((span["line_start"].as_u64()?, token, message["message"].as_str()?.to_owned()))
+    let notes =
+        message["children"].as_array().into_iter().flatten().filter_map(|note| note["message"].as_str());
+    let told: Vec<&str> = message["message"].as_str().into_iter().chain(notes).collect();
+    Some((span["line_start"].as_u64()?, token, told.join("\n")))
 }

@@ -73,10 +73,10 @@ pub(super) fn of(target: &Target) -> Of {
     if target.resource.is_custom() { Of::Custom } else { Of::BuiltIn }
 }
 
-/// Reads the stored object that a request names.
+/// Reads the stored object that a request names, as the request's version shows it.
 pub(super) fn peek(state: &State, info: &RequestInfo) -> Option<Value> {
     let target = find(state, info).ok().filter(|_| info.name.is_some())?;
-    Some(Value::clone(&state.store.get(&target.resource.storage, &target.key())?.value()))
+    Some(target.served.show_stored(state.store.get(&target.resource.storage, &target.key())?))
 }
 
 /// Writes the named object as somebody else would: an annotation changes, and so does its version.

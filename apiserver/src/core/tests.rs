@@ -85,10 +85,12 @@ fn widget(name: &str) -> Value {
 // wire 001, 303
 #[tokio::test(start_paused = true)]
 async fn an_object_is_created_read_updated_and_deleted() {
-    let core = Core::new(CoreConfig::default());
+    let start = "2026-01-01T00:00:00Z";
+    let clock = Clock::starting_at(start.parse().expect("it is a time"));
+    let core = Core::new(CoreConfig { clock, ..CoreConfig::default() });
     let (code, made) = call(&core, Method::POST, MAPS, config_map("a")).await;
     assert_eq!(code, 201, "{made}");
-    assert_eq!(made["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
+    assert_eq!(made["metadata"]["creationTimestamp"], start);
     assert_eq!(made["metadata"]["managedFields"][0]["manager"], "wire");
     let mut changed = made.clone();
     changed["data"]["k"] = "2".into();

@@ -40,7 +40,7 @@ pub struct ForHttp {
 }
 
 impl ApiServer<InMemory> {
-    /// Builds a server in memory: no sockets, and tokio's clock, paused or not, from the start of 2026.
+    /// Builds a server in memory: no sockets, and the machine's time, which follows tokio's clock where that is paused.
     pub fn in_memory() -> Builder<ForMemory> {
         Builder::new(ForMemory(()))
     }
@@ -49,9 +49,7 @@ impl ApiServer<InMemory> {
 impl ApiServer<OverHttp> {
     /// Builds a server that listens on loopback with TLS; its clock shows the machine's time.
     pub fn http() -> Builder<ForHttp> {
-        let mut builder = Builder::new(ForHttp { address: loopback(0), control: None });
-        builder.config.clock = Clock::wall();
-        builder
+        Builder::new(ForHttp { address: loopback(0), control: None })
     }
 }
 
@@ -154,9 +152,17 @@ impl<F> Builder<F> {
         self
     }
 
-    /// Sets the seed of uids and generated names; equal seeds and requests give equal objects.
+    /// Sets the seed of uids and generated names; equal seeds and requests give equal objects, but for times.
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = seed;
+        self
+    }
+
+    /// Sets the time that the server's clock shows at first, instead of the machine's.
+    ///
+    /// Then objects of two runs have equal times, and a client that compares them with its own clock is wrong by years.
+    pub fn starting_at(mut self, moment: jiff::Timestamp) -> Self {
+        self.config.clock = Clock::starting_at(moment);
         self
     }
 

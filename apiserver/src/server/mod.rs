@@ -346,7 +346,7 @@ impl<T> ApiServer<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "http2"))]
 mod http2_tests;
 #[cfg(test)]
 mod tests;

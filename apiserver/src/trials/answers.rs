@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::diff::{self, changed_fields};
-use super::harness::{Book, Harness};
+use super::harness::{Book, DELETED, Harness};
 use super::timeline::Who;
 use super::world::{MACHINERY, seen_as};
 use crate::object;
@@ -21,6 +21,8 @@ pub(super) struct Exchange<'a> {
     pub(super) body: &'a [u8],
     /// Who tells of the answer.
     pub(super) hears: Who,
+    /// The request was written by kube's own client.
+    pub(super) of_kube: bool,
 }
 
 impl Exchange<'_> {
@@ -53,7 +55,7 @@ impl Exchange<'_> {
         if !(beside && often && code < 300) {
             self.harness.tell(self.hears, || self.line(code, before, answer, changed));
         }
-        if self.hears == Who::Operator {
+        if self.hears == Who::Operator && code < 300 {
             self.saw(answer);
         }
     }
@@ -72,7 +74,7 @@ impl Exchange<'_> {
             && !book.made.contains(object::uid(before))
         {
             let resource = self.info.resource.clone();
-            let fields = if deletes { vec!["(deleted)".to_owned()] } else { changed_fields(before, after) };
+            let fields = if deletes { vec![DELETED.to_owned()] } else { changed_fields(before, after) };
             for field in fields {
                 let what = format!("{}: {field}", self.name);
                 if book.meddled.insert((resource.clone(), field)) {
@@ -105,10 +107,24 @@ impl Exchange<'_> {
         }
         let now = Instant::now();
         let one = [answer.clone()];
+        let mut news = Vec::new();
         for item in answer["items"].as_array().map_or(&one[..], Vec::as_slice) {
             if let Some((key, version)) = seen_as(&self.info.resource, item) {
-                book.seen.insert(key, (version, now));
+                let known = book.seen.insert(key.clone(), (version, now));
+                if known.is_none_or(|(known, _)| known < version) {
+                    news.push(format!("{key}, version {version}"));
+                }
             }
+        }
+        if self.info.verb != Some(Verb::List) {
+            return;
+        }
+        let is_last = object::text(answer, "continue").is_empty();
+        if is_last {
+            book.listed.insert(self.info.resource.clone());
+        } else if self.of_kube && book.listed.contains(&self.info.resource) {
+            drop(book);
+            news.into_iter().for_each(|what| self.harness.paged(what));
         }
     }
 
@@ -133,7 +149,9 @@ impl Exchange<'_> {
             line += &self.staleness(before);
         }
         let deletes = matches!(self.info.verb, Some(Verb::Delete | Verb::DeleteCollection));
-        if changed && !deletes && code < 300 {
+        // A subresource's own kind is not compared with its object.
+        let alike = before.is_none_or(|before| answer.is_some_and(|after| after["kind"] == before["kind"]));
+        if changed && !deletes && code < 300 && alike {
             for difference in diff::lines(before, answer) {
                 line += &format!("\n{difference}");
             }

@@ -125,6 +125,7 @@ impl Call {
                 Err(Interrupted::Cut)
             }
             Trouble::Slow => {
+                self.harness.wrong_for(SLOW);
                 let answer = self.serve().await;
                 sleep(SLOW).await;
                 answer
@@ -201,7 +202,7 @@ impl Call {
 
     /// Lets the request be carried out later, on its own.
     fn arrives_after(&self, time: Duration) {
-        let (late, in_flight) = (self.again(), self.harness.clone().fly());
+        let (late, in_flight) = (self.again(), self.harness.clone().fly(time));
         tokio::spawn(async move {
             sleep(time).await;
             drop(late.serve().await);
@@ -290,6 +291,8 @@ impl Call {
             name: &self.name,
             body: &self.body,
             hears: self.hears,
+            // No other writes an empty first parameter.
+            of_kube: self.parts.uri.query().is_some_and(|query| query.starts_with('&')),
         };
         exchange.note(parts.status.as_u16(), version, before.as_ref(), value.as_ref());
         let response = Response::from_parts(parts, HarnessBody::whole(FaultyBody::whole(bytes)));

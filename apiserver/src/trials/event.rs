@@ -29,7 +29,7 @@ pub(super) async fn happen(harness: &Harness, info: &RequestInfo, event: Event) 
         Event::WatchesSilent => drop(faults.on(Verb::Watch, "*").times(open).then(Fault::Silence)),
         Event::WatchesLate => {
             let armed = faults.on(Verb::Watch, &info.resource).then(Fault::Silence);
-            let in_flight = harness.clone().fly();
+            let in_flight = harness.clone().fly(LAG);
             tokio::spawn(async move {
                 sleep(LAG).await;
                 armed.disarm();
@@ -44,17 +44,21 @@ pub(super) async fn happen(harness: &Harness, info: &RequestInfo, event: Event) 
             let Some(to) = book.before_writes.get(two_back).copied() else { return false };
             book.restored = true;
             drop(book);
-            return server.front().restart(Restart::At(to)).is_ok();
+            let is_restored = server.front().restart(Restart::At(to)).is_ok();
+            harness.others_write();
+            return is_restored;
         }
         Event::ListsExpire => {
             let until = Instant::now() + AWAY;
             harness.book().paging = Some(Paging { until, expired: HashSet::new() });
+            harness.wrong_for(AWAY);
             server.restart(Restart::ForgetHistory);
         }
         Event::DefinitionGone => return definition_goes(harness, info).await,
         Event::RightsTaken | Event::Partitioned => {
             let resource = (event == Event::RightsTaken).then(|| info.resource.clone());
             harness.book().denied = Some(Denied { resource, until: Instant::now() + AWAY });
+            harness.wrong_for(AWAY);
             if event == Event::Partitioned && open > 0 {
                 drop(faults.on(Verb::Watch, "*").times(open).then(Fault::Cut));
             }
@@ -87,14 +91,15 @@ async fn definition_goes(harness: &Harness, info: &RequestInfo) -> bool {
         return false;
     }
     harness.book().touched_foreign = true;
-    let (harness, in_flight) = (harness.clone(), harness.clone().fly());
+    let (harness, in_flight) = (harness.clone(), harness.clone().fly(AWAY));
+    let old = RequestInfo::of(&Method::GET, &path.parse().unwrap_or_default());
     tokio::spawn(async move {
         sleep(AWAY).await;
-        // The old one may wait for the finalizers of its objects.
-        for _ in 0..60 {
-            if send(&harness, Method::POST, DEFINITIONS, "application/json", &definition).await.is_some() {
-                break;
-            }
+        // The old one waits for the finalizers of its objects: for how long, the operator says, and the trial's
+        // patience bounds it.
+        while harness.server.core().peek(&old).is_some()
+            || send(&harness, Method::POST, DEFINITIONS, "application/json", &definition).await.is_none()
+        {
             sleep(Duration::from_secs(1)).await;
         }
         drop(in_flight);

@@ -1,5 +1,7 @@
 //! Changes by somebody else: requests that pass by all troubles.
 
+use std::time::Duration;
+
 use http::{Method, Request};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -223,7 +225,7 @@ impl ForeignEdits<'_> {
         let done = self.merge(json!({ "metadata": { "finalizers": finalizers } })).await;
         if done {
             let (harness, path) = (self.harness.clone(), self.target.path.clone());
-            let in_flight = harness.clone().fly();
+            let in_flight = harness.clone().fly(AWAY);
             tokio::spawn(async move {
                 sleep(AWAY).await;
                 take_off(&harness, &path).await;
@@ -235,8 +237,7 @@ impl ForeignEdits<'_> {
 
     /// Changes a field: of what the operator made, one that the operator wrote.
     async fn edit(&self, made: bool) -> bool {
-        let written = self.harness.book().bodies.get(&self.body_key()).cloned();
-        let from = if made { written.unwrap_or_default() } else { self.target.value.clone() };
+        let from = self.changeable(made);
         for field in ["spec", "data"] {
             for number in [true, false] {
                 if let Some(patch) = edits::one(&from[field], number)
@@ -251,8 +252,7 @@ impl ForeignEdits<'_> {
 
     /// Changes all fields at once: of what the operator made, those that the operator wrote.
     async fn edit_much(&self, made: bool) -> bool {
-        let written = self.harness.book().bodies.get(&self.body_key()).cloned();
-        let from = if made { written.unwrap_or_default() } else { self.target.value.clone() };
+        let from = self.changeable(made);
         let additions = if made { Additions::None } else { Additions::Too };
         let Some(schema) = self.schema() else { return false };
         for numbers in [Numbers::ToTheirLimits, Numbers::ByOne, Numbers::Stay] {
@@ -318,7 +318,8 @@ impl ForeignEdits<'_> {
             object::remove(&mut like, "finalizers");
         }
         let collection = self.target.path.rsplit_once('/').map_or("", |(collection, _)| collection);
-        let Some(again) = self.send(Method::POST, collection, "application/json", &like).await else {
+        let other = self.another_like(made, &like, collection).await;
+        let Some(again) = self.send(Method::POST, collection, "application/json", &other).await else {
             return false;
         };
         if made {
@@ -326,10 +327,38 @@ impl ForeignEdits<'_> {
         }
         true
     }
+
+    /// Changes a field of what is to be made again, if there is one that the server lets be changed: who acts on what he
+    /// knew of the old object does what the new one does not ask for.
+    async fn another_like(&self, made: bool, like: &Value, collection: &str) -> Value {
+        let from = self.changeable(made);
+        for field in ["spec", "data"] {
+            for number in [true, false] {
+                let Some(patch) = edits::one(&from[field], number) else { continue };
+                let mut other = like.clone();
+                json_patch::merge(&mut other, &json!({ field: patch }));
+                let request = Request::post(format!("{collection}?dryRun=All"))
+                    .header("content-type", "application/json")
+                    .body(other.to_string().into_bytes());
+                if let Ok(request) = request
+                    && self.harness.stranger.request::<Value>(request).await.is_ok()
+                {
+                    return other;
+                }
+            }
+        }
+        like.clone()
+    }
+
+    /// Returns what somebody else changes of it: of what the operator made, what the operator wrote.
+    fn changeable(&self, made: bool) -> Value {
+        let written = || self.harness.book().bodies.get(&self.body_key()).cloned().unwrap_or_default();
+        if made { written() } else { self.target.value.clone() }
+    }
 }
 
 async fn take_off(harness: &Harness, path: &str) {
-    for _ in 0..5 {
+    loop {
         let Some(found) = send(harness, Method::GET, path, "application/json", &Value::Null).await else {
             return;
         };
@@ -339,6 +368,7 @@ async fn take_off(harness: &Harness, path: &str) {
         if send(harness, Method::PATCH, path, "application/merge-patch+json", &patch).await.is_some() {
             return;
         }
+        sleep(Duration::from_secs(1)).await;
     }
 }
 
@@ -360,7 +390,7 @@ async fn take_the_name(harness: &Harness, hand: &Hand) -> bool {
     };
     let (harness, path, uid) =
         (harness.clone(), format!("{collection}/{name}"), object::uid(&made).to_owned());
-    let in_flight = harness.clone().fly();
+    let in_flight = harness.clone().fly(AWAY);
     tokio::spawn(async move {
         sleep(AWAY).await;
         let options = json!({ "preconditions": { "uid": uid } });

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -12,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::diff::changed_fields;
 use super::place::{Case, Place, Planned, describe};
 use super::timeline::{Line, Who};
+use super::times;
 use super::trouble::{Deed, There, Trouble};
 use super::world::seen_as;
 use crate::object;
@@ -29,6 +31,9 @@ pub(super) struct Sent {
     /// What was there, in a calm run.
     pub(super) there: There,
 }
+
+/// What stands for the field where an object was deleted.
+pub(super) const DELETED: &str = "(deleted)";
 
 /// A write to an object that is not the operator's: the resource, and the field.
 pub(super) type Meddling = (String, String);
@@ -49,6 +54,10 @@ pub(super) struct Book {
     pub(super) generation: u64,
     /// Until when a killed operator stays down.
     pub(super) down: Option<Instant>,
+    /// It ended by itself, and is not yet started again.
+    pub(super) ended_now: bool,
+    /// Until when what goes wrong goes on: the operator's time begins then.
+    wrong_until: Instant,
     planned: Vec<(Planned, Fate)>,
     counts: HashMap<String, u32>,
     pub(super) sent: Vec<Sent>,
@@ -77,6 +86,14 @@ pub(super) struct Book {
     pub(super) paging: Option<Paging>,
     /// How often the operator ended by itself, and how at last.
     pub(super) ended: Vec<String>,
+    /// The steps of the script that were refused, by number.
+    pub(super) refused: BTreeSet<usize>,
+    /// The states that the user waited for in vain.
+    pub(super) in_vain: Vec<String>,
+    /// The kinds that this life of the operator has listed to the end.
+    pub(super) listed: HashSet<String>,
+    /// What became known on a page that was not the last of its list, to an operator that had listed the kind before.
+    pub(super) paged: Vec<String>,
     /// Somebody else touched what is not the operator's.
     pub(super) touched_foreign: bool,
     /// The server went back to an older state.
@@ -134,12 +151,16 @@ pub(super) struct Harness {
     book: Arc<Mutex<Book>>,
     pub(super) moved: Arc<Notify>,
     began: Instant,
+    /// What the server's clock showed then.
+    start: Timestamp,
     /// The server's version before the operator started.
     pub(super) first_version: u64,
     /// The server will be restored: others write between the writes of the trial.
     crowded: bool,
     /// Somebody may put an earlier copy back.
     copies: bool,
+    /// How long the operator may take to put things right.
+    pub(super) patience: Duration,
 }
 
 impl fmt::Debug for Harness {
@@ -178,11 +199,19 @@ pub(super) struct Arrival {
 }
 
 impl Harness {
-    pub(super) fn new(server: Arc<ApiServer>, case: &Case, bound: usize, tell: bool) -> Self {
+    pub(super) fn new(
+        server: Arc<ApiServer>,
+        case: &Case,
+        bound: usize,
+        patience: Duration,
+        tell: bool,
+    ) -> Self {
         let now = Instant::now();
         let book = Book {
             generation: 0,
             down: None,
+            ended_now: false,
+            wrong_until: now,
             planned: case.planned.iter().map(|planned| (planned.clone(), Fate::Waits)).collect(),
             counts: HashMap::new(),
             sent: Vec::new(),
@@ -202,6 +231,10 @@ impl Harness {
             denied: None,
             paging: None,
             ended: Vec::new(),
+            refused: BTreeSet::new(),
+            in_vain: Vec::new(),
+            listed: HashSet::new(),
+            paged: Vec::new(),
             touched_foreign: false,
             restored: false,
             changes: 0,
@@ -218,7 +251,20 @@ impl Harness {
         let replaces = |one: &Planned| matches!(one.trouble, Trouble::Stranger(Deed::Replaces, ..));
         let copies = calm || case.planned.iter().any(replaces);
         let (first_version, book) = (server.resource_version(), Arc::new(Mutex::new(book)));
-        Self { calm, server, stranger, book, moved, began: now, first_version, crowded, copies }
+        let start = server.clock().now();
+        Self {
+            calm,
+            server,
+            stranger,
+            book,
+            moved,
+            began: now,
+            start,
+            first_version,
+            crowded,
+            copies,
+            patience,
+        }
     }
 
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {
@@ -228,7 +274,7 @@ impl Harness {
     /// Adds a line to the story.
     pub(super) fn tell(&self, who: Who, text: impl FnOnce() -> String) {
         if self.book().tell {
-            let line = Line { at: self.began.elapsed(), who, text: text() };
+            let line = Line { at: self.began.elapsed(), who, text: times::since(&text(), self.start) };
             self.book().lines.push(line);
         }
     }
@@ -236,7 +282,7 @@ impl Harness {
     /// Adds to the last line that tells of somebody.
     pub(super) fn tell_more(&self, who: Who, text: &str) {
         if let Some(line) = self.book().lines.iter_mut().rev().find(|line| line.who == who) {
-            line.text += text;
+            line.text += &times::since(text, self.start);
         }
     }
 
@@ -252,6 +298,14 @@ impl Harness {
     /// Returns whether something planned had nothing to do, or never came.
     pub(super) fn is_inert(&self) -> bool {
         self.book().planned.iter().any(|(_, fate)| *fate != Fate::Struck)
+    }
+
+    /// Takes note of something that became known on a page that was not the last of its list.
+    pub(super) fn paged(&self, what: String) {
+        let mut book = self.book();
+        if !book.paged.contains(&what) {
+            book.paged.push(what);
+        }
     }
 
     /// Returns whether the operator sends more than it ever may.
@@ -273,7 +327,7 @@ impl Harness {
         loop {
             let (busy, disturbed) = {
                 let book = self.book();
-                let down = whose == Rest::OfAll && book.down.is_some();
+                let down = whose == Rest::OfAll && (book.down.is_some() || book.ended_now);
                 (book.in_flight > 0 || down, book.disturbed)
             };
             if self.is_flooded() {
@@ -294,8 +348,21 @@ impl Harness {
         }
     }
 
+    /// Takes note of something wrong that goes on for a while.
+    pub(super) fn wrong_for(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut book = self.book();
+        book.wrong_until = book.wrong_until.max(until);
+    }
+
+    /// Says until when the operator has time to put right what went wrong, if nothing more does.
+    pub(super) fn deadline(&self, from: Instant) -> Instant {
+        self.book().wrong_until.max(from) + self.patience
+    }
+
     /// Kills the operator: from now on it sends and receives nothing.
     pub(super) fn kill(&self, down_for: Option<Duration>) {
+        self.wrong_for(down_for.unwrap_or_default());
         {
             let mut book = self.book();
             book.generation += 1;
@@ -344,6 +411,9 @@ impl Harness {
         let at = book.sent.len();
         book.sent.push(Sent { place, info: info.clone(), there: There::default() });
         let now = Instant::now();
+        if trouble.is_some() {
+            book.wrong_until = book.wrong_until.max(now);
+        }
         let denied = book.denied.clone().filter(|denied| {
             now < denied.until && denied.resource.as_ref().is_none_or(|of| *of == info.resource)
         });
@@ -382,9 +452,18 @@ impl Harness {
             return;
         }
         self.book().before_writes.push(before);
+        self.others_write();
+    }
+
+    /// Lets others write.
+    ///
+    /// After a restore too: else the next write to an object would get the very version that its lost one had, and no
+    /// client could tell one from the other.
+    pub(super) fn others_write(&self) {
         let somewhere = http::Uri::from_static("/api/v1/namespaces/kube-public");
         let elsewhere = RequestInfo::of(&http::Method::PATCH, &somewhere);
-        (0..CROWD).for_each(|_| self.server.core().bump(&elsewhere));
+        let writes = if self.book().restored { CROWD / 2 } else { CROWD };
+        (0..writes).for_each(|_| self.server.core().bump(&elsewhere));
     }
 
     /// Takes note that something planned had nothing to do.
@@ -394,8 +473,9 @@ impl Harness {
         }
     }
 
-    /// Counts something as under way until the guard goes.
-    pub(super) fn fly(self) -> impl Drop + Send + 'static {
+    /// Counts something wrong as under way until the guard goes; it takes at least this time.
+    pub(super) fn fly(self, time: Duration) -> impl Drop + Send + 'static {
+        self.wrong_for(time);
         self.book().in_flight += 1;
         InFlight(self)
     }

@@ -27,11 +27,15 @@
 //! - Deleted objects are gone.
 //! - What somebody else made is neither changed nor deleted, but as in the run without trouble.
 //! - Labels, annotations and conditions of others stay.
-//! - The number of requests stays within bounds, and the operator does not end by itself.
+//! - The number of requests stays within bounds, and the operator does not end by itself, unless it [may](Trials::may_end).
 //! - Whatever a test [claims](Trials::claim).
 //!
 //! Trials are deterministic where the operator is: let it draw what is random from a seed. Where two runs without
-//! trouble differ, `check` says at which request.
+//! trouble differ, `check` says at which request, or in which field of the end; what is [random](Trials::random) by
+//! nature is left out.
+//!
+//! The server's clock shows the machine's time, moved on by paused time, as the operator's does. In a story `T+7s` is a
+//! time seven seconds after its start.
 
 mod answers;
 mod body;
@@ -40,6 +44,7 @@ mod changes;
 mod diff;
 mod edits;
 mod event;
+mod exit;
 mod foreign;
 mod harness;
 mod owed;
@@ -48,15 +53,20 @@ mod plan;
 mod play;
 mod report;
 mod search;
+mod share;
 mod supervise;
 mod timeline;
+mod times;
 mod trouble;
 mod visit;
 mod world;
 
 #[cfg(test)]
+mod blame_tests;
+#[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -64,14 +74,16 @@ use std::time::Duration;
 
 pub use changes::{By, Change, Changes};
 pub use play::Fault;
-pub use report::{Failure, REPLAY, Report};
+pub use report::{Failure, REPLAY, Report, SHARE};
 pub use trouble::{Deed, Event, Moment, Trouble, Whose};
 pub use visit::Visit;
 pub use world::Difference;
 
 use self::plan::{Operator, Plan};
 use self::search::{Settings, Wanted};
-use crate::kit::Kit;
+use self::share::Share;
+use self::world::RandomField;
+use crate::kit::{Kind, Kit};
 
 /// What an operator is tried with.
 #[must_use = "nothing is tried before `check` or `run`"]
@@ -109,13 +121,16 @@ impl Trials {
             claims: Vec::new(),
             change_claims: Vec::new(),
             patience: Duration::from_secs(600),
+            random: Vec::new(),
+            may_delete: BTreeSet::new(),
+            may_end: false,
             crds: Vec::new(),
             namespaces: Vec::new(),
             prepared: OnceLock::new(),
         };
         let wanted: Wanted = Arc::new(|_| true);
-        let (at_most, diagram, replay) = (None, None, None);
-        Self { settings: Settings { plan, wanted, pairs: 100, seed: 0, at_most, diagram, replay } }
+        let (at_most, diagram, replay, share) = (None, None, None, Share::default());
+        Self { settings: Settings { plan, wanted, pairs: 100, seed: 0, at_most, diagram, replay, share } }
     }
 
     /// Serves a custom resource.
@@ -172,6 +187,41 @@ impl Trials {
         self
     }
 
+    /// Says of a field that it is random by nature, such as a password that the operator draws, or the time.
+    ///
+    /// The field is named by a JSON pointer in which `*` is any key or item: `/data/password`, `/spec/users/*/token`.
+    /// Of such a field it makes a difference whether it is there, and none what it holds.
+    ///
+    /// # Panics
+    ///
+    /// When the pointer does not begin with `/`.
+    pub fn random<K: Kind>(mut self, pointer: &str) -> Self {
+        assert!(pointer.starts_with('/'), "a JSON pointer begins with `/`, and {pointer:?} does not");
+        self.settings.plan.random.push(RandomField::of::<K>(pointer));
+        self
+    }
+
+    /// Says that the operator may delete objects of this kind, whoever made them.
+    ///
+    /// So an operator does that deletes what belongs to something when that is deleted, where a calm run deletes
+    /// nothing of the kind.
+    pub fn may_delete<K: Kind>(mut self) -> Self {
+        self.settings.plan.may_delete.insert(K::plural(&()).into_owned());
+        self
+    }
+
+    /// Says that the operator may end by itself, as some do that can't reach the server when they start.
+    ///
+    /// It is started again as the kubelet does it: after 10 s, then after twice as long each time, up to 5 minutes;
+    /// after a life of 10 minutes the wait is 10 s again. Without this an end by itself is a fault. It must end by
+    /// returning, or by a panic. `std::process::exit` ends the test as well: where the platform runs the destructors of
+    /// thread-local values then, as with glibc and on macOS, the trial's line is written to the standard error, and the
+    /// process is aborted, since an exit code of 0 would pass for success.
+    pub fn may_end(mut self) -> Self {
+        self.settings.plan.may_end = true;
+        self
+    }
+
     /// Sets how many pairs of troubles are tried after the single ones; 100 unless set.
     pub fn pairs(mut self, pairs: usize) -> Self {
         self.settings.pairs = pairs;
@@ -185,14 +235,38 @@ impl Trials {
     }
 
     /// Sets how long an end may take to become right, in the operator's own time; 10 minutes unless set.
+    ///
+    /// The time begins when both the script and the last thing that goes wrong are over. Nothing else bounds what the
+    /// operator may take, and how often it may ask grows with it.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.plan.patience = patience;
         self
     }
 
-    /// Ends after this time of the machine's; the report says how many trials were left out.
+    /// Ends after this time of the machine's; the report says how many trials were left out, and by which line to go on.
     pub fn for_at_most(mut self, time: Duration) -> Self {
         self.settings.at_most = Some(time);
+        self
+    }
+
+    /// Tries one part of all trials: the `number`-th of so many, counted from 1; so jobs of a CI share them.
+    ///
+    /// So does the variable `WATCHKEEPER_TRIALS='part 2/5'`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such part.
+    pub fn part(mut self, number: usize, of: usize) -> Self {
+        assert!((1..=of).contains(&number), "there is no part {number} of {of}");
+        self.settings.share.part = Some((number, of));
+        self
+    }
+
+    /// Leaves out what comes before this trial, as a report prints it that left some out for lack of time.
+    ///
+    /// So does the variable `WATCHKEEPER_TRIALS='from TRIAL'`; `part 2/5 from TRIAL` says both.
+    pub fn going_on_from(mut self, trial: impl Into<String>) -> Self {
+        self.settings.share.from = Some(trial.into());
         self
     }
 
@@ -225,7 +299,7 @@ impl Trials {
     ///
     /// # Panics
     ///
-    /// When the trial to replay can't be read.
+    /// When the trial to replay can't be read, or the one to go on from is not there.
     #[must_use]
     pub fn run(self) -> Report {
         search::run(&self.settings)

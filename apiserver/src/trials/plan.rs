@@ -1,5 +1,6 @@
 //! What all runs of a trial share: the operator, its user, and what is claimed of the end.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::changes::Changes;
 use super::visit::Visit;
+use super::world::RandomField;
 use crate::kit::Kit;
 use crate::server::{ApiServer, Builder, ForMemory, Prepared};
 
@@ -25,6 +27,11 @@ pub(super) struct Plan {
     pub(super) claims: Vec<Claim>,
     pub(super) change_claims: Vec<ChangeClaim>,
     pub(super) patience: Duration,
+    pub(super) random: Vec<RandomField>,
+    /// The plurals of kinds whose objects the operator may delete, whoever made them.
+    pub(super) may_delete: BTreeSet<String>,
+    /// The operator may end by itself.
+    pub(super) may_end: bool,
     pub(super) crds: Vec<Value>,
     pub(super) namespaces: Vec<String>,
     /// Made by the first run.

@@ -7,10 +7,11 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio::task::LocalSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::changes;
-use super::harness::{Harness, Meddling, Rest, Sent, panic_text};
+use super::exit;
+use super::harness::{DELETED, Harness, Meddling, Rest, Sent, panic_text};
 use super::owed;
 use super::place::Case;
 use super::plan::{Plan, paused_runtime};
@@ -19,14 +20,26 @@ use super::timeline::{Line, Who};
 
 use super::visit::Visit;
 use super::world::{Difference, World};
+use crate::clock::begin_of_second;
 use crate::server::Prepared;
 
 /// How long nothing must happen for all to be at rest.
 const QUIET: Duration = Duration::from_secs(30);
 /// How long a calm run is looked at when it is at rest.
 const CALM: Duration = Duration::from_secs(900);
-/// How many requests an operator may send for each of a calm run, and besides.
-const BOUND: (usize, usize) = (20, 500);
+/// How many requests an operator may send for each of a calm run, and besides, while it has this time to come to rest;
+/// with more time it may send more.
+const BOUND: (usize, usize, Duration) = (20, 500, Duration::from_secs(600));
+/// How much later the second of two calm runs begins, so that times that they write differ.
+const LATER: Duration = Duration::from_secs(67);
+
+/// What a story says where the user could not do what the script says.
+const OF_REFUSED_STEPS: &str = "a step of the user was refused that is not refused in a calm run, or the other way \
+    round: so the end need not be the same, and the operator is only asked whether it finds work when it starts anew";
+/// What a story says where kube's runtime may have dropped a run.
+const OF_PAGES: &str = "this is no mistake of the operator's, if it leaves lists to kube's runtime: that runs a \
+    reconciler when a page of a list brings an object, and shows its store the pages only after the last. A run in \
+    between sees the old object, or none, and is not repeated. This became known on a page that was not the last";
 
 /// What a run without trouble came to.
 #[derive(Clone, Debug)]
@@ -34,6 +47,8 @@ pub(super) struct Calm {
     pub(super) world: World,
     pub(super) meddled: BTreeSet<Meddling>,
     pub(super) requests: usize,
+    /// The steps of the script that were refused.
+    pub(super) refused: BTreeSet<usize>,
 }
 
 /// What a run came to.
@@ -83,6 +98,10 @@ pub enum Fault {
     },
     /// The operator ended by itself.
     Ended(Vec<String>),
+    /// A user waited in vain for a state to which a calm run comes.
+    InVain(Vec<String>),
+    /// Two runs without trouble differ, so that there is nothing to compare with: where, and what may be done.
+    Chance(String),
     /// A claim of the test, or the script, panicked.
     Claim(String),
 }
@@ -121,7 +140,28 @@ impl fmt::Display for Fault {
             Self::Flood { requests, calm } => {
                 write!(f, "it sends {requests} requests and more, where a calm run takes {calm}")
             }
-            Self::Ended(how) => write!(f, "the operator ends by itself: {}", how.join("; ")),
+            Self::Ended(how) => {
+                let mut how: Vec<(&str, usize)> = how.iter().map(|how| (how.as_str(), 1)).collect();
+                how.dedup_by(|next, one| {
+                    next.0 == one.0 && {
+                        one.1 += next.1;
+                        true
+                    }
+                });
+                let told = |(how, times): &(&str, usize)| match times {
+                    1 => (*how).to_owned(),
+                    times => format!("{how} ({times} times)"),
+                };
+                let how: Vec<String> = how.iter().map(told).collect();
+                write!(
+                    f,
+                    "the operator ends by itself: {}\nwhere it may, because the kubelet starts it again, say so by \
+                     `.may_end()`",
+                    how.join("; ")
+                )
+            }
+            Self::InVain(what) => write!(f, "a user waits in vain: {}", what.join("; ")),
+            Self::Chance(what) => f.write_str(what),
             Self::Claim(what) => write!(f, "a claim does not hold: {what}"),
         }
     }
@@ -129,17 +169,61 @@ impl fmt::Display for Fault {
 
 /// Plays one case; without a calm run to compare with it is one.
 pub(super) fn play(plan: &Plan, case: &Case, calm: Option<&Calm>, tell: bool) -> Played {
-    let (prepared, runtime, local) = (plan.prepared(), paused_runtime(), LocalSet::new());
-    let played = runtime.block_on(local.run_until(Box::pin(on_stage(plan, prepared, case, calm, tell))));
+    let prepared = plan.prepared();
+    let play = |asked| on_a_runtime(on_stage(plan, prepared, case, calm, asked, tell));
+    let played = play(Asked::AtRest);
+    // Whoever starts anew has done the work: whether this one would have in time, shows where nobody does so earlier.
+    match played.faults[..] {
+        [Fault::LeftWork(_), ..] => play(Asked::AfterPatience),
+        _ => played,
+    }
+}
+
+/// Plays a calm run again, some time later, and tells it.
+pub(super) fn play_again(plan: &Plan) -> Played {
+    let prepared = plan.prepared();
+    on_a_runtime(async {
+        sleep(LATER).await;
+        on_stage(plan, prepared, &Case::default(), None, Asked::AtRest, true).await
+    })
+}
+
+fn on_a_runtime(stage: impl Future<Output = Played>) -> Played {
+    let (runtime, local) = (paused_runtime(), LocalSet::new());
+    let played = runtime.block_on(local.run_until(Box::pin(stage)));
     drop(local);
     runtime.shutdown_background();
     played
 }
 
-async fn on_stage(plan: &Plan, prepared: &Prepared, case: &Case, calm: Option<&Calm>, tell: bool) -> Played {
+/// Returns how many requests are too many.
+fn bound(plan: &Plan, calm: Option<&Calm>) -> usize {
+    let Some(calm) = calm else { return 20_000 };
+    let times = plan.patience.as_secs_f64() / BOUND.2.as_secs_f64();
+    ((calm.requests * BOUND.0 + BOUND.1) as f64 * times.max(1.0)) as usize
+}
+
+/// When it is asked whether an operator that starts anew finds work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// As soon as all is at rest.
+    AtRest,
+    /// When the operator has had all of its time.
+    AfterPatience,
+}
+
+async fn on_stage(
+    plan: &Plan,
+    prepared: &Prepared,
+    case: &Case,
+    calm: Option<&Calm>,
+    asked: Asked,
+    tell: bool,
+) -> Played {
+    begin_of_second().await;
     let server = Arc::new(prepared.start());
-    let bound = calm.map_or(20_000, |calm| calm.requests * BOUND.0 + BOUND.1);
-    let harness = Harness::new(server, case, bound, tell);
+    let harness = Harness::new(server, case, bound(plan, calm), plan.patience, tell);
+    let _under_way = exit::under_way(case, &harness);
     let life = tokio::task::spawn_local(supervise(harness.clone(), plan.operator.clone()));
     let mut faults = Vec::new();
     harness.rest(Rest::OfAll, Duration::from_secs(1), Instant::now() + Duration::from_secs(60)).await;
@@ -150,11 +234,13 @@ async fn on_stage(plan: &Plan, prepared: &Prepared, case: &Case, calm: Option<&C
         faults.push(Fault::Claim(format!("the script panicked: {}", panic_text(&*error.into_panic()))));
     }
     harness.tell(Who::User, || "is done".to_owned());
-    let judge = Judge { plan, harness: &harness, calm };
+    let judge = Judge { plan, harness: &harness, calm, asked };
     let world = judge.end(case, &mut faults).await;
     life.abort();
+    judge.explain(&faults);
     let book = harness.book();
-    let calm = Calm { world, meddled: book.meddled.clone(), requests: book.sent.len() };
+    let (meddled, requests, refused) = (book.meddled.clone(), book.sent.len(), book.refused.clone());
+    let calm = Calm { world, meddled, requests, refused };
     let (sent, lines) = (book.sent.clone(), book.lines.clone());
     drop(book);
     let steps = done.load(std::sync::atomic::Ordering::Relaxed);
@@ -165,19 +251,19 @@ struct Judge<'a> {
     plan: &'a Plan,
     harness: &'a Harness,
     calm: Option<&'a Calm>,
+    asked: Asked,
 }
 
 impl Judge<'_> {
     /// Waits for the end, and says what is wrong with it.
     async fn end(&self, case: &Case, faults: &mut Vec<Fault>) -> World {
-        let deadline = Instant::now() + self.plan.patience;
-        let (world, left) = self.settled(case, deadline, faults).await;
+        let (world, left) = self.settled(case, faults).await;
         if faults.is_empty()
             && let Some(fault) = left
         {
             faults.push(fault);
         }
-        self.on_the_way(faults);
+        self.on_the_way(case, faults);
         if faults.is_empty() {
             self.claims(faults).await;
         }
@@ -188,38 +274,49 @@ impl Judge<'_> {
     }
 
     /// Waits until all is at rest and as it should be, or the time is over.
-    async fn settled(
-        &self,
-        case: &Case,
-        deadline: Instant,
-        faults: &mut Vec<Fault>,
-    ) -> (World, Option<Fault>) {
+    async fn settled(&self, case: &Case, faults: &mut Vec<Fault>) -> (World, Option<Fault>) {
+        let began = Instant::now();
         loop {
-            if !self.harness.rest(Rest::OfAll, QUIET, deadline).await {
-                let book = self.harness.book();
-                let last = book.disturbance.clone();
-                let fault = match (self.calm, book.ended.is_empty()) {
-                    (_, false) => Fault::Ended(book.ended.clone()),
-                    (Some(calm), _) if self.over_bound(&book.sent) => {
-                        Fault::Flood { requests: book.sent.len(), calm: calm.requests }
-                    }
-                    _ => Fault::NeverAtRest { last },
-                };
-                drop(book);
-                faults.push(fault);
-                return (World::of(self.harness.server.core()), None);
+            // What was quiet in time is looked at until that is certain.
+            let deadline = || self.harness.deadline(began) + QUIET;
+            let until = deadline();
+            if !self.harness.rest(Rest::OfAll, QUIET, until).await {
+                // A trouble that came meanwhile gives time of its own.
+                if !self.harness.is_flooded() && until < deadline() {
+                    continue;
+                }
+                faults.push(self.unrest());
+                return (self.world(), None);
             }
-            let world = World::of(self.harness.server.core());
+            let asks = self.calm.is_some_and(|calm| self.has_another_end(calm, case));
+            if asks && self.asked == Asked::AfterPatience && Instant::now() < deadline() {
+                sleep_until(deadline()).await;
+                continue;
+            }
+            let world = self.world();
             let left = self.judge(&world, case).await;
-            if left.is_none() || Instant::now() >= deadline {
+            let is_answered = matches!(left, None | Some(Fault::LeftWork(_)));
+            if is_answered || Instant::now() >= deadline() {
                 return (world, left);
             }
             sleep(QUIET).await;
         }
     }
 
-    fn over_bound(&self, sent: &[Sent]) -> bool {
-        self.calm.is_some_and(|calm| sent.len() > calm.requests * BOUND.0 + BOUND.1)
+    fn world(&self) -> World {
+        World::of(self.harness.server.core(), &self.plan.random)
+    }
+
+    /// Says why it is never at rest.
+    fn unrest(&self) -> Fault {
+        let is_flooded = self.harness.is_flooded();
+        let book = self.harness.book();
+        let ends = !book.ended.is_empty() && (book.ended_now || !self.plan.may_end);
+        match self.calm {
+            _ if ends => Fault::Ended(book.ended.clone()),
+            Some(calm) if is_flooded => Fault::Flood { requests: book.sent.len(), calm: calm.requests },
+            _ => Fault::NeverAtRest { last: book.disturbance.clone() },
+        }
     }
 
     /// Says what is wrong with a world at rest.
@@ -229,42 +326,76 @@ impl Judge<'_> {
             return Some(Fault::NeverGone(terminating));
         }
         let calm = self.calm?;
-        let touched = self.harness.book().touched_foreign;
-        if touched || !case.without.is_empty() || case.planned.iter().any(|one| one.trouble.changes_the_end())
-        {
+        if self.has_another_end(calm, case) {
             return self.fresh(world).await;
         }
         let differences = world.differences(&calm.world);
         (!differences.is_empty()).then_some(Fault::AnotherEnd(differences))
     }
 
+    /// Returns whether the end need not be that of the calm run: somebody else, or a step that was refused, made it so.
+    fn has_another_end(&self, calm: &Calm, case: &Case) -> bool {
+        let book = self.harness.book();
+        book.touched_foreign
+            || book.refused != calm.refused
+            || !case.without.is_empty()
+            || case.planned.iter().any(|one| one.trouble.changes_the_end())
+    }
+
     /// Starts the operator anew: where it finds work, the earlier one had missed something.
     async fn fresh(&self, world: &World) -> Option<Fault> {
         self.harness.tell(Who::User, || "starts the operator anew, to see whether it finds work".to_owned());
         self.harness.kill(None);
-        self.harness.rest(Rest::OfAll, QUIET, Instant::now() + self.plan.patience).await;
-        let again = World::of(self.harness.server.core());
+        let deadline = self.harness.deadline(Instant::now()) + QUIET;
+        self.harness.rest(Rest::OfAll, QUIET, deadline).await;
+        let again = self.world();
         let differences = world.differences(&again);
         (!differences.is_empty()).then_some(Fault::LeftWork(differences))
     }
 
     /// What a run must not have done on its way, however it ended.
-    fn on_the_way(&self, faults: &mut Vec<Fault>) {
+    fn on_the_way(&self, case: &Case, faults: &mut Vec<Fault>) {
+        let depends = self.calm.is_some_and(|calm| self.has_another_end(calm, case));
         let book = self.harness.book();
+        if !book.in_vain.is_empty() && faults.is_empty() && !depends {
+            faults.push(Fault::InVain(book.in_vain.clone()));
+        }
         if let Some(calm) = self.calm {
-            let more: Vec<&Meddling> = book.meddled.difference(&calm.meddled).collect();
+            let may = |(kind, field): &&Meddling| field == DELETED && self.plan.may_delete.contains(kind);
+            let more = book.meddled.difference(&calm.meddled).filter(|one| !may(one));
+            let more: Vec<&Meddling> = more.collect();
             if !more.is_empty() {
                 let shown = book.meddled_objects.iter();
                 let shown = shown.filter(|what| more.iter().any(|(_, field)| what.ends_with(field.as_str())));
                 faults.push(Fault::Meddled(shown.cloned().collect()));
             }
         }
-        if !book.ended.is_empty() && faults.is_empty() {
+        if !book.ended.is_empty() && faults.is_empty() && !self.plan.may_end {
             faults.push(Fault::Ended(book.ended.clone()));
         }
         drop(book);
         owed::check(self.harness);
         faults.extend(self.harness.book().undone.iter().cloned().map(Fault::Undid));
+    }
+
+    /// Adds to the story what it does not show by itself.
+    fn explain(&self, faults: &[Fault]) {
+        let (refused, paged) = {
+            let book = self.harness.book();
+            (book.refused.clone(), book.paged.clone())
+        };
+        if self.calm.is_some_and(|calm| calm.refused != refused) {
+            self.harness.tell(Who::Note, || OF_REFUSED_STEPS.to_owned());
+        }
+        let missed = |fault: &Fault| {
+            matches!(
+                fault,
+                Fault::AnotherEnd(_) | Fault::LeftWork(_) | Fault::NeverGone(_) | Fault::InVain(_)
+            )
+        };
+        if faults.iter().any(missed) && !paged.is_empty() {
+            self.harness.tell(Who::Note, || format!("{OF_PAGES}: {}", paged.join(", ")));
+        }
     }
 
     async fn claims(&self, faults: &mut Vec<Fault>) {

@@ -7,6 +7,18 @@ use super::play::Fault;
 
 /// The variable that names one trial to replay, as a failure prints it.
 pub const REPLAY: &str = "WATCHKEEPER_TRIAL";
+/// The variable that says which trials are tried: `part 2/5`, `from TRIAL`, or both.
+pub const SHARE: &str = "WATCHKEEPER_TRIALS";
+
+/// Says how a trial is played again.
+pub(super) fn replay_line(trial: &str, test: Option<&str>) -> String {
+    format!("to see it again: {}", line(REPLAY, trial, test))
+}
+
+/// A line for a shell.
+pub(super) fn line(variable: &str, value: &str, test: Option<&str>) -> String {
+    format!("{variable}='{value}' cargo test {} -- --nocapture", test.unwrap_or("…"))
+}
 
 /// What was tried, and what failed.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +36,10 @@ pub struct Report {
     pub left_out: usize,
     /// The first of these; all that come after it, and all pairs, were left out as well.
     pub left_out_from: Option<String>,
+    /// The line that goes on from there.
+    pub go_on: Option<String>,
+    /// Which of all trials these were, where only some were asked for: `part 2/5`.
+    pub share: Option<String>,
     /// How long it took.
     pub elapsed: Duration,
     /// What failed: the first trial, in the order of requests.
@@ -32,10 +48,11 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests, singles, pairs, inert, left_out, left_out_from, elapsed, failures } = self;
+        let Self { requests, singles, pairs, inert, left_out, left_out_from, elapsed, failures, .. } = self;
+        let share = self.share.as_ref().map_or(String::new(), |share| format!(" ({share})"));
         write!(
             f,
-            "trials: {singles} single, {pairs} pairs over {requests} requests ({inert} with nothing to act on), \
+            "trials{share}: {singles} single, {pairs} pairs over {requests} requests ({inert} with nothing to act on), \
              {:.1} s, {} failed",
             elapsed.as_secs_f64(),
             failures.len()
@@ -43,6 +60,9 @@ impl fmt::Display for Report {
         if *left_out > 0 {
             let from = left_out_from.as_deref().unwrap_or("the first");
             write!(f, "; {left_out} left out for lack of time, from `{from}` on")?;
+        }
+        if let Some(line) = &self.go_on {
+            write!(f, "\nto go on there: {line}")?;
         }
         Ok(())
     }
@@ -77,8 +97,7 @@ impl fmt::Display for Failure {
         }
         writeln!(f, "\nwhat happened (- was there, + is there):\n{}", self.story)?;
         if !self.trial.is_empty() {
-            let test = self.test.as_deref().unwrap_or("…");
-            writeln!(f, "to see it again: {REPLAY}='{}' cargo test {test} -- --nocapture", self.trial)?;
+            writeln!(f, "{}", replay_line(&self.trial, self.test.as_deref()))?;
         }
         Ok(())
     }

@@ -12,12 +12,14 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::Instant;
 
+use super::exit::test_name;
 use super::harness::Sent;
 use super::place::{Case, Planned};
 use super::plan::Plan;
-use super::play::{Calm, Fault, Played, play};
-use super::report::{Failure, REPLAY, Report};
-use super::timeline;
+use super::play::{Calm, Fault, Played, play, play_again};
+use super::report::{Failure, REPLAY, Report, SHARE, line};
+use super::share::Share;
+use super::timeline::{self, Length};
 use super::trouble::Trouble;
 use super::world::MACHINERY;
 use crate::route::Verb;
@@ -37,53 +39,22 @@ pub(super) struct Settings {
     pub(super) at_most: Option<Duration>,
     pub(super) diagram: Option<PathBuf>,
     pub(super) replay: Option<String>,
+    pub(super) share: Share,
 }
 
 pub(super) fn run(trials: &Settings) -> Report {
     let began = Instant::now();
     let plan = &trials.plan;
-    let first = play(plan, &Case::default(), None, false);
+    let first = play(plan, &Case::default(), None, true);
     let mut report = Report { requests: first.sent.len(), ..Report::default() };
     if let Some(failure) = calm_failure(trials, &first) {
         report.failures.push(failure);
-        report.elapsed = began.elapsed();
-        return report;
-    }
-    let search = Search { trials, calm: &first.calm, steps: first.steps, began };
-    let replay = trials.replay.clone().or_else(|| std::env::var(REPLAY).ok());
-    if let Some(replay) = replay {
-        let case: Case =
-            replay.parse().unwrap_or_else(|error| panic!("the trial to replay can't be read: {error}"));
-        let played = play(plan, &case, Some(&first.calm), true);
-        report.singles = 1;
-        report.inert = usize::from(played.inert);
-        if played.faults.is_empty() {
-            // A replay that holds shows what happened all the same.
-            eprintln!("the trial holds:\n{}", timeline::steps(&played.lines).0);
-        } else {
-            report.failures.push(search.told(&case, &played, 1));
+    } else {
+        let search = Search { trials, calm: &first.calm, steps: first.steps, began };
+        match trials.replay.clone().or_else(|| std::env::var(REPLAY).ok()) {
+            Some(trial) => search.replay(&trial, &mut report),
+            None => search.search(&singles(&first, &*trials.wanted), &mut report),
         }
-        if played.inert {
-            eprintln!("the trouble never struck, or found nothing to act on");
-        }
-        report.elapsed = began.elapsed();
-        return report;
-    }
-    let singles = singles(&first, &*trials.wanted);
-    let found = search.all(singles.iter().map(|one| Case::of(vec![one.clone()])).collect());
-    (report.singles, report.inert, report.left_out) = (found.tried, found.inert, found.left_out);
-    report.left_out_from = found.left_out_from;
-    let mut failed = found.failed.map(|(case, faults)| (case, faults, found.tried));
-    if failed.is_none() {
-        let found = search.all(pairs(&singles, trials.pairs, trials.seed));
-        report.pairs = found.tried;
-        report.inert += found.inert;
-        report.left_out += found.left_out;
-        report.left_out_from = report.left_out_from.or(found.left_out_from);
-        failed = found.failed.map(|(case, faults)| (case, faults, report.singles + found.tried));
-    }
-    if let Some((case, faults, tried)) = failed {
-        report.failures.push(search.shortest(case, &faults, tried));
     }
     report.elapsed = began.elapsed();
     report
@@ -91,12 +62,28 @@ pub(super) fn run(trials: &Settings) -> Report {
 
 /// Says what is wrong without any trouble: then there is nothing to compare with.
 fn calm_failure(trials: &Settings, first: &Played) -> Option<Failure> {
-    let again = play(&trials.plan, &Case::default(), None, true);
+    let again = play_again(&trials.plan);
     let faults = match first.faults.is_empty() {
         false => first.faults.clone(),
-        true => vec![Fault::Claim(difference(&first.sent, &again.sent)?)],
+        true => vec![Fault::Chance(
+            difference(&first.sent, &again.sent).or_else(|| other_end(&first.calm, &again.calm))?,
+        )],
     };
-    Some(failure(&Case::default(), faults, 0, &again))
+    Some(failure(&Case::default(), faults, 0, &again, Length::Short))
+}
+
+/// Says where the ends of two runs without trouble differ.
+fn other_end(first: &Calm, again: &Calm) -> Option<String> {
+    let differences = again.world.differences(&first.world);
+    let shown: Vec<String> =
+        differences.iter().take(12).map(|difference| format!("\n  {difference}")).collect();
+    (!differences.is_empty()).then(|| {
+        format!(
+            "two runs without trouble end differently:{}\nDoes the operator write the machine's time there, or what it \
+             draws by chance? Say so of the field, by `.random::<Kind>(\"/path/to/it\")`",
+            shown.concat()
+        )
+    })
 }
 
 /// Says where two runs without trouble differ.
@@ -121,10 +108,9 @@ fn difference(first: &[Sent], again: &[Sent]) -> Option<String> {
     ))
 }
 
-fn failure(case: &Case, faults: Vec<Fault>, tried: usize, played: &Played) -> Failure {
-    let (story, steps) = timeline::steps(&played.lines);
-    let test = thread::current().name().filter(|name| *name != "main").map(str::to_owned);
-    Failure { trial: case.to_string(), test, faults, tried, story, steps }
+fn failure(case: &Case, faults: Vec<Fault>, tried: usize, played: &Played, length: Length) -> Failure {
+    let (story, steps) = timeline::steps(&played.lines, length);
+    Failure { trial: case.to_string(), test: test_name(), faults, tried, story, steps }
 }
 
 /// Lists each trouble at each request.
@@ -159,7 +145,8 @@ struct Search<'a> {
 
 #[derive(Default)]
 struct Found {
-    tried: usize,
+    singles: usize,
+    pairs: usize,
     inert: usize,
     left_out: usize,
     left_out_from: Option<String>,
@@ -167,9 +154,56 @@ struct Found {
 }
 
 impl Search<'_> {
+    /// Plays one trial alone.
+    fn replay(&self, trial: &str, report: &mut Report) {
+        let case: Case =
+            trial.parse().unwrap_or_else(|error| panic!("the trial to replay can't be read: {error}"));
+        let played = play(&self.trials.plan, &case, Some(self.calm), true);
+        report.singles = 1;
+        report.inert = usize::from(played.inert);
+        if played.faults.is_empty() {
+            // A replay that holds shows what happened all the same.
+            eprintln!("the trial holds:\n{}", timeline::steps(&played.lines, Length::Whole).0);
+        } else {
+            report.failures.push(self.told(&case, &played, 1, Length::Whole));
+        }
+        if played.inert {
+            eprintln!("the trouble never struck, or found nothing to act on");
+        }
+    }
+
+    /// Tries each trouble alone, then pairs of them.
+    fn search(&self, singles: &[Planned], report: &mut Report) {
+        let share = self.share();
+        let pairs = pairs(singles, self.trials.pairs, self.trials.seed);
+        let all = singles.iter().map(|one| Case::of(vec![one.clone()])).chain(pairs).collect();
+        let chosen =
+            share.of(all).unwrap_or_else(|error| panic!("the trials to try can't be chosen: {error}"));
+        let found = self.all(&chosen);
+        (report.singles, report.pairs, report.inert) = (found.singles, found.pairs, found.inert);
+        report.share = (share != Share::default()).then(|| share.to_string());
+        report.left_out = found.left_out;
+        report.go_on = found.left_out_from.clone().map(|from| {
+            let share = Share { from: Some(from), ..share };
+            line(SHARE, &share.to_string(), test_name().as_deref())
+        });
+        report.left_out_from = found.left_out_from;
+        if let Some((case, faults)) = found.failed {
+            report.failures.push(self.shortest(case, &faults, report.singles + report.pairs));
+        }
+    }
+
+    fn share(&self) -> Share {
+        let asked = std::env::var(SHARE).unwrap_or_default();
+        let asked: Share = asked.parse().unwrap_or_else(|error| panic!("{SHARE} can't be read: {error}"));
+        let set = self.trials.share.clone();
+        Share { part: asked.part.or(set.part), from: asked.from.or(set.from) }
+    }
+
     /// Plays cases on all cores until one fails; of those that fail it is the first in order.
-    fn all(&self, cases: Vec<Case>) -> Found {
-        let (next, tried, inert) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    fn all(&self, cases: &[Case]) -> Found {
+        let (next, tried, inert) =
+            (AtomicUsize::new(0), [(); 2].map(|()| AtomicUsize::new(0)), AtomicUsize::new(0));
         let failed: Mutex<BTreeMap<usize, Vec<Fault>>> = Mutex::default();
         let (first_failed, first_left) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(usize::MAX));
         let work = || {
@@ -184,25 +218,31 @@ impl Search<'_> {
                     return;
                 }
                 let played = play(&self.trials.plan, case, Some(self.calm), false);
-                tried.fetch_add(1, Ordering::Relaxed);
+                tried[usize::from(case.planned.len() > 1)].fetch_add(1, Ordering::Relaxed);
                 inert.fetch_add(usize::from(played.inert), Ordering::Relaxed);
                 if !played.faults.is_empty() {
                     first_failed.fetch_min(at, Ordering::Relaxed);
                     failed.lock().unwrap_or_else(PoisonError::into_inner).insert(at, played.faults);
                 }
-                self.show_progress(tried.load(Ordering::Relaxed), cases.len());
+                let done = tried.iter().map(|tried| tried.load(Ordering::Relaxed)).sum();
+                self.show_progress(done, cases.len());
             }
         };
         let threads = thread::available_parallelism().map_or(1, usize::from).min(cases.len().max(1));
+        let name = test_name().unwrap_or_else(|| "trials".to_owned());
         thread::scope(|scope| {
-            (0..threads).for_each(|_| drop(scope.spawn(work)));
+            for _ in 0..threads {
+                let started = thread::Builder::new().name(name.clone()).spawn_scoped(scope, work);
+                started.expect("a thread needs no more than memory");
+            }
         });
         let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().next();
-        let tried = tried.into_inner();
+        let [singles, pairs] = tried.map(AtomicUsize::into_inner);
+        let tried = singles + pairs;
         let left_out = if failed.is_none() { cases.len() - tried } else { 0 };
         let failed = failed.map(|(at, faults)| (cases[at].clone(), faults));
         let left_out_from = cases.get(first_left.into_inner()).filter(|_| left_out > 0).map(Case::to_string);
-        Found { tried, inert: inert.into_inner(), left_out, left_out_from, failed }
+        Found { singles, pairs, inert: inert.into_inner(), left_out, left_out_from, failed }
     }
 
     fn is_over(&self) -> bool {
@@ -219,6 +259,9 @@ impl Search<'_> {
 
     /// Makes a failing case as short as it goes, and tells its story.
     fn shortest(&self, case: Case, faults: &[Fault], tried: usize) -> Failure {
+        if let Some(failure) = self.chance(&case, faults, tried) {
+            return failure;
+        }
         let mut best = (case, None);
         let sort = faults.first().map(std::mem::discriminant);
         let shrink = |candidate: Case, best: &mut (Case, Option<Played>)| {
@@ -243,21 +286,30 @@ impl Search<'_> {
         let mut played = played.unwrap_or_else(|| play(&self.trials.plan, &case, Some(self.calm), true));
         if played.faults.is_empty() {
             played.faults = faults.to_vec();
-            played.faults.push(Fault::Claim(
+            played.faults.push(Fault::Chance(
                 "the same trial holds when it is tried again: what happens depends on more than the trial. Does the \
                  operator draw on the process's random numbers, its hash maps' order, or the machine's clock?"
                     .to_owned(),
             ));
         }
-        self.told(&case, &played, tried)
+        self.told(&case, &played, tried, Length::Short)
     }
 
-    fn told(&self, case: &Case, played: &Played, tried: usize) -> Failure {
+    /// Finds out whether another end is what two runs without trouble differ by: some write times, or draw lots.
+    fn chance(&self, case: &Case, faults: &[Fault], tried: usize) -> Option<Failure> {
+        faults.iter().find(|fault| matches!(fault, Fault::AnotherEnd(_)))?;
+        let again = play_again(&self.trials.plan);
+        let what = other_end(self.calm, &again.calm)?;
+        let faults = vec![Fault::Chance(format!("{what}\nThis showed when a trial seemed to fail: {case}"))];
+        Some(failure(&Case::default(), faults, tried, &again, Length::Short))
+    }
+
+    fn told(&self, case: &Case, played: &Played, tried: usize, length: Length) -> Failure {
         if let Some(file) = &self.trials.diagram
             && let Err(error) = std::fs::write(file, timeline::mermaid(&played.lines))
         {
             eprintln!("the diagram can't be written to {}: {error}", file.display());
         }
-        failure(case, played.faults.clone(), tried, played)
+        failure(case, played.faults.clone(), tried, played, length)
     }
 }

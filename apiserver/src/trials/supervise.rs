@@ -2,24 +2,28 @@
 
 use std::time::Duration;
 
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::call::client;
 use super::harness::{Harness, panic_text};
 use super::plan::Operator;
 use super::timeline::Who;
 
-/// How long an operator that ended by itself waits for its next start, at first.
-const RESTART: Duration = Duration::from_secs(1);
+/// How long an operator that ended by itself waits for its next start, as the kubelet has it: at first, and at most.
+const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+/// After a life of this length the wait is as at first.
+const LONG_LIFE: Duration = Duration::from_secs(600);
 
 /// Runs the operator for ever: what dies or ends is started anew.
 pub(super) async fn supervise(harness: Harness, operator: Operator) {
-    let mut wait = RESTART;
+    let mut wait = BACK_OFF.0;
     loop {
+        let began = Instant::now();
         let generation = {
             let mut book = harness.book();
             book.generation += 1;
             book.seen.clear();
+            book.listed.clear();
             book.generation
         };
         harness.tell(Who::Operator, || if generation == 1 { "starts".into() } else { "starts anew".into() });
@@ -36,12 +40,20 @@ pub(super) async fn supervise(harness: Harness, operator: Operator) {
                     Err(error) if error.is_panic() => format!("it panicked: {}", panic_text(&*error.into_panic())),
                     Err(_) => "it was stopped".to_owned(),
                 };
-                harness.tell(Who::Operator, || how.clone());
-                harness.book().generation += 1;
-                harness.disturb(|| how.clone());
-                harness.book().ended.push(how);
+                if began.elapsed() >= LONG_LIFE {
+                    wait = BACK_OFF.0;
+                }
+                harness.tell(Who::Operator, || format!("{how}; the kubelet starts it again after {wait:?}"));
+                {
+                    let mut book = harness.book();
+                    book.generation += 1;
+                    book.ended_now = true;
+                    book.ended.push(how.clone());
+                }
+                harness.disturb(|| how);
                 sleep(wait).await;
-                wait = (wait * 2).min(Duration::from_secs(60));
+                wait = (wait * 2).min(BACK_OFF.1);
+                harness.book().ended_now = false;
             }
         }
         let down_until = || harness.book().down;

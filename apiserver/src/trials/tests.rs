@@ -14,13 +14,13 @@ use super::play::play;
 use super::search::singles;
 use super::{By, Change, Changes, Difference, Event, Fault, Moment, Report, Trials, Trouble, Visit};
 
-fn source(name: &str) -> ConfigMap {
+pub(super) fn source(name: &str) -> ConfigMap {
     let object =
         json!({ "metadata": { "name": name, "labels": { "source": "yes" } }, "data": { "text": "one" } });
     serde_json::from_value(object).unwrap()
 }
 
-fn copy_of(source: &ConfigMap) -> Value {
+pub(super) fn copy_of(source: &ConfigMap) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {
@@ -33,7 +33,7 @@ fn copy_of(source: &ConfigMap) -> Value {
 }
 
 /// Waits until something happens to a map, for a minute at most.
-async fn change(client: &kube::Client, version: &str) {
+pub(super) async fn change(client: &kube::Client, version: &str) {
     let uri = format!("/api/v1/namespaces/default/configmaps?watch=1&resourceVersion={version}");
     let request = http::Request::get(uri).body(Vec::new()).unwrap();
     let Ok(stream) = client.request_stream(request).await else { return sleep(Duration::from_secs(1)).await };
@@ -43,7 +43,7 @@ async fn change(client: &kube::Client, version: &str) {
 
 /// What an operator does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bug {
+pub(super) enum Bug {
     None,
     /// It makes what is missing under a generated name, by its own memory of what it has made.
     GeneratesNames,
@@ -58,7 +58,7 @@ enum Bug {
 }
 
 /// Keeps a copy of each source.
-async fn copier(client: kube::Client, bug: Bug) {
+pub(super) async fn copier(client: kube::Client, bug: Bug) {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
     let mut seen: Vec<String> = Vec::new();
     loop {
@@ -162,7 +162,7 @@ async fn remove_copies(
     Ok(())
 }
 
-fn trials(bug: Bug) -> Trials {
+pub(super) fn trials(bug: Bug) -> Trials {
     Trials::of(move |client| copier(client, bug)).pairs(20).visitor(async |visit: Visit| {
         visit.create(&source("a")).await;
         visit
@@ -175,7 +175,7 @@ fn trials(bug: Bug) -> Trials {
     })
 }
 
-fn failed(report: &Report) -> &Fault {
+pub(super) fn failed(report: &Report) -> &Fault {
     let failure = report.failures.first().unwrap_or_else(|| panic!("nothing was found: {report}"));
     eprintln!("{report}\n{failure}");
     &failure.faults[0]
@@ -229,7 +229,11 @@ fn a_user_goes_on_while_the_operator_is_down() {
     let at = |text: &str| played.lines.iter().position(|line| line.text.starts_with(text));
     let last = |text: &str| played.lines.iter().rposition(|line| line.text.starts_with(text));
     let (dies, deletes, starts) = (at("dies"), at("deletes ConfigMap a"), last("starts anew"));
-    assert!(dies < deletes && deletes < starts, "{}", super::timeline::steps(&played.lines).0);
+    assert!(
+        dies < deletes && deletes < starts,
+        "{}",
+        super::timeline::steps(&played.lines, super::timeline::Length::Short).0
+    );
     assert_eq!(played.faults, Vec::new());
 }
 
@@ -286,7 +290,7 @@ fn a_story_tells_whose_view_was_stale_and_what_changed() {
     let calm = play(&plan, &Case::default(), None, false).calm;
     let case: Case = "patch configmaps default/a-copy #2: stranger-edits-it-before".parse().unwrap();
     let played = play(&plan, &case, Some(&calm), true);
-    let (told, _) = super::timeline::steps(&played.lines);
+    let (told, _) = super::timeline::steps(&played.lines, super::timeline::Length::Short);
     assert!(told.contains("[stale view: it knows version "), "{told}");
     assert!(told.contains("-   text: one") && told.contains("+   text: two"), "{told}");
     assert!(told.contains("just before it, somebody else edits the object"), "{told}");
@@ -317,7 +321,7 @@ fn somebody_puts_an_earlier_copy_back() {
     let none = "patch configmaps default/a-copy #1: stranger-replaces-its-owner-before";
     assert!(!all.iter().any(|one| one == none), "there is none yet");
     let played = play(&plan, &back.parse().unwrap(), Some(&calm.calm), true);
-    let (told, _) = super::timeline::steps(&played.lines);
+    let (told, _) = super::timeline::steps(&played.lines, super::timeline::Length::Short);
     assert!(told.contains("somebody else replaces its owner by an earlier"), "{told}");
     let line = played.lines.iter().find(|line| line.who == super::timeline::Who::Stranger).unwrap();
     assert!(line.text.contains("-   text: two") && line.text.contains("+   text: one"), "{told}");
@@ -393,6 +397,6 @@ fn an_operator_that_is_not_deterministic_is_told_so() {
         }
     });
     let report = trials.run();
-    let Fault::Claim(what) = failed(&report) else { panic!("{report}") };
+    let Fault::Chance(what) = failed(&report) else { panic!("{report}") };
     assert!(what.contains("random numbers") && what.contains("map-0") && what.contains("map-1"), "{what}");
 }

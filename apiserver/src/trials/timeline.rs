@@ -16,6 +16,8 @@ pub(super) enum Who {
     Watch,
     /// What goes wrong.
     Trouble,
+    /// What explains the end.
+    Note,
 }
 
 impl Who {
@@ -27,6 +29,7 @@ impl Who {
             Self::Server => "server",
             Self::Watch => "  watch",
             Self::Trouble => "TROUBLE",
+            Self::Note => "note",
         }
     }
 }
@@ -61,11 +64,23 @@ enum Shown {
     Alike { times: usize, until: usize },
 }
 
-/// Writes the lines as numbered steps; gives the number of those shown as well.
-pub(super) fn steps(lines: &[Line]) -> (String, usize) {
+/// How much of a story is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// What is near its trouble and its end.
+    Short,
+    /// All of it.
+    Whole,
+}
+
+/// Writes the lines as numbered steps; gives how many there are as well.
+pub(super) fn steps(lines: &[Line], length: Length) -> (String, usize) {
     let mut out = String::new();
     let all = folded(lines);
-    let (first, then) = kept(lines, &all);
+    let (first, then) = match length {
+        Length::Short => kept(lines, &all),
+        Length::Whole => (0..all.len(), all.len()..all.len()),
+    };
     if first.start > 0 {
         let _infallible = writeln!(out, "      … {} steps before", first.start);
     }
@@ -268,6 +283,7 @@ fn drawn(Line { who, text, .. }: &Line) -> String {
         Who::User => format!("    U->>S: {text}\n"),
         Who::Stranger => format!("    X->>S: {text}\n"),
         Who::Server => format!("    Note over S: {text}\n"),
+        Who::Note => format!("    Note over O,S: {text}\n"),
         Who::Watch => format!("    S--)O: {text}\n"),
         Who::Trouble => format!("    Note over O,S: {text}\n"),
     }
@@ -285,7 +301,7 @@ mod tests {
     #[test]
     fn steps_are_numbered_and_timed() {
         let (told, count) =
-            steps(&[line(Who::User, "create Site a"), line(Who::Operator, "get sites → 200")]);
+            steps(&[line(Who::User, "create Site a"), line(Who::Operator, "get sites → 200")], Length::Short);
         assert_eq!(count, 2);
         assert!(told.contains("   1.     1.500s  user      create Site a\n"), "{told}");
         assert!(told.contains("   2.     1.500s  operator  get sites → 200"), "{told}");
@@ -296,11 +312,15 @@ mod tests {
         let letters = |number: usize| "x".repeat(number % 71 + 1);
         let mut lines: Vec<Line> = (0..500).map(|number| line(Who::Operator, &letters(number))).collect();
         lines[300] = line(Who::Trouble, "here");
-        let (told, count) = steps(&lines);
+        let (told, count) = steps(&lines, Length::Short);
         assert_eq!(count, 500);
         assert!(told.contains("here") && told.contains("steps before") && told.contains("steps between"));
         assert!(told.contains(" 500. "), "how it ended is shown");
         assert!(told.lines().count() <= SHOWN + 2 + 80, "{told}");
+        let (told, count) = steps(&lines, Length::Whole);
+        assert_eq!(count, 500);
+        let all = (1..=500).all(|number| told.contains(&format!("\n{number:>4}. ")) || number == 1);
+        assert!(all && !told.contains("steps before") && !told.contains("steps between"), "{told}");
     }
 
     // T6
@@ -311,7 +331,7 @@ mod tests {
             lines.push(line(Who::Operator, &format!("list {kind} → the server is out of reach")));
         }
         lines.push(line(Who::Operator, "get sites → 200"));
-        let (told, count) = steps(&lines);
+        let (told, count) = steps(&lines, Length::Short);
         assert_eq!(count, 4, "{told}");
         assert!(
             told.contains("   3.     1.500s  … 4 requests more until now, answered as step 2\n"),
@@ -324,7 +344,7 @@ mod tests {
     #[test]
     fn a_line_fits_a_hundred_columns() {
         let long = "list things → ".to_owned() + &"word ".repeat(60);
-        let (told, _) = steps(&[line(Who::Operator, &long)]);
+        let (told, _) = steps(&[line(Who::Operator, &long)], Length::Short);
         assert!(told.lines().count() > 3 && told.lines().all(|line| line.chars().count() <= 100), "{told}");
         assert_eq!(told.matches("word").count(), 60);
     }
@@ -338,7 +358,7 @@ mod tests {
             lines.push(line(Who::Operator, &format!("patch sites → 200, version {version}")));
         }
         lines.push(line(Who::User, "is done"));
-        let (told, count) = steps(&lines);
+        let (told, count) = steps(&lines, Length::Short);
         assert_eq!(count, 5);
         assert!(told.contains("   4.     1.500s  … steps 2 to 3, 49 times more until now\n"), "{told}");
         assert!(told.contains("   5.     1.500s  user      is done"), "{told}");
@@ -355,7 +375,8 @@ mod tests {
 
     #[test]
     fn a_difference_stands_below_its_step() {
-        let (told, _) = steps(&[line(Who::Operator, "patch sites → 200\n+ spec:\n+   size: 2")]);
+        let (told, _) =
+            steps(&[line(Who::Operator, "patch sites → 200\n+ spec:\n+   size: 2")], Length::Short);
         let at = told.lines().next().and_then(|line| line.find("patch")).expect("it is there");
         assert_eq!(told.lines().nth(1).and_then(|line| line.find("+ spec")), Some(at + 2), "{told}");
     }

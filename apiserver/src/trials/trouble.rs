@@ -83,7 +83,7 @@ pub enum Deed {
     Deletes,
     /// Deletes it in the foreground: it goes after what depends on it.
     DeletesForeground,
-    /// Deletes it, and creates a copy under the same name.
+    /// Deletes it, and creates a copy under the same name, in which a field of the spec or the data differs.
     Remakes,
     /// Makes an object of the name that is about to be created; deletes it after 20 s.
     TakesTheName,
@@ -243,7 +243,7 @@ impl Trouble {
                     Deed::Orphans => format!("takes the owner references off {whose}"),
                     Deed::Deletes => format!("deletes {whose}"),
                     Deed::DeletesForeground => format!("deletes {whose} in the foreground"),
-                    Deed::Remakes => format!("deletes {whose} and makes its like"),
+                    Deed::Remakes => format!("deletes {whose} and makes its like, but for a field"),
                     Deed::TakesTheName => "makes an object of that name".to_owned(),
                 };
                 format!("just {} it, somebody else {deed}", word(&MOMENTS, &moment))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::core::Request;
 use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::diff;
 use super::harness::{Harness, Rest};
@@ -16,13 +16,17 @@ use crate::route::{RequestInfo, Verb};
 
 /// How long after a step nothing must happen before the next.
 const QUIET: Duration = Duration::from_secs(1);
+/// How long a user looks at something before he looks again.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long a step waits for that at most.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The user of a trial: each verb is a step of the script.
 ///
-/// After a step the operator gets time to come to rest. A step that is refused, because a trouble left nothing
-/// to act on, is noted and skipped. Keys are `"namespace/name"`, or `"name"`.
+/// After a step the operator gets time to come to rest: until nothing happens for a second, and 30 s at most. A step
+/// that needs more than that waits for it by [`eventually`](Self::eventually). A step that is refused, because a trouble
+/// left nothing to act on, is shown in the story and skipped; the end is not compared with that of a run in which it was
+/// not refused. Keys are `"namespace/name"`, or `"name"`.
 #[derive(Clone, Debug)]
 pub struct Visit {
     pub(super) harness: Harness,
@@ -74,6 +78,36 @@ impl Visit {
         self.step(format!("deletes {} {key}", K::kind(&())), async |visit| visit.send(request).await).await;
     }
 
+    /// Waits until an object is as wanted, or gone where that is wanted, for as long as the
+    /// [patience](super::Trials::patience) of the trials lasts.
+    ///
+    /// It is a fault of the operator's if that never comes, unless somebody else changed something, or an earlier step
+    /// was refused: then the script goes on.
+    pub async fn eventually<K: Kind>(&self, key: &str, wanted: impl Fn(Option<&K>) -> bool) {
+        let what = format!("waits for a state of {} {key}", K::kind(&()));
+        let (api, name) = self.at::<K>(key);
+        self.step(what.clone(), async |visit| {
+            let began = Instant::now();
+            loop {
+                let found = visit.send(api.get(&name, &GetParams::default())).await.ok();
+                let object = found.clone().and_then(|found| serde_json::from_value::<K>(found).ok());
+                if wanted(object.as_ref()) {
+                    return Ok(found.unwrap_or_default());
+                }
+                let deadline = visit.harness.deadline(began);
+                if Instant::now() >= deadline || visit.harness.is_flooded() {
+                    visit.harness.tell(Who::User, || "waits in vain".to_owned());
+                    visit.harness.book().in_vain.push(what);
+                    return Ok(Value::Null);
+                }
+                // A change of what it waits for is seen at once, one that is no unrest a little later.
+                let moved = visit.harness.moved.notified();
+                let _either = timeout_at(deadline.min(Instant::now() + LOOK), moved).await;
+            }
+        })
+        .await;
+    }
+
     /// Lets some time pass.
     pub async fn wait(&self, time: Duration) {
         self.step(format!("waits {time:?}"), async |_| {
@@ -98,6 +132,7 @@ impl Visit {
         self.harness.disturb(|| format!("the user {what}"));
         if let Err(refused) = act(self).await {
             self.harness.tell(Who::User, || format!("is refused: {refused}"));
+            self.harness.book().refused.insert(number);
         }
         self.harness.up();
         self.harness.rest(Rest::OfWhatIsUp, QUIET, Instant::now() + PATIENCE).await;

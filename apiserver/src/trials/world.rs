@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use super::times;
 use crate::core::Core;
 use crate::object;
 
@@ -91,6 +92,49 @@ pub(super) fn seen_as(resource: &str, item: &Value) -> Option<(String, u64)> {
     Some((format!("{resource} {key}"), version))
 }
 
+/// A field that is random by nature: it is compared by whether it is there.
+#[derive(Clone, Debug)]
+pub(super) struct RandomField {
+    /// The plural, with the group behind a dot.
+    pub(super) resource: String,
+    /// The steps to it; `*` is any key or item.
+    pub(super) path: Vec<String>,
+}
+
+impl RandomField {
+    /// Reads a JSON pointer.
+    pub(super) fn of<K: crate::kit::Kind>(pointer: &str) -> Self {
+        let (plural, group) = (K::plural(&()), K::group(&()));
+        let resource = if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") };
+        let step = |step: &str| step.replace("~1", "/").replace("~0", "~");
+        Self { resource, path: pointer.split('/').skip(1).map(step).collect() }
+    }
+}
+
+/// Puts one word in the place of what is random.
+fn hide(value: &mut Value, path: &[String]) {
+    let Some((step, rest)) = path.split_first() else {
+        *value = "<random>".into();
+        return;
+    };
+    match value {
+        Value::Object(fields) if step == "*" => fields.values_mut().for_each(|value| hide(value, rest)),
+        Value::Array(items) if step == "*" => items.iter_mut().for_each(|value| hide(value, rest)),
+        Value::Object(fields) => {
+            if let Some(value) = fields.get_mut(step) {
+                hide(value, rest);
+            }
+        }
+        Value::Array(items) => {
+            let item = step.parse().ok().and_then(|at: usize| items.get_mut(at));
+            if let Some(value) = item {
+                hide(value, rest);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Everything that is compared, by name; generated names are one name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct World {
@@ -98,18 +142,21 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn of(core: &Core) -> Self {
-        Self::from_objects(&everything(core))
+    pub(super) fn of(core: &Core, random: &[RandomField]) -> Self {
+        Self::from_objects(&everything(core), random)
     }
 
-    fn from_objects(all: &[Found]) -> Self {
+    fn from_objects(all: &[Found], random: &[RandomField]) -> Self {
         let compared: Vec<&Found> =
             all.iter().filter(|found| !LEFT_OUT.contains(&found.resource.as_str())).collect();
         let names = Names::of(&compared);
         let mut objects: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for found in compared {
             let name = names.settle(&found.name());
-            objects.entry(name).or_default().push(settle(&found.value, &names));
+            let mut value = found.value.clone();
+            let random = random.iter().filter(|field| field.resource == found.resource);
+            random.for_each(|field| hide(&mut value, &field.path));
+            objects.entry(name).or_default().push(settle(&value, &names));
         }
         for alike in objects.values_mut() {
             alike.sort_by_key(ToString::to_string);
@@ -301,9 +348,8 @@ fn settle(value: &Value, names: &Names) -> Value {
 fn walk(value: &mut Value, names: &Names, generation: Option<&Value>) {
     match value {
         Value::String(text) => {
-            if is_time(text) {
-                *text = "<a time>".to_owned();
-            } else if text.len() >= 3 {
+            if text.len() >= 3 {
+                *text = times::map(text, |_| "<a time>".to_owned());
                 *text = names.settle(text);
                 if is_uid(text) {
                     *text = "<uid of what is gone>".to_owned();
@@ -328,15 +374,6 @@ fn walk_fields(fields: &mut Map<String, Value>, names: &Names, generation: Optio
     }
 }
 
-fn is_time(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    bytes.len() >= 20
-        && bytes.len() <= 35
-        && bytes[4] == b'-'
-        && bytes[10] == b'T'
-        && text.parse::<jiff::Timestamp>().is_ok()
-}
-
 fn is_uid(text: &str) -> bool {
     let dashes = [8, 13, 18, 23];
     text.len() == 36
@@ -359,7 +396,7 @@ mod tests {
     fn world(objects: &[(&str, Value)]) -> World {
         let all: Vec<Found> =
             objects.iter().map(|(resource, value)| found(resource, value.clone())).collect();
-        World::from_objects(&all)
+        World::from_objects(&all, &[])
     }
 
     const ONE: &str = "11111111-1111-4111-8111-111111111111";
@@ -397,6 +434,43 @@ mod tests {
                 "status": { "conditions": [{ "type": CONDITION }] } }),
         )]);
         assert_eq!(touched.differences(&plain), []);
+    }
+
+    // T12
+    #[test]
+    fn a_time_within_a_text_makes_no_difference() {
+        let run = |time: &str| {
+            let note = format!("seen at {time}, and well");
+            world(&[("sites", json!({ "metadata": { "name": "a" }, "data": { "note": note } }))])
+        };
+        let one = run("2026-01-01T00:00:00Z");
+        assert_eq!(run("2026-03-01T00:00:07.25+02:00").differences(&one), []);
+        assert_eq!(run("noon").differences(&one).len(), 1);
+    }
+
+    // T11
+    #[test]
+    fn what_is_random_is_compared_by_whether_it_is_there() {
+        let secret = |data: Value| [found("secrets", json!({ "metadata": { "name": "a" }, "data": data }))];
+        let random = ["/data/password", "/data/keys/*/a~1b"]
+            .map(RandomField::of::<k8s_openapi::api::core::v1::Secret>);
+        let end = |data: Value| World::from_objects(&secret(data), &random);
+        let one = end(json!({ "password": "x1", "user": "a", "keys": [{ "a/b": 1 }, { "a/b": 2 }] }));
+        assert_eq!(
+            end(json!({ "password": "y2", "user": "a", "keys": [{ "a/b": 3 }, { "a/b": 4 }] }))
+                .differences(&one),
+            []
+        );
+        assert_eq!(
+            end(json!({ "password": "y2", "user": "b", "keys": [{ "a/b": 1 }, { "a/b": 2 }] }))
+                .differences(&one)
+                .len(),
+            1
+        );
+        assert_eq!(
+            end(json!({ "user": "a", "keys": [{ "a/b": 1 }, { "a/b": 2 }] })).differences(&one).len(),
+            1
+        );
     }
 
     #[test]

@@ -129,6 +129,85 @@ fn the_manifests_fit_together() {
     assert!(elsewhere.filter(|one| one.is_string()).all(|one| *one == namespace["name"]));
 }
 
+/// A file of the template, for an operator named `op`.
+fn of_the_template(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template").join(path);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.replace("{{project-name}}", "op")
+}
+
+// P7
+#[tokio::test(start_paused = true)]
+async fn the_template_asks_for_no_more_than_it_needs_and_pins_what_it_runs() {
+    let text = of_the_template("deploy/operator.yaml");
+    let documents =
+        serde_yaml_ng::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap());
+    let manifests: Vec<(String, Value)> = documents.map(|document| (String::new(), document)).collect();
+    let client = ApiServer::in_memory().start().await.client();
+    for (_, object) in &manifests {
+        let request = Request::post(format!("{}?fieldValidation=Strict", collection(object)));
+        let request =
+            request.header("content-type", "application/json").body(object.to_string().into_bytes());
+        client.request::<Value>(request.unwrap()).await.unwrap();
+    }
+    let rules = kind(&manifests, "ClusterRole")["rules"].as_array().unwrap();
+    let of_definitions = rules.iter().filter(|rule| rule["resources"][0] == "customresourcedefinitions");
+    let named: Vec<&Value> = of_definitions.map(|rule| &rule["resourceNames"]).collect();
+    assert_eq!(named, [&json!(["websites.web.example.dev"])]);
+    let pod = &kind(&manifests, "Deployment")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    // What the restricted pod security standard asks for.
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+    assert_eq!(container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
+    assert!(container["resources"]["limits"]["memory"].is_string(), "{container}");
+
+    let (dockerfile, workflow) =
+        (of_the_template("Dockerfile"), of_the_template(".github/workflows/ci.yaml"));
+    let images =
+        dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")).chain(container["image"].as_str());
+    let is_pinned = Regex::new(r"^[^ ]+(@sha256:[0-9a-f]{64}|:\d+\.\d+\.\d+[^ ]*)( AS \w+)?$").unwrap();
+    images.for_each(|image| assert!(is_pinned.is_match(image), "{image}"));
+    let is_pinned = Regex::new(r"@[0-9a-f]{40} # v\d").unwrap();
+    let actions: Vec<&str> = workflow.lines().filter(|line| line.contains("uses: ")).collect();
+    assert!(!actions.is_empty() && actions.iter().all(|action| is_pinned.is_match(action)), "{actions:?}");
+}
+
+/// The crates of a program with their features, as a build has them.
+fn crates(program: &Path, edges: &str) -> BTreeSet<String> {
+    let args = ["tree", "--offline", "--edges", edges, "--prefix", "none", "--format", "{p} [{f}]"];
+    let output = Command::new(env!("CARGO")).args(args).current_dir(program).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+// P7
+#[test]
+fn a_test_of_the_template_builds_no_crate_again_that_its_build_has_built() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let program = std::env::temp_dir().join(format!("watchkeeper-template-{}", std::process::id()));
+    fs::create_dir_all(program.join("src")).unwrap();
+    fs::write(program.join("src/main.rs"), "fn main() {}").unwrap();
+    fs::copy(root.join("Cargo.lock"), program.join("Cargo.lock")).unwrap();
+    let root = root.canonicalize().unwrap();
+    let here =
+        |(name, folder): (&str, &str)| format!("{name} = {{ path = \"{}/{folder}\" }}\n", root.display());
+    let crates_here = [
+        ("watchkeeper", "runtime"),
+        ("watchkeeper-apiserver", "apiserver"),
+        ("watchkeeper-macros", "macros"),
+    ];
+    let manifest = of_the_template("Cargo.toml");
+    let patched: String = crates_here.map(here).concat();
+    fs::write(program.join("Cargo.toml"), format!("{manifest}\n[patch.crates-io]\n{patched}")).unwrap();
+    let (built, tested) = (crates(&program, "no-dev"), crates(&program, "normal,build,dev"));
+    fs::remove_dir_all(&program).unwrap();
+    let again: Vec<&String> = built.difference(&tested).collect();
+    assert!(built.len() > 100 && again.is_empty(), "{} crates, built again: {again:#?}", built.len());
+}
+
 /// The expressions of the rules and of the dashboard, with where each stands.
 fn expressions() -> Vec<(String, String)> {
     fn collect(value: &Value, place: &str, found: &mut Vec<(String, String)>) {

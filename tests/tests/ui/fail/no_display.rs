@@ -1,4 +1,4 @@
-//! A type that can't be shown is no index value.
+//! A type that can't be shown is no index value; nor is an alias, which the derive does not see through.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -10,7 +10,11 @@ use watchkeeper::Informer;
 struct WebsiteSpec {
     #[informer(index)]
     phase: Option<Phase>, //~ `Phase` `Phase` can't be an index value
+    #[informer(index)]
+    tags: Tags, //~ `Tags` write out what it stands for, such as `Vec<String>`
 }
+
+type Tags = Vec<String>;
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 enum Phase {
