@@ -143,7 +143,8 @@ async fn the_template_asks_for_no_more_than_it_needs_and_pins_what_it_runs() {
     let documents =
         serde_yaml_ng::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap());
     let manifests: Vec<(String, Value)> = documents.map(|document| (String::new(), document)).collect();
-    let client = ApiServer::in_memory().start().await.client();
+    let server = ApiServer::in_memory().start().await;
+    let client = server.client();
     for (_, object) in &manifests {
         let request = Request::post(format!("{}?fieldValidation=Strict", collection(object)));
         let request =
