@@ -5,10 +5,11 @@ use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
 use futures::Stream;
 
 use super::{
-    Action, Context, FromFn, Panics, Reason, Reconciler,
+    Action, Context, FromFn, Panics, Reconciler,
     definition::Definition,
     enqueue::{EnqueueRelated, LastRelated, Mapping, Ownership, Relation},
     env::read,
+    patience::Patience,
     plan::{Plan, plan},
     predicate::Predicate,
     settings::{Backoff, RetryRate},
@@ -258,11 +259,12 @@ impl<K: Marker, R> Controller<K, R> {
             move |enqueuer, source, kind| EnqueueRelated {
                 enqueuer: enqueuer.clone(),
                 source: Some(source),
-                reason: Reason::Related(kind.to_string().into()),
+                kind: kind.to_string().into(),
                 relation: relation.clone(),
                 predicate: predicate.clone(),
                 unreadable_objects: UnreadableObjects::default(),
                 last_related: LastRelated::default(),
+                patience: Patience::default(),
             },
         ));
         self

@@ -27,6 +27,8 @@ mod tombstones;
 mod queue;
 mod last_read;
 mod unreadable;
+mod dedup;
+mod patience;
 mod enqueue;
 mod stream_source;
 mod sources;
@@ -56,6 +58,9 @@ mod plan;
 mod builder;
 mod declare;
 mod foreign;
+
+#[cfg(test)]
+mod tests;
 
 pub use action::{Action, Cleanup, Terminal};
 pub use builder::Controller;

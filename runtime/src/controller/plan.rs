@@ -15,13 +15,15 @@ use super::{
     Reconciler,
     cluster::Cluster,
     context::ContextBase,
+    dedup::EventDedup,
     definition::Definition,
     doubts,
-    enqueue::{self, Enqueuer, EventDedup},
+    enqueue::{self, Enqueuer},
     env::{Awaited, ControllerEnv, Election, Place, Writes, places_of},
     error::ControllerError,
     history::History,
     last_read::LastRead,
+    patience::Patience,
     queue::ControllerQueue,
     recent::RecentRuns,
     sources::{self, CacheOf, Connect, ForeignSource, InformerKey, Objects, OpenSource},
@@ -252,6 +254,7 @@ fn open_all<K: Watched, R>(
                 tombstones: tombstones.clone(),
                 predicate: predicate.clone(),
                 unreadable_objects: UnreadableObjects::default(),
+                patience: Patience::default(),
             });
         let (namespace, informer) = (place.clone(), kind_source.informer.clone());
         opened.objects.caches.push(CacheOf { namespace, lister, informer });

@@ -123,10 +123,13 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         if span.is_disabled() { Span::none() } else { span }
     }
 
-    fn put_off(&self, item: Item<ObjectKey>, doubt: Doubt) {
+    pub(super) fn put_off(&self, item: Item<ObjectKey>, doubt: Doubt) {
+        let key = item.key().clone();
         self.queue.hold_in_doubt(item, doubt.until);
         // It may have ended meanwhile, unseen by who lets keys go.
-        self.queue.release_doubted(|key| self.gate.doubt(key).is_none());
+        if self.gate.doubt(&key).is_none() {
+            self.queue.release_doubted_key(&key);
+        }
     }
 
     fn run_info(&self, item: &Item<ObjectKey>) -> RunInfo {
