@@ -116,12 +116,15 @@ pub(crate) struct EnqueueObject<K> {
     pub(crate) source: SourceId,
     pub(crate) tombstones: Arc<Tombstones<K>>,
     pub(crate) predicate: Option<Predicate<K>>,
+    /// The finalizer that every object has to have.
+    pub(crate) finalizer: Option<Arc<str>>,
     pub(crate) unreadable_objects: UnreadableObjects,
     pub(crate) patience: Patience,
 }
 
 impl<K: Object> EnqueueObject<K> {
-    /// Whether a change is worth a run: cleanup can't be filtered away, nor what was owed while it could not be read.
+    /// Whether a change is worth a run: neither cleanup nor what cleanup depends on can be filtered away, nor what was owed
+    /// while it could not be read.
     fn is_worth_a_run(&self, change: &Change<K>, previous: Previous) -> bool {
         let Some(predicate) = self.predicate.as_ref().filter(|_| previous == Previous::Readable) else {
             return true;
@@ -133,6 +136,19 @@ impl<K: Object> EnqueueObject<K> {
         };
         terminating
             || self.patience.watch(&self.enqueuer.kind, || predicate.lets_pass(change))
+            || self.loses_finalizer(change)
+    }
+
+    /// Whether a change takes the controller's finalizer off an object that stays: only a run puts it back, and without it
+    /// the object would go without its cleanup.
+    ///
+    /// An object that never had it is the predicate's to judge: it may be none of the controller's.
+    fn loses_finalizer(&self, change: &Change<K>) -> bool {
+        let (Some(finalizer), Change::Updated { old, new, .. }) = (&self.finalizer, change) else {
+            return false;
+        };
+        let has = |object: &CachedObject<K>| object.finalizers().iter().any(|held| **held == **finalizer);
+        has(old) && !has(new) && deletion_of(new).is_none()
     }
 }
 
