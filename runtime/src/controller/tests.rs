@@ -291,7 +291,7 @@ async fn what_is_remembered_of_many_keys_is_kept_shown_and_swept_in_proportion_t
         drop(core.overview(100));
         for at in 0..keys {
             let deletion = core.tombstones.next(&key(at)).unwrap();
-            core.tombstones.failed(&key(at), &deletion);
+            core.tombstones.failed(&key(at), &deletion, Instant::now());
             core.tombstones.close(&key(at), &deletion);
             core.queue.inner.release(&key(at));
         }
