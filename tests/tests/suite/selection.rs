@@ -159,6 +159,7 @@ async fn a_deletion_that_is_given_up_lets_the_new_object_run() {
         diary.comes_to(&["reconcile a"]).await;
         server.delete::<ConfigMap>("shop/a").await;
         server.create(&tiered("a", "gold")).await;
+        tokio::time::sleep(Duration::from_secs(400)).await;
         let mut wanted = vec!["reconcile a"];
         wanted.extend(vec!["deleted a"; told]);
         wanted.push("reconcile a");
