@@ -47,6 +47,7 @@ mod waits;
 mod terminating;
 mod trace;
 mod starts;
+mod deletions;
 mod worker;
 mod workforce;
 mod why;

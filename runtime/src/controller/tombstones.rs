@@ -37,6 +37,15 @@ pub(crate) enum DeletionRetry {
     GivenUp,
 }
 
+/// What became of a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// It was handled, was none, or is given up.
+    Ended,
+    /// The controller stops: it was not handled.
+    Stopped,
+}
+
 /// Deletions of reconciled objects, by key, oldest first.
 ///
 /// A deletion that is being handled stays until it is closed: a run that is dropped loses none.

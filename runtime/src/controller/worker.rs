@@ -30,7 +30,7 @@ use super::{
     sources::{Objects, Selection},
     starts::{Ready, Starts},
     terminating::with_metadata_of,
-    tombstones::{DeletionRetry, Tombstone, Tombstones},
+    tombstones::{Delivery, Tombstones},
     trace::TraceIds,
     waits::Waits,
 };
@@ -289,71 +289,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    /// Calls the reconciler for a deletion; one that keeps failing is given up, so that it holds up nothing for good.
-    async fn deliver_deletion(
-        &self,
-        run_info: &Arc<RunInfo>,
-        tombstone: Tombstone<K::Object>,
-        starts: &mut Starts<'_>,
-    ) -> Result<Delivery, Failure> {
-        let key = &run_info.key;
-        if !self.is_gone(key, &tombstone, starts).await? {
-            self.tombstones.close(key, &tombstone);
-            return Ok(Delivery::Ended);
-        }
-        if starts.ready().await == Ready::Never {
-            return Ok(Delivery::Stopped);
-        }
-        starts.pay();
-        let cx = self.context(run_info, None);
-        let called = self.call(|| self.reconciler.deleted(tombstone.last.deleted(), &cx));
-        let Err(failure) = self.caught(run_info, called).await else {
-            self.tombstones.close(key, &tombstone);
-            return Ok(Delivery::Ended);
-        };
-        let retry = match failure.action {
-            FailureAction::Terminal => {
-                self.tombstones.close(key, &tombstone);
-                DeletionRetry::GivenUp
-            }
-            // Nothing failed: it was computed from an old version, or nothing was sent.
-            FailureAction::RetryUncounted | FailureAction::Overloaded(_) => DeletionRetry::Later,
-            FailureAction::Retry | FailureAction::RetryAfter(_) => {
-                self.tombstones.failed(key, &tombstone, Instant::now())
-            }
-        };
-        match retry {
-            DeletionRetry::Later => Err(failure),
-            DeletionRetry::GivenUp => {
-                let error = failure.report;
-                self.metrics.deletions_dropped.inc();
-                tracing::error!(error, "a deletion was not handled, and is given up");
-                Ok(Delivery::Ended)
-            }
-        }
-    }
-
-    /// Distinguishes a deletion from an object that only left the selection: asks the server.
-    async fn is_gone(
-        &self,
-        key: &ObjectKey,
-        tombstone: &Tombstone<K::Object>,
-        starts: &mut Starts<'_>,
-    ) -> Result<bool, Failure> {
-        if self.selection.is_everything() {
-            return Ok(true);
-        }
-        starts.give_back();
-        let found = self.base.writer.fetch(&self.target(key)).await?;
-        let there = found.as_ref().and_then(|object| object["metadata"]["uid"].as_str());
-        Ok(match (found.is_some(), tombstone.last.uid()) {
-            (false, _) => true,
-            (true, Some(gone)) => there != Some(gone),
-            (true, None) => false,
-        })
-    }
-
-    fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> Context<K> {
+    pub(super) fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> Context<K> {
         Context::new(self.base.clone(), run_info.clone(), object)
     }
 
@@ -362,7 +298,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     /// Runs the user's code within its deadline; its errors are classified and worded.
-    async fn call<T, F>(&self, call: impl FnOnce() -> F) -> Result<T, Failure>
+    pub(super) async fn call<T, F>(&self, call: impl FnOnce() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, R::Error>>,
     {
@@ -379,7 +315,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     /// Contains the panics of a run, wherever in it they arise; one that is to propagate is recorded before.
-    async fn caught<T>(
+    pub(super) async fn caught<T>(
         &self,
         run_info: &Arc<RunInfo>,
         run: impl Future<Output = Result<T, Failure>>,
@@ -471,15 +407,6 @@ enum Due<'a, K> {
     Finalizer(Arc<K>, &'a str),
     Reconcile(Arc<K>),
     Cleanup(Arc<K>),
-}
-
-/// What became of a deletion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Delivery {
-    /// It was handled, was none, or is given up.
-    Ended,
-    /// The controller stops: it was not handled.
-    Stopped,
 }
 
 /// Whether an answer shows the object that a cache shows, at its version or a later one.
