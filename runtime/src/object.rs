@@ -1,6 +1,12 @@
 //! What every stage calls an object: its bound, its key, its kind, its version.
 
-use std::{borrow::Cow, fmt, str::FromStr, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    hash::{Hash, Hasher},
+    str::FromStr,
+    sync::Arc,
+};
 
 use kube::core::ObjectMeta;
 use serde::{Serialize, de::DeserializeOwned};
@@ -66,10 +72,49 @@ impl<K: kube::Resource> AsObject<Shared> for Arc<K> {
 ///
 /// One type for all kinds. Cheap to clone. Orders by namespace, then name. Shown as `namespace/name`, or
 /// `name` for cluster-scoped kinds, and parsed from the same.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct ObjectKey {
     namespace: Option<Arc<str>>,
     name: Arc<str>,
+}
+
+impl PartialEq for ObjectKey {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        #[cfg(test)]
+        operations::count();
+        self.namespace == other.namespace && self.name == other.name
+    }
+}
+
+impl Hash for ObjectKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        #[cfg(test)]
+        operations::count();
+        self.namespace.hash(state);
+        self.name.hash(state);
+    }
+}
+
+/// Counts how often a thread compares or hashes keys: tests show by it that work grows with the number of keys.
+#[cfg(test)]
+pub(crate) mod operations {
+    use std::cell::Cell;
+
+    thread_local!(static COUNTED: Cell<u64> = const { Cell::new(0) });
+
+    /// Counts one more.
+    pub(crate) fn count() {
+        COUNTED.set(COUNTED.get() + 1);
+    }
+
+    /// Counts those of a call.
+    pub(crate) fn of(call: impl FnOnce()) -> u64 {
+        let before = COUNTED.get();
+        call();
+        COUNTED.get() - before
+    }
 }
 
 impl ObjectKey {

@@ -5,10 +5,11 @@ use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
 use futures::Stream;
 
 use super::{
-    Action, Context, FromFn, Panics, Reason, Reconciler,
+    Action, Context, FromFn, Panics, Reconciler,
     definition::Definition,
     enqueue::{EnqueueRelated, LastRelated, Mapping, Ownership, Relation},
     env::read,
+    patience::Patience,
     plan::{Plan, plan},
     predicate::Predicate,
     settings::{Backoff, RetryRate},
@@ -150,7 +151,8 @@ impl<K: Marker, R> Controller<K, R> {
         Ok(self)
     }
 
-    /// Runs only for changes of the reconciled objects that pass; the beginning of a deletion always does.
+    /// Runs only for changes of the reconciled objects that pass. The beginning of a deletion always does, and so does a
+    /// change that takes the controller's finalizer off an object.
     ///
     /// It does not apply to the kinds that feed the controller.
     pub fn predicate(mut self, predicate: Predicate<K::Seen>) -> Self {
@@ -258,11 +260,12 @@ impl<K: Marker, R> Controller<K, R> {
             move |enqueuer, source, kind| EnqueueRelated {
                 enqueuer: enqueuer.clone(),
                 source: Some(source),
-                reason: Reason::Related(kind.to_string().into()),
+                kind: kind.to_string().into(),
                 relation: relation.clone(),
                 predicate: predicate.clone(),
                 unreadable_objects: UnreadableObjects::default(),
                 last_related: LastRelated::default(),
+                patience: Patience::default(),
             },
         ));
         self
@@ -292,8 +295,8 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Adds this finalizer to every object, and runs `cleanup` before the object may go.
     ///
-    /// The finalizer is added before an object is first reconciled, and removed once cleanup says done. It must
-    /// be a qualified name, such as `example.dev/volume`.
+    /// The finalizer is added before an object is first reconciled, and removed once cleanup says done. If somebody takes
+    /// it off before, it is added again. It must be a qualified name, such as `example.dev/volume`.
     pub fn finalizer(mut self, finalizer: impl Into<String>) -> Self {
         self.definition.settings.finalizer = Some(finalizer.into());
         self
@@ -326,14 +329,16 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Bounds the retries of failures, all keys together: 10 a second, burst 100, unless set; `None` removes the bound.
     ///
-    /// A controller with a [`rate_limit`](Self::rate_limit) has no such bound of its own unless it is set.
+    /// In a controller with a [`rate_limit`](Self::rate_limit) it is that limit, unless it is set.
     pub fn retry_rate(mut self, rate: impl Into<Option<RateLimit>>) -> Self {
         self.definition.settings.retry_rate = RetryRate::Set(rate.into());
         self
     }
 
-    /// Bounds the reconciles started, whatever causes them; not bounded unless set.
+    /// Bounds how often the reconciler's code starts, whatever causes it; not bounded unless set.
     ///
+    /// Over any window, `reconcile`, `cleanup` and each `deleted` together start at most burst + rate × window times. A run
+    /// that has to wait for its turn after a slow request (a finalizer that is added) comes before those that wait in line.
     /// Without it, retries of failures share the [`retry_rate`](Self::retry_rate), and first runs are not slowed.
     pub fn rate_limit(mut self, rate: RateLimit) -> Self {
         self.definition.settings.rate_limit = Some(rate);

@@ -1,22 +1,27 @@
 //! From changes of caches to keys in the queue, as each change is applied.
 
 use std::{
+    any::Any,
     collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 use super::{
     Reason,
+    dedup::EventDedup,
+    patience::Patience,
     predicate::Predicate,
     queue::ControllerQueue,
     tombstones::Tombstones,
     unreadable::{Previous, UnreadableObjects},
 };
 use crate::{
-    informer::{Accepted, AddOrigin, Change, Gone, Listed, Observer, Progress, ProgressVia, Via},
+    informer::{Accepted, AddOrigin, Change, Gone, Listed, Observer, Progress, Via},
     key_list::KeyList,
     object::{Kind, Object, ObjectKey, Scope, Version},
     store::CachedObject,
@@ -31,51 +36,6 @@ pub(crate) struct Enqueuer {
     /// The reconciled kind.
     pub(crate) kind: Kind,
     pub(crate) dedup: Arc<EventDedup>,
-}
-
-/// The keys that the event at hand reached, by informer: one that feeds a controller twice reaches each key once.
-///
-/// Otherwise the second event of a key's own write would count as a foreign change.
-#[derive(Debug, Default)]
-pub(crate) struct EventDedup {
-    by_source: HashMap<SourceId, Mutex<SeenEvent>>,
-}
-
-/// The keys that the event with a version reached.
-#[derive(Debug, Default)]
-struct SeenEvent {
-    version: Option<Version>,
-    keys: Vec<ObjectKey>,
-}
-
-impl EventDedup {
-    /// Follows the sources that feed a controller more than once.
-    pub(crate) fn of(shared: impl IntoIterator<Item = SourceId>) -> Self {
-        Self { by_source: shared.into_iter().map(|source| (source, Mutex::default())).collect() }
-    }
-
-    /// Whether the event with this version has not reached the key yet.
-    fn is_first(&self, source: SourceId, version: Version, key: &ObjectKey) -> bool {
-        let Some(dedup) = self.by_source.get(&source) else { return true };
-        let mut dedup = dedup.lock().unwrap_or_else(PoisonError::into_inner);
-        if dedup.version != Some(version) {
-            *dedup = SeenEvent { version: Some(version), keys: Vec::new() };
-        }
-        let trigger = !dedup.keys.contains(key);
-        if trigger {
-            dedup.keys.push(key.clone());
-        }
-        trigger
-    }
-
-    /// After a list versions may begin anew.
-    fn progressed(&self, source: SourceId, via: ProgressVia) {
-        if via != ProgressVia::Watch
-            && let Some(dedup) = self.by_source.get(&source)
-        {
-            *dedup.lock().unwrap_or_else(PoisonError::into_inner) = SeenEvent::default();
-        }
-    }
 }
 
 /// One change, as it concerns the keys that it may enqueue.
@@ -156,11 +116,15 @@ pub(crate) struct EnqueueObject<K> {
     pub(crate) source: SourceId,
     pub(crate) tombstones: Arc<Tombstones<K>>,
     pub(crate) predicate: Option<Predicate<K>>,
+    /// The finalizer that every object has to have.
+    pub(crate) finalizer: Option<Arc<str>>,
     pub(crate) unreadable_objects: UnreadableObjects,
+    pub(crate) patience: Patience,
 }
 
 impl<K: Object> EnqueueObject<K> {
-    /// Whether a change is worth a run: cleanup can't be filtered away, nor what was owed while it could not be read.
+    /// Whether a change is worth a run: neither cleanup nor what cleanup depends on can be filtered away, nor what was owed
+    /// while it could not be read.
     fn is_worth_a_run(&self, change: &Change<K>, previous: Previous) -> bool {
         let Some(predicate) = self.predicate.as_ref().filter(|_| previous == Previous::Readable) else {
             return true;
@@ -170,7 +134,21 @@ impl<K: Object> EnqueueObject<K> {
             Change::Updated { old, new, .. } => deletion_of(old) != deletion_of(new),
             _ => false,
         };
-        terminating || predicate.lets_pass(change)
+        terminating
+            || self.patience.watch(&self.enqueuer.kind, || predicate.lets_pass(change))
+            || self.loses_finalizer(change)
+    }
+
+    /// Whether a change takes the controller's finalizer off an object that stays: only a run puts it back, and without it
+    /// the object would go without its cleanup.
+    ///
+    /// An object that never had it is the predicate's to judge: it may be none of the controller's.
+    fn loses_finalizer(&self, change: &Change<K>) -> bool {
+        let (Some(finalizer), Change::Updated { old, new, .. }) = (&self.finalizer, change) else {
+            return false;
+        };
+        let has = |object: &CachedObject<K>| object.finalizers().iter().any(|held| **held == **finalizer);
+        has(old) && !has(new) && deletion_of(new).is_none()
     }
 }
 
@@ -266,6 +244,9 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
 
 /// Finds the keys that an object of another kind concerns.
 pub(crate) trait Relation<C>: Send + Sync + 'static {
+    /// Whether it calls the user's code, which may be slow.
+    const CALLS_USER: bool;
+
     /// Finds those of an object, decoding of it what that takes; `None` where that can't be read.
     fn of(&self, enqueuer: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>>;
 
@@ -293,6 +274,8 @@ pub(crate) trait Relation<C>: Send + Sync + 'static {
 pub(crate) struct Ownership;
 
 impl<C: Object> Relation<C> for Ownership {
+    const CALLS_USER: bool = false;
+
     fn of(&self, enqueuer: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>> {
         Some(enqueuer.owner_of(object).into_iter().collect())
     }
@@ -311,6 +294,8 @@ impl<C: Object> Relation<C> for Ownership {
 pub(crate) struct Mapping<F>(pub(crate) F);
 
 impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C> for Mapping<F> {
+    const CALLS_USER: bool = true;
+
     fn of(&self, _: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>> {
         object.object().ok().map(|object| (self.0)(&object))
     }
@@ -334,13 +319,18 @@ pub(crate) struct EnqueueRelated<C, R> {
     pub(crate) enqueuer: Enqueuer,
     /// `None`: another cluster. What changes there is nobody's own write, although names and versions may be equal.
     pub(crate) source: Option<SourceId>,
-    pub(crate) reason: Reason,
+    /// The kind of these objects.
+    pub(crate) kind: Arc<str>,
     pub(crate) relation: Arc<R>,
     pub(crate) predicate: Option<Predicate<C>>,
     pub(crate) unreadable_objects: UnreadableObjects,
-    /// What objects of a compact cache concerned before they could not be read.
+    /// What objects concerned before they could not be read or mapped.
     pub(crate) last_related: LastRelated,
+    pub(crate) patience: Patience,
 }
+
+/// The first panic of the user's code in one change, which goes on once the keys that were found are enqueued.
+type Panic = Option<Box<dyn Any + Send>>;
 
 impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
     fn wake(&self, via: Via, version: Option<Version>, reason: Reason, keys: Vec<ObjectKey>) {
@@ -355,39 +345,60 @@ impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
             Change::Updated { new, .. } => self.relation.can_read(new),
             _ => true,
         };
-        previous == Previous::Readable && !predicate.lets_pass(change) && is_readable()
+        let passes = || self.patience.watch(&self.kind, || predicate.lets_pass(change));
+        previous == Previous::Readable && !passes() && is_readable()
     }
 
-    /// Finds the keys that an object concerns, or concerned when it could last be read.
-    fn keys_of(&self, object: &CachedObject<C>, earlier: Option<&CachedObject<C>>) -> Vec<ObjectKey> {
-        let now = self.relation.of(&self.enqueuer, object);
-        let before = earlier.and_then(|object| self.relation.of(&self.enqueuer, object)).unwrap_or_default();
+    /// Finds the keys that a state concerns; `None` if that can't be told: it can't be read, or the user's code panics.
+    fn related(&self, object: &CachedObject<C>, panic: &mut Panic) -> Option<Vec<ObjectKey>> {
+        let of = || self.relation.of(&self.enqueuer, object);
+        if !R::CALLS_USER {
+            return of();
+        }
+        let called = catch_unwind(AssertUnwindSafe(|| self.patience.watch(&self.kind, of)));
+        called.unwrap_or_else(|payload| {
+            panic.get_or_insert(payload);
+            None
+        })
+    }
+
+    /// Finds the keys that an object concerns, or concerned when that could last be told.
+    fn keys_of(
+        &self,
+        object: &CachedObject<C>,
+        earlier: Option<&CachedObject<C>>,
+        panic: &mut Panic,
+    ) -> Vec<ObjectKey> {
+        let now = self.related(object, panic);
+        let before = earlier.and_then(|object| self.related(object, panic)).unwrap_or_default();
         match now {
-            Some(now) => merged(now, [before, self.last_related.take(object.key())].concat()),
+            Some(now) => merged([now, before, self.last_related.take(object.key())]),
             None => self.last_related.keep(object.key(), before),
         }
     }
 
-    fn keys_of_the_gone(&self, gone: &Gone<C>) -> Vec<ObjectKey> {
-        let last = gone.cached().and_then(|last| self.relation.of(&self.enqueuer, last));
+    fn keys_of_the_gone(&self, gone: &Gone<C>, panic: &mut Panic) -> Vec<ObjectKey> {
+        let last = gone.cached().and_then(|last| self.related(last, panic));
         let last = last.unwrap_or_else(|| {
             self.relation.of_owners(&self.enqueuer, gone.key().namespace(), &gone.owners())
         });
-        merged(last, self.last_related.take(gone.key()))
+        merged([last, self.last_related.take(gone.key())])
     }
 }
 
-/// Adds the keys of an earlier state that the later one does not concern any more.
-fn merged(mut keys: Vec<ObjectKey>, earlier: Vec<ObjectKey>) -> Vec<ObjectKey> {
-    for key in earlier {
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
+/// Joins the keys of several states, each once, in order.
+fn merged<const STATES: usize>(keys: [Vec<ObjectKey>; STATES]) -> Vec<ObjectKey> {
+    // Mostly all states concern the same key, or none.
+    let mut filled = keys.iter().filter(|keys| !keys.is_empty());
+    let first = filled.next();
+    if first.is_none_or(|first| first.len() == 1 && filled.all(|other| other == first)) {
+        return keys.into_iter().find(|keys| !keys.is_empty()).unwrap_or_default();
     }
-    keys
+    let each_once: IndexSet<ObjectKey, RandomState> = keys.into_iter().flatten().collect();
+    each_once.into_iter().collect()
 }
 
-/// What objects concerned that can't be read any more: their deletion concerns the same.
+/// What objects concerned that can't be read or mapped any more: their deletion concerns the same.
 ///
 /// A typed cache keeps the last state that could be read; a compact one does not.
 #[derive(Debug, Default)]
@@ -395,17 +406,17 @@ pub(crate) struct LastRelated(Mutex<HashMap<ObjectKey, Vec<ObjectKey>>>);
 
 impl LastRelated {
     /// Remembers what a state concerned that an unreadable one follows; returns all that is remembered.
-    fn keep(&self, object: &ObjectKey, keys: Vec<ObjectKey>) -> Vec<ObjectKey> {
+    pub(super) fn keep(&self, object: &ObjectKey, keys: Vec<ObjectKey>) -> Vec<ObjectKey> {
         let mut known = self.known();
         let before = known.remove(object).unwrap_or_default();
-        let keys = merged(keys, before);
+        let keys = merged([keys, before]);
         if !keys.is_empty() {
             known.insert(object.clone(), keys.clone());
         }
         keys
     }
 
-    fn take(&self, object: &ObjectKey) -> Vec<ObjectKey> {
+    pub(super) fn take(&self, object: &ObjectKey) -> Vec<ObjectKey> {
         let mut known = self.known();
         if known.is_empty() { Vec::new() } else { known.remove(object).unwrap_or_default() }
     }
@@ -428,30 +439,34 @@ impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
         if self.predicate.as_ref().is_some_and(|predicate| self.refuses(predicate, change, previous)) {
             return;
         }
-        let (enqueuer, why) = (&self.enqueuer, self.reason.clone());
+        let (enqueuer, why, mut panic) = (&self.enqueuer, Reason::Related(self.kind.clone()), None);
         match change {
             Change::Added { object, via, origin } => {
-                let keys = self.keys_of(object, None);
+                let keys = self.keys_of(object, None, &mut panic);
                 self.wake(*via, object.version(), reason(why, *origin, *via), keys);
             }
             Change::Updated { old, new, via } => {
-                let keys = self.keys_of(new, Some(old));
+                let keys = self.keys_of(new, Some(old), &mut panic);
                 self.wake(*via, new.version(), why, keys);
             }
             Change::Unchanged { object } => {
-                let keys = self.relation.of(enqueuer, object).unwrap_or_default();
+                let keys = self.related(object, &mut panic).unwrap_or_default();
                 keys.into_iter().for_each(|key| enqueuer.queue.touch(key));
             }
             Change::Deleted { gone, via, .. } => {
-                self.wake(*via, None, why, self.keys_of_the_gone(gone));
+                self.wake(*via, None, why, self.keys_of_the_gone(gone, &mut panic));
             }
             Change::Unreadable { unreadable, kept, via } => {
                 let identity = &unreadable.identity;
                 let namespace = identity.key.as_ref().and_then(ObjectKey::namespace);
                 let now = self.relation.of_owners(enqueuer, namespace, &identity.owners);
-                let kept = kept.as_ref().and_then(|kept| self.relation.of(enqueuer, kept));
-                self.wake(*via, None, why, merged(now, kept.unwrap_or_default()));
+                let kept = kept.as_ref().and_then(|kept| self.related(kept, &mut panic));
+                self.wake(*via, None, why, merged([now, kept.unwrap_or_default()]));
             }
+        }
+        // The informer counts it, and says so.
+        if let Some(panic) = panic {
+            resume_unwind(panic);
         }
     }
 

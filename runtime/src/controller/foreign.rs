@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    Controller, Reason,
+    Controller,
     cluster::ClusterKind,
     enqueue::{EnqueueRelated, LastRelated, Mapping},
+    patience::Patience,
     predicate::Predicate,
     sources::{ForeignSource, Synced},
     unreadable::UnreadableObjects,
@@ -66,16 +67,16 @@ impl<K: Marker, R> Controller<K, R> {
     ) -> Self {
         self.definition.clusters.push(kind.cluster().clone());
         let (informer, relation) = (kind.built(), Arc::new(Mapping(mapping)));
-        let name = name_of(informer.kind(), informer.cluster().as_deref());
-        let reason = Reason::Related(name.into());
+        let kind: Arc<str> = name_of(informer.kind(), informer.cluster().as_deref()).into();
         self.definition.foreign_sources.push(ForeignSource::of(informer, move |enqueuer| EnqueueRelated {
             enqueuer: enqueuer.clone(),
             source: None,
-            reason: reason.clone(),
+            kind: kind.clone(),
             relation: relation.clone(),
             predicate: predicate.clone(),
             unreadable_objects: UnreadableObjects::default(),
             last_related: LastRelated::default(),
+            patience: Patience::default(),
         }));
         self
     }

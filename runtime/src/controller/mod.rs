@@ -3,8 +3,9 @@
 //! A [`Controller`] names what feeds it: the reconciled kind, the kinds it [`owns`](Controller::owns) and
 //! [`watches`](Controller::watches), other [sources](Controller::source). Every change of these, as the informers
 //! apply it, is mapped to keys; a key's own writes enqueue nothing, foreign changes always do. N workers take keys from the
-//! queue, whose gate is the controller's rate limit: **over any window of length w, the reconciles started are at
-//! most burst + rate × w, whatever caused them**. No two runs of one key overlap. A panic is an error of its run.
+//! queue, whose gate is the controller's rate limit: **over any window of length w, the user's code (`reconcile`, `cleanup`
+//! and each `deleted`) is started at most burst + rate × w times, whatever caused it**. No two runs of one key overlap. A
+//! panic is an error of its run.
 //!
 //! Not promised: that every intermediate state is seen (runs look at the present), nor any order between keys.
 //!
@@ -29,6 +30,8 @@ mod tombstones;
 mod queue;
 mod last_read;
 mod unreadable;
+mod dedup;
+mod patience;
 mod enqueue;
 mod stream_source;
 mod sources;
@@ -45,6 +48,8 @@ mod term;
 mod waits;
 mod terminating;
 mod trace;
+mod starts;
+mod deletions;
 mod worker;
 mod workforce;
 mod why;
@@ -58,6 +63,9 @@ mod plan;
 mod builder;
 mod declare;
 mod foreign;
+
+#[cfg(test)]
+mod tests;
 
 pub use action::{Action, Cleanup, Terminal};
 pub use builder::Controller;

@@ -15,13 +15,15 @@ use super::{
     Reconciler,
     cluster::Cluster,
     context::ContextBase,
+    dedup::EventDedup,
     definition::Definition,
     doubts,
-    enqueue::{self, Enqueuer, EventDedup},
+    enqueue::{self, Enqueuer},
     env::{Awaited, ControllerEnv, Election, Place, Writes, places_of},
     error::ControllerError,
     history::History,
     last_read::LastRead,
+    patience::Patience,
     queue::ControllerQueue,
     recent::RecentRuns,
     sources::{self, CacheOf, Connect, ForeignSource, InformerKey, Objects, OpenSource},
@@ -229,7 +231,7 @@ fn open_all<K: Watched, R>(
     env: &ControllerEnv<'_>,
 ) -> Opened<K::Object> {
     let foreign_sources = mem::take(&mut definition.foreign_sources);
-    let Definition { selection, predicate, kind_sources, .. } = definition;
+    let Definition { selection, predicate, kind_sources, settings, .. } = definition;
     // One informer is one source, also where it feeds the controller twice: a kind that owns its own kind.
     let mut sources = Vec::new();
     let objects = Objects { caches: Vec::new() };
@@ -246,13 +248,16 @@ fn open_all<K: Watched, R>(
         let itself = sources::informer_of::<K>(env.factory, dynamic_type.clone(), namespace, selection);
         let lister = itself.cache();
         let (tombstones, predicate) = (tombstones.clone(), predicate.clone());
+        let finalizer: Option<Arc<str>> = settings.finalizer.as_deref().map(Arc::from);
         let kind_source =
             sources::open(itself, namespace, source, selection, move |enqueuer| enqueue::EnqueueObject {
                 enqueuer: enqueuer.clone(),
                 source,
                 tombstones: tombstones.clone(),
                 predicate: predicate.clone(),
+                finalizer: finalizer.clone(),
                 unreadable_objects: UnreadableObjects::default(),
+                patience: Patience::default(),
             });
         let (namespace, informer) = (place.clone(), kind_source.informer.clone());
         opened.objects.caches.push(CacheOf { namespace, lister, informer });

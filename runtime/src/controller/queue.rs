@@ -1,12 +1,13 @@
 //! A controller's work queue: why keys were enqueued, and which wait for their caches.
 
 use std::{
+    collections::hash_map::Entry,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::Reason;
@@ -38,6 +39,8 @@ struct State {
     unsynced: Vec<Unsynced>,
     /// Keys that the queue holds back, for whatever reason.
     held: HashMap<ObjectKey, Holds>,
+    /// Those of them whose caches are in doubt, by namespace: the keys of one share their caches, and go on together.
+    doubted: HashMap<Option<Arc<str>>, HashSet<ObjectKey>>,
 }
 
 /// Why the queue holds a key back: for both, the longer one counts.
@@ -257,22 +260,40 @@ impl ControllerQueue {
 
     /// Gives back a key that must not run yet, because a cache that it reads is in doubt.
     pub(crate) fn hold_in_doubt(&self, item: Item<ObjectKey>, until: Instant) {
-        let mut state = self.state();
-        state.held.entry(item.key().clone()).or_default().in_doubt = true;
+        let (mut state, key) = (self.state(), item.key().clone());
+        state.doubted.entry(key.shared_namespace().cloned()).or_default().insert(key.clone());
+        state.held.entry(key).or_default().in_doubt = true;
         self.inner.hold(item.key(), until.saturating_duration_since(Instant::now()));
         item.put_back();
     }
 
-    /// Lets keys go on whose caches are in no doubt any more.
+    /// Lets keys go on whose caches are in no doubt any more; asks for one key of each namespace.
     pub(crate) fn release_doubted(&self, may_run: impl Fn(&ObjectKey) -> bool) {
         let mut state = self.state();
-        for (key, held) in &mut state.held {
-            if held.in_doubt && may_run(key) {
-                held.in_doubt = false;
-                self.inner.release(key);
-            }
+        let (over, doubted) = std::mem::take(&mut state.doubted)
+            .into_iter()
+            .partition(|(_, keys)| keys.iter().next().is_none_or(&may_run));
+        state.doubted = doubted;
+        let over: HashMap<_, HashSet<_>> = over;
+        over.into_values().flatten().for_each(|key| self.end_doubt(&mut state, &key));
+    }
+
+    /// Lets a key go on whose caches are in no doubt any more.
+    pub(crate) fn release_doubted_key(&self, key: &ObjectKey) {
+        let mut state = self.state();
+        state.leave_doubted(key);
+        self.end_doubt(&mut state, key);
+    }
+
+    /// Lets a key go on, unless it is held back for more than a doubt.
+    fn end_doubt(&self, state: &mut State, key: &ObjectKey) {
+        let Some(held) = state.held.get_mut(key) else { return };
+        held.in_doubt = false;
+        if held.awaits_own_writes || held.paced_until.is_some_and(|until| until > Instant::now()) {
+            return;
         }
-        state.held.retain(|_, held| held.awaits_own_writes || held.in_doubt || held.paced_until.is_some());
+        state.held.remove(key);
+        self.inner.release(key);
     }
 
     /// Whether a key that is held back waits for its own writes.
@@ -300,7 +321,8 @@ impl ControllerQueue {
         let state = self.state();
         let before_sync: usize =
             state.unsynced.iter().map(|unsynced| unsynced.waiting.len() + unsynced.listed.lists()).sum();
-        state.pending.len() + state.held.len() + before_sync
+        let doubted: usize = state.doubted.values().map(HashSet::len).sum();
+        state.pending.len() + state.held.len() + doubted + before_sync
     }
 
     /// Refuses keys from now on and drops those that wait.
@@ -331,6 +353,7 @@ impl KeyControl for Arc<ControllerQueue> {
         let mut state = self.state();
         let now = Instant::now();
         let paced_until = state.held.get(key).and_then(|held| held.paced_until).filter(|until| *until > now);
+        state.leave_doubted(key);
         match paced_until {
             Some(until) => {
                 state
@@ -354,8 +377,8 @@ impl State {
 
     /// Forgets what asked for a run that starts, and what held it back.
     fn begin(&mut self, key: &ObjectKey) -> Option<PendingRun> {
-        if !self.held.is_empty() {
-            self.held.remove(key);
+        if !self.held.is_empty() && self.held.remove(key).is_some_and(|held| held.in_doubt) {
+            self.leave_doubted(key);
         }
         if self.pending.is_empty() {
             return None;
@@ -365,6 +388,18 @@ impl State {
             self.pending = HashMap::default();
         }
         pending
+    }
+
+    fn leave_doubted(&mut self, key: &ObjectKey) {
+        if self.doubted.is_empty() {
+            return;
+        }
+        if let Entry::Occupied(mut doubted) = self.doubted.entry(key.shared_namespace().cloned()) {
+            doubted.get_mut().remove(key);
+            if doubted.get().is_empty() {
+                doubted.remove();
+            }
+        }
     }
 
     /// Finds where a key waits for its caches: those of its namespace, or those of all others, which sync before.

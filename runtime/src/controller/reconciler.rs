@@ -50,7 +50,8 @@ pub trait Reconciler<K: Marker>: Send + Sync + 'static {
     ///
     /// Also runs when an object of the same name took its place: first this, then the new object. Best effort:
     /// deletions that happened while the process was down, or before the controller's caches had synced, are not
-    /// delivered, at most four wait for one key, and five failures end one.
+    /// delivered, and at most four wait for one key. One that fails at least five times within at least five minutes is
+    /// given up; conflicts, and requests that were not sent because the server asked for quiet, are not failures.
     ///
     /// # Errors
     /// An error is reported, and tried again with growing delay.

@@ -49,7 +49,7 @@ impl fmt::Debug for Backoff {
 /// What retries of failures share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RetryRate {
-    /// [`RETRY_RATE`], unless there is a rate limit for all runs.
+    /// The rate limit for all runs, or [`RETRY_RATE`] where there is none.
     Unset,
     Set(Option<RateLimit>),
 }
@@ -108,7 +108,8 @@ impl Settings {
             return Err(ControllerError::StormLimit { name: named(), source });
         }
         let retry_rate = match self.retry_rate {
-            RetryRate::Unset => self.rate_limit.is_none().then_some(RETRY_RATE),
+            // A run that fails before the user's code starts spends nothing of the rate limit: only this bounds it.
+            RetryRate::Unset => Some(self.rate_limit.unwrap_or(RETRY_RATE)),
             RetryRate::Set(rate) => rate,
         };
         let config = WorkQueueConfig {
@@ -117,10 +118,12 @@ impl Settings {
             retry_rate,
             floor: self.floor,
         };
-        WorkQueue::with_config(config).map_err(|refused| match refused {
+        let queue = WorkQueue::with_config(config).map_err(|refused| match refused {
             ConfigError::RetryRate(source) => ControllerError::RetryRate { name: named(), source },
             source => ControllerError::RateLimit { name: named(), source },
-        })
+        })?;
+        queue.pay_at_start();
+        Ok(queue)
     }
 }
 

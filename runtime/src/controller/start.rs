@@ -222,129 +222,19 @@ fn panic_in(ended: Result<(), JoinError>) -> Option<Panic> {
 
 #[cfg(test)]
 mod tests {
-    use std::{convert::Infallible, sync::Mutex};
-
     use k8s_openapi::api::core::v1::ConfigMap;
-    use prometheus_client::metrics::counter::Counter;
-    use rand::{SeedableRng, rngs::SmallRng};
 
     use super::*;
     use crate::{
-        clock::{Moment, WallClock},
-        controller::sources::Synced,
+        clock::Moment,
         controller::{
-            Action, Context, LastError, Panics, Reconciler,
+            LastError,
             budget::Cost,
-            context::ContextBase,
-            history::History,
-            last_read::LastRead,
-            queue::ControllerQueue,
-            recent::RecentRuns,
-            sources::{Objects, Selection},
-            tombstones::Tombstones,
-            trace::TraceIds,
-            worker::ControllerCore,
+            tests::{core, never},
         },
-        informer::{SyncState, TermStart, typed_kind},
-        metrics::Metrics,
-        object::ObjectKey,
-        object::{Kind, Scope},
-        reflector::Doubt,
-        reflector::Server,
-        workqueue::{ItemExponentialFailure, RateLimit, WorkQueue},
-        writes::{Author, Counters, Gate, Recorder, Rights, Sender, WaitForOwn, Writer},
+        informer::typed_kind,
+        object::{ObjectKey, Scope},
     };
-
-    struct Idle;
-
-    impl Reconciler<ConfigMap> for Idle {
-        type Error = Infallible;
-
-        async fn reconcile(&self, _: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Action, Infallible> {
-            Ok(Action::await_change())
-        }
-    }
-
-    /// A cache that never syncs.
-    struct Never;
-
-    impl Synced for Never {
-        fn kind(&self) -> Kind {
-            typed_kind::<ConfigMap>()
-        }
-
-        fn cluster(&self) -> Option<Arc<str>> {
-            None
-        }
-
-        fn has_synced(&self) -> bool {
-            false
-        }
-
-        fn synced(&self) -> BoxFuture<'_, ()> {
-            Box::pin(std::future::pending())
-        }
-
-        fn state(&self) -> SyncState {
-            unreachable!("nobody waits for so long")
-        }
-
-        fn current<'a>(&'a self, _: &'a TermStart) -> BoxFuture<'a, ()> {
-            self.synced()
-        }
-
-        fn doubt(&self) -> Option<Doubt> {
-            None
-        }
-    }
-
-    fn core(waits: Waits) -> Arc<ControllerCore<ConfigMap, Idle>> {
-        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
-            std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
-        });
-        let client = kube::Client::new(nobody, "default");
-        let metrics = Metrics::default().reconcile().of(&"test".into());
-        let queue = WorkQueue::new(ItemExponentialFailure::default());
-        let namespaces = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
-        let queue = Arc::new(ControllerQueue::new(queue, namespaces));
-        let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
-        let counters =
-            Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
-        let author =
-            Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
-        let recorder =
-            Recorder::new(Sender::new(client.clone()), &author, WallClock::system(), 7, Counter::default());
-        let (sender, wait) = (Sender::new(client), WaitForOwn::Never);
-        let writer = Writer::new(sender, author, Vec::new(), gate.clone(), queue.clone(), wait, counters);
-        Arc::new(ControllerCore {
-            name: "test".into(),
-            kind_name: "configmaps".to_owned(),
-            reconciler: Arc::new(Idle),
-            objects: Objects { caches: Vec::new() },
-            last_read: LastRead::Off,
-            selection: Selection::default(),
-            tombstones: Arc::new(Tombstones::new(metrics.deletions_dropped.clone())),
-            base: ContextBase::new(typed_kind::<ConfigMap>(), writer, recorder, None),
-            gate,
-            queue,
-            finalizer: None,
-            panics: Panics::Contain,
-            deadline: None,
-            waits: Arc::new(waits),
-            metrics,
-            history: Mutex::new(History::new(RateLimit::per_second(1).burst(10))),
-            jitter: Mutex::new(SmallRng::seed_from_u64(7)),
-            runs: 0.into(),
-            workers: 1,
-            recent: RecentRuns::default(),
-            stands_by: false.into(),
-            trace_ids: TraceIds::default(),
-        })
-    }
-
-    fn never() -> Vec<Arc<dyn Synced>> {
-        vec![Arc::new(Never)]
-    }
 
     /// A storm of keys has as many workers in flight as are allowed: what is rare takes memory when it comes.
     #[tokio::test]
@@ -371,7 +261,7 @@ mod tests {
             let error = LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 };
             core.history().failures.insert(key.clone(), error);
             core.queue.pace(&key, Duration::from_secs(1));
-            core.queue.add(ObjectKey::new("closed", "b"), super::super::Reason::Changed);
+            core.queue.add(ObjectKey::new("closed", "b"), crate::controller::Reason::Changed);
             let run = run_workers(core.clone(), 1, Vec::new(), (enqueuer, Vec::new()), Term::endless(&stop));
             let run = tokio::spawn(run);
             tokio::time::sleep(3 * SWEEP).await;

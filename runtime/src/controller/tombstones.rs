@@ -3,16 +3,20 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use prometheus_client::metrics::counter::Counter;
+use tokio::time::Instant;
 
 use crate::{informer::Gone, object::ObjectKey};
 
 /// Most deletions that wait for one key; the oldest is dropped, and counted.
 const TOMBSTONES_PER_KEY: usize = 4;
-/// How often a deletion may fail before it is given up.
+/// How often the user's code may fail at a deletion, and for how long, before it is given up: both.
 const FAILURES_PER_DELETION: u32 = 5;
+/// Longer than a server restarts or a certificate is renewed; until then a new object of the name waits.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A deletion that the reconciler has yet to handle.
 #[derive(Debug)]
@@ -20,6 +24,8 @@ pub(crate) struct Tombstone<K> {
     pub(crate) last: Gone<K>,
     serial: u64,
     failures: u32,
+    /// When it failed first.
+    failed_at: Option<Instant>,
 }
 
 /// What a failure means for a deletion.
@@ -29,6 +35,15 @@ pub(crate) enum DeletionRetry {
     Later,
     /// It failed too often: the reconciler is not called again.
     GivenUp,
+}
+
+/// What became of a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// It was handled, was none, or is given up.
+    Ended,
+    /// The controller stops: it was not handled.
+    Stopped,
 }
 
 /// Deletions of reconciled objects, by key, oldest first.
@@ -48,7 +63,8 @@ struct Known<K> {
 
 impl<K> Clone for Tombstone<K> {
     fn clone(&self) -> Self {
-        Self { last: self.last.clone(), serial: self.serial, failures: self.failures }
+        let Self { last, serial, failures, failed_at } = self;
+        Self { last: last.clone(), serial: *serial, failures: *failures, failed_at: *failed_at }
     }
 }
 
@@ -64,7 +80,7 @@ impl<K> Tombstones<K> {
         known.added += 1;
         let serial = known.added;
         let waiting = known.by_key.entry(key.clone()).or_default();
-        waiting.push_back(Tombstone { last, serial, failures: 0 });
+        waiting.push_back(Tombstone { last, serial, failures: 0, failed_at: None });
         if waiting.len() > TOMBSTONES_PER_KEY {
             waiting.pop_front();
             self.dropped.inc();
@@ -96,16 +112,18 @@ impl<K> Tombstones<K> {
         }
     }
 
-    /// Counts a failure of a deletion, and says what follows.
-    pub(crate) fn failed(&self, key: &ObjectKey, tombstone: &Tombstone<K>) -> DeletionRetry {
-        if tombstone.failures + 1 >= FAILURES_PER_DELETION {
+    /// Counts a failure of the user's code at a deletion, and says what follows.
+    pub(crate) fn failed(&self, key: &ObjectKey, tombstone: &Tombstone<K>, now: Instant) -> DeletionRetry {
+        let failed_at = tombstone.failed_at.unwrap_or(now);
+        if tombstone.failures + 1 >= FAILURES_PER_DELETION && now - failed_at >= PATIENCE {
             self.close(key, tombstone);
             return DeletionRetry::GivenUp;
         }
         let mut known = self.known();
         let waiting = known.by_key.get_mut(key);
         if let Some(found) = waiting.into_iter().flatten().find(|other| other.serial == tombstone.serial) {
-            found.failures += 1;
+            found.failures = found.failures.saturating_add(1);
+            found.failed_at = Some(failed_at);
         }
         DeletionRetry::Later
     }
@@ -134,7 +152,7 @@ mod tests {
         for at in 4..20 {
             let failing = tombstones.next(&key).unwrap();
             add(&tombstones, &key, at);
-            tombstones.failed(&key, &failing);
+            tombstones.failed(&key, &failing, Instant::now());
         }
         let left = std::iter::from_fn(|| {
             let next = tombstones.next(&key)?;
@@ -147,19 +165,27 @@ mod tests {
         assert!(tombstones.known().by_key.is_empty());
     }
 
-    // C15
+    // C15 C47
     #[test]
-    fn the_fifth_failure_ends_a_deletion_and_a_dropped_run_ends_none() {
+    fn five_failures_and_five_minutes_end_a_deletion_and_neither_alone_nor_a_dropped_run_does() {
         let (tombstones, key) = (Tombstones::new(Counter::default()), ObjectKey::new("shop", "a"));
+        let began = Instant::now();
         add(&tombstones, &key, 1);
         let told_and_dropped = tombstones.next(&key).unwrap();
         drop(told_and_dropped);
-        for _ in 0..4 {
+        let fails = |after: Duration| {
             let found = tombstones.next(&key).unwrap();
-            assert_eq!(tombstones.failed(&key, &found), DeletionRetry::Later);
-        }
-        let found = tombstones.next(&key).unwrap();
-        assert_eq!(tombstones.failed(&key, &found), DeletionRetry::GivenUp);
+            tombstones.failed(&key, &found, began + after)
+        };
+        let second = Duration::from_secs(1);
+        (0..50).for_each(|_| assert_eq!(fails(Duration::ZERO), DeletionRetry::Later, "not within a moment"));
+        assert_eq!(fails(PATIENCE - second), DeletionRetry::Later);
+        assert_eq!(fails(PATIENCE), DeletionRetry::GivenUp);
         assert!(tombstones.next(&key).is_none());
+        add(&tombstones, &key, 2);
+        for failure in 0..4 {
+            assert_eq!(fails(failure * 2 * PATIENCE), DeletionRetry::Later, "not after few, however long");
+        }
+        assert_eq!(fails(8 * PATIENCE), DeletionRetry::GivenUp);
     }
 }

@@ -28,8 +28,9 @@ use super::{
     recent::RecentRuns,
     run::{Active, Failure, FailureAction, RunGuard, drop_payload, ended},
     sources::{Objects, Selection},
+    starts::{Ready, Starts},
     terminating::with_metadata_of,
-    tombstones::{DeletionRetry, Tombstone, Tombstones},
+    tombstones::{Delivery, Tombstones},
     trace::TraceIds,
     waits::Waits,
 };
@@ -37,11 +38,11 @@ use crate::{
     informer::Watched,
     list_watch::Unreadable,
     metrics::{ControllerMetrics, Ended},
-    object::ObjectKey,
+    object::{ObjectKey, Version},
     reflector::Doubt,
     store::Lookup,
-    workqueue::Item,
-    writes::{Gate, Removed, add_finalizer, remove_finalizer, request::Target},
+    workqueue::{Item, Token},
+    writes::{Gate, Removed, WriteError, add_finalizer, remove_finalizer, request::Target},
 };
 
 /// When a key looks again whose object the server does not know, although a cache shows it: by then the cache has seen
@@ -86,8 +87,9 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             if !self.gate.is_open() {
                 let _ = stop.run_until_cancelled(self.gate.opened()).await;
             }
-            let Some(item) = self.queue.inner.get().await else { return };
+            let Some((item, token)) = self.queue.inner.get_unpaid().await else { return };
             if let Some(doubt) = self.gate.doubt(item.key()) {
+                drop(token);
                 self.put_off(item, doubt);
                 continue;
             }
@@ -99,7 +101,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             let started = item.handed_out().unwrap_or_else(Instant::now);
             let run = RunGuard::begin(&self.base.writer, &self.queue, item);
             // Pinned, so that what is large is not moved.
-            pin!(self.perform(&run_info, run, started)).instrument(span).await;
+            pin!(self.perform(&run_info, run, token, started)).instrument(span).await;
             drop(active);
         }
     }
@@ -123,10 +125,13 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         if span.is_disabled() { Span::none() } else { span }
     }
 
-    fn put_off(&self, item: Item<ObjectKey>, doubt: Doubt) {
+    pub(super) fn put_off(&self, item: Item<ObjectKey>, doubt: Doubt) {
+        let key = item.key().clone();
         self.queue.hold_in_doubt(item, doubt.until);
         // It may have ended meanwhile, unseen by who lets keys go.
-        self.queue.release_doubted(|key| self.gate.doubt(key).is_none());
+        if self.gate.doubt(&key).is_none() {
+            self.queue.release_doubted_key(&key);
+        }
     }
 
     fn run_info(&self, item: &Item<ObjectKey>) -> RunInfo {
@@ -136,11 +141,17 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         RunInfo { key, attempt, reason, id, trace_id: None, took_client: AtomicBool::default() }
     }
 
-    async fn perform(&self, run_info: &Arc<RunInfo>, run: RunGuard<'_>, started: Instant) {
+    async fn perform(
+        &self,
+        run_info: &Arc<RunInfo>,
+        run: RunGuard<'_>,
+        token: Token<ObjectKey>,
+        started: Instant,
+    ) {
         tracing::debug!("reconcile started");
         let mut began_with = None;
         let outcome = {
-            let run = pin!(self.run(run_info, &mut began_with));
+            let run = pin!(self.run(run_info, token, &mut began_with));
             self.caught(run_info, run).await
         };
         let (ended, now) = (ended(&outcome), Instant::now());
@@ -162,16 +173,66 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
 
     /// Runs the reconciler, or what is to be done instead; tells with which object it began.
     ///
+    /// The user's code starts right after its token is paid. If that took a wait, it is looked again what is to be done.
     /// What is rare is boxed: a worker takes memory for the largest of its futures all the time.
     async fn run(
         &self,
         run_info: &Arc<RunInfo>,
+        token: Token<ObjectKey>,
         began_with: &mut Option<Arc<K::Object>>,
     ) -> Result<Action, Failure> {
         let key = &run_info.key;
-        while let Some(tombstone) = self.tombstones.next(key) {
-            Box::pin(self.deliver_deletion(run_info, tombstone)).await?;
+        let (mut starts, mut finalized) = (Starts::new(&self.queue.inner, token), None);
+        loop {
+            while let Some(tombstone) = self.tombstones.next(key) {
+                if Box::pin(self.deliver_deletion(run_info, tombstone, &mut starts)).await?
+                    == Delivery::Stopped
+                {
+                    return Ok(Action::not_reconciled());
+                }
+            }
+            let due = match self.due(key, began_with, finalized.as_ref()) {
+                Due::Nothing(action) => return Ok(action),
+                Due::Finalizer(object, finalizer) => {
+                    if finalized.is_some() {
+                        return Err(
+                            WriteError::conflict(&self.target(key), "its finalizers keep changing").into()
+                        );
+                    }
+                    starts.give_back();
+                    let target = self.target(key);
+                    let add = Box::pin(add_finalizer(&self.base.writer, &target, object.meta(), finalizer));
+                    match add.await? {
+                        Some(answer) => finalized = Some(Arc::new(answer)),
+                        None => return Ok(Action::backoff_at_least(UNTIL_SHOWN)),
+                    }
+                    continue;
+                }
+                Due::Cleanup(object) => Ok(object),
+                Due::Reconcile(object) => Err(object),
+            };
+            match starts.ready().await {
+                Ready::AtOnce => starts.pay(),
+                Ready::AfterWait => continue,
+                Ready::Never => return Ok(Action::not_reconciled()),
+            }
+            return match due {
+                Ok(terminating) => Box::pin(self.clean_up(run_info, terminating)).await,
+                Err(object) => {
+                    let cx = self.context(run_info, Some(object.clone()));
+                    self.call(|| self.reconciler.reconcile(object, &cx)).await
+                }
+            };
         }
+    }
+
+    /// Looks what is to be done for a key, once its deletions are told.
+    fn due(
+        &self,
+        key: &ObjectKey,
+        began_with: &mut Option<Arc<K::Object>>,
+        finalized: Option<&Arc<K::Object>>,
+    ) -> Due<'_, K::Object> {
         let found = self.objects.lookup(key);
         if let Lookup::Found(object) = &found {
             *began_with = Some(object.clone());
@@ -180,61 +241,45 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         match found {
             Lookup::Absent => {
                 self.last_read.forget(key);
-                Ok(Action::await_change())
+                Due::Nothing(Action::await_change())
             }
-            Lookup::Outdated { unreadable, kept } => {
-                self.not_reconciled(run_info, Some(kept), &unreadable).await
+            Lookup::Outdated { unreadable, kept } => self.not_reconciled(Some(kept), &unreadable),
+            Lookup::Unreadable(unreadable) => self.not_reconciled(self.last_read.of(key), &unreadable),
+            Lookup::Found(object) if object.meta().deletion_timestamp.is_some() => self.cleanup_of(object),
+            Lookup::Found(object) => {
+                // The cache may not show yet what the answer did.
+                let object =
+                    finalized.filter(|answer| is_as_new(&***answer, &*object)).cloned().unwrap_or(object);
+                match self.finalizer.as_ref().filter(|finalizer| !has_finalizer(&*object, finalizer)) {
+                    Some(finalizer) => Due::Finalizer(object, finalizer),
+                    None => Due::Reconcile(object),
+                }
             }
-            Lookup::Unreadable(unreadable) => {
-                self.not_reconciled(run_info, self.last_read.of(key), &unreadable).await
-            }
-            Lookup::Found(object) if object.meta().deletion_timestamp.is_some() => {
-                Box::pin(self.clean_up(run_info, object)).await
-            }
-            Lookup::Found(object) => self.reconcile(run_info, object).await,
         }
     }
 
     /// Reports an object whose latest state can't be read; if it is to go, cleanup gets the last one that could be.
-    async fn not_reconciled(
-        &self,
-        run_info: &Arc<RunInfo>,
-        kept: Option<Arc<K::Object>>,
-        unreadable: &Unreadable,
-    ) -> Result<Action, Failure> {
+    fn not_reconciled(&self, kept: Option<Arc<K::Object>>, unreadable: &Unreadable) -> Due<'_, K::Object> {
         tracing::warn!(error = unreadable.error, "not reconciled: the object can't be read");
         match kept.and_then(|kept| with_metadata_of(&*kept, &unreadable.identity)) {
-            Some(terminating) => Box::pin(self.clean_up(run_info, Arc::new(terminating))).await,
-            None => Ok(Action::not_reconciled()),
+            Some(terminating) => self.cleanup_of(Arc::new(terminating)),
+            None => Due::Nothing(Action::not_reconciled()),
         }
     }
 
-    async fn reconcile(&self, run_info: &Arc<RunInfo>, object: Arc<K::Object>) -> Result<Action, Failure> {
-        let object = match &self.finalizer {
-            Some(finalizer) if !has_finalizer(&*object, finalizer) => {
-                let target = self.target(&run_info.key);
-                let add = Box::pin(add_finalizer(&self.base.writer, &target, object.meta(), finalizer));
-                let cached = add.await?;
-                match cached {
-                    Some(cached) => Arc::new(cached),
-                    None => return Ok(Action::backoff_at_least(UNTIL_SHOWN)),
-                }
-            }
-            _ => object,
-        };
-        let cx = self.context(run_info, Some(object.clone()));
-        self.call(|| self.reconciler.reconcile(object, &cx)).await
+    fn cleanup_of(&self, terminating: Arc<K::Object>) -> Due<'_, K::Object> {
+        match self.finalizer.as_ref().is_some_and(|finalizer| has_finalizer(&*terminating, finalizer)) {
+            true => Due::Cleanup(terminating),
+            false => Due::Nothing(Action::await_change()),
+        }
     }
 
     async fn clean_up(&self, run_info: &Arc<RunInfo>, object: Arc<K::Object>) -> Result<Action, Failure> {
-        let Some(finalizer) = self.finalizer.as_ref().filter(|finalizer| has_finalizer(&*object, finalizer))
-        else {
-            return Ok(Action::await_change());
-        };
         let cx = self.context(run_info, Some(object.clone()));
-        match self.call(|| self.reconciler.cleanup(object.clone(), &cx)).await? {
-            Cleanup::Pending(action) => Ok(action),
-            Cleanup::Done => {
+        match (self.call(|| self.reconciler.cleanup(object.clone(), &cx)).await?, &self.finalizer) {
+            (Cleanup::Pending(action), _) => Ok(action),
+            (Cleanup::Done, None) => Ok(Action::await_change()),
+            (Cleanup::Done, Some(finalizer)) => {
                 let target = self.target(&run_info.key);
                 match remove_finalizer(&self.base.writer, &target, object.meta(), finalizer).await? {
                     Removed::Released => Ok(Action::await_change()),
@@ -244,62 +289,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    /// Calls the reconciler for a deletion; one that keeps failing is given up, so that it holds up nothing.
-    async fn deliver_deletion(
-        &self,
-        run_info: &Arc<RunInfo>,
-        tombstone: Tombstone<K::Object>,
-    ) -> Result<(), Failure> {
-        let key = &run_info.key;
-        let delivered = match self.is_gone(key, &tombstone).await {
-            Ok(false) => {
-                self.tombstones.close(key, &tombstone);
-                return Ok(());
-            }
-            Ok(true) => {
-                let cx = self.context(run_info, None);
-                self.caught(run_info, self.call(|| self.reconciler.deleted(tombstone.last.deleted(), &cx)))
-                    .await
-            }
-            Err(failure) => Err(failure),
-        };
-        let Err(failure) = delivered else {
-            self.tombstones.close(key, &tombstone);
-            return Ok(());
-        };
-        let retry = match failure.action {
-            FailureAction::Terminal => {
-                self.tombstones.close(key, &tombstone);
-                DeletionRetry::GivenUp
-            }
-            _ => self.tombstones.failed(key, &tombstone),
-        };
-        match retry {
-            DeletionRetry::Later => Err(failure),
-            DeletionRetry::GivenUp => {
-                let error = failure.report;
-                self.metrics.deletions_dropped.inc();
-                tracing::error!(error, "a deletion was not handled, and is given up");
-                Ok(())
-            }
-        }
-    }
-
-    /// Distinguishes a deletion from an object that only left the selection: asks the server.
-    async fn is_gone(&self, key: &ObjectKey, tombstone: &Tombstone<K::Object>) -> Result<bool, Failure> {
-        if self.selection.is_everything() {
-            return Ok(true);
-        }
-        let found = self.base.writer.fetch(&self.target(key)).await?;
-        let there = found.as_ref().and_then(|object| object["metadata"]["uid"].as_str());
-        Ok(match (found.is_some(), tombstone.last.uid()) {
-            (false, _) => true,
-            (true, Some(gone)) => there != Some(gone),
-            (true, None) => false,
-        })
-    }
-
-    fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> RunScope<K> {
+    pub(super) fn context(&self, run_info: &Arc<RunInfo>, object: Option<Arc<K::Object>>) -> RunScope<K> {
         RunScope::begin(Context::new(self.base.clone(), run_info.clone(), object))
     }
 
@@ -308,7 +298,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     /// Runs the user's code within its deadline; its errors are classified and worded.
-    async fn call<T, F>(&self, call: impl FnOnce() -> F) -> Result<T, Failure>
+    pub(super) async fn call<T, F>(&self, call: impl FnOnce() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, R::Error>>,
     {
@@ -325,7 +315,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     }
 
     /// Contains the panics of a run, wherever in it they arise; one that is to propagate is recorded before.
-    async fn caught<T>(
+    pub(super) async fn caught<T>(
         &self,
         run_info: &Arc<RunInfo>,
         run: impl Future<Output = Result<T, Failure>>,
@@ -412,6 +402,21 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is to be done for a key.
+enum Due<'a, K> {
+    Nothing(Action),
+    /// The finalizer is to be added first.
+    Finalizer(Arc<K>, &'a str),
+    Reconcile(Arc<K>),
+    Cleanup(Arc<K>),
+}
+
+/// Whether an answer shows the object that a cache shows, at its version or a later one.
+fn is_as_new(answer: &impl kube::Resource, cached: &impl kube::Resource) -> bool {
+    let (answer, cached) = (answer.meta(), cached.meta());
+    answer.uid == cached.uid && Version::of_meta(answer) >= Version::of_meta(cached)
 }
 
 fn has_finalizer(object: &impl kube::Resource, finalizer: &str) -> bool {

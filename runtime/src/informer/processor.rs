@@ -34,8 +34,6 @@ const BATCH: NonZeroUsize = NonZeroUsize::new(1_000).expect("not zero");
 /// How many objects of a resync observers are shown between two batches.
 const SLICE: usize = 500;
 
-/// How long an observer may take over one change without being reported.
-const PATIENCE: Duration = Duration::from_millis(10);
 
 /// A handler as the processor sees it.
 struct HandlerEntry<K> {
@@ -319,23 +317,11 @@ impl<K: Object> Processor<K> {
     }
 
     fn show_all<'c>(&self, observer: &ObserverEntry<K>, changes: impl Iterator<Item = &'c Change<K>>) {
-        let mut since = Instant::now();
         for change in changes {
             if observer.watcher.removed.is_set() {
                 return;
             }
             self.contained(|| observer.observer.changed(change));
-            let now = Instant::now();
-            let taken = now - since;
-            if taken > PATIENCE {
-                tracing::warn!(
-                    kind = %self.core.kind,
-                    ?taken,
-                    "a controller's mapping or predicate is slow: until it returns, nobody sees changes of this kind; let \
-                     it read listers, and move the rest into the reconciler"
-                );
-            }
-            since = now;
         }
     }
 

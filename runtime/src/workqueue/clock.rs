@@ -1,11 +1,8 @@
 //! Time as the pure parts see it: nanoseconds since the queue was made.
 
 use std::cell::Cell;
-use std::ops::Add;
 use std::time::Duration;
 
-use governor::clock::Reference;
-use governor::nanos::Nanos;
 use tokio::time::Instant;
 
 /// A moment, counted from the queue's making.
@@ -36,24 +33,6 @@ impl At {
     pub(super) fn after(self, delay: Duration) -> Self {
         let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos)).min(Self::LATEST)
-    }
-}
-
-impl Add<Nanos> for At {
-    type Output = Self;
-
-    fn add(self, nanos: Nanos) -> Self {
-        Self(self.0.saturating_add(nanos.as_u64()))
-    }
-}
-
-impl Reference for At {
-    fn duration_since(&self, earlier: Self) -> Nanos {
-        self.0.saturating_sub(earlier.0).into()
-    }
-
-    fn saturating_sub(&self, duration: Nanos) -> Self {
-        Self(self.0.saturating_sub(duration.as_u64()))
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::clock::{At, LazyNow};
+use super::clock::{At, Clock, LazyNow};
 use super::entries::QueueKey;
 use super::inspect::{Depth, KeyState, Snapshot, Standing};
 use super::rate_limiter::RateLimiter;
-use super::shared::{Drain, Drained, Get, Shared};
+use super::shared::{Drain, Drained, Get, Shared, Waited};
 use super::state::{Grant, State, Stood};
 use super::sync::Arc;
 use super::types::{ConfigError, Outcome, Priority, WorkQueueConfig};
@@ -123,7 +123,34 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Cancel-safe: a dropped call loses no key, no token and nobody's wake-up. With a rate or delays it needs a tokio
     /// runtime with time.
     pub async fn get(&self) -> Option<Item<K>> {
-        Get::new(&self.shared).await.map(|grant| Item::new(Arc::clone(&self.shared), grant))
+        let (item, token) = self.get_unpaid().await?;
+        token.pay();
+        Some(item)
+    }
+
+    /// Leaves it to those who [get keys unpaid](Self::get_unpaid) to pay the rate, by each start.
+    pub(crate) fn pay_at_start(&self) {
+        self.shared.change(|state, _| state.pay_at_start());
+    }
+
+    /// Waits for a key that is ready and for a token, which is set aside until the run starts.
+    ///
+    /// Without [`pay_at_start`](Self::pay_at_start), and without a rate, there is nothing to pay.
+    pub(crate) async fn get_unpaid(&self) -> Option<(Item<K>, Token<K>)> {
+        let grant = Get::new(&self.shared).await?;
+        let token = Token { unpaid: grant.is_unpaid.then(|| Arc::clone(&self.shared)) };
+        Some((Item::new(Arc::clone(&self.shared), grant), token))
+    }
+
+    /// Waits for a token for one more start, before all keys that wait in line; those who wait so are served in turn.
+    ///
+    /// Returns whether that took a wait; `None` once the queue hands out nothing any more. Cancel-safe.
+    pub(crate) async fn claim(&self) -> Option<(Token<K>, Waited)> {
+        if !self.shared.read(State::pays_at_start) {
+            return Some((Token { unpaid: None }, Waited::No));
+        }
+        let waited = self.shared.claim().await?;
+        Some((Token { unpaid: Some(Arc::clone(&self.shared)) }, waited))
     }
 
     /// Refuses further keys and drops delays and retries; workers drain what is ready. Aborts a drain.
@@ -142,6 +169,7 @@ impl<K: QueueKey> WorkQueue<K> {
     /// Shuts down and drops all but what is in flight: what a stopping controller does. Aborts a drain.
     pub fn discard(&self) {
         self.shared.with(|dispatcher, _| ((), dispatcher.shut_down(State::discard)));
+        self.shared.end_claims();
     }
 
     /// Takes keys again after [`discard`](Self::discard), once nothing is in flight; what was spent of rates stays spent.
@@ -252,6 +280,30 @@ impl<K: QueueKey> Clone for WorkQueue<K> {
 impl<K: QueueKey> fmt::Debug for WorkQueue<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkQueue").field("depth", &self.depth()).finish_non_exhaustive()
+    }
+}
+
+/// A token of the rate that is set aside for one start; dropped unpaid, it goes back.
+#[must_use = "a dropped token goes back"]
+pub(crate) struct Token<K: QueueKey> {
+    /// `None`: it was paid, or there is nothing to pay.
+    unpaid: Option<Arc<Shared<K>>>,
+}
+
+impl<K: QueueKey> Token<K> {
+    /// Spends it: the run starts now.
+    pub(crate) fn pay(mut self) {
+        if let Some(shared) = self.unpaid.take() {
+            shared.change_rate(|rate, clock| rate.pay(clock.now()));
+        }
+    }
+}
+
+impl<K: QueueKey> Drop for Token<K> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.unpaid.take() {
+            shared.change_rate(|rate, _| rate.give_back());
+        }
     }
 }
 

@@ -1,14 +1,6 @@
 //! Token buckets: how many keys may be handed out over any window.
 
-use std::num::NonZeroU32;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-use governor::Quota;
-use governor::clock::Clock;
-use governor::middleware::NoOpMiddleware;
-use governor::state::{InMemoryState, NotKeyed};
 
 use super::clock::At;
 
@@ -92,23 +84,22 @@ pub enum InvalidRate {
     TooSlow,
 }
 
-/// The hand of the bucket's clock: set to the time passed in, before each check.
-#[derive(Clone, Debug)]
-struct Hand(Arc<AtomicU64>);
-
-impl Clock for Hand {
-    type Instant = At;
-
-    fn now(&self) -> At {
-        At::from_nanos(self.0.load(Ordering::Relaxed))
-    }
-}
-
 /// A token bucket whose time is passed in.
+///
+/// A token can be set aside for a start that is to come, and paid at the moment of that start. Until then the bucket holds
+/// it, and is never fuller than its burst with it: whoever pays late starts no more than whoever pays at once. A start that
+/// does not come costs nothing.
 #[derive(Debug)]
 pub(super) struct Bucket {
-    limiter: governor::RateLimiter<NotKeyed, InMemoryState, Hand, NoOpMiddleware<At>>,
-    hand: Hand,
+    period: u64,
+    burst: u64,
+    /// When it is full again, or was.
+    full_at: At,
+    /// Tokens that are set aside.
+    reserved: u64,
+    /// Runs that wait for a token of their own: each comes before all who wait in line.
+    claims: u64,
+    /// Before this there is no token for those in line, as far as is known.
     opens: At,
 }
 
@@ -117,38 +108,87 @@ impl Bucket {
     /// What [`RateLimit::validate`] refuses.
     pub(super) fn new(limit: RateLimit) -> Result<Self, InvalidRate> {
         limit.validate()?;
-        let period = limit.period.max(Duration::from_nanos(1));
+        let period = u64::try_from(limit.period.as_nanos()).unwrap_or(u64::MAX).max(1);
         // all arithmetic of the bucket stays below 2^62 ns
-        let most = (1u128 << 62) / period.as_nanos();
-        let burst = u32::try_from(most).map_or(limit.burst, |most| limit.burst.min(most));
-        let quota = Quota::with_period(period).ok_or(InvalidRate::Unlimited)?;
-        let quota = quota.allow_burst(NonZeroU32::new(burst).ok_or(InvalidRate::NoBurst)?);
-        let hand = Hand(Arc::new(AtomicU64::new(0)));
-        let limiter = governor::RateLimiter::direct_with_clock(quota, hand.clone());
-        Ok(Self { limiter, hand, opens: At::START })
+        let most = (1u64 << 62) / period;
+        let burst = u64::from(limit.burst).min(most);
+        Ok(Self { period, burst, full_at: At::START, reserved: 0, claims: 0, opens: At::START })
     }
 
     /// Takes a token, if there is one.
     pub(super) fn take(&mut self, now: At) -> Taken {
+        let taken = self.reserve(now);
+        if taken == Taken::Yes {
+            self.pay(now);
+        }
+        taken
+    }
+
+    /// Sets a token aside, if there is one that nobody claims.
+    pub(super) fn reserve(&mut self, now: At) -> Taken {
         if now < self.opens {
             return Taken::No;
         }
-        self.hand.0.store(now.nanos(), Ordering::Relaxed);
-        match self.limiter.check() {
-            Ok(()) => {
-                self.opens = At::START;
-                Taken::Yes
-            }
-            Err(not_until) => {
-                self.opens = not_until.earliest_possible();
-                Taken::No
+        self.opens = self.holds_at(self.reserved + self.claims + 1);
+        if now < self.opens {
+            return Taken::No;
+        }
+        self.reserved += 1;
+        self.opens = At::START;
+        Taken::Yes
+    }
+
+    /// Spends a token that was set aside.
+    pub(super) fn pay(&mut self, now: At) {
+        self.reserved -= 1;
+        self.full_at = self.full_at.max(now).after(Duration::from_nanos(self.period));
+        self.opens = At::START;
+    }
+
+    /// Puts back a token that was set aside.
+    pub(super) fn give_back(&mut self) {
+        self.reserved -= 1;
+        self.opens = At::START;
+    }
+
+    /// Enters one who waits for a token.
+    pub(super) fn claim(&mut self) {
+        self.claims += 1;
+        self.opens = At::START;
+    }
+
+    /// Removes one who waits for a token no more.
+    pub(super) fn waive(&mut self) {
+        self.claims -= 1;
+        self.opens = At::START;
+    }
+
+    /// Sets a token aside for one who claims it, if there is one.
+    ///
+    /// # Errors
+    /// When there will be one; never if that depends on those that are set aside.
+    pub(super) fn grant(&mut self, now: At) -> Result<(), At> {
+        match self.holds_at(self.reserved + 1) {
+            opens if now < opens => Err(opens),
+            _ => {
+                self.waive();
+                self.reserved += 1;
+                Ok(())
             }
         }
     }
 
-    /// Returns before which time there is no token, as far as is known.
+    /// Returns before which time there is no token for those in line, as far as is known.
     pub(super) fn opens(&self) -> At {
         self.opens
+    }
+
+    /// Returns when the bucket holds so many tokens, if none is spent until then.
+    fn holds_at(&self, tokens: u64) -> At {
+        match self.burst.checked_sub(tokens) {
+            Some(more) => At::from_nanos(self.full_at.nanos().saturating_sub(more * self.period)),
+            None => At::NEVER,
+        }
     }
 }
 
@@ -190,5 +230,41 @@ mod tests {
         assert_eq!([at(0), at(0), at(0)], [Taken::Yes, Taken::Yes, Taken::No]);
         assert_eq!([at(third - 1), at(third), at(third)], [Taken::No, Taken::Yes, Taken::No]);
         assert_eq!(bucket.opens(), At::from_nanos(2 * third));
+    }
+    // C46
+    #[test]
+    fn a_token_that_is_set_aside_is_held_until_it_is_paid_and_given_back_whole() {
+        let mut bucket = Bucket::new(RateLimit::per_second(1).burst(2)).unwrap();
+        let at = |seconds: u64| At::from_nanos(seconds * 1_000_000_000);
+        assert_eq!([bucket.reserve(at(0)), bucket.reserve(at(0))], [Taken::Yes, Taken::Yes]);
+        assert_eq!(bucket.reserve(at(60)), Taken::No, "it is no fuller for those that are set aside");
+        assert_eq!(bucket.opens(), At::NEVER, "time alone brings no token");
+        bucket.give_back();
+        assert_eq!(bucket.reserve(at(60)), Taken::Yes, "a start that did not come costs nothing");
+        bucket.pay(at(60));
+        bucket.pay(at(60));
+        assert_eq!(bucket.reserve(at(60)), Taken::No);
+        assert_eq!(bucket.opens(), at(61));
+        assert_eq!([at(61), at(61), at(62), at(62)].map(|now| bucket.take(now)), {
+            use Taken::{No, Yes};
+            [Yes, No, Yes, No]
+        });
+    }
+
+    // C46
+    #[test]
+    fn a_run_that_claims_a_token_gets_the_next_one_before_those_in_line() {
+        let mut bucket = Bucket::new(RateLimit::per_second(1).burst(1)).unwrap();
+        let at = |seconds: u64| At::from_nanos(seconds * 1_000_000_000);
+        assert_eq!(bucket.take(at(0)), Taken::Yes);
+        bucket.claim();
+        assert_eq!(bucket.grant(at(0)), Err(at(1)));
+        assert_eq!(bucket.reserve(at(5)), Taken::No, "it is claimed");
+        assert_eq!(bucket.grant(at(5)), Ok(()));
+        bucket.pay(at(5));
+        assert_eq!([bucket.take(at(5)), bucket.take(at(6))], [Taken::No, Taken::Yes]);
+        bucket.claim();
+        bucket.waive();
+        assert_eq!(bucket.take(at(7)), Taken::Yes, "who waits no more claims none");
     }
 }

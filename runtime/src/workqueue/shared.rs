@@ -4,10 +4,13 @@ use std::pin::Pin;
 use std::sync::MutexGuard;
 use std::task::{Context, Poll, ready};
 
+use tokio::sync::Notify;
+
 use super::clock::{At, Clock, ClockOrigin, LazyNow};
 use super::dispatcher::{Dispatcher, DrainStep, Wakes, WorkerStep};
 use super::entries::QueueKey;
 use super::inbox::{Inbox, Left};
+use super::rate_limit::Bucket;
 use super::slab::Id;
 use super::state::{Grant, Next, State};
 use super::sync::{Mutex, Sleep, lock, poll_proceed, sleep_until};
@@ -19,12 +22,70 @@ pub(super) struct Shared<K> {
     pub(super) origin: ClockOrigin,
     dispatcher: Mutex<Dispatcher<K>>,
     inbox: Inbox<K>,
+    /// Whose turn it is of the runs that wait for a token: first come, first served.
+    claims: tokio::sync::Mutex<()>,
+    /// Something happened to the rate that may let the first of them go on.
+    rate_changed: Notify,
 }
 
 impl<K: QueueKey> Shared<K> {
     pub(super) fn new(state: State<K>) -> Self {
         let dispatcher = Mutex::new(Dispatcher::new(state));
-        Self { origin: ClockOrigin::starting_now(), dispatcher, inbox: Inbox::new() }
+        Self {
+            origin: ClockOrigin::starting_now(),
+            dispatcher,
+            inbox: Inbox::new(),
+            claims: tokio::sync::Mutex::default(),
+            rate_changed: Notify::new(),
+        }
+    }
+
+    /// Changes what is set aside, paid and claimed of the rate, and lets go on who waits for it.
+    pub(super) fn change_rate(&self, change: impl FnOnce(&mut Bucket, &LazyNow)) {
+        self.change(|state, clock| {
+            if let Some(rate) = state.rate_mut() {
+                change(rate, clock);
+            }
+        });
+        self.rate_changed.notify_one();
+    }
+
+    /// Waits for a token, before all keys that wait in line; `None` once the queue hands out nothing any more.
+    ///
+    /// Returns whether it took a wait.
+    pub(super) async fn claim(&self) -> Option<Waited> {
+        let claim = Claim::begin(self);
+        let (_turn, mut waited) = match self.claims.try_lock() {
+            Ok(turn) => (turn, Waited::No),
+            Err(_) => (self.claims.lock().await, Waited::Yes),
+        };
+        loop {
+            let now = self.origin.now();
+            let granted = self.with(|dispatcher, _| {
+                let granted = dispatcher.state.grant_claim(now);
+                (granted, dispatcher.wakes())
+            });
+            match granted? {
+                Ok(()) => {
+                    claim.met();
+                    return Some(waited);
+                }
+                Err(At::NEVER) => self.rate_changed.notified().await,
+                Err(opens) => {
+                    let opened = sleep_until(self.origin.instant(opens));
+                    tokio::select! {
+                        () = opened => {}
+                        () = self.rate_changed.notified() => {}
+                    }
+                }
+            }
+            waited = Waited::Yes;
+        }
+    }
+
+    /// Lets go on who waits for a token, as the queue was shut down.
+    pub(super) fn end_claims(&self) {
+        self.rate_changed.notify_one();
     }
 
     /// Adds a key, or leaves it to whoever takes the lock next.
@@ -124,6 +185,35 @@ impl<K: QueueKey> Shared<K> {
         for left in left {
             let clock = LazyNow::known(self.origin, left.at());
             state.add(left.key, left.priority, &clock);
+        }
+    }
+}
+
+/// Whether something took a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    No,
+    Yes,
+}
+
+/// One who waits for a token; dropped, it waits no more.
+struct Claim<'a, K: QueueKey>(Option<&'a Shared<K>>);
+
+impl<'a, K: QueueKey> Claim<'a, K> {
+    fn begin(shared: &'a Shared<K>) -> Self {
+        shared.change_rate(|rate, _| rate.claim());
+        Self(Some(shared))
+    }
+
+    fn met(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<K: QueueKey> Drop for Claim<'_, K> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0 {
+            shared.change_rate(|rate, _| rate.waive());
         }
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Grant<K> {
     pub(super) stood: Stood,
     /// When it was handed out; never where no times are kept.
     pub(super) at: At,
+    /// Whether a token of the rate is set aside for it, to be paid by its start.
+    pub(super) is_unpaid: bool,
 }
 
 /// Which key was handed out: the rest of its [`Grant`] can be read while it is in flight.
@@ -68,6 +70,14 @@ pub(super) enum Next {
     Ended,
 }
 
+/// When the token of a run is paid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pays {
+    AtHandOut,
+    /// By who takes the key: once its run starts, or never.
+    AtStart,
+}
+
 /// Whether the queue takes keys, and what it still hands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -95,6 +105,8 @@ pub(super) struct State<K> {
     terminal: List<InLine>,
     delayed: DelayHeap,
     rate: Option<Bucket>,
+    /// When the rate is paid.
+    pays: Pays,
     retry_rate: Option<Bucket>,
     backoff: Arc<dyn RateLimiter>,
     /// What the limiter asks for a first failure, once it was asked.
@@ -129,6 +141,7 @@ impl<K: QueueKey> State<K> {
             terminal: List::new(),
             delayed: DelayHeap::default(),
             rate: None,
+            pays: Pays::AtHandOut,
             retry_rate: None,
             backoff,
             first_step: None,
@@ -271,7 +284,11 @@ impl<K: QueueKey> State<K> {
         if self.ready() == 0 {
             return if self.ended() { Next::Ended } else { Next::Wait };
         }
-        if self.rate.as_mut().is_some_and(|rate| rate.take(clock.now()) == Taken::No) {
+        let token = self.rate.as_mut().map(|rate| match self.pays {
+            Pays::AtHandOut => rate.take(clock.now()),
+            Pays::AtStart => rate.reserve(clock.now()),
+        });
+        if token == Some(Taken::No) {
             return Next::Wait;
         }
         let list = self.first_list();
@@ -297,7 +314,33 @@ impl<K: QueueKey> State<K> {
     pub(super) fn grant(&self, Turn { id, priority, stood, at }: Turn) -> Grant<K> {
         let entry = &self.entries.slab[id];
         let attempt = entry.setback().failures.saturating_add(1);
-        Grant { id, key: entry.key.clone(), attempt, priority, stood, at }
+        let is_unpaid = self.pays_at_start();
+        Grant { id, key: entry.key.clone(), attempt, priority, stood, at, is_unpaid }
+    }
+}
+
+impl<K: QueueKey> State<K> {
+    /// Leaves it to those who take keys to pay the rate, by each start.
+    pub(super) fn pay_at_start(&mut self) {
+        self.pays = Pays::AtStart;
+    }
+
+    pub(super) fn pays_at_start(&self) -> bool {
+        self.pays == Pays::AtStart && self.rate.is_some()
+    }
+
+    /// Changes what is set aside, paid and claimed of the rate, if there is one.
+    pub(super) fn rate_mut(&mut self) -> Option<&mut Bucket> {
+        self.rate.as_mut()
+    }
+
+    /// Sets a token of the rate aside for a run that claims one; `None` if no start is to come any more.
+    pub(super) fn grant_claim(&mut self, now: At) -> Option<Result<(), At>> {
+        match (self.mode, self.rate.as_mut()) {
+            (Mode::Discarding, _) => None,
+            (_, Some(rate)) => Some(rate.grant(now)),
+            (_, None) => Some(Ok(())),
+        }
     }
 }
 

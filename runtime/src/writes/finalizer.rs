@@ -152,3 +152,101 @@ async fn send(writer: &Writer, target: &Target, patch: Value) -> Result<Answer, 
         error => error,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{Arc, Mutex},
+        time::Duration,
+    };
+
+    use http::{Response, StatusCode};
+    use kube::client::Body;
+    use prometheus_client::metrics::counter::Counter;
+
+    use super::*;
+    use crate::{
+        object::{Kind, ObjectKey, Scope},
+        reflector::Server,
+        writes::{Author, Counters, Gate, KeyControl, Rights, Sender, WaitForOwn},
+    };
+
+    struct Nobody;
+
+    impl KeyControl for Nobody {
+        fn wake(&self, _: ObjectKey) {}
+        fn hold(&self, _: &ObjectKey, _: Duration) {}
+        fn release(&self, _: &ObjectKey) {}
+    }
+
+    /// What a server does with a patch of one object, whose tests and removals it knows.
+    fn patched(object: &mut Value, patch: &Value) -> (StatusCode, Value) {
+        let steps = patch.as_array().unwrap();
+        let at = |object: &Value, step: &Value| object.pointer(step["path"].as_str().unwrap()).cloned();
+        let refused =
+            steps.iter().any(|step| step["op"] == "test" && at(object, step).as_ref() != step.get("value"));
+        if refused {
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
+                "message": TEST_FAILED,
+            });
+            return (StatusCode::UNPROCESSABLE_ENTITY, status);
+        }
+        object["metadata"]["finalizers"] = json!([]);
+        (StatusCode::OK, object.clone())
+    }
+
+    /// A writer to a server that holds one object.
+    fn writer(object: &Arc<Mutex<Value>>) -> Arc<Writer> {
+        let object = object.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let object = object.clone();
+            async move {
+                let is_patch = request.method() == Method::PATCH;
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let mut object = object.lock().unwrap();
+                let (code, answer) = match is_patch {
+                    true => patched(&mut object, &serde_json::from_slice(&body).unwrap()),
+                    false => (StatusCode::OK, object.clone()),
+                };
+                let body = Body::from(serde_json::to_vec(&answer).unwrap());
+                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let sender = Sender::new(kube::Client::new(service, "default"));
+        let author =
+            Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
+        let gate = Arc::new(Gate::new(Server::default(), Vec::new()));
+        let counters = Counters { overdue: Counter::default(), contradicted: Counter::default() };
+        Writer::new(sender, author, Vec::new(), gate, Nobody, WaitForOwn::Never, counters)
+    }
+
+    // W24
+    #[tokio::test(start_paused = true)]
+    async fn a_successor_of_the_same_name_keeps_its_finalizer() {
+        const FINALIZER: &str = "example.dev/kept";
+        let kind = Kind {
+            group: "".into(),
+            version: "v1".into(),
+            kind: "Pod".into(),
+            plural: "pods".into(),
+            scope: Scope::Namespaced,
+        };
+        let target = Target { kind, key: ObjectKey::new("shop", "pod") };
+        let cleaned = ObjectMeta {
+            uid: Some("first".into()),
+            finalizers: Some(vec![FINALIZER.into()]),
+            ..ObjectMeta::default()
+        };
+        for (there, left) in [("first", 0), ("second", 1)] {
+            let meta =
+                json!({ "name": "pod", "uid": there, "resourceVersion": "7", "finalizers": [FINALIZER] });
+            let object = Arc::new(Mutex::new(json!({ "metadata": meta })));
+            let removed = remove_finalizer(&writer(&object), &target, &cleaned, FINALIZER).await;
+            assert_eq!(removed.unwrap(), Removed::Released);
+            let finalizers = object.lock().unwrap()["metadata"]["finalizers"].clone();
+            assert_eq!(finalizers.as_array().map(Vec::len), Some(left), "{there}");
+        }
+    }
+}

@@ -7,8 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::{Map, Value};
 
-/// Fields that tell the elements of a list apart, as Kubernetes' own types use them; the first that is there counts.
-const IDENTIFIES: [&str; 5] = ["type", "name", "uid", "ip", "key"];
+use super::identity::Elements;
 
 /// Computes the merge patch that turns one value into the other; `None` where they are equal.
 ///
@@ -151,28 +150,24 @@ fn kept_elements(old: &[Value], new: &[Value], raw: &[Value]) -> Vec<Value> {
     for (at, element) in old.iter().enumerate() {
         same.entry(element).or_default().push_back(at);
     }
-    let (identified, unambiguous) = (by_identity(old), by_identity(new));
-    let partner = |element: &Value, same: &mut HashMap<&Value, VecDeque<usize>>| {
+    let elements = Elements::of(old, new);
+    let mut whole = Vec::with_capacity(new.len());
+    for element in new {
         let unchanged = same.get_mut(element).and_then(VecDeque::pop_front);
-        unchanged.or_else(|| {
-            let identity = identity(element)?;
-            unambiguous.get(&identity)?;
-            identified.get(&identity).copied()
-        })
-    };
-    let whole = |element: &Value| match partner(element, &mut same) {
-        Some(at) => raw[at].map_or_else(|| element.clone(), |raw| kept(&old[at], element, raw)),
-        None => element.clone(),
-    };
-    new.iter().map(whole).collect()
+        whole.push(match unchanged.or_else(|| elements.find(element)) {
+            Some(at) => raw[at].map_or_else(|| element.clone(), |raw| kept(&old[at], element, raw)),
+            None => element.clone(),
+        });
+    }
+    whole
 }
 
 /// Finds the raw form of each element of a list that was read through a type, which may have put it in another order.
-fn raw_forms<'a>(typed: &[Value], raw: &'a [Value]) -> Vec<Option<&'a Value>> {
-    let identified = by_identity(raw);
-    let find = |(at, element): (usize, &Value)| {
-        let here = raw.get(at).filter(|raw| may_be(element, raw));
-        here.or_else(|| identified.get(&identity(element)?).map(|at| &raw[*at]))
+fn raw_forms<'a>(typed: &'a [Value], raw: &'a [Value]) -> Vec<Option<&'a Value>> {
+    let elements = Elements::of(raw, typed);
+    let find = |(at, element): (usize, &'a Value)| {
+        let here = || raw.get(at).filter(|raw| may_be(element, raw));
+        elements.find(element).map(|at| &raw[at]).or_else(here)
     };
     typed.iter().enumerate().map(find).collect()
 }
@@ -180,12 +175,9 @@ fn raw_forms<'a>(typed: &[Value], raw: &'a [Value]) -> Vec<Option<&'a Value>> {
 /// Returns whether an element can be what a raw one reads as.
 fn may_be(typed: &Value, raw: &Value) -> bool {
     match (typed, raw) {
-        (Value::Object(fields), Value::Object(_)) => match (identity(typed), identity(raw)) {
-            (Some(typed), Some(raw)) if typed.0 == raw.0 => typed == raw,
-            _ => fields
-                .iter()
-                .all(|(name, value)| raw.get(name).is_none_or(|raw| is_nested(raw) || raw == value)),
-        },
+        (Value::Object(fields), Value::Object(_)) => {
+            fields.iter().all(|(name, value)| raw.get(name).is_none_or(|raw| is_nested(raw) || raw == value))
+        }
         (Value::Array(_), Value::Array(_)) => true,
         _ => typed == raw,
     }
@@ -193,26 +185,6 @@ fn may_be(typed: &Value, raw: &Value) -> bool {
 
 fn is_nested(value: &Value) -> bool {
     value.is_object() || value.is_array()
-}
-
-/// What tells an element from the others of its list: a field and its value.
-type Identity<'a> = (&'static str, &'a Value);
-
-fn identity(element: &Value) -> Option<Identity<'_>> {
-    let fields = element.as_object()?;
-    let of = |name: &'static str| Some((name, fields.get(name).filter(|value| value.is_string())?));
-    IDENTIFIES.into_iter().find_map(of)
-}
-
-/// Indexes the elements of a list by what tells them apart, leaving out those that it does not.
-fn by_identity(elements: &[Value]) -> HashMap<Identity<'_>, usize> {
-    let mut places: HashMap<Identity<'_>, Option<usize>> = HashMap::new();
-    for (at, element) in elements.iter().enumerate() {
-        if let Some(identity) = identity(element) {
-            places.entry(identity).and_modify(|place| *place = None).or_insert(Some(at));
-        }
-    }
-    places.into_iter().filter_map(|(identity, place)| Some((identity, place?))).collect()
 }
 
 #[cfg(test)]

@@ -93,11 +93,7 @@ fn a_type_that_reorders_a_list_gives_no_element_what_another_had() {
     let nameless = json!({ "set": [{ "n": 1 }, { "n": 2 }] });
     let reordered = json!({ "set": [{ "n": 2, "x": 2 }, { "n": 1, "x": 1 }] });
     let new = json!({ "set": [{ "n": 1 }] });
-    assert_eq!(
-        patch(&nameless, &new, &reordered),
-        json!({ "set": [{ "n": 1 }] }),
-        "nothing tells whose it is"
-    );
+    assert_eq!(patch(&nameless, &new, &reordered), json!({ "set": [{ "n": 1, "x": 1 }] }));
 }
 
 // W12
@@ -110,6 +106,88 @@ fn one_name_that_two_elements_bear_tells_nothing() {
         patch(&old, &new, &raw),
         json!({ "at": [{ "type": "IP", "a": 2, "zone": "y" }, { "type": "IP", "a": 3 }] })
     );
+}
+
+// W22
+#[test]
+fn elements_that_a_number_or_two_fields_tell_apart_keep_what_their_type_does_not_know() {
+    for (case, old, new) in [
+        ("port", json!([{ "port": 80, "up": 1 }, { "port": 81, "up": 1 }]), json!([{ "port": 81, "up": 2 }])),
+        ("index", json!([{ "index": 0, "at": "a" }]), json!([{ "index": 0, "at": "b" }])),
+        (
+            "port and protocol",
+            json!([{ "port": 53, "protocol": "TCP", "up": 1 }, { "port": 53, "protocol": "UDP", "up": 1 }]),
+            json!([{ "port": 53, "protocol": "UDP", "up": 2 }, { "port": 53, "protocol": "TCP", "up": 3 }]),
+        ),
+        (
+            "name and namespace",
+            json!([{ "name": "a", "namespace": "x", "n": 1 }, { "name": "a", "namespace": "y", "n": 1 }]),
+            json!([{ "name": "a", "namespace": "z", "n": 7 }, { "name": "a", "namespace": "y", "n": 2 }]),
+        ),
+        (
+            "a type that several have, and a name",
+            json!([{ "type": "T", "name": "a", "n": 1 }, { "type": "T", "name": "b", "n": 1 }]),
+            json!([{ "type": "T", "name": "b", "n": 2 }, { "type": "T", "name": "a", "n": 2 }]),
+        ),
+        (
+            "a number of another name",
+            json!([{ "shard": 0, "phase": "A" }, { "shard": 1, "phase": "A" }]),
+            json!([{ "shard": 0, "phase": "B" }, { "shard": 1, "phase": "A" }]),
+        ),
+        (
+            "two fields of other names",
+            json!([{ "from": "a", "to": "b", "lag": 1 }, { "from": "a", "to": "c", "lag": 1 }]),
+            json!([{ "from": "a", "to": "b", "lag": 2 }, { "from": "a", "to": "c", "lag": 1 }]),
+        ),
+    ] {
+        // What the type does not know names the element that it belongs to.
+        let mark = |list: &Value| {
+            let mut list = list.clone();
+            for element in list.as_array_mut().unwrap() {
+                let of = |name: &str| element[name].to_string();
+                let fields =
+                    ["type", "name", "namespace", "port", "protocol", "index", "shard", "from", "to"];
+                let mark = fields.map(of).join(" ");
+                element["unknown"] = json!(mark);
+            }
+            list
+        };
+        let (of, raw) = (|list: &Value| json!({ "list": list }), mark(&old));
+        let known: Vec<_> = raw.as_array().unwrap().iter().map(|element| &element["unknown"]).collect();
+        let mut expected = mark(&new);
+        for element in expected.as_array_mut().unwrap() {
+            if !known.contains(&&element["unknown"]) {
+                element.as_object_mut().unwrap().remove("unknown");
+            }
+        }
+        assert_eq!(patch(&of(&old), &of(&new), &of(&raw)), of(&expected), "{case}");
+    }
+}
+
+// W22
+#[test]
+fn a_value_that_two_elements_share_by_chance_gives_one_nothing_of_the_other() {
+    for (old, new) in [
+        (json!([{ "region": "eu", "replicas": 3 }]), json!([{ "region": "us", "replicas": 3 }])),
+        (
+            json!([{ "region": "eu", "replicas": 3 }, { "region": "us", "replicas": 5 }]),
+            json!([{ "region": "asia", "replicas": 3 }, { "region": "africa", "replicas": 7 }]),
+        ),
+        (json!([{ "port": 80, "protocol": "TCP" }]), json!([{ "port": 81, "protocol": "TCP" }])),
+    ] {
+        let mut raw = old.clone();
+        raw.as_array_mut().unwrap().iter_mut().for_each(|element| element["unknown"] = json!(1));
+        let of = |list: &Value| json!({ "list": list });
+        assert_eq!(patch(&of(&old), &of(&new), &of(&raw)), of(&new));
+    }
+    let (old, new) = (
+        json!([{ "n": 0, "at": 3 }, { "n": 1, "at": 4 }]),
+        json!([{ "n": 0, "at": 4 }, { "n": 1, "at": 3 }]),
+    );
+    let raw = json!([{ "n": 0, "at": 3, "x": 0 }, { "n": 1, "at": 4, "x": 1 }]);
+    let kept = json!([{ "n": 0, "at": 4, "x": 0 }, { "n": 1, "at": 3, "x": 1 }]);
+    let of = |list: Value| json!({ "list": list });
+    assert_eq!(patch(&of(old), &of(new), &of(raw)), of(kept), "elements keep their places");
 }
 
 #[test]

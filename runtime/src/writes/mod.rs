@@ -36,6 +36,7 @@ mod child;
 mod apply;
 mod create;
 mod delete;
+mod identity;
 mod merge;
 mod patch;
 mod status;

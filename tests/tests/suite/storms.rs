@@ -225,7 +225,7 @@ async fn writes_through_the_contexts_client_that_show_after_the_run_are_slowed_t
 
 // C30
 #[tokio::test(start_paused = true)]
-async fn the_budget_is_a_setting_and_retries_are_not_charged() {
+async fn the_budget_is_a_setting() {
     let server = ApiServer::in_memory().namespace("shop").start().await;
     let metadata = ObjectMeta { name: Some("a".into()), ..ObjectMeta::default() };
     server.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
@@ -252,4 +252,30 @@ async fn the_budget_is_a_setting_and_retries_are_not_charged() {
     let gap = |run: usize| (starts[run].at - starts[run - 1].at).as_secs();
     assert!((1..=5).all(|run| gap(run) <= 1), "{starts:?}");
     assert!((19..=21).contains(&gap(8)), "{starts:?}");
+}
+
+// C30
+#[tokio::test(start_paused = true)]
+async fn retries_are_not_charged_whatever_they_write() {
+    let server = shop().await;
+    server.create(&website("a")).await;
+    let (reconciler, record) = does(|site: Arc<Website>, cx: Context<Website>| async move {
+        let replicas = i32::try_from(cx.id())?;
+        cx.patch_status(&site, WebsiteStatus { replicas, ready_replicas: 0 }).await?;
+        anyhow::ensure!(cx.id() > 5, "fails, and writes");
+        Ok(Action::await_change())
+    });
+    let limit = RateLimit::per_period(Duration::from_secs(20)).burst(2);
+    let _running =
+        Manager::new(server.client()).controller(Controller::new(reconciler).storm_limit(limit)).spawn();
+    record.reaches(6).await;
+    let reasons: Vec<_> =
+        record.starts().iter().map(|start| start.reason.clone().unwrap().to_string()).collect();
+    assert_eq!(reasons[1..], ["retry"; 5]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let changed = tokio::time::Instant::now();
+    server.patch_merge::<Website>("shop/a", json!({ "metadata": { "labels": { "edited": "yes" } } })).await;
+    record.reaches(7).await;
+    let took = record.starts()[6].at - changed;
+    assert!(took < Duration::from_secs(1), "only the first run was charged: {took:?}");
 }

@@ -260,8 +260,7 @@ const ROWS: &[Row] = &[
         shop.manager().controller(controller).spawn()
     })
     .meanwhile(Event::Deleted),
-    Row::of("deleted", Hurt::Itself, "a deletion was not handled, and is given up", plain)
-        .meanwhile(Event::Deleted),
+    Row::of("deleted", Hurt::Itself, PANICKED, plain).meanwhile(Event::Deleted),
     Row::of("is_terminal", Hurt::Itself, PANICKED, plain),
     Row::of("error into Box", Hurt::Itself, PANICKED, plain),
     Row::of("error's Display", Hurt::Itself, PANICKED, plain),

@@ -19,7 +19,7 @@ use watchkeeper::{
     prelude::*,
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
-use watchkeeper_tests::{Bodies, Record, Website, deployment_for, does, website};
+use watchkeeper_tests::{Bodies, Record, Website, deployment_for, does, gates::Gates, website};
 
 async fn shop() -> ApiServer {
     ApiServer::in_memory().crd::<Website>().namespace("shop").start().await
@@ -402,6 +402,38 @@ async fn a_deletion_says_what_becomes_of_the_rest_and_may_insist_on_the_version(
         (&json!("Foreground"), &json!(7))
     );
     assert!(options[1]["preconditions"].get("resourceVersion").is_none());
+}
+
+// W23
+#[tokio::test(start_paused = true)]
+async fn what_is_applied_again_after_its_deletion_is_sent_though_the_cache_shows_it_yet() {
+    let server = shop().await;
+    let (gates, client) = Gates::before(server.client());
+    let (kit, held, is_there) = (server.kit().clone(), gates.clone(), Arc::new(Mutex::new(None)));
+    let told = is_there.clone();
+    let (reconciler, record) = does(move |site: Arc<Website>, cx: Context<Website>| {
+        let (kit, gates, told) = (kit.clone(), held.clone(), told.clone());
+        async move {
+            let child = cx.apply(deployment_for(&site)).await?;
+            if site.metadata.labels.is_some() && told.lock().unwrap().is_none() {
+                gates.hold_events();
+                cx.delete(&child).await?;
+                cx.apply(deployment_for(&site)).await?;
+                *told.lock().unwrap() = Some(kit.get::<Deployment>("shop/a").await.is_some());
+                gates.let_events_pass();
+            }
+            Ok(Action::await_change())
+        }
+    });
+    let controller = Controller::new(reconciler).owns::<Deployment>();
+    let _running = Manager::new(client).controller(controller).spawn();
+    server.create(&website("a")).await;
+    record.reaches(1).await;
+    rest().await;
+    let label = json!({ "metadata": { "labels": { "again": "yes" } } });
+    server.patch_merge::<Website>("shop/a", label).await;
+    rest().await;
+    assert_eq!(*is_there.lock().unwrap(), Some(true));
 }
 
 // W19 W5

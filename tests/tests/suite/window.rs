@@ -12,13 +12,13 @@ use serde_json::json;
 use tokio::{task::JoinSet, time::Instant};
 use watchkeeper::{
     Manager,
-    prelude::{Action, Context, Controller, Reconciler},
+    prelude::{Action, Cleanup, Context, Controller, Deleted, ObjectKey, Reconciler},
     workqueue::{
         ItemExponentialFailure, Outcome, Priority, RateLimit, RateLimiter, TokenBucket, WorkQueue,
         WorkQueueConfig,
     },
 };
-use watchkeeper_apiserver::ApiServer;
+use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{Record, assert_rate_holds};
 
 const KEYS: u8 = 12;
@@ -249,6 +249,18 @@ impl Reconciler<ConfigMap> for Moody {
             Outcome::Terminal | Outcome::PutBack => panic!("fails badly"),
         }
     }
+
+    async fn cleanup(&self, _: Arc<ConfigMap>, cx: &Context<ConfigMap>) -> anyhow::Result<Cleanup> {
+        self.record.start(cx);
+        Ok(Cleanup::Done)
+    }
+
+    async fn deleted(&self, _: Deleted<ConfigMap>, cx: &Context<ConfigMap>) -> anyhow::Result<()> {
+        self.record.start(cx);
+        let (outcome, _) = self.endings[self.record.len() % self.endings.len()];
+        anyhow::ensure!(!matches!(outcome, Outcome::Retry { .. }), "fails");
+        Ok(())
+    }
 }
 
 fn map(key: u8) -> ConfigMap {
@@ -256,15 +268,31 @@ fn map(key: u8) -> ConfigMap {
     ConfigMap { metadata: ObjectMeta { name, ..ObjectMeta::default() }, ..ConfigMap::default() }
 }
 
-/// Plays events on a server, before and under a whole controller.
-async fn controlled(causes: Vec<Cause>, endings: Vec<(Outcome, u64)>) {
+/// Whether a controller has a finalizer; writes of it are slow now and then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Holds {
+    Nothing,
+    Finalizer,
+}
+
+/// Lets writes of the controller take long before the user's code starts, or not.
+fn slow_down(server: &ApiServer, by: u64) {
+    server.faults().clear();
+    server.faults().on(Verb::Patch, "configmaps").always().then(Fault::CommitThenHold.lasting(millis(by)));
+}
+
+/// Plays events on a server, before and under a whole controller; counts every start of the user's code.
+async fn controlled(causes: Vec<Cause>, endings: Vec<(Outcome, u64)>, holds: Holds) {
     let server = ApiServer::in_memory().namespace("shop").start().await;
     for key in 0..KEYS {
         server.create(&map(key)).await;
     }
     let record = Record::default();
     let controller = Controller::new(Moody { record: record.clone(), endings });
-    let controller = controller.namespace("shop").workers(3).rate_limit(LIMIT);
+    let mut controller = controller.namespace("shop").workers(3).rate_limit(LIMIT);
+    if holds == Holds::Finalizer {
+        controller = controller.finalizer("example.dev/kept");
+    }
     let running = Manager::new(server.client()).controller(controller).spawn();
     for (number, cause) in causes.into_iter().enumerate() {
         match cause {
@@ -272,15 +300,21 @@ async fn controlled(causes: Vec<Cause>, endings: Vec<(Outcome, u64)>) {
                 let patch = json!({ "data": { "number": number.to_string() } });
                 server.patch_merge::<ConfigMap>(&format!("shop/map-{key}"), patch).await;
             }
+            Cause::Failure(key) | Cause::Release(key) if holds == Holds::Finalizer => {
+                let taken_off = json!({ "metadata": { "finalizers": null } });
+                server.patch_merge::<ConfigMap>(&format!("shop/map-{key}"), taken_off).await;
+            }
             Cause::Failure(key) | Cause::Release(key) => {
                 server.delete::<ConfigMap>(&format!("shop/map-{key}")).await;
                 server.create(&map(key)).await;
             }
             Cause::Nothing(pause) => tokio::time::sleep(millis(pause)).await,
-            Cause::InitialList | Cause::Resync => tokio::time::sleep(millis(300)).await,
+            Cause::InitialList => slow_down(&server, 900),
+            Cause::Resync => server.faults().clear(),
         }
     }
-    tokio::time::sleep(millis(1500)).await;
+    server.faults().clear();
+    tokio::time::sleep(millis(4000)).await;
     assert!(record.len() >= usize::from(KEYS), "all ran");
     assert_rate_holds(&record.starts(), PER_SECOND.into(), BURST.into());
     running.stop().await.unwrap();
@@ -289,8 +323,95 @@ async fn controlled(causes: Vec<Cause>, endings: Vec<(Outcome, u64)>) {
 // C11
 #[test]
 fn a_whole_controller_stays_within_its_limit_whatever_happens_to_its_objects() {
-    proptest!(config(60), |(causes in causes(), endings in endings())| {
+    let holds = prop_oneof![Just(Holds::Nothing), Just(Holds::Finalizer)];
+    proptest!(config(60), |(causes in causes(), endings in endings(), holds in holds)| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-        runtime.unwrap().block_on(controlled(causes, endings));
+        runtime.unwrap().block_on(controlled(causes, endings, holds));
     });
+}
+
+const ONE_A_SECOND: RateLimit = RateLimit::per_second(1).burst(1);
+
+fn content(record: &Record) -> Moody {
+    Moody { record: record.clone(), endings: vec![(Outcome::Forget, 0)] }
+}
+
+// C46 C11
+#[tokio::test(start_paused = true)]
+async fn runs_whose_slow_writes_end_at_once_start_the_users_code_no_faster_than_the_limit() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    for key in 0..26 {
+        server.create(&map(key)).await;
+    }
+    let slow = server.faults().on(Verb::Patch, "configmaps").always().then(Fault::CommitThenHold);
+    let record = Record::default();
+    let controller = Controller::new(content(&record)).namespace("shop").finalizer("example.dev/kept");
+    let controller = controller.workers(30).rate_limit(ONE_A_SECOND);
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    tokio::time::sleep(Duration::from_secs(26)).await;
+    assert!(record.is_empty());
+    slow.disarm();
+    server.faults().clear();
+    record.reaches(26).await;
+    let starts = record.starts();
+    assert_rate_holds(&starts, 1.0, 1.0);
+    let took = starts[25].at.duration_since(starts[0].at).as_secs_f64();
+    assert!(took < 25.5, "the limit was not used up: {took} s");
+    running.stop().await.unwrap();
+}
+
+// C46 C11
+#[tokio::test(start_paused = true)]
+async fn each_deletion_of_a_key_and_what_follows_it_pays_for_a_start_of_its_own() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    server.create(&map(0)).await;
+    let record = Record::default();
+    let controller = Controller::new(content(&record)).namespace("shop").rate_limit(ONE_A_SECOND);
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    record.reaches(1).await;
+    for _ in 0..4 {
+        server.delete::<ConfigMap>("shop/map-0").await;
+        server.create(&map(0)).await;
+    }
+    record.reaches(6).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(record.len(), 6, "two of the object, four of what it took the place of");
+    assert_rate_holds(&record.starts(), 1.0, 1.0);
+    running.stop().await.unwrap();
+}
+
+// C46
+#[tokio::test(start_paused = true)]
+async fn runs_that_do_not_start_the_users_code_spend_no_token_of_it() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    let nobody = (0..50).map(|at| ObjectKey::new("shop", format!("nobody-{at}")));
+    let record = Record::default();
+    let controller =
+        Controller::new(content(&record)).namespace("shop").source(futures::stream::iter(nobody));
+    let controller = controller.rate_limit(RateLimit::per_period(Duration::from_secs(3_600)));
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    server.create(&map(0)).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(record.len(), 1, "the token is there yet");
+    running.stop().await.unwrap();
+}
+
+// C46 C18
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_for_its_token_holds_up_no_stop_and_starts_nothing_after_it() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    for key in 0..4 {
+        server.create(&map(key)).await;
+    }
+    let record = Record::default();
+    let controller = Controller::new(content(&record)).namespace("shop").finalizer("example.dev/kept");
+    let controller = controller.workers(4).rate_limit(RateLimit::per_period(Duration::from_secs(3_600)));
+    let running = Manager::new(server.client()).controller(controller).spawn();
+    record.reaches(1).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let began = Instant::now();
+    running.stop().await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(record.len(), 1);
 }

@@ -1,0 +1,332 @@
+//! A controller with nothing behind it, for tests, and what many keys cost it.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::ObjectMeta;
+use prometheus_client::metrics::counter::Counter;
+use rand::{SeedableRng, rngs::SmallRng};
+use tokio::{task::coop::unconstrained, time::Instant};
+
+use super::{
+    Action, Context, LastError, Panics, Reason, Reconciler,
+    context::ContextBase,
+    dedup::EventDedup,
+    enqueue::{EnqueueRelated, Enqueuer, LastRelated, Mapping},
+    history::History,
+    inspect::Inspected,
+    last_read::LastRead,
+    patience::Patience,
+    queue::ControllerQueue,
+    recent::RecentRuns,
+    sources::{Objects, Selection, Synced},
+    tombstones::Tombstones,
+    trace::TraceIds,
+    unreadable::UnreadableObjects,
+    waits::{Waits, gate},
+    worker::ControllerCore,
+    workforce::Workforce,
+};
+use crate::{
+    clock::{Moment, WallClock},
+    informer::{Change, Gone, Observer, Progress, ProgressVia, SyncState, TermStart, Via, typed_kind},
+    key_list::KeyList,
+    metrics::Metrics,
+    object::{Kind, ObjectKey, operations},
+    reflector::{Doubt, DoubtCause, Server},
+    store::{CachedObject, Indexer},
+    workqueue::{Item, ItemExponentialFailure, RateLimit, WorkQueue},
+    writes::{Author, Counters, Recorder, Rights, Sender, WaitForOwn, Writer, source::SourceId},
+};
+
+pub(super) struct Idle;
+
+impl Reconciler<ConfigMap> for Idle {
+    type Error = Infallible;
+
+    async fn reconcile(&self, _: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Action, Infallible> {
+        Ok(Action::await_change())
+    }
+}
+
+/// A cache that never syncs, or has; and whose watch may be cut.
+struct Still {
+    has_synced: bool,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Synced for Still {
+    fn kind(&self) -> Kind {
+        typed_kind::<ConfigMap>()
+    }
+
+    fn cluster(&self) -> Option<Arc<str>> {
+        None
+    }
+
+    fn has_synced(&self) -> bool {
+        self.has_synced
+    }
+
+    fn synced(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn state(&self) -> SyncState {
+        unreachable!("nobody waits for so long")
+    }
+
+    fn current<'a>(&'a self, _: &'a TermStart) -> BoxFuture<'a, ()> {
+        self.synced()
+    }
+
+    /// Counts how often it is asked.
+    fn doubt(&self) -> Option<Doubt> {
+        operations::count();
+        let until = Instant::now() + Duration::from_secs(60);
+        self.is_cut.load(Ordering::SeqCst).then_some(Doubt { cause: DoubtCause::WatchCut, until })
+    }
+}
+
+pub(super) fn never() -> Vec<Arc<dyn Synced>> {
+    vec![Arc::new(Still { has_synced: false, is_cut: Arc::default() })]
+}
+
+pub(super) fn core(waits: Waits) -> Arc<ControllerCore<ConfigMap, Idle>> {
+    let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
+    });
+    let client = kube::Client::new(nobody, "default");
+    let metrics = Metrics::default().reconcile().of(&"test".into());
+    let queue = WorkQueue::new(ItemExponentialFailure::default());
+    let namespaces = waits.by_namespace.iter().map(|(namespace, _)| namespace.clone());
+    let queue = Arc::new(ControllerQueue::new(queue, namespaces));
+    let gate = Arc::new(gate(&waits, Server::default()));
+    let counters = Counters { overdue: metrics.overdue.clone(), contradicted: metrics.contradicted.clone() };
+    let author =
+        Author { controller: "test".into(), field_manager: "test".into(), declared: Rights::default() };
+    let recorder =
+        Recorder::new(Sender::new(client.clone()), &author, WallClock::system(), 7, Counter::default());
+    let (sender, wait) = (Sender::new(client), WaitForOwn::Never);
+    let writer = Writer::new(sender, author, Vec::new(), gate.clone(), queue.clone(), wait, counters);
+    Arc::new(ControllerCore {
+        name: "test".into(),
+        kind_name: "configmaps".to_owned(),
+        reconciler: Arc::new(Idle),
+        objects: Objects { caches: Vec::new() },
+        last_read: LastRead::Off,
+        selection: Selection::default(),
+        tombstones: Arc::new(Tombstones::new(metrics.deletions_dropped.clone())),
+        base: ContextBase::new(typed_kind::<ConfigMap>(), writer, recorder, None),
+        gate,
+        queue,
+        finalizer: None,
+        panics: Panics::Contain,
+        deadline: None,
+        waits: Arc::new(waits),
+        metrics,
+        history: Mutex::new(History::new(RateLimit::per_second(1).burst(10))),
+        jitter: Mutex::new(SmallRng::seed_from_u64(7)),
+        runs: 0.into(),
+        workers: 1,
+        recent: RecentRuns::default(),
+        stands_by: false.into(),
+        trace_ids: TraceIds::default(),
+    })
+}
+
+type Core = ControllerCore<ConfigMap, Idle>;
+
+/// A controller of one namespace whose cache has synced, and whether that cache's watch is cut.
+fn open_core() -> (Arc<Core>, Arc<AtomicBool>) {
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let cache: Arc<dyn Synced> = Arc::new(Still { has_synced: true, is_cut: is_cut.clone() });
+    let core = core(Waits { common: Vec::new(), by_namespace: vec![("shop".into(), vec![cache])] });
+    core.queue.open(None, Vec::new);
+    core.queue.open(Some(&"shop".into()), Vec::new);
+    (core, is_cut)
+}
+
+fn key(at: usize) -> ObjectKey {
+    ObjectKey::new("shop", format!("o-{at}"))
+}
+
+fn next(core: &Core) -> Option<Item<ObjectKey>> {
+    let item = unconstrained(core.queue.inner.get()).now_or_never()??;
+    core.queue.begin(&item);
+    Some(item)
+}
+
+/// Runs all keys that are ready; returns how many these are.
+fn run_all(core: &Core) -> usize {
+    std::iter::from_fn(|| next(core)).map(Item::forget).count()
+}
+
+/// A ConfigMap that concerns so many keys, beginning with one.
+fn concerns(version: u64, first: usize, keys: usize) -> CachedObject<ConfigMap> {
+    let data = [("first", first), ("keys", keys)].map(|(name, value)| (name.to_owned(), value.to_string()));
+    let metadata = ObjectMeta {
+        namespace: Some("shop".into()),
+        name: Some("settings".into()),
+        resource_version: Some(version.to_string()),
+        ..ObjectMeta::default()
+    };
+    let map = ConfigMap { metadata, data: Some(data.into()), ..ConfigMap::default() };
+    let indexer = Indexer::new();
+    indexer.upsert(Arc::new(map));
+    indexer.lister().cached(&ObjectKey::new("shop", "settings")).unwrap()
+}
+
+fn concerned(map: &ConfigMap) -> Vec<ObjectKey> {
+    let number = |name: &str| map.data.as_ref().unwrap()[name].parse::<usize>().unwrap();
+    (number("first")..number("first") + number("keys")).map(key).collect()
+}
+
+fn maps_to_keys<F>(core: &Core, dedup: EventDedup, mapping: F) -> EnqueueRelated<ConfigMap, Mapping<F>> {
+    let (queue, writer) = (core.queue.clone(), core.base.writer.clone());
+    EnqueueRelated {
+        enqueuer: Enqueuer { queue, writer, kind: typed_kind::<ConfigMap>(), dedup: Arc::new(dedup) },
+        source: Some(SourceId(0)),
+        kind: "configmaps".into(),
+        relation: Arc::new(Mapping(mapping)),
+        predicate: None,
+        unreadable_objects: UnreadableObjects::default(),
+        last_related: LastRelated::default(),
+        patience: Patience::default(),
+    }
+}
+
+/// Checks that twice as many keys take about twice as many comparisons, hashes and questions.
+fn assert_grows_in_proportion(path: &str, work: impl Fn(usize)) {
+    let counted = [2_000, 4_000, 8_000].map(|keys| operations::of(|| work(keys)));
+    assert!(counted[0] > 0, "{path}: nothing was counted");
+    for (fewer, more) in [(counted[0], counted[1]), (counted[1], counted[2])] {
+        assert!(more <= fewer * 5 / 2, "{path}: {counted:?} operations for 2,000, 4,000 and 8,000 keys");
+    }
+}
+
+// C48
+#[tokio::test(start_paused = true)]
+async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
+    assert_grows_in_proportion("both states of an update, from an informer that feeds twice", |keys| {
+        let (core, _) = open_core();
+        let feed = maps_to_keys(&core, EventDedup::of([SourceId(0)]), concerned);
+        let (old, new) = (concerns(1, 0, keys), concerns(2, keys / 2, keys));
+        let update = Change::Updated { old, new, via: Via::Watch };
+        (0..2).for_each(|_| feed.changed(&update));
+        let progress = Progress { version: Some(crate::object::Version(2)), via: ProgressVia::Watch };
+        feed.progressed(progress);
+        assert_eq!(run_all(&core), keys + keys / 2);
+    });
+    assert_grows_in_proportion("an event that changed nothing, and a deletion", |keys| {
+        let (core, _) = open_core();
+        let feed = maps_to_keys(&core, EventDedup::default(), concerned);
+        feed.changed(&Change::Unchanged { object: concerns(1, 0, keys) });
+        let gone = Box::new(Gone::Final(concerns(1, 0, keys)));
+        feed.changed(&Change::Deleted { gone, version: None, via: Via::Watch });
+        assert_eq!(run_all(&core), keys);
+    });
+    assert_grows_in_proportion("an object that could not be read, and can be again", |keys| {
+        let (core, _) = open_core();
+        let last = LastRelated::default();
+        last.keep(&key(0), concerned(&concerns(1, 0, keys).object().unwrap()));
+        last.keep(&key(0), concerned(&concerns(1, keys / 2, keys).object().unwrap()));
+        last.take(&key(0)).into_iter().for_each(|key| core.queue.add(key, Reason::Changed));
+        assert_eq!(run_all(&core), keys + keys / 2);
+    });
+    assert_grows_in_proportion("a first list, before and after the caches have synced", |keys| {
+        let core = core(Waits { common: Vec::new(), by_namespace: vec![("shop".into(), never())] });
+        core.queue.add_list(&Arc::new(KeyList::new((0..keys).map(key))));
+        (0..keys).for_each(|at| core.queue.add(key(at), Reason::Changed));
+        core.queue.open(Some(&"shop".into()), Vec::new);
+        core.queue.add_list(&Arc::new(KeyList::new((0..keys).map(key))));
+        assert_eq!(run_all(&core), keys);
+    });
+}
+
+// C48
+#[tokio::test(start_paused = true)]
+async fn many_keys_whose_watch_was_cut_wait_and_go_on_in_proportion_to_their_number() {
+    assert_grows_in_proportion("keys of a namespace whose watch was cut", |keys| {
+        let (core, is_cut) = open_core();
+        is_cut.store(true, Ordering::SeqCst);
+        (0..keys).for_each(|at| core.queue.add(key(at), Reason::Changed));
+        while let Some(item) = unconstrained(core.queue.inner.get()).now_or_never().flatten() {
+            let doubt = core.gate.doubt(item.key()).expect("its watch is cut");
+            core.put_off(item, doubt);
+        }
+        let may_run = |key: &ObjectKey| core.gate.doubt(key).is_none();
+        // Whatever changes meanwhile elsewhere.
+        (0..keys / 10).for_each(|_| core.queue.release_doubted(may_run));
+        assert_eq!(run_all(&core), 0);
+        is_cut.store(false, Ordering::SeqCst);
+        core.queue.release_doubted(may_run);
+        assert_eq!((run_all(&core), core.queue.remembered()), (keys, 0));
+    });
+}
+
+// C48
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_of_many_keys_is_kept_shown_and_swept_in_proportion_to_their_number() {
+    assert_grows_in_proportion("deletions, failures, holds and reports", |keys| {
+        let (core, _) = open_core();
+        for at in 0..keys {
+            let (key, uid) = (key(at), Some(at.to_string()));
+            core.tombstones.add(&key, Gone::Undecoded { key: key.clone(), uid, owners: Vec::new() });
+            let error = LastError { error: "fails".to_owned(), at: Moment::now(), attempt: 1 };
+            core.history().failures.insert(key.clone(), error);
+            core.queue.pace(&key, Duration::from_secs(1));
+            core.queue.add(key, Reason::Deleted);
+        }
+        core.sweep();
+        (0..keys).for_each(|at| drop(core.report(&key(at))));
+        drop(core.overview(100));
+        for at in 0..keys {
+            let deletion = core.tombstones.next(&key(at)).unwrap();
+            core.tombstones.failed(&key(at), &deletion, Instant::now());
+            core.tombstones.close(&key(at), &deletion);
+            core.queue.inner.release(&key(at));
+        }
+        assert_eq!(run_all(&core), keys);
+        core.sweep();
+        assert!(core.history().failures.is_empty());
+    });
+}
+
+// C49
+#[tokio::test(start_paused = true)]
+async fn a_mapping_that_panics_on_one_state_of_an_object_loses_no_key_of_the_other() {
+    let mapping = |map: &ConfigMap| {
+        assert_ne!(map.data.as_ref().unwrap()["first"], "13", "planned");
+        concerned(map)
+    };
+    let updated = |feed: &EnqueueRelated<ConfigMap, _>, old, new| {
+        let update = Change::Updated { old, new, via: Via::Watch };
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| feed.changed(&update)));
+        assert!(panics.is_err(), "the informer counts it");
+    };
+    let ran = |core: &Core| -> Vec<String> {
+        std::iter::from_fn(|| next(core)).map(|item| item.key().name().to_owned()).collect()
+    };
+    let (core, _) = open_core();
+    let feed = maps_to_keys(&core, EventDedup::default(), mapping);
+    updated(&feed, concerns(1, 1, 2), concerns(2, 13, 1));
+    assert_eq!(ran(&core), ["o-1", "o-2"], "those of the earlier state");
+    updated(&feed, concerns(2, 13, 1), concerns(3, 5, 1));
+    assert_eq!(ran(&core), ["o-5", "o-1", "o-2"], "and of the last that could be mapped");
+    updated(&feed, concerns(3, 6, 1), concerns(4, 13, 1));
+    assert_eq!(ran(&core), ["o-6"]);
+    let gone = Box::new(Gone::Final(concerns(4, 13, 1)));
+    let deletion = Change::Deleted { gone, version: None, via: Via::Watch };
+    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| feed.changed(&deletion)));
+    assert!(panics.is_err());
+    assert_eq!(ran(&core), ["o-6"], "its deletion concerns the same");
+}

@@ -1,0 +1,162 @@
+//! What tells the elements of a list apart, without a schema: which element of one list is which of another.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+/// Fields that tell elements apart by themselves, as Kubernetes' own types use them; the first that does so counts.
+const NAMES: [&str; 14] = [
+    "type",
+    "name",
+    "uid",
+    "ip",
+    "key",
+    "id",
+    "port",
+    "containerPort",
+    "hostPort",
+    "nodePort",
+    "index",
+    "ordinal",
+    "number",
+    "hostname",
+];
+/// Fields that do so together with another one.
+const QUALIFIERS: [&str; 9] =
+    ["namespace", "protocol", "address", "kind", "group", "version", "resource", "path", "status"];
+/// Most fields of other names that are looked at.
+const MOST_OTHERS: usize = 8;
+
+/// The values of the fields that tell an element from the others.
+type Identity<'a> = Vec<&'a Value>;
+
+/// Finds the elements of a list that those of another one are, or were.
+///
+/// What tells them apart is one field or two whose values no two elements of either list share. Fields of well-known
+/// names come first. Those of other names count if there are several elements, and all of the shorter list are found in
+/// the other: a value that two unlike elements have by chance must not give one what the other had.
+pub(super) struct Elements<'a> {
+    fields: Vec<&'a str>,
+    by_identity: HashMap<Identity<'a>, usize>,
+    /// Where elements differ in what they have: by the first well-known name that each has.
+    by_name: HashMap<(&'static str, &'a Value), Option<usize>>,
+    /// The same of the other list: one that two elements bear tells nothing.
+    others_by_name: HashMap<(&'static str, &'a Value), Option<usize>>,
+}
+
+impl<'a> Elements<'a> {
+    /// Prepares to find elements of a list that those of another one are.
+    pub(super) fn of(list: &'a [Value], others: &'a [Value]) -> Self {
+        let fields = telling_fields(list, others);
+        let by_identity = list
+            .iter()
+            .enumerate()
+            .filter_map(|(at, element)| Some((identity(element, &fields)?, at)))
+            .collect();
+        Self { fields, by_identity, by_name: by_name(list), others_by_name: by_name(others) }
+    }
+
+    /// Finds the place of the element that one of the other list is.
+    pub(super) fn find(&self, other: &'a Value) -> Option<usize> {
+        match identity(other, &self.fields) {
+            Some(identity) => self.by_identity.get(&identity).copied(),
+            None => {
+                let name = name(other)?;
+                self.others_by_name.get(&name).copied().flatten()?;
+                self.by_name.get(&name).copied().flatten()
+            }
+        }
+    }
+}
+
+/// Chooses the fields that tell the elements of two lists apart; none, if nothing does.
+fn telling_fields<'a>(list: &'a [Value], others: &'a [Value]) -> Vec<&'a str> {
+    let names = |list: &'a [Value]| -> HashSet<&'a str> { list.iter().flat_map(scalars).collect() };
+    let (here, there) = (names(list), names(others));
+    let in_both = |name: &&'static str| here.contains(name) && there.contains(name);
+    let singles: Vec<&str> = NAMES.into_iter().filter(in_both).collect();
+    let known: Vec<&str> = NAMES.into_iter().chain(QUALIFIERS).filter(in_both).collect();
+    let well_known = singles.into_iter().map(|name| vec![name]).chain(pairs(&known));
+    let tells = |fields: &Vec<&str>| is_unique(list, fields) && is_unique(others, fields);
+    if let Some(fields) = well_known.into_iter().find(tells) {
+        return fields;
+    }
+    if list.len() < 2 || others.len() < 2 {
+        return Vec::new();
+    }
+    let in_all = |name: &&str| list.iter().chain(others).all(|element| scalar(element, name).is_some());
+    let others_names: Vec<&str> = scalars(&list[0]).filter(in_all).take(MOST_OTHERS).collect();
+    let by_place = |candidates: Vec<Vec<&'a str>>| {
+        let matches = candidates.into_iter().filter(|fields| tells(fields)).filter_map(|fields| {
+            let in_place = matches_in_place(list, others, &fields)?;
+            Some((in_place, fields))
+        });
+        // Of several, the one under which most elements keep their place; of equals the first.
+        matches.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, fields)| fields)
+    };
+    let singles = by_place(others_names.iter().map(|name| vec![*name]).collect());
+    singles.or_else(|| by_place(pairs(&others_names).collect())).unwrap_or_default()
+}
+
+fn pairs<'n, 'a>(names: &'n [&'a str]) -> impl Iterator<Item = Vec<&'a str>> + use<'n, 'a> {
+    let after = move |at: usize| names[at + 1..].iter().map(move |second| vec![names[at], *second]);
+    (0..names.len()).flat_map(after)
+}
+
+/// Whether some elements have all these fields, and no two of them the same values.
+fn is_unique(list: &[Value], fields: &[&str]) -> bool {
+    let mut seen = HashSet::new();
+    list.iter().filter_map(|element| identity(element, fields)).all(|identity| seen.insert(identity))
+        && !seen.is_empty()
+}
+
+/// Counts the elements that keep their place, if all of the shorter list are found in the other.
+fn matches_in_place(list: &[Value], others: &[Value], fields: &[&str]) -> Option<usize> {
+    let place = |(at, element)| Some((identity(element, fields)?, at));
+    let places: HashMap<Identity<'_>, usize> = list.iter().enumerate().filter_map(place).collect();
+    let found: Vec<(usize, usize)> = others
+        .iter()
+        .enumerate()
+        .filter_map(|(at, other)| Some((at, *places.get(&identity(other, fields)?)?)))
+        .collect();
+    let all = found.len() == list.len().min(others.len());
+    all.then(|| found.iter().filter(|(at, place)| at == place).count())
+}
+
+/// Returns what tells an element from others; `None` if it lacks one of the fields, or there are none.
+fn identity<'a>(element: &'a Value, fields: &[&str]) -> Option<Identity<'a>> {
+    if fields.is_empty() {
+        return None;
+    }
+    fields.iter().map(|name| scalar(element, name)).collect()
+}
+
+/// Returns the first well-known name that an element has, and its value.
+fn name(element: &Value) -> Option<(&'static str, &Value)> {
+    NAMES.into_iter().find_map(|name| Some((name, scalar(element, name)?)))
+}
+
+/// Indexes the elements of a list by their names; one that two bear tells nothing.
+fn by_name(list: &[Value]) -> HashMap<(&'static str, &Value), Option<usize>> {
+    let mut places = HashMap::new();
+    for (at, element) in list.iter().enumerate() {
+        if let Some(name) = name(element) {
+            places.entry(name).and_modify(|place| *place = None).or_insert(Some(at));
+        }
+    }
+    places
+}
+
+/// Returns a field that can tell an element from others: a text or a whole number.
+fn scalar<'a>(element: &'a Value, name: &str) -> Option<&'a Value> {
+    element.as_object()?.get(name).filter(|value| is_scalar(value))
+}
+
+fn scalars(element: &Value) -> impl Iterator<Item = &str> {
+    let fields = element.as_object().into_iter().flatten();
+    fields.filter(|(_, value)| is_scalar(value)).map(|(name, _)| name.as_str())
+}
+
+fn is_scalar(value: &Value) -> bool {
+    value.is_string() || value.is_i64() || value.is_u64()
+}
