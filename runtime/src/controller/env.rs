@@ -32,8 +32,8 @@ pub(crate) struct ControllerEnv<'a> {
 pub(crate) enum Writes {
     /// They are sent.
     Sent,
-    /// They are answered here: no cache ever shows them.
-    Simulated,
+    /// The server only tries them: no cache ever shows them.
+    Tried,
 }
 
 /// Says whether there is one term of work, or one for each time that this replica leads.

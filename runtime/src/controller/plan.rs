@@ -121,7 +121,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
     let wait_for_own = match env.writes {
         Writes::Sent => settings.wait_for_own,
-        Writes::Simulated => WaitForOwn::Never,
+        Writes::Tried => WaitForOwn::Never,
     };
     let author = Author { controller: name.clone(), field_manager, declared: rights };
     let seed = env.seed.unwrap_or_else(random_seed);

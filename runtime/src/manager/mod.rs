@@ -2,7 +2,7 @@
 //!
 //! Order of a start: HTTP, informers, then, controller by controller, workers as soon as the caches that this one
 //! reads have synced. Order of a stop: workers finish what runs, then informers close their watches, then HTTP ends.
-//! SIGTERM and SIGINT stop; a second signal gives up waiting.
+//! SIGTERM and SIGINT stop; a second signal ends the process.
 
 mod factories;
 mod process;
@@ -13,8 +13,8 @@ mod inspector;
 mod campaign;
 #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
 mod crypto_provider;
-mod client;
 mod dry_run;
+mod client;
 #[cfg(feature = "http")]
 pub mod http;
 mod added_checks;
@@ -45,12 +45,16 @@ pub use tasks::Stopping;
 use std::{
     fmt,
     future::Future,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use campaign::Held;
 use clusters::Clusters;
+use dry_run::DryRun;
 use factories::Factories;
 use futures::future::BoxFuture;
 use informers::{AskedOf, Requested};
@@ -114,8 +118,6 @@ pub struct Manager {
     client: kube::Client,
     /// What no gate stands before: for informers and the Lease.
     direct: kube::Client,
-    /// What stands before nothing, not even a dry run: for questions that are written as if they created something.
-    reviews: kube::Client,
     client_taken: AtomicBool,
     election: Option<Held>,
     clock: WallClock,
@@ -130,7 +132,7 @@ pub struct Manager {
     metrics: Metrics,
     inspector: Inspector,
     seed: Option<u64>,
-    writes: Writes,
+    dry_run: Arc<DryRun>,
     trace_ids: TraceIds,
     cluster: ClientOrigin,
     serve: Serve,
@@ -159,13 +161,13 @@ impl Manager {
     pub fn with_config(client: kube::Client, config: ReflectorConfig) -> Self {
         let metrics = config.metrics.clone().unwrap_or_default();
         let config = ReflectorConfig { metrics: Some(metrics.clone()), ..config };
-        let client = client::observed(client, &metrics);
+        let dry_run = Arc::default();
+        let client = client::observed(client, &metrics, &dry_run);
         Self {
             seed: config.seed,
             clock: config.clock.clone(),
             factory: SharedInformerFactory::with_config(client.clone(), config),
             direct: client.clone(),
-            reviews: client.clone(),
             client,
             client_taken: AtomicBool::new(false),
             election: None,
@@ -176,7 +178,7 @@ impl Manager {
             grace_period: GRACE_PERIOD,
             metrics,
             inspector: Inspector::default(),
-            writes: Writes::Sent,
+            dry_run,
             trace_ids: TraceIds::default(),
             cluster: ClientOrigin::default(),
             serve: Serve::default(),
@@ -225,8 +227,8 @@ impl Manager {
             Candidate::new(election.into(), &self.direct, clock, metrics, seed);
         let taken = *self.client_taken.get_mut();
         let candidate = if taken { Err(ElectionError::ClientTaken) } else { candidate };
-        // A dry run works beside whoever leads, and writes nothing.
-        if self.writes == Writes::Sent {
+        // A dry run works next to the replica that leads, and writes nothing.
+        if !self.dry_run.is_on() {
             self.client = gated(&self.direct, &gate);
         }
         self.election = Some(Held { candidate, leadership });
@@ -238,13 +240,23 @@ impl Manager {
         self.election.as_ref().map(|held| held.leadership.clone())
     }
 
-    /// Sends no write: what would be written is logged, with what it would change.
+    /// Writes nothing: the server is asked to try each write, which is logged with what it would change.
     ///
-    /// Of its controllers, their events, and whatever goes through its [`client`](Self::client) or a
-    /// context's. Reconcilers go on as if each write had been done, as far as that is known without the server:
-    /// defaults, validation and admission are not known. An object keeps its version, one that would be made has none;
-    /// the same is logged once for an object. Values of Secrets are not shown. What is not known here, such as an
-    /// eviction, is refused with 501. There is no election: it holds no Lease, and works beside whoever leads.
+    /// Each write of the controllers and their events, of [`install_crd`](Self::install_crd), and of every clone of
+    /// [`client`](Self::client) and of a context's client goes to the server with `dryRun=All`: defaults, validation,
+    /// conflicts, permissions and admission webhooks (those without side effects) are the real ones, and nothing is
+    /// stored. So a write fails that depends on an earlier one, such as an object in a namespace that was only tried.
+    /// The log shows a write again only when it would change something else. Values and annotations of Secrets are not
+    /// shown.
+    ///
+    /// What the server can't be asked to try is not sent, and is answered with 501: commands in pods, proxied requests,
+    /// and subresources that Kubernetes itself does not have. An aggregated API server that stores what it is asked to
+    /// try is noticed by the first object that it creates; after that no write is sent.
+    ///
+    /// There is no election: a dry run holds no Lease, and works next to the replica that leads.
+    ///
+    /// A client that the program made itself writes as before. A program that wrote through the manager before it
+    /// called this can't be started: [`Error::WroteBeforeDryRun`].
     ///
     /// ```no_run
     /// # use watchkeeper::prelude::*;
@@ -253,11 +265,8 @@ impl Manager {
     /// # }
     /// ```
     pub fn dry_run(mut self) -> Self {
-        if self.writes == Writes::Sent {
-            self.direct = dry_run::client(self.direct);
-            self.client = self.direct.clone();
-            self.writes = Writes::Simulated;
-        }
+        self.dry_run.begin();
+        self.client = self.direct.clone();
         self
     }
 
@@ -414,9 +423,13 @@ impl Manager {
 
     /// Runs until SIGTERM or SIGINT, then stops within the grace period.
     ///
+    /// A second signal gives up waiting, whatever the stop waits for. It ends the process too: with code 128 and the
+    /// signal's number (143, 130), unless that has ended by itself a second later. This holds after the end of `run` as
+    /// well, and while the program's threads are blocked: work that outlives the grace period can't keep the process.
+    ///
     /// # Errors
-    /// What keeps a controller from starting, or makes it give up, and [`Error::Stopped`] where running reconciles outlived the grace
-    /// period or a second signal came.
+    /// What keeps a controller from starting, or makes it give up, and [`Error::Stopped`] if running reconciles outlived
+    /// the grace period or a second signal came.
     ///
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`; outside a tokio runtime.
@@ -429,29 +442,37 @@ impl Manager {
         Box::pin(async move {
             let mut signals = signals::Signals::listen()?;
             let mut running = self.start()?;
-            tokio::select! {
-                signal = signals.next() => tracing::info!(
-                    signal,
-                    "stopping: running reconciles end first (a second signal gives up waiting)"
-                ),
+            let failed = tokio::select! {
+                signal = signals.nth(1) => {
+                    tracing::info!(
+                        signal = signal.name,
+                        "stopping: running reconciles end first (a second signal gives up waiting)"
+                    );
+                    None
+                }
                 // Only without controllers, with one that has given up, or by a panic that goes on here.
                 ended = running.ended() => match ended {
                     Ok(()) => {
-                        signals.next().await;
+                        signals.nth(1).await;
+                        None
                     }
                     Err(error) => {
                         tracing::error!(error = one_line(&error), "stopping: a controller has given up");
-                        running.stop().await?;
-                        return Err(error);
+                        Some(error)
                     }
                 }
-            }
+            };
             let stopped = tokio::select! {
                 stopped = running.stop() => stopped,
-                _ = signals.next() => Err(Error::Stopped(Stopped::SecondSignal)),
+                _ = signals.nth(2) => Err(Error::Stopped(Stopped::SecondSignal)),
             };
-            tracing::info!("stopped");
-            stopped
+            match &stopped {
+                Ok(()) => tracing::info!("stopped"),
+                Err(error) => {
+                    tracing::warn!(error = one_line(error), "stopped; a second signal ends the process")
+                }
+            }
+            failed.map_or(stopped, Err)
         })
     }
 
@@ -466,19 +487,22 @@ impl Manager {
         let clusters = self.clusters.known().clone();
         let factories = Factories::new(self.factory.clone(), clusters);
         self.start().unwrap_or_else(|error| {
-            tracing::error!(%error, "the manager can't be started");
+            tracing::error!(error = one_line(&error), "the manager can't be started");
             Running::failed(error, &factories)
         })
     }
 
     fn start(self) -> Result<Running, Error> {
+        if let Some(sent) = self.dry_run.written_before().filter(|_| self.dry_run.is_on()) {
+            return Err(Error::WroteBeforeDryRun(sent.to_owned()));
+        }
         let http = self.serve.bind(&self.cluster)?;
         let clusters = self.clusters.checked(&self.plans)?;
         let mut asked = self.requested.into_informers();
         asked.extend(clusters.iter().flat_map(Cluster::take_informers));
         let leadership = self.election.as_ref().map(|held| held.leadership.clone());
         let candidate = self.election.map(|held| held.candidate).transpose()?;
-        let candidate = candidate.filter(|_| self.writes == Writes::Sent);
+        let candidate = candidate.filter(|_| !self.dry_run.is_on());
         let env = ControllerEnv {
             sender: &Sender::new(self.client.clone()),
             factory: &self.factory,
@@ -486,7 +510,7 @@ impl Manager {
             metrics: &self.metrics,
             seed: self.seed,
             election: if candidate.is_some() { Election::Held } else { Election::None },
-            writes: self.writes,
+            writes: if self.dry_run.is_on() { Writes::Tried } else { Writes::Sent },
             trace_ids: &self.trace_ids,
         };
         let mut planned = Vec::new();
@@ -504,11 +528,11 @@ impl Manager {
             factories: factories.clone(),
             leadership: leadership.filter(|_| candidate.is_some()),
             cluster: self.cluster,
-            client: self.direct,
+            client: self.direct.clone(),
             stop: stop.finish.clone(),
             version: Default::default(),
         });
-        let served = self.serve.start(http, &inspector, &self.metrics, &self.reviews);
+        let served = self.serve.start(http, &inspector, &self.metrics, &self.direct);
         factories.start();
         let tasks = self.tasks;
         Ok(Running::start(Parts {

@@ -26,7 +26,7 @@ impl Manager {
     /// ```
     pub fn cluster(&self, name: impl Into<String>, client: kube::Client) -> Cluster {
         let name: Arc<str> = name.into().into();
-        let client = observed(client, &self.metrics);
+        let client = observed(client, &self.metrics, &self.dry_run);
         let factory = self.factory.of_cluster(Arc::clone(&name), client);
         let cluster = Cluster::new(name, factory);
         self.clusters.add(&cluster);
