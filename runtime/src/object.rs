@@ -5,6 +5,8 @@ use std::{borrow::Cow, fmt, str::FromStr, sync::Arc};
 use kube::core::ObjectMeta;
 use serde::{Serialize, de::DeserializeOwned};
 
+use crate::plain::plain;
+
 /// Bounds every type that watchkeeper caches: the one bound, named once.
 ///
 /// Implemented for every `kube::Resource` that can be cloned, shown and (de)serialised: built-in kinds,
@@ -65,7 +67,8 @@ impl<K: kube::Resource> AsObject<Shared> for Arc<K> {
 /// Names an object within its kind: a name, and a namespace if the kind has them.
 ///
 /// One type for all kinds. Cheap to clone. Orders by namespace, then name. Shown as `namespace/name`, or
-/// `name` for cluster-scoped kinds, and parsed from the same.
+/// `name` for cluster-scoped kinds, and parsed from the same. Control characters, which no name of Kubernetes has, are
+/// shown escaped.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
     namespace: Option<Arc<str>>,
@@ -125,8 +128,8 @@ impl ObjectKey {
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
-            Some(namespace) => write!(f, "{namespace}/{}", self.name),
-            None => f.write_str(&self.name),
+            Some(namespace) => write!(f, "{}/{}", plain(namespace), plain(&self.name)),
+            None => plain(&self.name).fmt(f),
         }
     }
 }
@@ -226,7 +229,7 @@ pub struct ObjectRef {
 
 impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind.kind, self.key)
+        write!(f, "{} {}", plain(&self.kind.kind), self.key)
     }
 }
 
@@ -260,8 +263,8 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group.is_empty() {
-            true => f.write_str(&self.plural),
-            false => write!(f, "{}.{}", self.plural, self.group),
+            true => plain(&self.plural).fmt(f),
+            false => write!(f, "{}.{}", plain(&self.plural), plain(&self.group)),
         }
     }
 }
