@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt, str::FromStr, sync::Arc};
 
-use kube::core::ObjectMeta;
+use kube::core::{ObjectMeta, object::HasStatus};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::plain::plain;
@@ -27,6 +27,23 @@ pub trait Object:
 impl<T> Object for T where
     T: kube::Resource + Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
+}
+
+/// Says which type the status of a kind has: the one that `#[kube(status = "..")]` names.
+///
+/// Implemented for every type whose definition names one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` names no type for its status",
+    note = "name it beside the kind: `#[kube(.., status = \"MyStatus\")]`; for built-in kinds, and kinds that are known only at run time, use `patch_status_as`"
+)]
+pub trait Statused {
+    /// The type of the status.
+    type Status;
+}
+
+#[diagnostic::do_not_recommend]
+impl<K: HasStatus> Statused for K {
+    type Status = K::Status;
 }
 
 /// Takes an object, or an `Arc` of one as listers and reconcilers have it.

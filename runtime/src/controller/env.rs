@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
-    sources::{self, Selection, Synced},
-    trace::TraceIds,
-};
+use super::{sources::Synced, trace::TraceIds, watch::Watch};
 use crate::{
     informer::{SharedInformerFactory, Watched},
     metrics::Metrics,
@@ -52,19 +49,20 @@ pub(crate) type Awaited = (Place, Arc<dyn Synced>);
 /// Finds the informers of a kind that the program reads, asking for some if there is none.
 pub(crate) type Read = Box<dyn FnOnce(&ControllerEnv<'_>, &[Place]) -> Vec<Awaited> + Send>;
 
-pub(crate) fn read<W: Watched<DynamicType = ()>>() -> Read {
-    Box::new(|env, places| {
-        let kind = W::kind_of(&());
+pub(crate) fn read<W: Watched>(watch: Watch<W>) -> Read {
+    Box::new(move |env, places| {
+        let kind = W::kind_of(watch.dynamic_type());
         let asked =
             env.asked.iter().filter(|informer| informer.kind() == kind && informer.cluster().is_none());
         let asked: Vec<Awaited> = asked.map(|informer| (None, informer.clone())).collect();
-        if !asked.is_empty() {
+        if watch.narrowing().is_none() && !asked.is_empty() {
             return asked;
         }
+        if watch.narrowing().namespace.is_some() {
+            return vec![(None, Arc::new(watch.informer(env.factory, None)))];
+        }
         let of = |place: &Place| -> Awaited {
-            let everything = Selection::default();
-            let informer = sources::informer_of::<W>(env.factory, (), place.as_deref(), &everything);
-            (place.clone(), Arc::new(informer))
+            (place.clone(), Arc::new(watch.informer(env.factory, place.as_deref())))
         };
         places_of(kind.scope, places).iter().map(of).collect()
     })

@@ -27,11 +27,12 @@ use super::{
     queue::ControllerQueue,
     recent::RecentRuns,
     run::{Active, Failure, FailureAction, RunGuard, ended},
-    sources::{Objects, Selection},
+    sources::Objects,
     terminating::with_metadata_of,
     tombstones::{DeletionRetry, Tombstone, Tombstones},
     trace::TraceIds,
     waits::Waits,
+    watch::Selection,
 };
 use crate::{
     informer::Watched,

@@ -68,7 +68,7 @@ use crate::{
     backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
-    controller::{Controller, ControllerEnv, Election, Plan, Stop, TraceIds, Writes},
+    controller::{Controller, ControllerEnv, Election, Plan, Stop, ToWatch, TraceIds, Writes},
     error::{Error, Stopped},
     informer::{Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -301,8 +301,16 @@ impl Manager {
     /// [`rules_in`](Self::rules_in) each.
     pub fn rules(&self) -> Rules {
         let mut rules = Rules::named(self.role_name());
-        self.plans.iter().for_each(|plan| rules.add(&plan.rights, &plan.namespaces));
-        self.requested.rights().iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces));
+        for plan in &self.plans {
+            rules.add(&plan.rights, &plan.namespaces, None);
+            for (narrowing, rights) in &plan.narrowed {
+                let own = narrowing.namespace.as_ref().map(std::slice::from_ref);
+                rules.add(rights, own.unwrap_or(&plan.namespaces), narrowing.name.as_deref());
+            }
+        }
+        for (rights, namespaces, name) in &*self.requested.rights() {
+            rules.add(rights, namespaces, name.as_deref());
+        }
         self.election.iter().for_each(|held| rules.lead(held.leadership.lease()));
         if self.serve.reviews() {
             rules.review();
@@ -403,9 +411,9 @@ impl Manager {
         self.informer::<W>().lister()
     }
 
-    /// Reads what a marker asks for from the shared cache.
-    pub fn lister_for<W: Watched>(&self, marker: W) -> W::Lister {
-        self.informer_for(marker).lister()
+    /// Reads what a marker, or a [`Watch`](crate::controller::Watch), asks for from the shared cache.
+    pub fn lister_for<Q: ToWatch>(&self, what: Q) -> <Q::Marker as Watched>::Lister {
+        self.informer_for(what).lister()
     }
 
     /// Asks for a kind's shared informer, to be narrowed by namespace or selectors.
@@ -415,10 +423,11 @@ impl Manager {
         ManagedInformerBuilder::new(self.factory.informer_of(()), AskedOf::Manager(&self.requested))
     }
 
-    /// Asks for the shared informer of what a marker asks for.
-    pub fn informer_for<W: Watched>(&self, marker: W) -> ManagedInformerBuilder<'_, W> {
-        let builder = self.factory.informer_of(marker.dynamic_type());
-        ManagedInformerBuilder::new(builder, AskedOf::Manager(&self.requested))
+    /// Asks for the shared informer of what a marker, or a [`Watch`](crate::controller::Watch), asks for.
+    pub fn informer_for<Q: ToWatch>(&self, what: Q) -> ManagedInformerBuilder<'_, Q::Marker> {
+        let watch = what.to_watch();
+        let asked_of = AskedOf::Manager(&self.requested);
+        ManagedInformerBuilder::narrowed(watch.builder(&self.factory, None), asked_of, watch.narrowing())
     }
 
     /// Runs until SIGTERM or SIGINT, then stops within the grace period.

@@ -38,7 +38,7 @@ impl Manager {
     /// For what was asked for so far, as [`rules`](Self::rules), which says what must be allowed in the manager's own.
     pub fn rules_in(&self, cluster: &Cluster) -> Rules {
         let mut rules = Rules::named(self.role_name());
-        cluster.rights().iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces));
+        cluster.rights().iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces, None));
         rules
     }
 }

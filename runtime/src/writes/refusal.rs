@@ -196,7 +196,7 @@ mod tests {
         Status { code: 403, reason: "Forbidden".into(), message: message.into(), ..Status::default() }
     }
 
-    // W5
+    // W5 P21
     #[test]
     fn who_forbids_is_read_from_what_real_servers_say() {
         let rights = r#"configmaps is forbidden: User "viewer" cannot create resource "configmaps" in API group "" in the namespace "shop""#;

@@ -178,7 +178,7 @@ mod tests {
         rights.iter().map(|right| format!("{} {}", right.verb.as_str(), right.resource)).collect()
     }
 
-    // W20
+    // W20 P21
     #[test]
     fn each_use_takes_exactly_the_verbs_that_it_sends() {
         for (use_, verbs) in [

@@ -346,9 +346,9 @@ async fn why_a_probe_fails_is_for_those_who_may_see_the_debug_page() {
         assert!(line(&ready, "cache/secrets").starts_with("[-]cache/secrets failed"), "{}", ready.body);
         assert!(line(&alive, "store").starts_with("[-]store failed"), "{}", alive.body);
         let says = ready.body.contains("403") && alive.body.contains("hunter2") && one.body.contains("403");
-        let hides = [&ready, &alive, &one]
-            .iter()
-            .all(|told| !["403", "hunter2", " since ", "allow `list`"].iter().any(|part| told.body.contains(part)));
+        let hides = [&ready, &alive, &one].iter().all(|told| {
+            !["403", "hunter2", " since ", "allow `list`"].iter().any(|part| told.body.contains(part))
+        });
         assert!(if shown { says } else { hides }, "{peer:?}: {}{}{}", ready.body, alive.body, one.body);
     }
     for running in [closed, open, reviewed] {
@@ -363,8 +363,9 @@ async fn a_controller_is_not_ready_since_the_first_of_its_caches_failed() {
     server.faults().on_any("pods").always().then(Fault::Status(403));
     // It takes its time to be known as a failure.
     server.faults().on_any("secrets").always().then(Fault::Silence);
-    let running =
-        Manager::new(server.client()).controller(Controller::new(idle()).owns::<Secret>().owns::<Pod>()).spawn();
+    let running = Manager::new(server.client())
+        .controller(Controller::new(idle()).owns::<Secret>().owns::<Pod>())
+        .spawn();
     let service = service(&running);
     sleep(Duration::from_secs(300)).await;
     let since = |told: &Told, check: &str| {

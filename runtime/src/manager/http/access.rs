@@ -21,8 +21,10 @@ use tokio::{
 use super::desk::{Desk, Question, Turn, Verdict};
 use crate::{chain::one_line, plain::plain};
 
-/// How long an answer may take, waiting for one's turn included.
+/// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long somebody may wait for a turn.
+const QUEUED: Duration = Duration::from_secs(4);
 
 /// Asks the API server who may see what; clones remember the same.
 #[derive(Clone)]
@@ -69,9 +71,7 @@ impl Reviewer {
             return Err(Refusal::new(StatusCode::UNAUTHORIZED, why));
         };
         let question = Question { token: token.to_owned(), path: path.to_owned() };
-        let busy = "too many tokens are being reviewed: try again";
-        let reviewed = timeout(PATIENCE, self.verdict(&question, peer)).await;
-        match reviewed.unwrap_or_else(|_| Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, busy)))? {
+        match self.verdict(&question, peer).await? {
             Verdict::Allowed => Ok(()),
             Verdict::Unknown => {
                 Err(Refusal::new(StatusCode::UNAUTHORIZED, "the API server does not know the token"))
@@ -94,34 +94,43 @@ impl Reviewer {
         }
         let id = self.desk().enter(question, peer);
         let _place = Place { shared: &self.shared, id };
+        let unavailable = |why| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
+        let busy = "too many tokens are being reviewed: try again";
+        let turn = timeout(QUEUED, self.turn(id, question)).await.map_err(|_| unavailable(busy))?;
+        if let Some(verdict) = turn {
+            return Ok(verdict);
+        }
+        match timeout(PATIENCE, review(&self.shared.client, question)).await {
+            Ok(Ok(verdict)) => {
+                self.desk().remember(question, verdict.clone(), Instant::now());
+                Ok(verdict)
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(error = one_line(&error), "a token can't be reviewed");
+                Err(unavailable("the API server does not review the token: see the log"))
+            }
+            Err(_) => Err(unavailable("the API server did not review the token in time")),
+        }
+    }
+
+    /// Waits for a turn; returns the answer if that has come meanwhile.
+    async fn turn(&self, id: u64, question: &Question) -> Option<Verdict> {
         loop {
             let moved = self.shared.moved.notified();
             tokio::pin!(moved);
             moved.as_mut().enable();
-            let now = Instant::now();
-            let turn = self.desk().turn(id, question, now);
+            let turn = self.desk().turn(id, question, Instant::now());
             match turn {
-                Turn::Answered(verdict) => return Ok(verdict),
+                Turn::Answered(verdict) => return Some(verdict),
                 Turn::Asks => {
                     self.shared.moved.notify_waiters();
-                    break;
+                    return None;
                 }
                 Turn::Waits(None) => moved.await,
                 Turn::Waits(Some(until)) => tokio::select! {
                     () = moved => {}
                     () = sleep_until(until) => {}
                 },
-            }
-        }
-        match review(&self.shared.client, question).await {
-            Ok(verdict) => {
-                self.desk().remember(question, verdict.clone(), Instant::now());
-                Ok(verdict)
-            }
-            Err(error) => {
-                tracing::warn!(error = one_line(&error), "a token can't be reviewed");
-                let why = "the API server does not review the token: see the log";
-                Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why))
             }
         }
     }
