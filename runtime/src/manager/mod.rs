@@ -245,7 +245,7 @@ impl Manager {
     /// Each write of the controllers and their events, of [`install_crd`](Self::install_crd), and of every clone of
     /// [`client`](Self::client) and of a context's client goes to the server with `dryRun=All`: defaults, validation,
     /// conflicts, permissions and admission webhooks (those without side effects) are the real ones, and nothing is
-    /// stored. So a write fails that depends on an earlier one, such as an object in a namespace that was only tried.
+    /// stored. It needs the permissions of a real run. So a write fails that depends on an earlier one, such as an object in a namespace that was only tried.
     /// The log shows a write again only when it would change something else. Values and annotations of Secrets are not
     /// shown.
     ///
