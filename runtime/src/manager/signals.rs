@@ -73,7 +73,11 @@ fn begin() -> io::Result<Arc<Came>> {
         match listened {
             Ok((runtime, mut signals)) => {
                 let _ = ready.send(Ok(()));
-                std::process::exit(runtime.block_on(until_the_end(async || signals.next().await, &noted)));
+                let next = async || {
+                    let (name, code) = signals.next().await;
+                    Signal { name, code }
+                };
+                std::process::exit(runtime.block_on(until_the_end(next, &noted)));
             }
             Err(error) => drop(ready.send(Err(error))),
         }
@@ -102,13 +106,11 @@ async fn until_the_end(mut next: impl AsyncFnMut() -> Signal, came: &Came) -> i3
 mod system {
     use std::io;
 
-    use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
-
-    use super::Signal;
+    use tokio::signal::unix::{Signal, SignalKind, signal};
 
     pub(super) struct Signals {
-        interrupt: Stream,
-        terminate: Stream,
+        interrupt: Signal,
+        terminate: Signal,
     }
 
     impl Signals {
@@ -119,10 +121,11 @@ mod system {
             })
         }
 
-        pub(super) async fn next(&mut self) -> Signal {
+        /// Waits for the next signal: its name, and the code with which it ends a process.
+        pub(super) async fn next(&mut self) -> (&'static str, i32) {
             tokio::select! {
-                _ = self.interrupt.recv() => Signal { name: "SIGINT", code: 130 },
-                _ = self.terminate.recv() => Signal { name: "SIGTERM", code: 143 },
+                _ = self.interrupt.recv() => ("SIGINT", 130),
+                _ = self.terminate.recv() => ("SIGTERM", 143),
             }
         }
     }
@@ -135,8 +138,6 @@ mod system {
     use tokio::signal::windows::{
         CtrlBreak, CtrlC, CtrlClose, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_shutdown,
     };
-
-    use super::Signal;
 
     pub(super) struct Signals {
         interrupt: CtrlC,
@@ -155,12 +156,13 @@ mod system {
             })
         }
 
-        pub(super) async fn next(&mut self) -> Signal {
+        /// Waits for the next signal: its name, and the code with which it ends a process.
+        pub(super) async fn next(&mut self) -> (&'static str, i32) {
             tokio::select! {
-                _ = self.interrupt.recv() => Signal { name: "CTRL-C", code: 130 },
-                _ = self.break_off.recv() => Signal { name: "CTRL-BREAK", code: 130 },
-                _ = self.close.recv() => Signal { name: "CTRL-CLOSE", code: 143 },
-                _ = self.shutdown.recv() => Signal { name: "CTRL-SHUTDOWN", code: 143 },
+                _ = self.interrupt.recv() => ("CTRL-C", 130),
+                _ = self.break_off.recv() => ("CTRL-BREAK", 130),
+                _ = self.close.recv() => ("CTRL-CLOSE", 143),
+                _ = self.shutdown.recv() => ("CTRL-SHUTDOWN", 143),
             }
         }
     }
