@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use crate::plain::said;
+
 /// What libraries put in front of a cause, which says nothing to who reads it.
 const NOISE: [&str; 4] =
     ["ServiceError: ", "ApiError: ", "auth error: ", "Failed to infer provided configuration: "];
@@ -20,8 +22,10 @@ pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item 
 pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut line = String::new();
     for cause in chain(error) {
-        let text = cause.to_string().replace('\n', " ");
-        let text = without_noise(text.trim());
+        // Whoever wrote it had lines in mind, which are one here.
+        let text = cause.to_string().lines().collect::<Vec<_>>().join(" ");
+        let text = said(&text).to_string();
+        let text = without_noise(&text);
         // hyper says only where in itself it failed; its cause says how.
         let says_nothing = text.starts_with("client error (") && cause.source().is_some();
         if says_nothing || line.contains(text) {
@@ -69,7 +73,8 @@ mod tests {
             ),
             (&["ServiceError: ServiceError: reset", "ServiceError: reset", "reset"], "reset"),
             (&["client error (Connect)"], "client error (Connect)"),
-            (&["two\nlines"], "two lines"),
+            (&["two\r\nlines"], "two lines"),
+            (&["\u{1b}[31mred\rover"], "\\u{1b}[31mred\\rover"),
         ] {
             assert_eq!(one_line(&steps(texts)), line);
         }

@@ -29,7 +29,7 @@ pub enum Error {
         cause: Option<Box<KubeconfigError>>,
     },
     /// The client could not be built, or a request of the program's own failed.
-    #[error("{0}")]
+    #[error("{}", one_line(.0))]
     Client(#[from] kube::Error),
     /// A write was refused, or may not have happened.
     #[error("{0}")]
@@ -83,6 +83,9 @@ pub enum Error {
         /// What the system said, where it refused it.
         source: Option<std::io::Error>,
     },
+    /// Something was written for real before the dry run began.
+    #[error("a dry run began only after `{0}` had been sent: call `.dry_run()` before anything is written")]
+    WroteBeforeDryRun(String),
     /// Signals can't be listened to.
     #[error("can't listen for SIGINT and SIGTERM")]
     Signals(#[source] std::io::Error),

@@ -57,6 +57,7 @@
 // Declared in the order in which data flows: a module imports only what stands above it.
 
 // vocabulary
+mod plain;
 pub mod object;
 mod key_list;
 mod chain;

@@ -8,8 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use kube::core::ObjectMeta;
+use kube::core::{ObjectMeta, object::HasStatus};
 use serde::{Serialize, de::DeserializeOwned};
+
+use crate::plain::plain;
 
 /// Bounds every type that watchkeeper caches: the one bound, named once.
 ///
@@ -31,6 +33,23 @@ pub trait Object:
 impl<T> Object for T where
     T: kube::Resource + Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
+}
+
+/// Says which type the status of a kind has: the one that `#[kube(status = "..")]` names.
+///
+/// Implemented for every type whose definition names one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` names no type for its status",
+    note = "name it beside the kind: `#[kube(.., status = \"MyStatus\")]`; for built-in kinds, and kinds that are known only at run time, use `patch_status_as`"
+)]
+pub trait Statused {
+    /// The type of the status.
+    type Status;
+}
+
+#[diagnostic::do_not_recommend]
+impl<K: HasStatus> Statused for K {
+    type Status = K::Status;
 }
 
 /// Takes an object, or an `Arc` of one as listers and reconcilers have it.
@@ -71,7 +90,8 @@ impl<K: kube::Resource> AsObject<Shared> for Arc<K> {
 /// Names an object within its kind: a name, and a namespace if the kind has them.
 ///
 /// One type for all kinds. Cheap to clone. Orders by namespace, then name. Shown as `namespace/name`, or
-/// `name` for cluster-scoped kinds, and parsed from the same.
+/// `name` for cluster-scoped kinds, and parsed from the same. Control characters, which no name of Kubernetes has, are
+/// shown escaped.
 #[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct ObjectKey {
     namespace: Option<Arc<str>>,
@@ -170,8 +190,8 @@ impl ObjectKey {
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
-            Some(namespace) => write!(f, "{namespace}/{}", self.name),
-            None => f.write_str(&self.name),
+            Some(namespace) => write!(f, "{}/{}", plain(namespace), plain(&self.name)),
+            None => plain(&self.name).fmt(f),
         }
     }
 }
@@ -271,7 +291,7 @@ pub struct ObjectRef {
 
 impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind.kind, self.key)
+        write!(f, "{} {}", plain(&self.kind.kind), self.key)
     }
 }
 
@@ -305,8 +325,8 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group.is_empty() {
-            true => f.write_str(&self.plural),
-            false => write!(f, "{}.{}", self.plural, self.group),
+            true => plain(&self.plural).fmt(f),
+            false => write!(f, "{}.{}", plain(&self.plural), plain(&self.group)),
         }
     }
 }

@@ -16,6 +16,7 @@ use super::{
     sources::KindSource,
     stream_source::StreamSource,
     unreadable::UnreadableObjects,
+    watch::{ToWatch, Watch},
 };
 use crate::{
     informer::{Marker, Metadata, Watched},
@@ -166,28 +167,26 @@ impl<K: Marker, R> Controller<K, R> {
     /// object changes owners, both run. Deletions that were missed while a watch was down are found by the next
     /// list and enqueue the owner too.
     pub fn owns<C: Watched<DynamicType = ()>>(self) -> Self {
-        self.owned::<C>((), None)
+        self.owned(Watch::<C>::new(), None)
     }
 
     /// Watches owned objects, and enqueues their owners only for changes that pass.
     pub fn owns_if<C: Watched<DynamicType = ()>>(self, predicate: Predicate<C::Object>) -> Self {
-        self.owned::<C>((), Some(predicate))
+        self.owned(Watch::<C>::new(), Some(predicate))
     }
 
-    /// Watches owned objects of what a marker asks for, as [`owns`](Self::owns) does.
-    pub fn owns_for<C: Watched>(self, marker: C) -> Self {
-        self.owned::<C>(marker.dynamic_type(), None)
+    /// Watches owned objects of what a marker, or a [`Watch`], asks for, as [`owns`](Self::owns) does.
+    ///
+    /// What a narrowed watch leaves out does not enqueue its owner.
+    pub fn owns_for<Q: ToWatch>(self, what: Q) -> Self {
+        self.owned(what.to_watch(), None)
     }
 
-    fn owned<C: Watched>(
-        mut self,
-        dynamic_type: C::DynamicType,
-        predicate: Option<Predicate<C::Object>>,
-    ) -> Self {
-        self.definition.rights.allow(&C::kind_of(&dynamic_type), Use::Apply);
+    fn owned<C: Watched>(mut self, watch: Watch<C>, predicate: Option<Predicate<C::Object>>) -> Self {
+        self.definition.rights.allow(&C::kind_of(watch.dynamic_type()), Use::Apply);
         // An owner whose child belongs to an earlier one of its name is asked for.
         self.definition.rights.allow(&self.kind, Use::Get);
-        self.related::<C, _>(dynamic_type, predicate, Ownership)
+        self.related(watch, predicate, Ownership)
     }
 
     /// Watches another kind, and enqueues the keys that a function returns for each object that changes.
@@ -199,7 +198,7 @@ impl<K: Marker, R> Controller<K, R> {
         self,
         mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.related::<W, _>((), None, Mapping(mapping))
+        self.related(Watch::<W>::new(), None, Mapping(mapping))
     }
 
     /// Watches another kind, and maps only the changes that pass.
@@ -208,16 +207,19 @@ impl<K: Marker, R> Controller<K, R> {
         predicate: Predicate<W::Object>,
         mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.related::<W, _>((), Some(predicate), Mapping(mapping))
+        self.related(Watch::<W>::new(), Some(predicate), Mapping(mapping))
     }
 
-    /// Watches what a marker asks for, as [`watches`](Self::watches) does.
-    pub fn watches_for<W: Watched>(
+    /// Watches what a marker, or a [`Watch`], asks for, as [`watches`](Self::watches) does.
+    ///
+    /// A [`Watch`] may be narrowed to a namespace, a name or a selection:
+    /// `.watches_for(Watch::<ConfigMap>::new().namespace("ops").named("defaults"), ..)`.
+    pub fn watches_for<Q: ToWatch>(
         self,
-        marker: W,
-        mapping: impl Fn(&W::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
+        what: Q,
+        mapping: impl Fn(&<Q::Marker as Watched>::Object) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.related::<W, _>(marker.dynamic_type(), None, Mapping(mapping))
+        self.related(what.to_watch(), None, Mapping(mapping))
     }
 
     /// Watches another kind, and enqueues the objects that a function returns for each one that changes.
@@ -249,15 +251,14 @@ impl<K: Marker, R> Controller<K, R> {
 
     fn related<C: Watched, L: Relation<C::Object>>(
         mut self,
-        dynamic_type: C::DynamicType,
+        watch: Watch<C>,
         predicate: Option<Predicate<C::Object>>,
         relation: L,
     ) -> Self {
-        self.definition.rights.watch(&C::kind_of(&dynamic_type));
+        self.definition.allow_watch(&watch);
         let relation = Arc::new(relation);
-        self.definition.kind_sources.push(KindSource::of::<C, _>(
-            dynamic_type,
-            move |enqueuer, source, kind| EnqueueRelated {
+        self.definition.kind_sources.push(KindSource::of(watch, move |enqueuer, source, kind| {
+            EnqueueRelated {
                 enqueuer: enqueuer.clone(),
                 source: Some(source),
                 kind: kind.to_string().into(),
@@ -266,8 +267,8 @@ impl<K: Marker, R> Controller<K, R> {
                 unreadable_objects: UnreadableObjects::default(),
                 last_related: LastRelated::default(),
                 patience: Patience::default(),
-            },
-        ));
+            }
+        }));
         self
     }
 
@@ -287,9 +288,18 @@ impl<K: Marker, R> Controller<K, R> {
     /// Where the program asked for no informer of `W`, one is asked for, in the controller's namespaces.
     /// Without any `reads`, it waits for everything that the program asked the manager for before the start.
     /// It never waits for a kind that only another controller named.
-    pub fn reads<W: Watched<DynamicType = ()>>(mut self) -> Self {
-        self.definition.rights.watch(&W::kind_of(&()));
-        self.definition.reads.push(read::<W>());
+    pub fn reads<W: Watched<DynamicType = ()>>(self) -> Self {
+        self.reads_for(Watch::<W>::new())
+    }
+
+    /// Says that the reconciler reads what a marker, or a [`Watch`], asks for, as [`reads`](Self::reads) does.
+    ///
+    /// For a [`Watch`] that is narrowed, the informer of just that is asked for and waited for; its lister is
+    /// [`Manager::lister_for`](crate::Manager::lister_for) of an equal one.
+    pub fn reads_for<Q: ToWatch>(mut self, what: Q) -> Self {
+        let watch = what.to_watch();
+        self.definition.allow_watch(&watch);
+        self.definition.reads.push(read(watch));
         self
     }
 

@@ -9,14 +9,13 @@ use std::{
     },
 };
 
-use kube::core::object::HasStatus;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{Leftovers, Reason};
 use crate::{
     informer::{Marker, Watched, typed_kind},
-    object::{AsObject, Kind, Object, ObjectKey, ObjectRef, Scope},
+    object::{AsObject, Kind, Object, ObjectKey, ObjectRef, Scope, Statused},
     writes::{
         Apply, Create, Delete, Event, Owner, Patched, Recorder, Referred, TypedObject, WriteError, Writer,
         patch, patch_status,
@@ -275,7 +274,7 @@ impl<K: Marker> Context<K> {
     /// is gone.
     pub async fn patch_status<S>(&self, object: &K::Seen, status: S) -> Result<(), WriteError>
     where
-        K::Seen: Object + HasStatus<Status = S>,
+        K::Seen: Object + Statused<Status = S>,
         S: Serialize + DeserializeOwned,
     {
         self.patch_status_as(object, status).await

@@ -5,10 +5,14 @@ use super::{
     env::Read,
     predicate::Predicate,
     settings::Settings,
-    sources::{ForeignSource, KindSource, Selection},
+    sources::{ForeignSource, KindSource},
     stream_source::StreamSource,
+    watch::{Narrowing, Selection, Watch},
 };
-use crate::{informer::Marker, writes::Rights};
+use crate::{
+    informer::{Marker, Watched},
+    writes::Rights,
+};
 
 /// The parts of a controller that its plan is made of.
 pub(crate) struct Definition<K: Marker, R> {
@@ -23,9 +27,22 @@ pub(crate) struct Definition<K: Marker, R> {
     pub(crate) sources: Vec<StreamSource>,
     pub(crate) reads: Vec<Read>,
     pub(crate) rights: Rights,
+    /// What is watched narrowly, and what that takes.
+    pub(crate) narrowed: Vec<(Narrowing, Rights)>,
 }
 
 impl<K: Marker, R> Definition<K, R> {
+    /// Takes note of what it takes to watch something.
+    pub(crate) fn allow_watch<W: Watched>(&mut self, watch: &Watch<W>) {
+        let kind = W::kind_of(watch.dynamic_type());
+        if watch.narrowing().is_none() {
+            return self.rights.watch(&kind);
+        }
+        let mut rights = Rights::default();
+        rights.watch(&kind);
+        self.narrowed.push((watch.narrowing().clone(), rights));
+    }
+
     pub(crate) fn new(reconciler: R) -> Self {
         Self {
             reconciler,
@@ -38,6 +55,7 @@ impl<K: Marker, R> Definition<K, R> {
             sources: Vec::new(),
             reads: Vec::new(),
             rights: Rights::default(),
+            narrowed: Vec::new(),
         }
     }
 }

@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
-    Leftovers,
-    sources::{self, Selection, Synced},
-    trace::TraceIds,
-};
+use super::{Leftovers, sources::Synced, trace::TraceIds, watch::Watch};
 use crate::{
     informer::{SharedInformerFactory, Watched},
     metrics::Metrics,
@@ -35,8 +31,8 @@ pub(crate) struct ControllerEnv<'a> {
 pub(crate) enum Writes {
     /// They are sent.
     Sent,
-    /// They are answered here: no cache ever shows them.
-    Simulated,
+    /// The server only tries them: no cache ever shows them.
+    Tried,
 }
 
 /// Says whether there is one term of work, or one for each time that this replica leads.
@@ -55,19 +51,20 @@ pub(crate) type Awaited = (Place, Arc<dyn Synced>);
 /// Finds the informers of a kind that the program reads, asking for some if there is none.
 pub(crate) type Read = Box<dyn FnOnce(&ControllerEnv<'_>, &[Place]) -> Vec<Awaited> + Send>;
 
-pub(crate) fn read<W: Watched<DynamicType = ()>>() -> Read {
-    Box::new(|env, places| {
-        let kind = W::kind_of(&());
+pub(crate) fn read<W: Watched>(watch: Watch<W>) -> Read {
+    Box::new(move |env, places| {
+        let kind = W::kind_of(watch.dynamic_type());
         let asked =
             env.asked.iter().filter(|informer| informer.kind() == kind && informer.cluster().is_none());
         let asked: Vec<Awaited> = asked.map(|informer| (None, informer.clone())).collect();
-        if !asked.is_empty() {
+        if watch.narrowing().is_none() && !asked.is_empty() {
             return asked;
         }
+        if watch.narrowing().namespace.is_some() {
+            return vec![(None, Arc::new(watch.informer(env.factory, None)))];
+        }
         let of = |place: &Place| -> Awaited {
-            let everything = Selection::default();
-            let informer = sources::informer_of::<W>(env.factory, (), place.as_deref(), &everything);
-            (place.clone(), Arc::new(informer))
+            (place.clone(), Arc::new(watch.informer(env.factory, place.as_deref())))
         };
         places_of(kind.scope, places).iter().map(of).collect()
     })

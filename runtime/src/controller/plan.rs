@@ -19,7 +19,7 @@ use super::{
     definition::Definition,
     doubts,
     enqueue::{self, Enqueuer},
-    env::{Awaited, ControllerEnv, Election, Place, Writes, places_of},
+    env::{Awaited, ControllerEnv, Election, Place, Writes},
     error::ControllerError,
     history::History,
     last_read::LastRead,
@@ -33,6 +33,7 @@ use super::{
     tombstones::Tombstones,
     unreadable::UnreadableObjects,
     waits::{Waits, gate},
+    watch::{Narrowing, Watch},
     worker::ControllerCore,
     workforce::Workforce,
 };
@@ -49,6 +50,8 @@ pub(crate) struct Plan {
     /// What it needs, in which namespaces; none: in all.
     pub(crate) rights: Rights,
     pub(crate) namespaces: Vec<Arc<str>>,
+    /// What it watches narrowly, and what that takes.
+    pub(crate) narrowed: Vec<(Narrowing, Rights)>,
     /// The other clusters that it reads from.
     pub(crate) clusters: Vec<Cluster>,
     prepare: Prepare,
@@ -86,6 +89,7 @@ pub(super) fn plan<K: Watched, R: Reconciler<K>>(
         name: name.clone(),
         rights: definition.rights.clone(),
         namespaces: definition.settings.namespaces.clone(),
+        narrowed: definition.narrowed.clone(),
         clusters: definition.clusters.clone(),
         prepare: Box::new(move |env| prepare(definition, dynamic_type, kind, name, env)),
     }
@@ -123,7 +127,7 @@ fn prepare<K: Watched, R: Reconciler<K>>(
     let field_manager = settings.field_manager.as_deref().map_or_else(|| name.clone(), Arc::from);
     let wait_for_own = match env.writes {
         Writes::Sent => settings.wait_for_own,
-        Writes::Simulated => WaitForOwn::Never,
+        Writes::Tried => WaitForOwn::Never,
     };
     let author = Author { controller: name.clone(), field_manager, declared: rights };
     let seed = env.seed.unwrap_or_else(random_seed);
@@ -245,7 +249,8 @@ fn open_all<K: Watched, R>(
     for place in places {
         let source = source_of(&mut sources, (InformerKey::of::<K>(dynamic_type, selection), place.clone()));
         let namespace = place.as_deref();
-        let itself = sources::informer_of::<K>(env.factory, dynamic_type.clone(), namespace, selection);
+        let watch = Watch::<K>::of(dynamic_type.clone()).selecting(selection);
+        let itself = watch.informer(env.factory, namespace);
         let lister = itself.cache();
         let (tombstones, predicate) = (tombstones.clone(), predicate.clone());
         let finalizer: Option<Arc<str>> = settings.finalizer.as_deref().map(Arc::from);
@@ -265,14 +270,16 @@ fn open_all<K: Watched, R>(
         opened.kind_sources.push(kind_source);
     }
     for kind_source in kind_sources {
-        for place in places_of(kind_source.scope, places) {
+        for place in kind_source.places(places) {
             let known = sources.len();
             let source = source_of(&mut sources, (kind_source.asked.clone(), place.clone()));
             if sources.len() == known {
                 opened.shared.push(source);
             }
+            // Where it has a namespace of its own, the keys of all wait for it.
+            let waiting = place.clone().filter(|_| kind_source.namespace.is_none());
             let kind_source = (kind_source.open)(env.factory, place.as_deref(), source);
-            opened.awaited.push((place.clone(), kind_source.informer.clone()));
+            opened.awaited.push((waiting, kind_source.informer.clone()));
             opened.kind_sources.push(kind_source);
         }
     }

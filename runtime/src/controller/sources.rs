@@ -8,7 +8,10 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 
-use super::enqueue::Enqueuer;
+use super::{
+    enqueue::Enqueuer,
+    watch::{Selection, Watch},
+};
 use crate::{
     informer::{
         FailureCause, FetchFailure, Form, Observer, ObserverRegistration, SharedInformer,
@@ -105,49 +108,6 @@ impl fmt::Debug for dyn Synced {
     }
 }
 
-/// Which objects of a kind a controller reconciles, beside their namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Selection {
-    /// Selectors in Kubernetes' syntax, known to be readable; empty: all.
-    pub(crate) labels: String,
-    pub(crate) fields: String,
-}
-
-impl Selection {
-    pub(crate) fn is_everything(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
-    }
-
-    fn selects(&self) -> Selects {
-        match (self.is_everything(), self.labels.parse()) {
-            (true, _) => Selects::Everything,
-            (false, Ok(labels)) if self.fields.is_empty() => Selects::Labels(labels),
-            (false, _) => Selects::SomeFields,
-        }
-    }
-}
-
-/// Asks a factory for the informer of one question, in a namespace or in all.
-pub(crate) fn informer_of<W: Watched>(
-    factory: &SharedInformerFactory,
-    dynamic_type: W::DynamicType,
-    namespace: Option<&str>,
-    selection: &Selection,
-) -> SharedInformer<W> {
-    const READ: &str = "selectors were checked when the controller was built";
-    let mut builder = factory.informer_of::<W>(dynamic_type);
-    if let Some(namespace) = namespace {
-        builder = builder.namespace(namespace);
-    }
-    if !selection.labels.is_empty() {
-        builder = builder.label_selector(&selection.labels).expect(READ);
-    }
-    if !selection.fields.is_empty() {
-        builder = builder.field_selector(&selection.fields).expect(READ);
-    }
-    builder.build()
-}
-
 /// Shows a cache to writes.
 fn cache_view<W: Watched>(
     informer: &SharedInformer<W>,
@@ -237,6 +197,8 @@ pub(crate) type Connect = Box<dyn Fn(&Enqueuer) -> ObserverRegistration + Send>;
 pub(crate) struct KindSource {
     pub(crate) asked: InformerKey,
     pub(crate) scope: Scope,
+    /// A namespace of its own; `None`: as the controller.
+    pub(crate) namespace: Option<Arc<str>>,
     pub(crate) open: Open,
 }
 
@@ -245,19 +207,28 @@ type Open = Box<dyn Fn(&SharedInformerFactory, Option<&str>, SourceId) -> OpenSo
 impl KindSource {
     /// A kind whose changes an observer maps to keys.
     pub(crate) fn of<W: Watched, O: Observer<W::Object>>(
-        dynamic_type: W::DynamicType,
+        watch: Watch<W>,
         observer: impl Fn(&Enqueuer, SourceId, &Kind) -> O + Clone + Send + Sync + 'static,
     ) -> Self {
-        let (asked, scope) =
-            (InformerKey::of::<W>(&dynamic_type, &Selection::default()), W::kind_of(&dynamic_type).scope);
+        let selection = watch.narrowing().selection();
+        let asked = InformerKey::of::<W>(watch.dynamic_type(), &selection);
+        let (scope, own) = (W::kind_of(watch.dynamic_type()).scope, watch.narrowing().namespace.clone());
         let open = Box::new(move |factory: &_, namespace: Option<&str>, source| {
-            let everything = Selection::default();
-            let informer = informer_of::<W>(factory, dynamic_type.clone(), namespace, &everything);
+            let informer = watch.informer(factory, namespace);
             let observer = observer.clone();
             let kind = SharedInformer::kind(&informer).clone();
-            open(informer, namespace, source, &everything, move |enqueuer| observer(enqueuer, source, &kind))
+            open(informer, namespace, source, &selection, move |enqueuer| observer(enqueuer, source, &kind))
         });
-        Self { asked, scope, open }
+        Self { asked, scope, namespace: own, open }
+    }
+
+    /// Where it is watched: in its own namespace, or wherever the controller is.
+    pub(crate) fn places(&self, controllers: &[Option<Arc<str>>]) -> Vec<Option<Arc<str>>> {
+        match (&self.namespace, self.scope) {
+            (Some(own), _) => vec![Some(own.clone())],
+            (None, Scope::Namespaced) => controllers.to_vec(),
+            (None, Scope::Cluster) => vec![None],
+        }
     }
 }
 

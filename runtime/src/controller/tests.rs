@@ -27,11 +27,12 @@ use super::{
     patience::Patience,
     queue::ControllerQueue,
     recent::RecentRuns,
-    sources::{Objects, Selection, Synced},
+    sources::{Objects, Synced},
     tombstones::Tombstones,
     trace::TraceIds,
     unreadable::UnreadableObjects,
     waits::{Waits, gate},
+    watch::Selection,
     worker::ControllerCore,
     workforce::Workforce,
 };

@@ -27,12 +27,13 @@ use super::{
     queue::ControllerQueue,
     recent::RecentRuns,
     run::{Active, Failure, FailureAction, RunGuard, drop_payload, ended},
-    sources::{Objects, Selection},
+    sources::Objects,
     starts::{Ready, Starts},
     terminating::with_metadata_of,
     tombstones::{Delivery, Tombstones},
     trace::TraceIds,
     waits::Waits,
+    watch::Selection,
 };
 use crate::{
     informer::Watched,

@@ -120,7 +120,7 @@ impl Refusal {
 impl Failed {
     fn message(self) -> LeaseFailure {
         match self {
-            Self::Status(code, refusal) => format!("{code}: {}", refusal.message),
+            Self::Status(code, refusal) => format!("{code}: {}", crate::plain::said(&refusal.message)),
             Self::Otherwise(why) => why,
         }
     }

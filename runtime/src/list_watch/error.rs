@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use kube::core::Status;
 
+use crate::plain::{plain, said};
+
 /// What kept a list or a watch from being read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListWatchError {
     /// The server answered with an error.
-    #[error("the server answered {}: {}", status.code, status.message)]
+    #[error("the server answered {}: {}", status.code, said(&status.message))]
     Status {
         /// What it said; made up from the HTTP answer where it sent no Status.
         status: Box<Status>,
@@ -35,10 +37,10 @@ pub enum ListWatchError {
     #[error("the answer ended in the middle")]
     CutShort,
     /// The body is not what a list or a watch looks like.
-    #[error("the answer can't be read: {0}")]
+    #[error("the answer can't be read: {}", plain(.0))]
     Unreadable(String),
     /// A watch brought something that is no event of its kind; it was skipped, and the watch goes on.
-    #[error("skipped {0}")]
+    #[error("skipped {}", plain(.0))]
     Unexpected(String),
     /// One object, or what is sent beside the objects, is larger than a client may be made to hold.
     #[error("{what} is larger than {limit} bytes")]

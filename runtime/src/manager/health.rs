@@ -10,7 +10,11 @@ use crate::{
     controller::{ControllerPhase, Inspected},
     informer::{FailureCause, SyncPhase, SyncState},
     leader_election::{LeaderState, Leadership},
+    plain::plain,
 };
+
+/// What those read who may not see why a check fails.
+const WITHHELD: &str = "reason withheld (see the log, or ask from this machine)";
 
 /// The checks of a probe, and how they went.
 ///
@@ -47,12 +51,12 @@ impl HealthCheck {
 
     pub(super) fn failed(name: impl Into<String>, since: Option<Moment>, why: impl Into<String>) -> Self {
         // Whatever is said stays in its line.
-        let why = why.into().replace(['\n', '\r'], " ");
+        let why = plain(&why.into()).to_string();
         Self { name: name.into(), failure: Some(why), since, note: None }
     }
 
     fn noting(self, note: impl Into<String>) -> Self {
-        Self { note: Some(note.into().replace(['\n', '\r'], " ")), ..self }
+        Self { note: Some(plain(&note.into()).to_string()), ..self }
     }
 
     /// Returns whether it passes.
@@ -69,6 +73,15 @@ impl HealthReport {
     /// Returns whether every check passes.
     pub fn is_ok(&self) -> bool {
         self.checks.iter().all(HealthCheck::is_ok)
+    }
+
+    /// Leaves out why checks fail, since when, and what else there is to say of them: what is left names checks only.
+    pub fn without_reasons(mut self) -> Self {
+        for check in &mut self.checks {
+            (check.since, check.note) = (None, None);
+            check.failure = check.failure.take().map(|_| WITHHELD.to_owned());
+        }
+        self
     }
 
     /// Leaves out the checks of some names.
@@ -96,6 +109,7 @@ impl fmt::Display for HealthReport {
 impl fmt::Display for HealthCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, failure, since, note } = self;
+        let name = plain(name);
         match (failure, since) {
             (None, _) => write!(f, "[+]{name} ok")?,
             (Some(why), None) => write!(f, "[-]{name} failed: {why}")?,

@@ -6,15 +6,15 @@ use std::{
 };
 
 use crate::{
-    controller::Synced,
+    controller::{Narrowing, Synced},
     delta_fifo::Transformed,
     informer::{InformerBuilder, SharedInformer, Watched},
     store::InvalidSelector,
     writes::Rights,
 };
 
-/// What an informer needs, and in which namespaces; none: in all.
-type ReadRights = (Rights, Vec<Arc<str>>);
+/// What an informer needs, in which namespaces (none: in all), and of which one object; `None`: of all.
+type ReadRights = (Rights, Vec<Arc<str>>, Option<String>);
 
 /// The informers that the program asked for before the start.
 #[derive(Default)]
@@ -32,12 +32,17 @@ impl Requested {
         self.informers.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note<W: Watched>(&self, informer: &SharedInformer<W>, namespaces: Vec<Arc<str>>) {
+    fn note<W: Watched>(
+        &self,
+        informer: &SharedInformer<W>,
+        namespaces: Vec<Arc<str>>,
+        name: Option<String>,
+    ) {
         let informers = &self.informers;
         informers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(informer.clone()));
         let mut rights = Rights::default();
         rights.watch(SharedInformer::kind(informer));
-        self.rights().push((rights, namespaces));
+        self.rights().push((rights, namespaces, name));
     }
 }
 
@@ -56,11 +61,22 @@ pub struct ManagedInformerBuilder<'a, W: Watched> {
     builder: InformerBuilder<W>,
     asked_of: AskedOf<'a>,
     namespaces: Vec<Arc<str>>,
+    /// The one object that is read, as far as that is known.
+    name: Option<String>,
 }
 
 impl<'a, W: Watched> ManagedInformerBuilder<'a, W> {
     pub(super) fn new(builder: InformerBuilder<W>, asked_of: AskedOf<'a>) -> Self {
-        Self { builder, asked_of, namespaces: Vec::new() }
+        Self { builder, asked_of, namespaces: Vec::new(), name: None }
+    }
+
+    pub(super) fn narrowed(
+        builder: InformerBuilder<W>,
+        asked_of: AskedOf<'a>,
+        narrowing: &Narrowing,
+    ) -> Self {
+        let namespaces = narrowing.namespace.clone().into_iter().collect();
+        Self { builder, asked_of, namespaces, name: narrowing.name.clone() }
     }
 
     /// Narrows it to one namespace.
@@ -87,6 +103,7 @@ impl<'a, W: Watched> ManagedInformerBuilder<'a, W> {
     /// The selector does not parse.
     pub fn field_selector(mut self, selector: &str) -> Result<Self, InvalidSelector> {
         self.builder = self.builder.field_selector(selector)?;
+        self.name = None;
         Ok(self)
     }
 
@@ -112,7 +129,7 @@ impl<'a, W: Watched> ManagedInformerBuilder<'a, W> {
     pub fn build(self) -> SharedInformer<W> {
         let informer = self.builder.build();
         match self.asked_of {
-            AskedOf::Manager(requested) => requested.note(&informer, self.namespaces),
+            AskedOf::Manager(requested) => requested.note(&informer, self.namespaces, self.name),
             AskedOf::Running => informer.start(),
         }
         informer

@@ -4,7 +4,10 @@ use std::{future::Future, time::Duration};
 
 use futures::future::BoxFuture;
 use http::StatusCode;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::APIResourceList,
+};
 use kube::{
     Api, Client, CustomResourceExt, ResourceExt,
     api::{Patch, PatchParams},
@@ -18,6 +21,7 @@ use crate::{
     clock::readable,
     controller::Writes,
     error::Error,
+    plain::said,
     reflector::{Reminder, rounded, unreachable},
 };
 
@@ -25,19 +29,26 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long it may take without an answer to probes.
+const UNPROBED: Duration = Duration::from_secs(1);
 /// How long a request may take.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How long a server that is out of reach is left alone at first, and at most; jitter up to doubles it.
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(2_400)];
 
 impl Manager {
-    /// Installs, or updates, the definition of a custom resource, and waits until it is served.
+    /// Installs, or updates, the definition of a custom resource, and waits until the type's version is served.
     ///
     /// A forced server-side apply as field manager `watchkeeper`: what the definition says is taken over, and what it
     /// leaves unsaid stays with whoever set it.
     ///
+    /// Only the version of the type is waited for, not the others of the definition. Where a webhook converts objects, no
+    /// object is asked for: that webhook may be part of this program, and answer only once the manager runs.
+    ///
     /// A server that is not there yet, or answers that it can't now, is asked again until it does, however long that
-    /// takes; the log says so when that begins, after 30 s, and then ever more seldom.
+    /// takes; the log says so when that begins, after 30 s, and then ever more seldom. After a second the probes are
+    /// served meanwhile, where HTTP is to be served as far as was said before this call: `/healthz` passes, `/readyz`
+    /// does not.
     ///
     /// # Errors
     /// [`Error::Definition`] where the server refuses it for good (it names the right that is missing), or answers but
@@ -47,7 +58,23 @@ impl Manager {
     ) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
         // Not the manager but its client goes along: the future may be sent to another thread.
         let seed = self.seed.unwrap_or_else(random_seed);
-        Installer::new(self.direct.clone(), K::crd(), seed, self.writes).install()
+        let writes = if self.dry_run.is_on() { Writes::Tried } else { Writes::Sent };
+        let version = K::api_resource().version;
+        let install = Installer::new(self.direct.clone(), K::crd(), version, seed, writes).install();
+        let (serve, cluster) = (self.serve.clone(), self.cluster.clone());
+        let (inspector, metrics, client) = (self.inspector(), self.metrics(), self.direct.clone());
+        async move {
+            tokio::pin!(install);
+            if let Ok(installed) = timeout(UNPROBED, &mut install).await {
+                return installed;
+            }
+            // A port that can't be had ends the start, with its reason.
+            let port = serve.bind(&cluster).unwrap_or_default();
+            let mut served = serve.start(port, &inspector, &metrics, &client);
+            let installed = install.await;
+            served.stop().await;
+            installed
+        }
     }
 }
 
@@ -55,6 +82,8 @@ impl Manager {
 struct Installer {
     client: Client,
     definition: CustomResourceDefinition,
+    /// The version that the program uses.
+    version: String,
     name: String,
     backoff: Backoff,
     failing: Option<Failing>,
@@ -78,10 +107,16 @@ enum Look {
 type RequestFuture<T> = BoxFuture<'static, Result<T, kube::Error>>;
 
 impl Installer {
-    fn new(client: Client, definition: CustomResourceDefinition, seed: u64, writes: Writes) -> Self {
+    fn new(
+        client: Client,
+        definition: CustomResourceDefinition,
+        version: String,
+        seed: u64,
+        writes: Writes,
+    ) -> Self {
         let [first, longest] = WAITS;
         let backoff = Backoff::new(BackoffSchedule::doubling(first, longest), seed);
-        Self { name: definition.name_any(), client, definition, backoff, failing: None, writes }
+        Self { name: definition.name_any(), client, definition, version, backoff, failing: None, writes }
     }
 
     async fn install(mut self) -> Result<(), Error> {
@@ -96,16 +131,20 @@ impl Installer {
             }
         };
         self.insist(applied).await?;
-        if self.writes == Writes::Simulated {
+        if self.writes == Writes::Tried {
             return Ok(());
         }
         self.look_until_done(&established(api, name)).await?;
         let spec = definition.spec;
-        for version in spec.versions.iter().filter(|version| version.served) {
-            let path = format!("/apis/{}/{}/{}", spec.group, version.name, spec.names.plural);
-            self.look_until_done(&served(self.client.clone(), path)).await?;
+        let discovery = format!("/apis/{}/{}", spec.group, self.version);
+        let found = discovered(self.client.clone(), discovery.clone(), spec.names.plural.clone());
+        self.look_until_done(&found).await?;
+        // Whoever converts objects may be this program, and answer only once it runs.
+        if spec.conversion.is_some_and(|conversion| conversion.strategy == "Webhook") {
+            return Ok(());
         }
-        Ok(())
+        let path = format!("{discovery}/{}", spec.names.plural);
+        self.look_until_done(&listed(self.client.clone(), path)).await
     }
 
     /// Looks again and again; an outage in between costs none of the patience.
@@ -141,7 +180,7 @@ impl Installer {
                     return Err(error.into());
                 }
                 Ok(Err(kube::Error::Api(status))) => {
-                    (status.code, format!("the server answers {}: {}", status.code, status.message.trim()))
+                    (status.code, format!("the server answers {}: {}", status.code, said(&status.message)))
                 }
                 Ok(Err(error)) => (0, unreachable(&error)),
                 Err(_) => (0, format!("the server gave no answer within {DEADLINE:?}")),
@@ -199,9 +238,30 @@ fn established(api: Api<CustomResourceDefinition>, name: String) -> impl Fn() ->
                 |kind: &str, status: &str| conditions.iter().find(|c| c.type_ == kind && c.status == status);
             Ok(match says("NamesAccepted", "False") {
                 _ if says("Established", "True").is_some() => Look::Done,
-                Some(refused) => Look::Refused(refused.message.clone().unwrap_or_default()),
+                Some(refused) => {
+                    Look::Refused(said(refused.message.as_deref().unwrap_or_default()).to_string())
+                }
                 None => Look::NotYet,
             })
+        })
+    }
+}
+
+/// Looks whether the server shows the resource among those of its version.
+fn discovered(client: Client, path: String, plural: String) -> impl Fn() -> RequestFuture<Look> + Sync {
+    move || {
+        let request = http::Request::get(&path).body(Vec::new()).expect("names make a path");
+        let (client, plural) = (client.clone(), plural.clone());
+        Box::pin(async move {
+            match client.request::<APIResourceList>(request).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(Look::NotYet),
+                // Whoever may not look may still install.
+                Err(kube::Error::Api(status)) if !passes(status.code) => Ok(Look::Done),
+                answer => answer.map(|list| match list.resources.iter().any(|one| one.name == plural) {
+                    true => Look::Done,
+                    false => Look::NotYet,
+                }),
+            }
         })
     }
 }
@@ -210,7 +270,7 @@ fn established(api: Api<CustomResourceDefinition>, name: String) -> impl Fn() ->
 ///
 /// A server says that a definition is established a moment before it serves it (404), and then refuses to watch
 /// while its cache fills (429). Only a list that its cache answers tells: at any version, and with a selector.
-fn served(client: Client, path: String) -> impl Fn() -> RequestFuture<Look> + Sync {
+fn listed(client: Client, path: String) -> impl Fn() -> RequestFuture<Look> + Sync {
     let path = format!("{path}?resourceVersion=0&fieldSelector=metadata.name%3Dnone");
     move || {
         let request = http::Request::get(&path).body(Vec::new()).expect("names make a path");
@@ -233,7 +293,7 @@ fn passes(code: u16) -> bool {
 
 /// Spells a refusal, and what would mend it.
 fn spelled(status: &Status) -> String {
-    let said = status.message.trim();
+    let said = said(&status.message);
     match StatusCode::from_u16(status.code) {
         Ok(StatusCode::FORBIDDEN) => format!(
             "a right is missing: allow this user to `get`, `create` and `patch` \

@@ -2,7 +2,7 @@
 //!
 //! Order of a start: HTTP, informers, then, controller by controller, workers as soon as the caches that this one
 //! reads have synced. Order of a stop: workers finish what runs, then informers close their watches, then HTTP ends.
-//! SIGTERM and SIGINT stop; a second signal gives up waiting.
+//! SIGTERM and SIGINT stop; a second signal ends the process.
 
 mod factories;
 mod process;
@@ -13,8 +13,8 @@ mod inspector;
 mod campaign;
 #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
 mod crypto_provider;
-mod client;
 mod dry_run;
+mod client;
 #[cfg(feature = "http")]
 pub mod http;
 mod added_checks;
@@ -54,6 +54,7 @@ use std::{
 
 use campaign::Held;
 use clusters::Clusters;
+use dry_run::DryRun;
 use factories::Factories;
 use futures::future::BoxFuture;
 use informers::{AskedOf, Requested};
@@ -67,7 +68,7 @@ use crate::{
     backoff::random_seed,
     chain::one_line,
     clock::{Moment, WallClock},
-    controller::{Controller, ControllerEnv, Election, Leftovers, Plan, Stop, TraceIds, Writes},
+    controller::{Controller, ControllerEnv, Election, Leftovers, Plan, Stop, ToWatch, TraceIds, Writes},
     error::{Error, Stopped},
     informer::{Marker, SharedInformerFactory, Watched},
     leader_election::{Candidate, ElectionError, LeaderElection, Leadership, gated},
@@ -117,8 +118,6 @@ pub struct Manager {
     client: kube::Client,
     /// What no gate stands before: for informers and the Lease.
     direct: kube::Client,
-    /// What stands before nothing, not even a dry run: for questions that are written as if they created something.
-    reviews: kube::Client,
     client_taken: AtomicBool,
     election: Option<Held>,
     clock: WallClock,
@@ -133,7 +132,7 @@ pub struct Manager {
     metrics: Metrics,
     inspector: Inspector,
     seed: Option<u64>,
-    writes: Writes,
+    dry_run: Arc<DryRun>,
     trace_ids: TraceIds,
     cluster: ClientOrigin,
     serve: Serve,
@@ -162,13 +161,13 @@ impl Manager {
     pub fn with_config(client: kube::Client, config: ReflectorConfig) -> Self {
         let metrics = config.metrics.clone().unwrap_or_default();
         let config = ReflectorConfig { metrics: Some(metrics.clone()), ..config };
-        let client = client::observed(client, &metrics);
+        let dry_run = Arc::default();
+        let client = client::observed(client, &metrics, &dry_run);
         Self {
             seed: config.seed,
             clock: config.clock.clone(),
             factory: SharedInformerFactory::with_config(client.clone(), config),
             direct: client.clone(),
-            reviews: client.clone(),
             client,
             client_taken: AtomicBool::new(false),
             election: None,
@@ -179,7 +178,7 @@ impl Manager {
             grace_period: GRACE_PERIOD,
             metrics,
             inspector: Inspector::default(),
-            writes: Writes::Sent,
+            dry_run,
             trace_ids: TraceIds::default(),
             cluster: ClientOrigin::default(),
             serve: Serve::default(),
@@ -228,8 +227,8 @@ impl Manager {
             Candidate::new(election.into(), &self.direct, clock, metrics, seed);
         let taken = *self.client_taken.get_mut();
         let candidate = if taken { Err(ElectionError::ClientTaken) } else { candidate };
-        // A dry run works beside whoever leads, and writes nothing.
-        if self.writes == Writes::Sent {
+        // A dry run works next to the replica that leads, and writes nothing.
+        if !self.dry_run.is_on() {
             self.client = gated(&self.direct, &gate);
         }
         self.election = Some(Held { candidate, leadership });
@@ -241,13 +240,23 @@ impl Manager {
         self.election.as_ref().map(|held| held.leadership.clone())
     }
 
-    /// Sends no write: what would be written is logged, with what it would change.
+    /// Writes nothing: the server is asked to try each write, which is logged with what it would change.
     ///
-    /// Of its controllers, their events, and whatever goes through its [`client`](Self::client) or a
-    /// context's. Reconcilers go on as if each write had been done, as far as that is known without the server:
-    /// defaults, validation and admission are not known. An object keeps its version, one that would be made has none;
-    /// the same is logged once for an object. Values of Secrets are not shown. What is not known here, such as an
-    /// eviction, is refused with 501. There is no election: it holds no Lease, and works beside whoever leads.
+    /// Each write of the controllers and their events, of [`install_crd`](Self::install_crd), and of every clone of
+    /// [`client`](Self::client) and of a context's client goes to the server with `dryRun=All`: defaults, validation,
+    /// conflicts, permissions and admission webhooks (those without side effects) are the real ones, and nothing is
+    /// stored. It needs the permissions of a real run. So a write fails that depends on an earlier one, such as an object in a namespace that was only tried.
+    /// The log shows a write again only when it would change something else. Values and annotations of Secrets are not
+    /// shown.
+    ///
+    /// What the server can't be asked to try is not sent, and is answered with 501: commands in pods, proxied requests,
+    /// and subresources that Kubernetes itself does not have. An aggregated API server that stores what it is asked to
+    /// try is noticed by the first object that it creates; after that no write is sent.
+    ///
+    /// There is no election: a dry run holds no Lease, and works next to the replica that leads.
+    ///
+    /// A client that the program made itself writes as before. A program that wrote through the manager before it
+    /// called this can't be started: [`Error::WroteBeforeDryRun`].
     ///
     /// ```no_run
     /// # use watchkeeper::prelude::*;
@@ -256,11 +265,8 @@ impl Manager {
     /// # }
     /// ```
     pub fn dry_run(mut self) -> Self {
-        if self.writes == Writes::Sent {
-            self.direct = dry_run::client(self.direct);
-            self.client = self.direct.clone();
-            self.writes = Writes::Simulated;
-        }
+        self.dry_run.begin();
+        self.client = self.direct.clone();
         self
     }
 
@@ -295,8 +301,16 @@ impl Manager {
     /// [`rules_in`](Self::rules_in) each.
     pub fn rules(&self) -> Rules {
         let mut rules = Rules::named(self.role_name());
-        self.plans.iter().for_each(|plan| rules.add(&plan.rights, &plan.namespaces));
-        self.requested.rights().iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces));
+        for plan in &self.plans {
+            rules.add(&plan.rights, &plan.namespaces, None);
+            for (narrowing, rights) in &plan.narrowed {
+                let own = narrowing.namespace.as_ref().map(std::slice::from_ref);
+                rules.add(rights, own.unwrap_or(&plan.namespaces), narrowing.name.as_deref());
+            }
+        }
+        for (rights, namespaces, name) in &*self.requested.rights() {
+            rules.add(rights, namespaces, name.as_deref());
+        }
         self.election.iter().for_each(|held| rules.lead(held.leadership.lease()));
         if self.serve.reviews() {
             rules.review();
@@ -397,9 +411,9 @@ impl Manager {
         self.informer::<W>().lister()
     }
 
-    /// Reads what a marker asks for from the shared cache.
-    pub fn lister_for<W: Watched>(&self, marker: W) -> W::Lister {
-        self.informer_for(marker).lister()
+    /// Reads what a marker, or a [`Watch`](crate::controller::Watch), asks for from the shared cache.
+    pub fn lister_for<Q: ToWatch>(&self, what: Q) -> <Q::Marker as Watched>::Lister {
+        self.informer_for(what).lister()
     }
 
     /// Asks for a kind's shared informer, to be narrowed by namespace or selectors.
@@ -409,17 +423,22 @@ impl Manager {
         ManagedInformerBuilder::new(self.factory.informer_of(()), AskedOf::Manager(&self.requested))
     }
 
-    /// Asks for the shared informer of what a marker asks for.
-    pub fn informer_for<W: Watched>(&self, marker: W) -> ManagedInformerBuilder<'_, W> {
-        let builder = self.factory.informer_of(marker.dynamic_type());
-        ManagedInformerBuilder::new(builder, AskedOf::Manager(&self.requested))
+    /// Asks for the shared informer of what a marker, or a [`Watch`](crate::controller::Watch), asks for.
+    pub fn informer_for<Q: ToWatch>(&self, what: Q) -> ManagedInformerBuilder<'_, Q::Marker> {
+        let watch = what.to_watch();
+        let asked_of = AskedOf::Manager(&self.requested);
+        ManagedInformerBuilder::narrowed(watch.builder(&self.factory, None), asked_of, watch.narrowing())
     }
 
     /// Runs until SIGTERM or SIGINT, then stops within the grace period.
     ///
+    /// A second signal gives up waiting, whatever the stop waits for. It ends the process too: with code 128 and the
+    /// signal's number (143, 130), unless that has ended by itself a second later. This holds after the end of `run` as
+    /// well, and while the program's threads are blocked: work that outlives the grace period can't keep the process.
+    ///
     /// # Errors
-    /// What keeps a controller from starting, or makes it give up, and [`Error::Stopped`] where running reconciles outlived the grace
-    /// period or a second signal came.
+    /// What keeps a controller from starting, or makes it give up, and [`Error::Stopped`] if running reconciles outlived
+    /// the grace period or a second signal came.
     ///
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`; outside a tokio runtime.
@@ -432,29 +451,37 @@ impl Manager {
         Box::pin(async move {
             let mut signals = signals::Signals::listen()?;
             let mut running = self.start()?;
-            tokio::select! {
-                signal = signals.next() => tracing::info!(
-                    signal,
-                    "stopping: running reconciles end first (a second signal gives up waiting)"
-                ),
+            let failed = tokio::select! {
+                signal = signals.nth(1) => {
+                    tracing::info!(
+                        signal = signal.name,
+                        "stopping: running reconciles end first (a second signal gives up waiting)"
+                    );
+                    None
+                }
                 // Only without controllers, with one that has given up, or by a panic that goes on here.
                 ended = running.ended() => match ended {
                     Ok(()) => {
-                        signals.next().await;
+                        signals.nth(1).await;
+                        None
                     }
                     Err(error) => {
                         tracing::error!(error = one_line(&error), "stopping: a controller has given up");
-                        running.stop().await?;
-                        return Err(error);
+                        Some(error)
                     }
                 }
-            }
+            };
             let stopped = tokio::select! {
                 stopped = running.stop() => stopped,
-                _ = signals.next() => Err(Error::Stopped(Stopped::SecondSignal)),
+                _ = signals.nth(2) => Err(Error::Stopped(Stopped::SecondSignal)),
             };
-            tracing::info!("stopped");
-            stopped
+            match &stopped {
+                Ok(()) => tracing::info!("stopped"),
+                Err(error) => {
+                    tracing::warn!(error = one_line(error), "stopped; a second signal ends the process")
+                }
+            }
+            failed.map_or(stopped, Err)
         })
     }
 
@@ -469,19 +496,22 @@ impl Manager {
         let clusters = self.clusters.known().clone();
         let factories = Factories::new(self.factory.clone(), clusters);
         self.start().unwrap_or_else(|error| {
-            tracing::error!(%error, "the manager can't be started");
+            tracing::error!(error = one_line(&error), "the manager can't be started");
             Running::failed(error, &factories)
         })
     }
 
     fn start(self) -> Result<Running, Error> {
+        if let Some(sent) = self.dry_run.written_before().filter(|_| self.dry_run.is_on()) {
+            return Err(Error::WroteBeforeDryRun(sent.to_owned()));
+        }
         let http = self.serve.bind(&self.cluster)?;
         let clusters = self.clusters.checked(&self.plans)?;
         let mut asked = self.requested.into_informers();
         asked.extend(clusters.iter().flat_map(Cluster::take_informers));
         let leadership = self.election.as_ref().map(|held| held.leadership.clone());
         let candidate = self.election.map(|held| held.candidate).transpose()?;
-        let candidate = candidate.filter(|_| self.writes == Writes::Sent);
+        let candidate = candidate.filter(|_| !self.dry_run.is_on());
         let leftovers = Arc::new(Leftovers::default());
         let env = ControllerEnv {
             sender: &Sender::new(self.client.clone()),
@@ -491,7 +521,7 @@ impl Manager {
             seed: self.seed,
             election: if candidate.is_some() { Election::Held } else { Election::None },
             leftovers: &leftovers,
-            writes: self.writes,
+            writes: if self.dry_run.is_on() { Writes::Tried } else { Writes::Sent },
             trace_ids: &self.trace_ids,
         };
         let mut planned = Vec::new();
@@ -509,11 +539,11 @@ impl Manager {
             factories: factories.clone(),
             leadership: leadership.filter(|_| candidate.is_some()),
             cluster: self.cluster,
-            client: self.direct,
+            client: self.direct.clone(),
             stop: stop.finish.clone(),
             version: Default::default(),
         });
-        let served = self.serve.start(http, &inspector, &self.metrics, &self.reviews);
+        let served = self.serve.start(http, &inspector, &self.metrics, &self.direct);
         factories.start();
         let tasks = self.tasks;
         Ok(Running::start(Parts {

@@ -26,7 +26,7 @@ impl Manager {
     /// ```
     pub fn cluster(&self, name: impl Into<String>, client: kube::Client) -> Cluster {
         let name: Arc<str> = name.into().into();
-        let client = observed(client, &self.metrics);
+        let client = observed(client, &self.metrics, &self.dry_run);
         let factory = self.factory.of_cluster(Arc::clone(&name), client);
         let cluster = Cluster::new(name, factory);
         self.clusters.add(&cluster);
@@ -38,7 +38,7 @@ impl Manager {
     /// For what was asked for so far, as [`rules`](Self::rules), which says what must be allowed in the manager's own.
     pub fn rules_in(&self, cluster: &Cluster) -> Rules {
         let mut rules = Rules::named(self.role_name());
-        cluster.rights().iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces));
+        cluster.rights().iter().for_each(|(rights, namespaces)| rules.add(rights, namespaces, None));
         rules
     }
 }

@@ -27,7 +27,7 @@ impl Manager {
     ///
     /// It keeps to what [`http`](Self::http) was given so far; [`Http::off`] serves nothing beside it.
     pub fn http_service(&self) -> HttpService {
-        self.serve.service(&self.inspector, &self.metrics, &self.reviews)
+        self.serve.service(&self.inspector, &self.metrics, &self.direct)
     }
 }
 

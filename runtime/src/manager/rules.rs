@@ -22,7 +22,8 @@ use crate::{
 ///
 /// What controllers that keep to namespaces do with kinds that have none is in the ClusterRole. Not known, and to be
 /// added by hand, is what goes through a client of one's own, and what a controller writes in other namespaces than those
-/// it keeps to. Where the server protects owners (the admission plugin `OwnerReferencesPermissionEnforcement`, as on
+/// it keeps to. A program that writes roles, or binds some, gives away what it must be allowed to give: say
+/// [`Use::Bind`](crate::writes::Use::Bind) or [`Use::Escalate`](crate::writes::Use::Escalate). Where the server protects owners (the admission plugin `OwnerReferencesPermissionEnforcement`, as on
 /// OpenShift), `update` of the reconciled kind's `finalizers` is needed besides.
 ///
 /// ```
@@ -54,16 +55,21 @@ impl Rules {
         Self { name: name.into(), granted: BTreeMap::new() }
     }
 
-    /// Adds what one controller, or one cache, needs in some namespaces; in all where there are none.
-    pub(super) fn add(&mut self, rights: &Rights, namespaces: &[Arc<str>]) {
+    /// Adds what one controller, or one cache, needs in some namespaces; in all if there are none. A name is that of the
+    /// one object that is meant.
+    pub(super) fn add(&mut self, rights: &Rights, namespaces: &[Arc<str>], name: Option<&str>) {
+        let named = name.map(str::to_owned);
         for right in rights.iter() {
             let everywhere = namespaces.is_empty() || right.scope == RightScope::Cluster;
             let places: Vec<_> = match everywhere {
                 true => vec![None],
                 false => namespaces.iter().cloned().map(Some).collect(),
             };
-            let resource =
-                Resource { group: right.group.to_string(), resource: right.resource.clone(), name: None };
+            let resource = Resource {
+                group: right.group.to_string(),
+                resource: right.resource.clone(),
+                name: named.clone(),
+            };
             places.into_iter().for_each(|place| self.grant(place, resource.clone(), &[right.verb]));
         }
     }

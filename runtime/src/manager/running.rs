@@ -179,8 +179,8 @@ impl Running {
     /// Takes the grace period at most, and a second for what is dropped then, whatever reconciles and handlers do.
     ///
     /// # Errors
-    /// [`Error::Stopped`] where a reconcile outlived the grace period and was aborted, or a handler did and goes on;
-    /// whatever kept the manager from starting, or made a controller give up.
+    /// Whatever kept the manager from starting, or made a controller give up; else [`Error::Stopped`] if a reconcile
+    /// outlived the grace period and was aborted, or a handler did and goes on.
     ///
     /// # Panics
     /// With the panic of a reconciler whose controller says `Panics::Propagate`.
@@ -226,11 +226,13 @@ impl Running {
             self.served.stop().await;
             let past_grace_period =
                 |who: RanOn| Err(Error::Stopped(Stopped::PastGracePeriod { period: grace_period, who }));
-            match (late, deaf) {
+            let stopped = match (late, deaf) {
                 (Some(late), _) => past_grace_period(RanOn::Reconciles(late)),
                 (None, true) => past_grace_period(RanOn::Handler),
-                (None, false) => self.failed.take().map_or(Ok(()), Err),
-            }
+                (None, false) => Ok(()),
+            };
+            // Why a controller gave up says more than what its end waited for.
+            self.failed.take().map_or(stopped, Err)
         })
     }
 

@@ -18,7 +18,7 @@ mod built_in {
     };
 
     /// What is to be served, and where.
-    #[derive(Default)]
+    #[derive(Clone, Default)]
     pub(in crate::manager) struct Serve {
         /// `None`: nothing was said.
         pub(in crate::manager) http: Option<Http>,
@@ -87,7 +87,7 @@ mod left_out {
         metrics::Metrics,
     };
 
-    #[derive(Default)]
+    #[derive(Clone, Default)]
     pub(in crate::manager) struct Serve;
 
     #[derive(Default)]

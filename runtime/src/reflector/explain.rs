@@ -3,13 +3,13 @@
 use std::error::Error;
 
 use super::fault::Fault;
-use crate::{chain::one_line, list_watch::ListWatchError};
+use crate::{chain::one_line, list_watch::ListWatchError, plain::said};
 
 /// Returns what a failure means for a kind, and what to do about it where that is known.
 ///
 /// One line, without any object's content.
 pub fn explain(name: &str, error: &ListWatchError) -> String {
-    let said = error.status().map(|status| status.message.trim()).unwrap_or_default();
+    let said = said(error.status().map_or("", |status| &status.message));
     match error {
         ListWatchError::Unexpected(_) | ListWatchError::Suspended(_) => return format!("{name}: {error}"),
         ListWatchError::TooLarge { .. } => {

@@ -6,7 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::Status;
 
 use super::refusal::{ForbiddenBy, RetryAfter, Stale};
-use crate::object::ObjectRef;
+use crate::{
+    object::ObjectRef,
+    plain::{plain, said},
+};
 
 /// Why a write did not happen, or may not have.
 ///
@@ -76,7 +79,7 @@ pub enum WriteError {
     /// Only of what is applied without a controlling owner: the apply of an owned child is forced.
     #[error(
         "{object}: others manage what was to be applied: {}; leave that out, or take it over with `.adopt()`",
-        status.message
+        said(&status.message)
     )]
     ManagedByOthers {
         /// The object.
@@ -136,7 +139,7 @@ pub enum WriteError {
         cause: Stale,
     },
     /// This user may not do that, or nobody may (HTTP 403).
-    #[error("{verb} {object}: forbidden{by}: {}", status.message)]
+    #[error("{verb} {object}: forbidden{by}: {}", said(&status.message))]
     Forbidden {
         /// What was asked for.
         verb: &'static str,
@@ -148,7 +151,7 @@ pub enum WriteError {
         status: Box<Status>,
     },
     /// There is no such object, or its kind is not served (HTTP 404).
-    #[error("{verb} {object}: not found{}: {}", crd_hint(status), status.message)]
+    #[error("{verb} {object}: not found{}: {}", crd_hint(status), said(&status.message))]
     NotFound {
         /// What was asked for.
         verb: &'static str,
@@ -172,7 +175,7 @@ pub enum WriteError {
     /// knows, on purpose, lets it pass.
     #[error(
         "{object}: the server dropped {}: the definition of {} has no such field; install the definition that belongs to \
-         this program", fields.join(", "), object.kind
+         this program", plain(&fields.join(", ")), object.kind
     )]
     NotStored {
         /// The object.
@@ -181,7 +184,7 @@ pub enum WriteError {
         fields: Vec<String>,
     },
     /// The server refuses the object as it was sent (HTTP 422).
-    #[error("{verb} {object}: invalid: {}", status.message)]
+    #[error("{verb} {object}: invalid: {}", said(&status.message))]
     Invalid {
         /// What was asked for.
         verb: &'static str,
@@ -191,7 +194,7 @@ pub enum WriteError {
         status: Box<Status>,
     },
     /// The server refused the write for another reason.
-    #[error("{verb} {object}: the server answered {}: {}{}", status.code, status.message, credentials_hint(status))]
+    #[error("{verb} {object}: the server answered {}: {}{}", status.code, said(&status.message), credentials_hint(status))]
     Refused {
         /// What was asked for.
         verb: &'static str,
@@ -238,7 +241,7 @@ pub enum WriteError {
         after: Duration,
     },
     /// The object could not be encoded, or the answer not be decoded.
-    #[error("{verb} {object}: {problem}")]
+    #[error("{verb} {object}: {}", plain(problem))]
     Codec {
         /// What was asked for.
         verb: &'static str,
@@ -255,7 +258,7 @@ fn is_managed_by_others(status: &Status) -> bool {
 }
 
 fn named(controller: Option<&OwnerReference>) -> String {
-    controller.map_or_else(|| "nobody".to_owned(), |of| format!("{} {}", of.kind, of.name))
+    controller.map_or_else(|| "nobody".to_owned(), |of| format!("{} {}", plain(&of.kind), plain(&of.name)))
 }
 
 /// Reads after "not found": a server that does not know the kind says nothing of objects.

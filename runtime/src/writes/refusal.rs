@@ -6,7 +6,7 @@ use http::HeaderMap;
 use kube::core::Status;
 use tokio::time::Instant;
 
-use crate::list_watch::retry_after;
+use crate::{list_watch::retry_after, plain::said};
 
 /// The longest time that a server may ask for; more is cut down to this.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -17,6 +17,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 pub enum ForbiddenBy {
     /// The authorizer: this user lacks the right.
     Rights,
+    /// The protection of roles: who gives permissions away must have them, or be allowed to give them.
+    Escalation,
     /// The protection of owners: who sets `blockOwnerDeletion` must be allowed to update the owner's finalizers.
     OwnerProtection,
     /// A quota is used up, or wants what the object does not say.
@@ -41,6 +43,8 @@ impl ForbiddenBy {
             Self::Webhook
         } else if says("exceeded quota: ") || says("failed quota: ") {
             Self::Quota
+        } else if says("attempting to grant RBAC permissions not currently held") {
+            Self::Escalation
         } else if says("cannot set blockOwnerDeletion") {
             Self::OwnerProtection
         } else if says("User \"") && says("\" cannot ") {
@@ -56,6 +60,11 @@ impl fmt::Display for ForbiddenBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Rights => "; a right is missing: allow it in a Role or ClusterRole, and bind that",
+            Self::Escalation => {
+                "; it gives more than this user may do itself: allow this user to `bind` the role \
+                 (`.uses::<ClusterRole>(Use::Bind)`), or, to write roles, to `escalate` (`Use::Escalate`), or what the role \
+                 allows"
+            }
             Self::OwnerProtection => {
                 "; a right is missing: allow `update` of the owner's finalizers (`<plural>/finalizers` in a Role or ClusterRole)"
             }
@@ -133,7 +142,7 @@ impl Error for RetryAfter {}
 /// Says that a write was computed from an old version: what a [`WriteError::Conflict`](super::WriteError::Conflict) has
 /// in its chain.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{message}")]
+#[error("{}", said(message))]
 pub struct Stale {
     message: String,
     status: Option<Box<Status>>,
@@ -182,7 +191,7 @@ mod tests {
         Status { code: 403, reason: "Forbidden".into(), message: message.into(), ..Status::default() }
     }
 
-    // W5
+    // W5 P21
     #[test]
     fn who_forbids_is_read_from_what_real_servers_say() {
         let rights = r#"configmaps is forbidden: User "viewer" cannot create resource "configmaps" in API group "" in the namespace "shop""#;
@@ -194,6 +203,8 @@ mod tests {
             r#"admission webhook "guard.example.dev" denied the request: User "x" cannot have that"#;
         let owner = r#"pods "a" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>"#;
         let security = r#"pods "a" is forbidden: violates PodSecurity "restricted:latest": privileged"#;
+        let grants = r#"rolebindings.rbac.authorization.k8s.io "a" is forbidden: user "op" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:
+{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}"#;
         for (message, by) in [
             (rights, ForbiddenBy::Rights),
             (ended, ForbiddenBy::TerminatingNamespace),
@@ -202,13 +213,14 @@ mod tests {
             (webhook, ForbiddenBy::Webhook),
             (owner, ForbiddenBy::OwnerProtection),
             (security, ForbiddenBy::Other),
+            (grants, ForbiddenBy::Escalation),
             ("", ForbiddenBy::Other),
         ] {
             assert_eq!(ForbiddenBy::of(&says(message)), by, "{message}");
             let advises_a_role = by.to_string().contains("Role");
             assert_eq!(
                 advises_a_role,
-                matches!(by, ForbiddenBy::Rights | ForbiddenBy::OwnerProtection),
+                matches!(by, ForbiddenBy::Rights | ForbiddenBy::OwnerProtection | ForbiddenBy::Escalation),
                 "{by:?}"
             );
         }

@@ -23,6 +23,17 @@ pub enum Use {
     Patch,
     /// `cx.patch_status`.
     PatchStatus,
+    /// Bindings to roles of this kind (Role or ClusterRole), whatever these allow: the verb `bind`.
+    ///
+    /// The API server refuses a RoleBinding or a ClusterRoleBinding that gives what its author may not do, unless the
+    /// author may `bind` the role. Say [`Use::Apply`] of the bindings too.
+    Bind,
+    /// Roles of this kind (Role or ClusterRole), whatever they allow: the verb `escalate`.
+    ///
+    /// The API server refuses a role that allows what its author may not do, unless the author may `escalate`. Say
+    /// [`Use::Apply`] of the roles too. Who may `escalate` may give itself anything: prefer [`Use::Bind`] of roles that
+    /// an administrator wrote.
+    Escalate,
 }
 
 /// A verb, as roles name it; in the order in which people list them.
@@ -35,6 +46,8 @@ pub(crate) enum ApiVerb {
     Update,
     Patch,
     Delete,
+    Bind,
+    Escalate,
 }
 
 impl ApiVerb {
@@ -47,6 +60,8 @@ impl ApiVerb {
             Self::Update => "update",
             Self::Patch => "patch",
             Self::Delete => "delete",
+            Self::Bind => "bind",
+            Self::Escalate => "escalate",
         }
     }
 }
@@ -60,6 +75,8 @@ impl Use {
             Self::Create => &[ApiVerb::Get, ApiVerb::Create],
             Self::Patch => &[ApiVerb::Get, ApiVerb::Patch],
             Self::Delete => &[ApiVerb::Get, ApiVerb::Delete],
+            Self::Bind => &[ApiVerb::Bind],
+            Self::Escalate => &[ApiVerb::Escalate],
         }
     }
 
@@ -161,7 +178,7 @@ mod tests {
         rights.iter().map(|right| format!("{} {}", right.verb.as_str(), right.resource)).collect()
     }
 
-    // W20
+    // W20 P21
     #[test]
     fn each_use_takes_exactly_the_verbs_that_it_sends() {
         for (use_, verbs) in [
@@ -171,6 +188,8 @@ mod tests {
             (Use::Delete, &["get pods", "delete pods"]),
             (Use::Patch, &["get pods", "patch pods"]),
             (Use::PatchStatus, &["get pods", "patch pods/status"]),
+            (Use::Bind, &["bind pods"]),
+            (Use::Escalate, &["escalate pods"]),
         ] {
             let mut rights = Rights::default();
             rights.allow(&pods(), use_);

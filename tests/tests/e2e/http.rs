@@ -35,7 +35,8 @@ use crate::harness::tests;
 tests! {
     Shared: two_hundred_slow_clients_keep_no_probe_waiting, a_flood_of_connections_starves_no_probe, no_head_is_too_long_or_too_slow_to_be_ended,
             the_debug_page_is_for_this_machine_alone, probes_are_answered_until_the_last_run_has_ended,
-            a_signal_lets_runs_end_and_a_second_one_does_not, tokens_are_reviewed_by_the_server;
+            a_signal_lets_runs_end_and_a_second_one_does_not, a_second_signal_ends_a_process_whose_threads_do_not_end,
+            tokens_are_reviewed_by_the_server;
 }
 
 const HERE: &str = "127.0.0.1:0";
@@ -220,7 +221,7 @@ struct Served {
 }
 
 impl Served {
-    fn start(stage: &Stage, seconds: u64) -> Self {
+    fn start(stage: &Stage, seconds: &str) -> Self {
         let folder =
             std::env::temp_dir().join(format!("served-{}-{}-{seconds}", std::process::id(), stage.namespace));
         fs::create_dir_all(&folder).unwrap();
@@ -228,7 +229,7 @@ impl Served {
         fs::write(&kubeconfig, stage.server.kubeconfig_text(User::Admin)).unwrap();
         let address = TcpListener::bind(HERE).unwrap().local_addr().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_served"))
-            .args([&stage.namespace, &address.to_string(), &seconds.to_string()])
+            .args([&stage.namespace, &address.to_string(), seconds])
             .env("KUBECONFIG", kubeconfig)
             .stdout(Stdio::piped())
             .stderr(fs::File::create(folder.join("log")).unwrap())
@@ -274,7 +275,7 @@ impl Drop for Served {
 // P1 P6
 async fn a_signal_lets_runs_end_and_a_second_one_does_not(stage: Stage) {
     stage.kit().create(&config_map("busy")).await;
-    let mut polite = Served::start(&stage, 2);
+    let mut polite = Served::start(&stage, "2");
     polite.says("begins").await;
     polite.signal();
     sleep(Duration::from_millis(300)).await;
@@ -284,7 +285,7 @@ async fn a_signal_lets_runs_end_and_a_second_one_does_not(stage: Stage) {
     polite.says("ends").await;
     assert!(polite.ended().await.success());
 
-    let mut impatient = Served::start(&stage, 600);
+    let mut impatient = Served::start(&stage, "600");
     impatient.says("begins").await;
     impatient.signal();
     sleep(Duration::from_millis(300)).await;
@@ -293,6 +294,23 @@ async fn a_signal_lets_runs_end_and_a_second_one_does_not(stage: Stage) {
     let status = impatient.ended().await;
     println!("  the second signal ended it within {:?}, {status}", again.elapsed());
     assert!(!status.success() && again.elapsed() < Duration::from_secs(5), "{status}");
+}
+
+// P15
+async fn a_second_signal_ends_a_process_whose_threads_do_not_end(stage: Stage) {
+    stage.kit().create(&config_map("busy")).await;
+    let mut stuck = Served::start(&stage, "for-ever");
+    stuck.says("begins").await;
+    stuck.signal();
+    // Past the grace period `run` has returned, and the end of the runtime waits for the thread.
+    sleep(Duration::from_secs(5)).await;
+    assert!(stuck.child.try_wait().unwrap().is_none(), "nothing keeps it: this shows nothing");
+    let again = Instant::now();
+    stuck.signal();
+    let status = stuck.ended().await;
+    println!("  the second signal ended it within {:?}, {status}", again.elapsed());
+    assert_eq!(status.code(), Some(143), "{status}");
+    assert!(again.elapsed() < Duration::from_secs(5), "{:?}", again.elapsed());
 }
 
 // P4

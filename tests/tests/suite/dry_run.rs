@@ -1,4 +1,4 @@
-//! A dry run of a whole operator: no write leaves the process, and what would be written is said.
+//! A dry run of a whole operator: the server tries each write, stores none, and what would be written is logged.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,11 @@ use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Secret},
 };
-use kube::{Api, api::PostParams, core::ObjectMeta};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::ObjectMeta,
+};
 use serde_json::json;
 use tokio::time::Instant;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -35,6 +39,17 @@ impl Said {
     fn of(&self, parts: &[&str]) -> usize {
         let said = self.0.lock().unwrap();
         said.iter().filter(|line| parts.iter().all(|part| line.contains(part))).count()
+    }
+}
+
+/// Checks that all writes were trials, and that there were some.
+fn assert_only_tried(bodies: &Bodies) {
+    let all = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    let all: Vec<_> = all.iter().flat_map(|method| bodies.with(method)).collect();
+    assert!(!all.is_empty());
+    for sent in all {
+        assert!(sent.uri.contains("dryRun=All"), "{sent:?}");
+        assert!(sent.method != Method::DELETE || sent.body["dryRun"] == json!(["All"]), "{sent:?}");
     }
 }
 
@@ -77,7 +92,7 @@ async fn a_dry_run_sends_no_write_and_says_what_each_would_change() {
     assert!(server.get::<Website>("shop/c").await.is_some());
     running.stop().await.unwrap();
 
-    assert!(bodies.is_empty(), "{:?}", bodies.with(&Method::PATCH));
+    assert_only_tried(&bodies);
     assert!(server.get::<Deployment>("shop/a").await.is_none());
     assert_eq!(server.get::<Deployment>("shop/b").await.unwrap().spec.unwrap().replicas, Some(9));
     assert!(server.get::<Website>("shop/a").await.unwrap().finalizers().is_empty());
@@ -88,7 +103,9 @@ async fn a_dry_run_sends_no_write_and_says_what_each_would_change() {
         ),
         (&["apply", "deployments.apps shop/a", "+ spec.replicas: 2"], 1),
         (&["apply", "deployments.apps shop/b", "~ spec.replicas: 9 -> 2"], 1),
-        (&["apply", "customresourcedefinitions.apiextensions.k8s.io websites.web.example.dev"], 1),
+        // Its diff is empty.
+        (&["apply", "customresourcedefinitions.apiextensions.k8s.io websites.web.example.dev"], 0),
+        (&["diff=\"\""], 0),
     ] {
         assert_eq!(said.of(parts), times, "{parts:?} in {:#?}", said.0.lock().unwrap());
     }
@@ -128,7 +145,7 @@ async fn a_reconciler_goes_on_with_what_its_writes_would_have_come_to() {
     running.stop().await.unwrap();
     let attempts: Vec<_> = record.starts().iter().map(|start| start.attempt).collect();
     assert_eq!(attempts, [1], "it went through at once");
-    assert!(bodies.is_empty());
+    assert_only_tried(&bodies);
     assert!(server.get::<ConfigMap>("shop/kept").await.is_some());
 }
 
@@ -158,5 +175,94 @@ async fn what_is_to_go_is_cleaned_up_for_show() {
     cleaned.reaches(1).await;
     seconds(600).await;
     assert_eq!(cleaned.len(), 1, "once, and not again and again");
-    assert!(bodies.is_empty() && server.get::<Website>("shop/a").await.is_some());
+    assert_only_tried(&bodies);
+    assert!(server.get::<Website>("shop/a").await.is_some());
+}
+
+/// Says in one word how a request went.
+fn code<T>(answer: Result<T, kube::Error>) -> u16 {
+    match answer {
+        Ok(_) => 200,
+        Err(kube::Error::Api(status)) => status.code,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+// W27
+#[tokio::test(start_paused = true)]
+async fn no_verb_writes_through_any_clone_of_the_client_whenever_it_was_made() {
+    let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+    let metadata = |name: &str| ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+    let map = |name: &str| ConfigMap { metadata: metadata(name), ..ConfigMap::default() };
+    server.create(&map("a")).await;
+    server.create(&website("a")).await;
+    server.settle().await;
+    let before = server.resource_version();
+    let manager = Manager::new(server.client());
+    let earlier = manager.client().clone();
+    let manager = manager.dry_run();
+    for client in [earlier, manager.client().clone()] {
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), "shop");
+        let (raw, sites) = (client.clone(), Api::<Website>::namespaced(client, "shop"));
+        let (apply, patch) = (PatchParams::apply("me").force(), PatchParams::default());
+        let label = |name: &str| {
+            let meta = json!({ "name": name, "labels": { "a": "b" } });
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta })
+        };
+        let status = json!({ "status": { "replicas": 1 } });
+        let add = json!([{ "op": "add", "path": "/data", "value": { "k": "v" } }]).to_string().into_bytes();
+        let add = http::Request::patch("/api/v1/namespaces/shop/configmaps/a?fieldManager=me")
+            .header("content-type", "application/json-patch+json")
+            .body(add)
+            .unwrap();
+        let found = maps.get("a").await.unwrap();
+        let wrote = [
+            code(maps.create(&PostParams::default(), &map("b")).await),
+            code(maps.replace("a", &PostParams::default(), &found).await),
+            code(maps.patch("a", &apply, &Patch::Apply(label("a"))).await),
+            code(maps.patch("c", &apply, &Patch::Apply(label("c"))).await),
+            code(maps.patch("a", &patch, &Patch::Merge(label("a"))).await),
+            code(raw.request::<ConfigMap>(add).await),
+            code(sites.patch_status("a", &patch, &Patch::Merge(&status)).await),
+            code(maps.delete("a", &DeleteParams::default()).await),
+            code(maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await),
+        ];
+        assert_eq!(wrote, [200; 9], "the server takes all of them");
+    }
+    assert_eq!(server.resource_version(), before, "and stores none");
+}
+
+// W27
+#[tokio::test(start_paused = true)]
+async fn what_was_written_before_the_dry_run_began_ends_its_start() {
+    let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+    let manager = Manager::new(server.client());
+    manager.install_crd::<Website>().await.unwrap();
+    let error = manager.dry_run().spawn().ended().await.unwrap_err().to_string();
+    assert!(error.contains("/customresourcedefinitions/websites.web.example.dev"), "{error}");
+    assert!(error.contains("call `.dry_run()` before"), "{error}");
+    let manager = Manager::new(server.client()).dry_run();
+    manager.install_crd::<Website>().await.unwrap();
+    manager.spawn().stop().await.unwrap();
+}
+
+// W28
+#[tokio::test(start_paused = true)]
+async fn a_write_on_an_old_version_or_a_foreign_uid_fails_as_it_would_for_real() {
+    let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
+    server.create(&website("a")).await;
+    let client = Manager::new(server.client()).dry_run().client().clone();
+    let sites = Api::<Website>::namespaced(client, "shop");
+    let old = sites.get("a").await.unwrap().metadata.resource_version.unwrap();
+    server.patch_merge::<Website>("shop/a", json!({ "spec": { "replicas": 3 } })).await;
+    for (field, value) in
+        [("resourceVersion", old), ("uid", "00000000-0000-4000-8000-000000000000".to_owned())]
+    {
+        let write = json!({ "metadata": { field: value }, "status": { "replicas": 1 } });
+        let (params, refused) = (PatchParams::default(), if field == "uid" { 422 } else { 409 });
+        assert_eq!(code(sites.patch("a", &params, &Patch::Merge(&write)).await), refused, "{field}");
+        assert_eq!(code(sites.patch_status("a", &params, &Patch::Merge(&write)).await), refused, "{field}");
+    }
+    let invalid = json!({ "spec": { "replicas": "many" } });
+    assert_eq!(code(sites.patch("a", &PatchParams::default(), &Patch::Merge(&invalid)).await), 422);
 }

@@ -3,7 +3,7 @@
 use std::{net::TcpListener, sync::atomic::AtomicBool, sync::atomic::Ordering};
 
 use http_body_util::BodyExt as _;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::core::ObjectMeta;
 use tokio::time::sleep;
 use tower::Service as _;
@@ -14,7 +14,7 @@ use watchkeeper::{
 };
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{
-    ask::{Told, ask},
+    ask::{Told, ask, ask_as},
     does,
 };
 
@@ -313,4 +313,67 @@ async fn the_port_is_given_up_after_the_last_run() {
         sleep(Duration::from_secs(5)).await;
         TcpListener::bind(address).expect("nobody holds the port");
     }
+}
+
+// P18
+#[tokio::test(start_paused = true)]
+async fn why_a_probe_fails_is_for_those_who_may_see_the_debug_page() {
+    let server = shop().await;
+    server.faults().on_any("secrets").always().then(Fault::Status(403));
+    let start = |http: Http| {
+        Manager::new(server.client())
+            .http(http)
+            .controller(Controller::new(idle()).owns::<Secret>())
+            .health_check("store", || Err("postgres://op:hunter2@db"))
+            .spawn()
+    };
+    let (closed, open) = (start(Http::off()), start(Http::off().debug_for_all()));
+    let reviewed = start(Http::off().authorize().debug_for_all());
+    sleep(Duration::from_secs(90)).await;
+    let (here, far) = ("127.0.0.1:4000".parse().ok(), "10.0.0.7:4000".parse().ok());
+    for (running, peer, shown) in [
+        (&closed, here, true),
+        (&closed, far, false),
+        (&closed, None, false),
+        (&open, far, true),
+        // It has no token.
+        (&reviewed, here, false),
+    ] {
+        let told = async |path: &str| ask_as(&service(running), path, peer, &[("host", "localhost")]).await;
+        let (ready, alive, one) =
+            (told("/readyz").await, told("/healthz").await, told("/readyz/cache/secrets").await);
+        assert_eq!([ready.status, alive.status, one.status].map(|status| status.as_u16()), [503; 3]);
+        assert!(line(&ready, "cache/secrets").starts_with("[-]cache/secrets failed"), "{}", ready.body);
+        assert!(line(&alive, "store").starts_with("[-]store failed"), "{}", alive.body);
+        let says = ready.body.contains("403") && alive.body.contains("hunter2") && one.body.contains("403");
+        let hides = [&ready, &alive, &one].iter().all(|told| {
+            !["403", "hunter2", " since ", "allow `list`"].iter().any(|part| told.body.contains(part))
+        });
+        assert!(if shown { says } else { hides }, "{peer:?}: {}{}{}", ready.body, alive.body, one.body);
+    }
+    for running in [closed, open, reviewed] {
+        running.stop().await.unwrap();
+    }
+}
+
+// P19
+#[tokio::test(start_paused = true)]
+async fn a_controller_is_not_ready_since_the_first_of_its_caches_failed() {
+    let server = shop().await;
+    server.faults().on_any("pods").always().then(Fault::Status(403));
+    // It takes its time to be known as a failure.
+    server.faults().on_any("secrets").always().then(Fault::Silence);
+    let running = Manager::new(server.client())
+        .controller(Controller::new(idle()).owns::<Secret>().owns::<Pod>())
+        .spawn();
+    let service = service(&running);
+    sleep(Duration::from_secs(300)).await;
+    let since = |told: &Told, check: &str| {
+        let text = line(told, check).split_once(" failed since ").map(|(_, rest)| rest.to_owned());
+        text.and_then(|rest| rest.split_once(' ').map(|(since, _)| since.to_owned()))
+    };
+    let told = ask(&service, "/readyz").await;
+    assert!(since(&told, "cache/pods") < since(&told, "cache/secrets"), "{}", told.body);
+    assert_eq!(since(&told, "controller/configmaps"), since(&told, "cache/pods"), "{}", told.body);
+    running.stop().await.unwrap();
 }

@@ -2,11 +2,11 @@
 
 use std::sync::{Mutex, mpsc};
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::ObjectMeta;
 use tokio::{sync::Notify, time::Instant};
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::ApiServer;
+use watchkeeper_apiserver::{ApiServer, Fault};
 use watchkeeper_tests::does;
 
 fn config_map(name: &str) -> ConfigMap {
@@ -64,4 +64,27 @@ async fn a_handler_that_never_returns_does_not_hold_up_a_stop() {
     let error = stopped.expect("it holds up the stop").unwrap_err().to_string();
     assert!(error.contains("an event handler of an informer ran on past the grace period"), "{error}");
     drop(let_go);
+}
+
+// P15
+#[tokio::test(start_paused = true)]
+async fn why_a_controller_gave_up_is_not_hidden_by_what_its_end_waited_for() {
+    let server = ApiServer::in_memory().namespace("shop").start().await;
+    server.create(&config_map("a")).await;
+    let _forbidden = server.faults().on_any("secrets").always().then(Fault::Status(403));
+    let manager = |endless| {
+        let gives_up = does::<Secret, _, _>(async |_, _| Ok(Action::await_change())).0;
+        Manager::new(server.client())
+            .controller(Controller::new(gives_up).sync_timeout(Duration::from_secs(60)))
+            .controller(Controller::<ConfigMap, _>::new(endless))
+            .grace_period(Duration::from_secs(3))
+    };
+    let endless = || does::<ConfigMap, _, _>(|_, _| std::future::pending()).0;
+    let error = manager(endless()).run().await.unwrap_err().to_string();
+    assert!(error.contains("controller secrets: not synced within 60s"), "{error}");
+    // Nor where nobody waited for it before the stop.
+    let running = manager(endless()).spawn();
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let error = running.stop().await.unwrap_err().to_string();
+    assert!(error.contains("controller secrets: not synced within 60s"), "{error}");
 }

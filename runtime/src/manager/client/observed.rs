@@ -1,4 +1,4 @@
-//! Looks at all requests of a manager: counts them, and tells what the server warns of.
+//! Looks at all requests of a manager: counts them, logs what the server warns of, and keeps a dry run's from writing.
 
 use std::sync::Arc;
 
@@ -8,26 +8,31 @@ use kube::{Client, client::Body};
 use tower::BoxError;
 
 use super::{asked::Asked, direct, warnings::Warnings};
-use crate::metrics::{Metrics, RequestMetrics};
+use crate::{
+    manager::dry_run::DryRun,
+    metrics::{Metrics, RequestMetrics},
+};
 
 /// The host of a server whose client does not say it.
 const UNKNOWN: &str = "unknown";
 
-/// Makes a client whose requests are looked at.
+/// Makes a client whose requests are looked at; a dry run holds for all its clones, whenever they were made.
 ///
 /// # Panics
 /// Outside a tokio runtime, as every client that is made.
-pub(in crate::manager) fn observed(client: Client, metrics: &Metrics) -> Client {
+pub(in crate::manager) fn observed(client: Client, metrics: &Metrics, dry_run: &Arc<DryRun>) -> Client {
     let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
     let observer = Arc::new(Observer {
         requests: metrics.requests().clone(),
         warnings: Warnings::default(),
         unknown: UNKNOWN.into(),
+        dry_run: dry_run.clone(),
     });
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, observer) = (client.clone(), observer.clone());
         async move {
-            let answer = observer.send(&client, request).await.map_err(unwrapped)?;
+            let sent = observer.dry_run.send(|request| observer.send(&client, request), request);
+            let answer = sent.await.map_err(unwrapped)?;
             Ok::<_, BoxError>(answer.map(|body| body.map_err(unwrapped)))
         }
     });
@@ -46,6 +51,7 @@ struct Observer {
     requests: RequestMetrics,
     warnings: Warnings,
     unknown: Arc<str>,
+    dry_run: Arc<DryRun>,
 }
 
 impl Observer {

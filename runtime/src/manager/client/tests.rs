@@ -24,6 +24,10 @@ const PLAIN: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resource
 const WATCH: &str = "/api/v1/pods?watch=true";
 const LIST: &str = "/api/v1/pods";
 
+fn seen(client: Client, metrics: &Metrics) -> Client {
+    observed(client, metrics, &Arc::default())
+}
+
 /// The first lines of what came in, one text a request.
 type Heard = Arc<Mutex<Vec<String>>>;
 
@@ -176,7 +180,7 @@ where
 async fn a_request_stands_in_the_span_that_sends_it_whatever_layers_it_passes() {
     let (server, _asked) = server(answer("", PLAIN.as_bytes())).await;
     let metrics = Metrics::new();
-    let client = observed(observed(client(config(&server)).unwrap(), &metrics), &metrics);
+    let client = seen(seen(client(config(&server)).unwrap(), &metrics), &metrics);
     let nested = Nested::default();
     let _hears = tracing::subscriber::set_default(tracing_subscriber::registry().with(nested.clone()));
     // So that no other thread's answer counts, whether anybody cares.
@@ -194,7 +198,7 @@ async fn requests_are_counted_with_their_host_answered_or_not() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
     let metrics = Metrics::new();
     for (host, path) in [(&server, LIST), (&server, WATCH), (&closed, LIST), (&closed, WATCH)] {
-        let client = observed(client(config(host)).unwrap(), &metrics);
+        let client = seen(client(config(host)).unwrap(), &metrics);
         let _ = get(&client, path).await;
     }
     let page = metrics.encode();
@@ -211,7 +215,7 @@ async fn a_request_that_nobody_waits_for_any_more_is_counted_once() {
         std::future::pending::<Result<http::Response<kube::client::Body>, kube::Error>>()
     });
     let metrics = Metrics::new();
-    let client = observed(Client::new(hangs, "default"), &metrics);
+    let client = seen(Client::new(hangs, "default"), &metrics);
     let sent = tokio::time::timeout(Duration::from_secs(1), get(&client, LIST)).await;
     assert!(sent.is_err());
     let line = r#"rest_client_requests_total{code="<error>",host="unknown",method="GET"} 1"#;

@@ -8,7 +8,7 @@ use std::{
 use http::{HeaderMap, HeaderName};
 
 use super::asked::Asked;
-use crate::object::cut_to;
+use crate::{object::cut_to, plain::plain};
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
 /// How many texts are remembered; texts that name objects would be without end.
@@ -90,8 +90,7 @@ fn texts_in(header: &[u8]) -> Vec<String> {
 /// A text as one line of the log may hold it.
 fn shown(text: Vec<u8>) -> String {
     let text = String::from_utf8_lossy(&text);
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    cut_to(line.trim().to_owned(), LONGEST)
+    cut_to(plain(text.trim()).to_string(), LONGEST)
 }
 
 /// A date may follow a text, in quotes too: `Wed, 21 Oct 2015 07:28:00 GMT`.
@@ -115,7 +114,7 @@ mod tests {
             ("", vec![]),
             ("nothing", vec![]),
             (r#"299 - """#, vec![]),
-            ("299 - \"a\tb\"", vec!["a b"]),
+            ("299 - \"a\tb\"", vec!["a\\tb"]),
         ] {
             assert_eq!(texts_in(header.as_bytes()), texts, "{header}");
         }

@@ -71,7 +71,10 @@ impl Diff {
     }
 
     fn shown(&self, path: &str, value: &Value) -> String {
-        if self.secret && (path.starts_with("data") || path.starts_with("stringData")) {
+        // Annotations too: tools keep there what they applied last.
+        let plain = ["apiVersion", "kind", "type", "immutable"].contains(&path)
+            || (path.starts_with("metadata.") && !path.starts_with("metadata.annotations"));
+        if self.secret && !plain {
             return "(not shown)".to_owned();
         }
         crate::object::cut_to(value.to_string(), LONGEST)
@@ -83,6 +86,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
     // W6
     #[test]
@@ -106,6 +111,21 @@ mod tests {
         let shown =
             lines(&secrets, &json!({ "data": { "k": "aHVudGVyMg==" } }), &json!({ "data": { "k": "eA==" } }));
         assert_eq!(shown, ["~ data.k: (not shown) -> (not shown)"]);
+        let applied = |what: &str| json!({ "metadata": { "annotations": { LAST_APPLIED: what }, "labels": { "a": what } } });
+        for (before, after) in [
+            (json!({ "metadata": {} }), applied("hunter2")),
+            (applied("hunter1"), applied("hunter2")),
+            (applied("hunter2"), json!({ "metadata": { "labels": { "a": "x" } } })),
+            (json!({ "data": { "k": "hunter2" } }), json!({})),
+            (Value::Null, json!({ "data": { "k": "hunter2" }, "metadata": { "name": "a" } })),
+        ] {
+            let shown = lines(&secrets, &before, &after);
+            let hidden = shown.iter().filter(|line| !line.contains("labels"));
+            assert!(
+                hidden.clone().count() > 0 && hidden.clone().all(|line| !line.contains("hunter")),
+                "{shown:?}"
+            );
+        }
         let many: Value =
             (0..100).map(|n| (format!("f{n:03}"), json!(n))).collect::<serde_json::Map<_, _>>().into();
         assert_eq!(lines(&place, &json!({}), &many).last().unwrap(), "and 60 more");

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+/// The subresources that write an object, and store it or not.
+const TRIED: [&str; 8] =
+    ["approval", "binding", "ephemeralcontainers", "eviction", "finalize", "resize", "scale", "status"];
+
 /// A resource, or one object of it, by its path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
@@ -17,7 +21,11 @@ pub(super) struct Place {
 impl Place {
     /// Reads a path; `None` for one that is no resource.
     pub(super) fn of(path: &str) -> Option<Self> {
-        let all: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let all: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
+        // What a server may read otherwise is not read here.
+        if all.iter().any(|part| part.is_empty() || part.starts_with('.') || part.contains('%')) {
+            return None;
+        }
         let (root, group, rest) = match *all.as_slice() {
             ["api", version, ref rest @ ..] => (format!("/api/{version}"), "", rest),
             ["apis", group, version, ref rest @ ..] => (format!("/apis/{group}/{version}"), group, rest),
@@ -49,6 +57,11 @@ impl Place {
             [name, sub] => Some(Self { plural, name: text(name), subresource: text(sub), ..self }),
             _ => None,
         }
+    }
+
+    /// Whether a server that knows `dryRun` keeps to it here: it does not where it passes a request on to somebody else.
+    pub(super) fn can_be_tried(&self) -> bool {
+        self.subresource.as_deref().is_none_or(|subresource| TRIED.contains(&subresource))
     }
 
     /// Names the object; `None` where the path does not.

@@ -1,8 +1,8 @@
 //! Who may see what: the API server is asked, by the token of a request.
 
 use std::{
-    collections::HashMap,
     fmt,
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -14,22 +14,17 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::PostParams};
 use tokio::{
-    sync::Semaphore,
-    time::{Instant, timeout},
+    sync::Notify,
+    time::{Instant, sleep_until, timeout},
 };
 
-use crate::chain::one_line;
+use super::desk::{Desk, Question, Turn, Verdict};
+use crate::{chain::one_line, plain::plain};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it is believed that somebody may.
-const ALLOWED_FOR: Duration = Duration::from_secs(60);
-/// How long it is believed that somebody may not.
-const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// Most answers that are remembered.
-const MOST_KNOWN: usize = 1_000;
-/// Most questions at once: who makes tokens up is not to make the API server busy.
-const MOST_ASKED: usize = 4;
+/// How long somebody may wait for a turn.
+const QUEUED: Duration = Duration::from_secs(4);
 
 /// Asks the API server who may see what; clones remember the same.
 #[derive(Clone)]
@@ -39,29 +34,9 @@ pub(super) struct Reviewer {
 
 struct Shared {
     client: Client,
-    known: Mutex<HashMap<Question, Known>>,
-    asking: Semaphore,
-}
-
-/// A token, and the path that it is to open.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Question {
-    token: String,
-    path: String,
-}
-
-struct Known {
-    verdict: Verdict,
-    until: Instant,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
-    Allowed,
-    /// The token is nobody's.
-    Unknown,
-    /// It is that user's, who may not.
-    Forbidden(String),
+    desk: Mutex<Desk>,
+    /// Somebody's turn may have come.
+    moved: Notify,
 }
 
 /// Why a request is refused.
@@ -72,7 +47,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    fn new(status: StatusCode, why: impl Into<String>) -> Self {
+    pub(super) fn new(status: StatusCode, why: impl Into<String>) -> Self {
         Self { status, why: why.into() }
     }
 }
@@ -80,27 +55,29 @@ impl Refusal {
 impl Reviewer {
     /// Asks through a client that no gate stands before.
     pub(super) fn new(client: Client) -> Self {
-        let (known, asking) = (Mutex::default(), Semaphore::new(MOST_ASKED));
-        Self { shared: Arc::new(Shared { client, known, asking }) }
+        let desk = Mutex::new(Desk::new(Instant::now()));
+        Self { shared: Arc::new(Shared { client, desk, moved: Notify::new() }) }
     }
 
-    /// Tells whether the sender of a request may `get` a path.
-    pub(super) async fn check(&self, headers: &HeaderMap, path: &str) -> Result<(), Refusal> {
+    /// Checks whether the sender of a request may `get` a path.
+    pub(super) async fn check(
+        &self,
+        headers: &HeaderMap,
+        path: &str,
+        peer: Option<SocketAddr>,
+    ) -> Result<(), Refusal> {
         let Some(token) = token(headers) else {
             let why = "a token is needed: `Authorization: Bearer ..` of a user who may get this path";
             return Err(Refusal::new(StatusCode::UNAUTHORIZED, why));
         };
         let question = Question { token: token.to_owned(), path: path.to_owned() };
-        let verdict = match self.remembered(&question) {
-            Some(verdict) => verdict,
-            None => self.ask(question).await?,
-        };
-        match verdict {
+        match self.verdict(&question, peer).await? {
             Verdict::Allowed => Ok(()),
             Verdict::Unknown => {
                 Err(Refusal::new(StatusCode::UNAUTHORIZED, "the API server does not know the token"))
             }
             Verdict::Forbidden(user) => {
+                let user = plain(&user);
                 let why = format!(
                     "{user} may not get {path}: allow it by `nonResourceURLs: [{path}]` with the verb `get` in a \
                      ClusterRole, and bind that"
@@ -110,15 +87,22 @@ impl Reviewer {
         }
     }
 
-    async fn ask(&self, question: Question) -> Result<Verdict, Refusal> {
+    /// Returns what is remembered, or asks once it is this one's turn.
+    async fn verdict(&self, question: &Question, peer: Option<SocketAddr>) -> Result<Verdict, Refusal> {
+        if let Some(verdict) = self.desk().remembered(question, Instant::now()) {
+            return Ok(verdict);
+        }
+        let id = self.desk().enter(question, peer);
+        let _place = Place { shared: &self.shared, id };
         let unavailable = |why| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
-        let Ok(_asking) = self.shared.asking.try_acquire() else {
-            return Err(unavailable("too many tokens are being reviewed: try again"));
-        };
-        let reviewed = timeout(PATIENCE, review(&self.shared.client, &question)).await;
-        match reviewed {
+        let busy = "too many tokens are being reviewed: try again";
+        let turn = timeout(QUEUED, self.turn(id, question)).await.map_err(|_| unavailable(busy))?;
+        if let Some(verdict) = turn {
+            return Ok(verdict);
+        }
+        match timeout(PATIENCE, review(&self.shared.client, question)).await {
             Ok(Ok(verdict)) => {
-                self.remember(question, verdict.clone());
+                self.desk().remember(question, verdict.clone(), Instant::now());
                 Ok(verdict)
             }
             Ok(Err(error)) => {
@@ -129,25 +113,49 @@ impl Reviewer {
         }
     }
 
-    fn remembered(&self, question: &Question) -> Option<Verdict> {
-        let known = self.known();
-        known.get(question).filter(|known| known.until > Instant::now()).map(|known| known.verdict.clone())
+    /// Waits for a turn; returns the answer if that has come meanwhile.
+    async fn turn(&self, id: u64, question: &Question) -> Option<Verdict> {
+        loop {
+            let moved = self.shared.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            let turn = self.desk().turn(id, question, Instant::now());
+            match turn {
+                Turn::Answered(verdict) => return Some(verdict),
+                Turn::Asks => {
+                    self.shared.moved.notify_waiters();
+                    return None;
+                }
+                Turn::Waits(None) => moved.await,
+                Turn::Waits(Some(until)) => tokio::select! {
+                    () = moved => {}
+                    () = sleep_until(until) => {}
+                },
+            }
+        }
     }
 
-    fn remember(&self, question: Question, verdict: Verdict) {
-        let believed = if verdict == Verdict::Allowed { ALLOWED_FOR } else { REFUSED_FOR };
-        let (now, mut known) = (Instant::now(), self.known());
-        if known.len() >= MOST_KNOWN {
-            known.retain(|_, known| known.until > now);
-        }
-        if known.len() >= MOST_KNOWN {
-            known.clear();
-        }
-        known.insert(question, Known { verdict, until: now + believed });
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.shared.desk()
     }
+}
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Question, Known>> {
-        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in the queue, or at the desk; given up when it is dropped.
+struct Place<'a> {
+    shared: &'a Shared,
+    id: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.shared.desk().leave(self.id);
+        self.shared.moved.notify_waiters();
     }
 }
 
@@ -189,6 +197,100 @@ fn may_get(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {
 /// Shows no token.
 impl fmt::Debug for Reviewer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reviewer").field("known", &self.known().len()).finish_non_exhaustive()
+        f.debug_struct("Reviewer").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
+    use http::{Request, Response};
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// A server that takes its time, knows one token, and counts what it is asked.
+    fn server(asked: &Arc<AtomicUsize>) -> Client {
+        let asked = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let asked = asked.clone();
+            async move {
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let mut review: Value = serde_json::from_slice(&body).unwrap();
+                sleep(Duration::from_millis(20)).await;
+                review["metadata"] = json!({});
+                review["status"] = match review["spec"]["token"].as_str() {
+                    Some(token) => {
+                        asked.fetch_add(1, Relaxed);
+                        json!({ "authenticated": token == "good", "user": { "username": "prometheus" } })
+                    }
+                    None => json!({ "allowed": true }),
+                };
+                Ok::<_, Infallible>(Response::new(Body::from(review.to_string().into_bytes())))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn bearer(token: &str) -> HeaderMap {
+        let value = format!("Bearer {token}").parse().unwrap();
+        HeaderMap::from_iter([(header::AUTHORIZATION, value)])
+    }
+
+    // P17
+    #[tokio::test(start_paused = true)]
+    async fn made_up_tokens_neither_lock_a_good_one_out_nor_flood_the_server() {
+        const FOR: Duration = Duration::from_secs(600);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let reviewer = Reviewer::new(server(&asked));
+        let begun = Instant::now();
+        for client in 0..8_u16 {
+            let reviewer = reviewer.clone();
+            let peer = SocketAddr::from(([10, 0, 0, 1], 40_000 + client));
+            tokio::spawn(async move {
+                for number in 0.. {
+                    let made_up = bearer(&format!("made-up-{client}-{number}"));
+                    let refused = reviewer.check(&made_up, "/metrics", Some(peer)).await;
+                    assert!(refused.is_err());
+                    sleep(Duration::from_millis(1)).await;
+                }
+            });
+        }
+        let scraper = SocketAddr::from(([10, 0, 0, 1], 50_000));
+        let mut scrapes = 0;
+        while begun.elapsed() < FOR {
+            sleep(Duration::from_secs(15)).await;
+            let scraped = Instant::now();
+            let seen = reviewer.check(&bearer("good"), "/metrics", Some(scraper)).await;
+            assert_eq!(seen, Ok(()), "scrape {scrapes} after {:?}", scraped.elapsed());
+            assert!(scraped.elapsed() < Duration::from_secs(2), "{:?}", scraped.elapsed());
+            scrapes += 1;
+        }
+        let reviews = asked.load(Relaxed);
+        assert!(scrapes >= 38 && reviews <= 600 * 10 + 100, "{reviews} reviews, {scrapes} scrapes");
+    }
+
+    // P17
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_nobody_knows_is_asked_for_once_in_ten_seconds_whatever_it_is_to_open() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let reviewer = Reviewer::new(server(&asked));
+        for _ in 0..100 {
+            for path in ["/metrics", "/debug"] {
+                let refused = reviewer.check(&bearer("made-up"), path, None).await.unwrap_err();
+                assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
+            }
+        }
+        assert_eq!(asked.load(Relaxed), 1);
+        sleep(Duration::from_secs(11)).await;
+        assert!(reviewer.check(&bearer("made-up"), "/debug", None).await.is_err());
+        assert_eq!(asked.load(Relaxed), 2);
     }
 }

@@ -3,9 +3,12 @@
 //! | Path | Answers |
 //! |---|---|
 //! | `/healthz` | 200 while the process is fit to go on, 503 once it had better be started anew |
-//! | `/readyz` | 200 once every cache has synced, else 503; names each that has not, why, and since when |
+//! | `/readyz` | 200 once every cache has synced, else 503; names each that has not |
 //! | `/metrics` | all metrics, as OpenMetrics text |
 //! | `/debug` | a page for people, and the same as JSON (`?format=json`); `?key=shop/a` says why an object is not reconciled |
+//!
+//! Why a check fails, and since when, both probes say to those only who may see `/debug`: errors name objects, users and
+//! servers. All others get its name. The log says why too.
 //!
 //! Probes take `?verbose`, `?exclude=NAME`, and the name of one check as a further part of the path, as those of
 //! Kubernetes do. All paths take `GET` and `HEAD`.
@@ -21,6 +24,8 @@
 
 mod settings;
 mod origin;
+mod table;
+mod desk;
 mod access;
 mod answers;
 mod page;
@@ -28,7 +33,6 @@ mod service;
 #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
 mod certificates;
 mod tls;
-mod table;
 mod server;
 
 pub use origin::Peer;

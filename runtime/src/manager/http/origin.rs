@@ -4,8 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, header, request::Parts, uri::Authority};
 
-/// What proxies add: whoever asks is somewhere else.
-const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-envoy-external-address"];
+/// What proxies add: whoever asks is somewhere else. So is what begins with `x-forwarded-`.
+const FORWARDED: [&str; 6] =
+    ["forwarded", "via", "x-real-ip", "x-client-ip", "x-original-forwarded-for", "x-envoy-external-address"];
 
 /// The address of who sent a request: an extension that a server of the program's own puts into each.
 ///
@@ -21,7 +22,11 @@ pub(super) fn is_local(request: &Parts) -> bool {
     let peer = request.extensions.get::<Peer>();
     peer.is_some_and(|Peer(peer)| is_loopback(peer.ip()))
         && host(request).is_some_and(|host| names_this_machine(&host))
-        && !FORWARDED.iter().any(|name| request.headers.contains_key(*name))
+        && !request.headers.keys().any(|name| is_of_a_proxy(name.as_str()))
+}
+
+fn is_of_a_proxy(header: &str) -> bool {
+    FORWARDED.contains(&header) || header.starts_with("x-forwarded-")
 }
 
 fn is_loopback(address: IpAddr) -> bool {
@@ -78,7 +83,10 @@ mod tests {
             (here, &[("host", "10.0.0.9:8080")]),
             (here, &[]),
             (here, &[("host", "localhost"), ("x-forwarded-for", "10.0.0.7")]),
+            (here, &[("host", "localhost"), ("X-Forwarded-Proto", "https")]),
             (here, &[("host", "localhost"), ("forwarded", "for=10.0.0.7")]),
+            (here, &[("host", "localhost"), ("Via", "1.1 proxy")]),
+            (here, &[("host", "localhost"), ("X-Real-IP", "10.0.0.7")]),
         ] {
             assert!(!is_local(&parts(peer, headers)), "{peer:?} {headers:?}");
         }

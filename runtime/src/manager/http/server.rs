@@ -287,3 +287,49 @@ impl Drop for Seat {
         self.server.table().leave(self.id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use kube::{Client, client::Body};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::{manager::Inspector, metrics::Metrics};
+
+    /// Asks on a connection that stays open.
+    async fn ask(stream: &mut TcpStream) -> String {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nok") && stream.read_buf(&mut answer).await.unwrap_or(0) > 0 {}
+        String::from_utf8(answer).unwrap()
+    }
+
+    // P19
+    #[tokio::test]
+    async fn the_connection_that_just_asked_stays_where_another_is_one_too_many() {
+        let nobody =
+            tower::service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
+        let http = Http::on("127.0.0.1:0").max_connections(2);
+        let client = Client::new(nobody, "default");
+        let service = HttpService::new(&http, Inspector::default(), Metrics::new(), &client);
+        let serving = Bound::take(&http).unwrap().unwrap().serve(service);
+        let connect = async || TcpStream::connect(serving.address).await.unwrap();
+        let mut first = connect().await;
+        assert!(ask(&mut first).await.contains("200 OK"));
+        let mut second = connect().await;
+        for stream in [&mut second, &mut first] {
+            assert!(ask(stream).await.contains("200 OK"));
+        }
+        let mut third = connect().await;
+        assert!(ask(&mut third).await.contains("200 OK"));
+        assert_eq!(
+            second.read(&mut [0]).await.unwrap_or(0),
+            0,
+            "the second one asked for nothing the longest"
+        );
+        assert!(ask(&mut first).await.contains("200 OK"), "the first one has just asked");
+        serving.stop().await;
+    }
+}

@@ -21,7 +21,7 @@ use tower::Service;
 use super::{
     access::{Refusal, Reviewer},
     answers::{Answer, Sort, answer, text, without_body},
-    origin::is_local,
+    origin::{Peer, is_local},
     page,
     settings::{Access, DebugFor, Http},
 };
@@ -146,8 +146,8 @@ impl Site {
         let query = request.uri.query().unwrap_or_default();
         let asked: Asked<'_> = form_urlencoded::parse(query.as_bytes()).collect();
         match place {
-            Place::Health(check) => probes(self.inspector.health(), check, &asked),
-            Place::Readiness(check) => probes(self.inspector.readiness(), check, &asked),
+            Place::Health(check) => self.probes(self.inspector.health(), check, &asked, request).await,
+            Place::Readiness(check) => self.probes(self.inspector.readiness(), check, &asked, request).await,
             Place::Metrics => self.metrics_text(request).await,
             Place::Debug => self.debug(&asked, request).await,
         }
@@ -161,12 +161,7 @@ impl Site {
     }
 
     async fn debug(&self, asked: &Asked<'_>, request: &Parts) -> Answer {
-        if self.debug == DebugFor::Loopback && !is_local(request) {
-            let why = "the debug page is shown to this machine alone: ask for it by `kubectl port-forward`, or allow it by \
-                       `Http::debug_for_all`";
-            return text(StatusCode::FORBIDDEN, why);
-        }
-        if let Err(refusal) = self.may(request, "/debug").await {
+        if let Err(refusal) = self.may_see_why(request).await {
             return refused(&refusal);
         }
         let key = asked.iter().find(|(name, key)| name == "key" && !key.trim().is_empty());
@@ -180,34 +175,57 @@ impl Site {
         }
     }
 
+    /// Answers for all checks, or for the one that the path names; reasons are for those who may see the debug page.
+    async fn probes(
+        &self,
+        report: HealthReport,
+        check: Option<&str>,
+        asked: &Asked<'_>,
+        request: &Parts,
+    ) -> Answer {
+        let report = match check.map(|check| percent_decode_str(check).decode_utf8_lossy()) {
+            None => report,
+            Some(check) => match report.only(&check) {
+                Some(report) => report,
+                None => return text(StatusCode::NOT_FOUND, format_args!("there is no check {check:?}")),
+            },
+        };
+        let report = without_excluded(report, asked);
+        let verbose = asked.iter().any(|(name, _)| name == "verbose");
+        let status = if report.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        if report.is_ok() && !verbose {
+            return answer(status, Sort::Text, "ok");
+        }
+        let report = match self.may_see_why(request).await {
+            Ok(()) => report,
+            Err(_) => report.without_reasons(),
+        };
+        answer(status, Sort::Text, report.to_string())
+    }
+
+    /// Whether the sender of a request may see the debug page, and whatever names objects, users or errors.
+    async fn may_see_why(&self, request: &Parts) -> Result<(), Refusal> {
+        if self.debug == DebugFor::Loopback && !is_local(request) {
+            let why = "the debug page is shown to this machine alone: ask for it by `kubectl port-forward`, or allow it by \
+                       `Http::debug_for_all`";
+            return Err(Refusal::new(StatusCode::FORBIDDEN, why));
+        }
+        self.may(request, "/debug").await
+    }
+
     async fn may(&self, request: &Parts, path: &str) -> Result<(), Refusal> {
         match &self.reviewer {
-            Some(reviewer) => reviewer.check(&request.headers, path).await,
+            Some(reviewer) => {
+                let peer = request.extensions.get::<Peer>().map(|Peer(address)| *address);
+                reviewer.check(&request.headers, path, peer).await
+            }
             None => Ok(()),
         }
     }
 }
 
-/// Answers for all checks, or for the one that the path names.
-fn probes(report: HealthReport, check: Option<&str>, asked: &Asked<'_>) -> Answer {
-    let Some(check) = check else { return probe(report, asked) };
-    let check = percent_decode_str(check).decode_utf8_lossy();
-    match report.only(&check) {
-        Some(report) => probe(report, asked),
-        None => text(StatusCode::NOT_FOUND, format_args!("there is no check {check:?}")),
-    }
-}
-
-/// Answers a probe: `ok`, or each check by name where one fails or `?verbose` asks for it.
-fn probe(report: HealthReport, asked: &Asked<'_>) -> Answer {
-    let excluded = asked.iter().filter(|(name, _)| name == "exclude").map(|(_, check)| &**check);
-    let report = report.without(excluded);
-    let status = if report.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let verbose = asked.iter().any(|(name, _)| name == "verbose");
-    match report.is_ok() && !verbose {
-        true => answer(status, Sort::Text, "ok"),
-        false => answer(status, Sort::Text, report.to_string()),
-    }
+fn without_excluded(report: HealthReport, asked: &Asked<'_>) -> HealthReport {
+    report.without(asked.iter().filter(|(name, _)| name == "exclude").map(|(_, check)| &**check))
 }
 
 fn wants_json(asked: &Asked<'_>, request: &Parts) -> bool {
@@ -223,6 +241,9 @@ fn refused(refusal: &Refusal) -> Answer {
     let mut answer = text(refusal.status, &refusal.why);
     if refusal.status == StatusCode::UNAUTHORIZED {
         answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+    }
+    if refusal.status == StatusCode::SERVICE_UNAVAILABLE {
+        answer.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
     }
     answer
 }

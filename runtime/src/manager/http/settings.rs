@@ -85,9 +85,9 @@ impl Http {
         Self { tls: Some(TlsFiles { certificate, key }), ..self }
     }
 
-    /// Shows `/debug` to whoever can reach the port, not only to this machine.
+    /// Shows `/debug`, and why a probe fails, to anyone who can reach the port, not only to this machine.
     ///
-    /// It shows names of objects, errors and the addresses of servers: think of [`authorize`](Self::authorize).
+    /// That shows names of objects, errors and the addresses of servers: think of [`authorize`](Self::authorize).
     pub fn debug_for_all(self) -> Self {
         Self { debug: DebugFor::All, ..self }
     }
@@ -95,9 +95,10 @@ impl Http {
     /// Asks the API server who may `get` `/metrics` and `/debug`, by the bearer token of each request.
     ///
     /// By a TokenReview and a SubjectAccessReview of that path, as controller-runtime's filter does; probes stay open. An
-    /// answer is believed for a minute, a refusal for ten seconds. It needs `create` of `tokenreviews` and
-    /// `subjectaccessreviews`, which [`Manager::rules`](crate::Manager::rules) then has. Tokens can be read by who can
-    /// read the traffic, unless it is under [TLS](Self::tls). `/debug` stays on loopback besides, unless it is
+    /// answer is believed for a minute, a refusal for ten seconds. Tokens that were not allowed before are reviewed ten
+    /// times a second at most, and senders take turns, so that made-up tokens keep no scraper out. It needs `create` of
+    /// `tokenreviews` and `subjectaccessreviews`, which [`Manager::rules`](crate::Manager::rules) then has. Tokens can be
+    /// read by anyone who can read the traffic, unless it is under [TLS](Self::tls). `/debug` stays on loopback besides, unless it is
     /// [for all](Self::debug_for_all).
     pub fn authorize(self) -> Self {
         Self { access: Access::Reviewed, ..self }

@@ -105,7 +105,7 @@ impl Table {
 }
 
 /// Who holds an IPv6 address holds all that differ in their second half.
-fn site(peer: IpAddr) -> IpAddr {
+pub(super) fn site(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         four => four,
