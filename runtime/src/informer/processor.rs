@@ -4,7 +4,6 @@ use std::{
     collections::{HashSet, VecDeque},
     num::NonZeroUsize,
     sync::Arc,
-    time::Duration,
 };
 
 use futures::future::ready;
