@@ -31,6 +31,8 @@ enum Passage {
     Shut,
     Waited,
     Open,
+    /// It was not opened in time: whoever was to open it was held up.
+    GaveUp,
 }
 
 impl Gate {
@@ -41,7 +43,11 @@ impl Gate {
             *passage = Passage::Waited;
         }
         changed.notify_all();
-        drop(changed.wait_timeout_while(passage, 2 * PATIENCE, |passage| *passage != Passage::Open).unwrap());
+        let still = |passage: &mut Passage| *passage == Passage::Waited;
+        let (mut passage, waited) = changed.wait_timeout_while(passage, 2 * PATIENCE, still).unwrap();
+        if waited.timed_out() {
+            *passage = Passage::GaveUp;
+        }
     }
 
     /// Waits until somebody is blocked.
@@ -52,8 +58,10 @@ impl Gate {
         assert!(*waited.unwrap().0 == Passage::Waited, "nobody is blocked");
     }
 
+    /// Opens it. While the only worker is blocked no timer fires, so that a deadline alone would notice nothing.
     fn open(&self) {
-        *self.0.0.lock().unwrap() = Passage::Open;
+        let before = std::mem::replace(&mut *self.0.0.lock().unwrap(), Passage::Open);
+        assert!(before == Passage::Waited, "what should have gone on waited for what blocks");
         self.0.1.notify_all();
     }
 }
