@@ -10,7 +10,7 @@ use std::thread;
 
 use super::harness::Harness;
 use super::place::Case;
-use super::report::replay_line;
+use super::replay::replay_line;
 use super::timeline::{self, Length};
 
 thread_local! {

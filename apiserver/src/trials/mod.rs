@@ -51,6 +51,7 @@ mod owed;
 mod place;
 mod plan;
 mod play;
+mod replay;
 mod report;
 mod search;
 mod share;
@@ -74,7 +75,8 @@ use std::time::Duration;
 
 pub use changes::{By, Change, Changes};
 pub use play::Fault;
-pub use report::{Failure, REPLAY, Report, SHARE};
+pub use replay::{REPLAY, SHARE};
+pub use report::{Failure, Report};
 pub use trouble::{Deed, Event, Moment, Trouble, Whose};
 pub use visit::Visit;
 pub use world::Difference;

@@ -93,13 +93,7 @@ pub(super) fn replace(
         fit_schema(target, &mut new, nulls);
     }
     options.check_escalation(state, Some(&shown), &new)?;
-    if object::meta(&new, "labels") != object::meta(&shown, "labels") {
-        causes.extend(check::metadata(target, &new));
-    } else {
-        causes.extend(check::annotation_size(&new));
-    }
-    causes.extend(schema_causes(target, &new, &shown));
-    causes.extend(prepare::update_faults(resource, &target.subresource, &shown, &new));
+    causes.extend(faults(target, &shown, &new));
     check::rules(target, &new, Some(&shown), &mut causes);
     if !causes.is_empty() {
         return Err(target.invalid(&target.name, &causes));
@@ -143,6 +137,17 @@ pub(super) fn replace(
     let stored = state.store.put(&resource.storage, &target.key(), new);
     note(served, &stored, again);
     Ok(Written::ok(Shown::Stored(stored)))
+}
+
+/// Lists what is wrong with a new state, but for what rules in CEL say of it.
+fn faults(target: &Target, shown: &Value, new: &Value) -> Vec<Cause> {
+    let mut causes = match object::meta(new, "labels") == object::meta(shown, "labels") {
+        true => check::annotation_size(new),
+        false => check::metadata(target, new),
+    };
+    causes.extend(schema_causes(target, new, shown));
+    causes.extend(prepare::update_faults(&target.resource, &target.subresource, shown, new));
+    causes
 }
 
 /// Keeps the version, and takes the time of a write of a custom kind's scale away: the server writes none there.

@@ -258,7 +258,7 @@ fn types_that_pass_through_macros_are_read() {
     }
     assert_eq!(through!(Option<String>), [Layer::Each]);
     let grouped = Type::Group(syn::TypeGroup {
-            attrs: Vec::new(),
+        attrs: Vec::new(),
         group_token: Default::default(),
         elem: Box::new(syn::parse_quote!(Vec<String>)),
     });

@@ -33,7 +33,6 @@ const BATCH: NonZeroUsize = NonZeroUsize::new(1_000).expect("not zero");
 /// How many objects of a resync observers are shown between two batches.
 const SLICE: usize = 500;
 
-
 /// A handler as the processor sees it.
 struct HandlerEntry<K> {
     listener: Arc<dyn Hears<K>>,
