@@ -142,7 +142,7 @@ pub(super) fn replace(
 /// Lists what is wrong with a new state, but for what rules in CEL say of it.
 fn faults(target: &Target, shown: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = match object::meta(new, "labels") == object::meta(shown, "labels") {
-        true => check::annotation_size(new),
+        true => Vec::from_iter(check::annotation_size(new)),
         false => check::metadata(target, new),
     };
     causes.extend(schema_causes(target, new, shown));

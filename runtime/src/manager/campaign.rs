@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::tasks::InFlight;
 use crate::{
+    clock::after,
     controller::{Stop, Term, Terms, Waits},
     informer::TermStart,
     leader_election::{Candidate, Follows, Leadership},
@@ -80,7 +81,7 @@ impl Campaign {
         // While the manager stops, the Lease is renewed for as long as something runs, or goes on that a run began.
         let stopped = async {
             self.stop.finish.cancelled().await;
-            let until = Instant::now() + self.grace_period;
+            let until = after(Instant::now(), self.grace_period);
             self.terms.send_replace(None);
             working.wait().await;
             let _ = timeout_at(until, self.in_flight.leftovers().ended()).await;

@@ -16,6 +16,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    clock::after,
     controller::{KeyReports, Leftovers, PreparedController, Stop, Terms},
     error::{Error, RanOn, Stopped},
     informer::{SharedInformerFactory, Watched},
@@ -195,7 +196,7 @@ impl Running {
                 return self.failed.take().map_or(Ok(()), Err);
             }
             let grace_period = self.grace_period;
-            let until = Instant::now() + grace_period + ABORT;
+            let until = after(Instant::now(), grace_period.saturating_add(ABORT));
             self.stop.finish.cancel();
             let mut late = None;
             if timeout(grace_period, self.join()).await.is_err() {

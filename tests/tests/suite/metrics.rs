@@ -207,9 +207,9 @@ async fn the_master_status_is_what_leadership_says() {
     let slow =
         |metrics: &Metrics| sum(&metrics.encode(), "leader_election_slowpath_total", &[("name", "sites")]);
     assert_eq!(slow(&first), 0.0);
-    server.faults().on(Verb::Update, "leases").once().then(Fault::Status(500));
+    server.faults().on(Verb::Update, "leases").once().then(Fault::Status(409));
     sleep(Duration::from_secs(5)).await;
-    assert_eq!((slow(&first), slow(&second)), (1.0, 0.0), "a renewal of unknown fate makes the leader read");
+    assert_eq!((slow(&first), slow(&second)), (1.0, 0.0), "a conflict makes the leader read");
     running.stop().await.unwrap();
     while takes_over.changed().await != LeaderState::Leads {}
     assert_eq!((status(&first), status(&second)), (0.0, 1.0));
