@@ -128,6 +128,15 @@ impl<'de> Visitor<'de> for Counted<'_> {
         self.0.take(0).map(|()| Value::Null)
     }
 
+    /// An empty document in YAML.
+    fn visit_none<E: Error>(self) -> Result<Value, E> {
+        self.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
     fn visit_bool<E: Error>(self, flag: bool) -> Result<Value, E> {
         self.0.take(0).map(|()| flag.into())
     }

@@ -347,13 +347,11 @@ fn settle(value: &Value, names: &Names) -> Value {
 
 fn walk(value: &mut Value, names: &Names, generation: Option<&Value>) {
     match value {
-        Value::String(text) => {
-            if text.len() >= 3 {
-                *text = times::map(text, |_| "<a time>".to_owned());
-                *text = names.settle(text);
-                if is_uid(text) {
-                    *text = "<uid of what is gone>".to_owned();
-                }
+        Value::String(text) if text.len() >= 3 => {
+            *text = times::map(text, |_| "<a time>".to_owned());
+            *text = names.settle(text);
+            if is_uid(text) {
+                *text = "<uid of what is gone>".to_owned();
             }
         }
         Value::Array(items) => items.iter_mut().for_each(|item| walk(item, names, generation)),

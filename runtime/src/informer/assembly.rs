@@ -161,11 +161,11 @@ impl<W: Watched> Assembly<W> {
         let Some((first, _)) = self.sources.first() else {
             return Err(AssemblyError::NoSource(self.kind.clone()));
         };
-        let namespaces = self.sources.iter().filter_map(|(extent, _)| match extent {
+        let mut namespaces = self.sources.iter().filter_map(|(extent, _)| match extent {
             Extent::Namespace(namespace) if self.kind.scope == Scope::Cluster => Some(namespace),
             _ => None,
         });
-        if let Some(namespace) = namespaces.cloned().next() {
+        if let Some(namespace) = namespaces.next().cloned() {
             return Err(AssemblyError::ClusterScoped { kind: self.kind.clone(), namespace });
         }
         for (at, (extent, _)) in self.sources.iter().enumerate().skip(1) {

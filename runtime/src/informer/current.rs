@@ -35,6 +35,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// No limit: a list that fails is tried again.
 const EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
+/// The latest version of a kind, once somebody has asked for it.
+type Latest = Arc<OnceCell<Version>>;
+
 /// What is asked when a term begins.
 ///
 /// A term that goes on where the last one of the same process ended goes on with this as well: nobody else has worked
@@ -42,7 +45,7 @@ const EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 #[derive(Default)]
 pub(crate) struct TermStart {
     /// By kind, and by how often the server had lost its history when it was asked.
-    versions: Mutex<HashMap<(Kind, u64), Arc<OnceCell<Version>>>>,
+    versions: Mutex<HashMap<(Kind, u64), Latest>>,
     /// By address: whoever waits for a cache keeps it.
     caches: Mutex<HashMap<usize, Arc<OnceCell<()>>>>,
     told: AtomicBool,

@@ -143,6 +143,8 @@ fn trials(who: Who) -> Trials {
         Who::Replicas(Cache::OfItsOwn) => {
             matches!(trouble, Trouble::DoneLate | Trouble::Frozen | Trouble::Stranger(..))
         }
+        // Who makes the Lease by the very record that a replica was about to write can't be told from that replica.
+        Who::Replicas(Cache::OfTheManager) => matches!(trouble, Trouble::Stranger(Deed::TakesTheName, ..)),
         _ => false,
     };
     let trials = trials.crd::<Board>().namespace("shop").only(move |trouble| !another(trouble));

@@ -4,7 +4,7 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::core::ObjectMeta;
 use serde_json::json;
 use watchkeeper::{Lister, controller::owners_of, prelude::*, reflector::ReflectorConfig};
-use watchkeeper_apiserver::trials::{Deed, Trials, Trouble, Visit, Whose};
+use watchkeeper_apiserver::trials::{Deed, Event, Trials, Trouble, Visit, Whose};
 use watchkeeper_tests::{Keeper, Website, WebsiteStatus, deployment_for, website};
 
 use crate::oracle::{self, Watched};
@@ -112,9 +112,11 @@ impl Reconciler<Website> for Shares {
 fn a_shared_child_ends_right_whatever_happens() {
     // What has no controller is taken as it is: whoever else makes it, or edits it, is obeyed.
     let not_of_the_child = |trouble| match trouble {
-        Trouble::Stranger(Deed::EditsSpec | Deed::EditsMuch | Deed::TakesTheName, whose, _) => {
-            whose == Whose::Owners
-        }
+        Trouble::Stranger(
+            Deed::EditsSpec | Deed::EditsMuch | Deed::TakesTheName | Deed::Remakes,
+            whose,
+            _,
+        ) => whose == Whose::Owners,
         _ => true,
     };
     tried(|_| Controller::new(Watched::new(Shares, WORKERS)).watches::<ConfigMap>(owners_of::<Website, _>))
@@ -219,6 +221,8 @@ fn owners_of_owners_end_right_whatever_happens() {
         visit.create(&Estate::new("east", EstateSpec { sites: vec!["c".into()] })).await;
         visit.delete::<Estate>("west").await;
     })
+    // After a restore others write so much that versions pass those of the caches: no version shows what was lost.
+    .only(|trouble| trouble != Trouble::Server(Event::Restored))
     .claim(oracle::holds)
     .pairs(20)
     .check();
