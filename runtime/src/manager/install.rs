@@ -63,7 +63,8 @@ impl Manager {
         let install = Installer::new(self.direct.clone(), K::crd(), version, seed, writes).install();
         let (serve, cluster) = (self.serve.clone(), self.cluster.clone());
         let (inspector, metrics, client) = (self.inspector(), self.metrics(), self.direct.clone());
-        async move {
+        // Boxed: the futures of programs that await it stay small.
+        Box::pin(async move {
             tokio::pin!(install);
             if let Ok(installed) = timeout(UNPROBED, &mut install).await {
                 return installed;
@@ -74,7 +75,7 @@ impl Manager {
             let installed = install.await;
             served.stop().await;
             installed
-        }
+        })
     }
 }
 

@@ -371,7 +371,8 @@ fn a_request_that_hangs_leaves_time_for_others() {
 // L14
 #[test]
 fn no_edit_ends_a_term_nor_do_conflicts_however_many() {
-    let edits: [(&str, fn(&mut Record)); 5] = [
+    type Edit = fn(&mut Record);
+    let edits: [(&str, Edit); 5] = [
         ("renewTime", |record| record.renewed = micro_time(3)),
         ("acquireTime", |record| record.acquired = micro_time(3)),
         ("leaseTransitions", |record| record.transitions += 9),

@@ -89,7 +89,7 @@ impl Stage {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let result = dispatch().await;
+    let result = Box::pin(dispatch()).await;
     match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
