@@ -263,13 +263,15 @@ impl Elector {
                 return;
             }
         }
-        self.judge(now.monotonic);
+        self.judge(now);
     }
 
-    /// How long to wait after so many failures in a row: from a tenth of the retry period to half of it.
+    /// How long to wait after some failures in a row: from a tenth of the retry period to a quarter of it.
+    ///
+    /// A term must outlast a server that fails half of all requests: within it some twenty attempts fit.
     fn pause(&mut self, failures: u32) -> Duration {
         let grown = (self.timing.retry / 10).mul_f64(1.5_f64.powi(failures.min(16) as i32));
-        grown.min(self.timing.look()).mul_f64(self.jitter.random_range(0.8..1.2))
+        grown.min(self.timing.retry / 4).mul_f64(self.jitter.random_range(0.8..1.2))
     }
 
     /// Whether this candidate has a term, and why not any more. Once lost, a term stays so.
@@ -399,8 +401,9 @@ impl Elector {
     }
 
     /// Goes on from what was seen.
-    fn judge(&mut self, now: Instant) {
+    fn judge(&mut self, now: Reading) {
         let Some(seen) = &self.seen else { return };
+        let (reading, now) = (now, now.monotonic);
         let (lease, free) = (seen.lease.clone(), seen.since + seen.hold.lasts);
         let own = lease.as_ref().is_some_and(|lease| self.is_own(&lease.record));
         match &self.role {
@@ -414,8 +417,11 @@ impl Elector {
                 let holder = lease.map(|lease| lease.record.holder).unwrap_or_default();
                 self.role = Role::Lost(Loss::TakenBy(holder));
             }
-            // One that it made, and never led by, is no news to whoever led before: it runs out.
-            Role::Releases if own && self.origin_of(&lease) == Origin::Lease => {
+            // It runs out if this process made it and never led by it: who led before does not know of it. So it does
+            // if it may be an older copy that somebody restored: another replica may work by now.
+            Role::Releases
+                if own && self.origin_of(&lease) == Origin::Lease && self.is_recent(&lease, reading) =>
+            {
                 (self.step, self.due) = (Step::write(lease), now);
             }
             Role::Releases => self.step = Step::Nothing,
@@ -513,6 +519,12 @@ impl Elector {
     /// What was there before the hold that a record belongs to.
     fn origin(&self, record: &Record) -> Origin {
         self.own_of(record).map_or(Origin::Lease, |own| own.origin)
+    }
+
+    /// Whether the hold that a record belongs to was renewed so lately that nobody else can have taken the Lease.
+    fn is_recent(&self, lease: &Option<Stored>, now: Reading) -> bool {
+        let own = lease.as_ref().and_then(|lease| self.own_of(&lease.record));
+        own.is_some_and(|own| Since::start(own.sent).measure(now) < self.timing.expiry())
     }
 
     fn remember(&mut self, own: Own) {
