@@ -1,5 +1,8 @@
 //! Obeys a server that says it is overloaded: until the time that it names, nothing is sent on behalf of any key.
 //!
+//! A server may refuse some requests and take others, such as those of another priority level. So a refusal stops the
+//! others only if no write was taken in the second before it. The key that was refused waits in either case.
+//!
 //! A write that would be sent before fails at once, and its key runs again then: a run that waited would hold a
 //! worker, and go on from caches that have grown old. What the run wrote before stays written, and is not sent again
 //! if nothing changed. At that time the keys that were held back run at most as many at once as there are workers, so
@@ -7,8 +10,12 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
+
+use http::Method;
+use tokio::time::Instant;
 
 use super::{
     WriteError,
@@ -16,22 +23,32 @@ use super::{
     request::{Answer, Request},
 };
 
+/// For how long a write that was taken shows that the server takes writes.
+const TAKES_WRITES: Duration = Duration::from_secs(1);
+
 /// Sends the requests of all controllers of a manager; clones share what the server asked for.
 #[derive(Clone)]
 pub(crate) struct Sender {
     client: kube::Client,
-    paused: Arc<Mutex<Option<RetryAfter>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    paused: Option<RetryAfter>,
+    /// When the server took a write last.
+    taken: Option<Instant>,
 }
 
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("paused", &self.paused).finish_non_exhaustive()
+        f.debug_struct("Sender").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
 impl Sender {
     pub(crate) fn new(client: kube::Client) -> Self {
-        Self { client, paused: Arc::default() }
+        Self { client, state: Arc::default() }
     }
 
     pub(crate) fn client(&self) -> &kube::Client {
@@ -40,9 +57,9 @@ impl Sender {
 
     /// Returns what keeps requests from being sent now.
     pub(super) fn paused(&self) -> Option<RetryAfter> {
-        let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
-        *paused = paused.filter(|asked| !asked.is_over());
-        *paused
+        let mut state = self.state();
+        state.paused = state.paused.filter(|asked| !asked.is_over());
+        state.paused
     }
 
     /// Refuses a request that would be sent while the server asks for none.
@@ -55,22 +72,34 @@ impl Sender {
 
     /// Sends a request, and learns from a refusal that speaks of the server.
     pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, WriteError> {
+        let writes = request.method != Method::GET;
         let answer = request.send(&self.client).await;
-        if let Err(WriteError::Refused { status, retry_after: Some(asked), .. }) = &answer
-            && matches!(status.code, 429 | 503)
-        {
-            self.pause(*asked);
+        match &answer {
+            Ok(_) if writes => self.state().taken = Some(Instant::now()),
+            Err(WriteError::Refused { status, retry_after: Some(asked), .. })
+                if matches!(status.code, 429 | 503) =>
+            {
+                self.pause(*asked);
+            }
+            _ => {}
         }
         answer
     }
 
     fn pause(&self, asked: RetryAfter) {
-        let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = paused.filter(|before| !before.is_over());
-        *paused = Some(before.map_or(asked, |before| before.or_later(asked)));
-        drop(paused);
-        if before.is_none() {
-            tracing::warn!(retry_after = ?asked.asked(), "the server is overloaded: nothing is written to it before");
+        let mut state = self.state();
+        if state.taken.is_some_and(|taken| taken.elapsed() < TAKES_WRITES) {
+            return;
         }
+        let before = state.paused.filter(|before| !before.is_over());
+        state.paused = Some(before.map_or(asked, |before| before.or_later(asked)));
+        drop(state);
+        if before.is_none() {
+            tracing::warn!(retry_after = ?asked.asked(), "the server is overloaded; writing nothing until it wants it");
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -126,6 +126,35 @@ async fn while_the_server_is_overloaded_no_controller_writes_and_none_fails_for_
 
 // W11
 #[tokio::test(start_paused = true)]
+async fn a_refusal_among_writes_that_are_taken_holds_up_the_refused_key_alone() {
+    let server = shop().await;
+    server
+        .faults()
+        .on(Verb::Patch, "configmaps")
+        .name("refused")
+        .once()
+        .then(Fault::Status(429).retry_after(20));
+    let (reconciler, record) = does(|site: Arc<Website>, cx: Context<Website>| async move {
+        cx.apply(config_map(&site.name_any())).await?;
+        Ok(Action::requeue_after(Duration::from_secs(1)))
+    });
+    let (sent, client) = Sent::by(server.client());
+    // Nobody watches the children, so that each run sends.
+    let _running = Manager::new(client).controller(Controller::new(reconciler)).spawn();
+    server.create(&website("taken")).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let began = Instant::now();
+    server.create(&website("refused")).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let refused = sent.seconds(began, "configmaps/refused");
+    assert_eq!(refused[..2], [0, 20], "the key that was refused waits as long as the server asked");
+    let taken = sent.seconds(began, "configmaps/taken").len();
+    assert!(taken >= 25, "{taken} writes of the other key in 30 s");
+    assert!(record.len() >= 27);
+}
+
+// W11
+#[tokio::test(start_paused = true)]
 async fn a_hostile_time_is_bounded_and_an_error_of_one_request_holds_up_nobody_else() {
     let server = shop().await;
     let hostile = Fault::Status(500).retry_after(1_000_000_000);

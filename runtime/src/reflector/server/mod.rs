@@ -170,8 +170,8 @@ impl Member {
 
     /// Takes note of a request that succeeded.
     pub(super) fn succeeded(&mut self) {
-        self.server.state().succeeded(Instant::now());
         self.got_through();
+        self.server.state().succeeded(Instant::now());
     }
 
     /// Returns whether requests to the server succeed, whoever sends them.
@@ -182,7 +182,7 @@ impl Member {
     /// Takes note of an answer; the first after an outage is reported to the others.
     pub(super) fn got_through(&mut self) {
         let missed = std::mem::replace(&mut self.reach, Reach::Fine) == Reach::Missed;
-        if missed || self.server.state().is_out() {
+        if missed || self.server.state().has_missed() {
             self.server.change(|state| state.recover(Instant::now()));
             self.seen.recoveries = self.server.state().recoveries();
         }

@@ -31,20 +31,12 @@ pub(super) struct ServerState {
     recoveries: u64,
     /// How many watches are open.
     open: usize,
-    outage: Outage,
+    /// No watch is open, and the last attempt of any reflector failed with the connection.
+    missed: bool,
     /// When a request succeeded last.
     succeeded: Option<Instant>,
     /// When the server was last reached after a time without.
     reached: Option<Instant>,
-}
-
-/// Whether anybody reaches the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Outage {
-    #[default]
-    None,
-    /// No watch is open, and the last attempt of any reflector failed with the connection.
-    Total,
 }
 
 /// How a cache stands to its server.
@@ -105,7 +97,7 @@ impl ServerState {
     /// Takes note of an attempt that failed with the connection.
     pub(super) fn missed(&mut self) {
         if self.open == 0 {
-            self.outage = Outage::Total;
+            self.missed = true;
         }
     }
 
@@ -119,17 +111,23 @@ impl ServerState {
         self.open > 0 || self.succeeded.is_some_and(|at| now - at < ANSWERS)
     }
 
-    /// Returns whether nobody reaches the server.
-    pub(super) fn is_out(&self) -> bool {
-        self.outage == Outage::Total
+    /// Returns whether the last attempt failed with the connection, and no watch is open.
+    pub(super) fn has_missed(&self) -> bool {
+        self.missed
+    }
+
+    /// Returns whether nobody reaches the server, and nobody has for a while: one that fails now and then is not away.
+    fn is_out(&self, now: Instant) -> bool {
+        self.missed && self.succeeded.is_none_or(|at| now - at >= REOPENS_WITHIN)
     }
 
     /// Takes note of an answer after a time without.
     pub(super) fn recover(&mut self, now: Instant) {
         // One that gets through now and then must not keep its cache in doubt for ever.
-        if std::mem::replace(&mut self.outage, Outage::None) == Outage::Total {
+        if self.is_out(now) {
             self.reached = Some(now);
         }
+        self.missed = false;
         self.recoveries += 1;
     }
 
@@ -141,9 +139,9 @@ impl ServerState {
         });
         let cut = of.cut.map(|cut| Doubt {
             cause: DoubtCause::WatchCut,
-            until: match self.outage {
-                Outage::Total => cut + IN_OUTAGE,
-                Outage::None => self.reached.map_or(cut, |reached| cut.max(reached)) + REOPENS_WITHIN,
+            until: match self.is_out(now) {
+                true => cut + IN_OUTAGE,
+                false => self.reached.map_or(cut, |reached| cut.max(reached)) + REOPENS_WITHIN,
             },
         });
         lost.into_iter().chain(cut).find(|doubt| now < doubt.until)
