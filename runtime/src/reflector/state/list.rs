@@ -18,9 +18,6 @@ use crate::{
 /// Items a page where nobody says otherwise.
 const PAGE_SIZE: u32 = 500;
 
-/// How many streaming lists may be cut in one cycle.
-const CUTS: u32 = 3;
-
 /// After how many failures in a row a list begins again, and is streamed again if it was.
 const TRIES: u32 = 10;
 
@@ -262,10 +259,8 @@ impl State {
     /// Goes on from a streaming list that ended before its bookmark.
     pub(in crate::reflector) fn stream_cut(&mut self, now: Instant) {
         self.blocked = Some(Fault::CutShort);
-        self.cuts += 1;
-        if self.cuts >= CUTS {
-            self.streaming = Streaming::NotThisCycle;
-        }
+        // A list in pages goes on from the page that failed.
+        self.streaming = Streaming::NotThisCycle;
         let wait = self.pacing.reread(now);
         self.relist_after(wait);
     }
@@ -282,7 +277,6 @@ impl State {
     }
 
     pub(super) fn begin_cycle(&mut self) {
-        self.cuts = 0;
         self.paging.whole = false;
         if self.streaming == Streaming::NotThisCycle {
             self.streaming = Streaming::Use;

@@ -78,8 +78,6 @@ pub(super) struct State {
     /// Hashes continue tokens.
     tokens: RandomState,
     streaming: Streaming,
-    /// How many streaming lists were cut in this cycle.
-    cuts: u32,
     probe: ProbeNeed,
     /// How many watches in a row ended at once with nothing to show.
     short_watches: u32,
@@ -165,7 +163,6 @@ impl State {
                 FirstList::Streaming if poll.is_none() => Streaming::Use,
                 _ => Streaming::Never,
             },
-            cuts: 0,
             probe: ProbeNeed::NotNeeded,
             short_watches: 0,
             refusals: 0,

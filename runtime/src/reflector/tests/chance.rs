@@ -226,7 +226,7 @@ async fn a_kind_that_was_down_by_itself_is_like_others_again_after_a_success() {
 #[tokio::test(start_paused = true)]
 async fn a_recovery_that_is_announced_while_an_attempt_hangs_is_not_lost() {
     let server = Server::default();
-    let hangs = Plan::streaming()
+    let hangs = Plan::paged()
         .configured(|config| {
             config.server = server.clone();
             config.backoff = BackoffSchedule::custom(|failures| {
@@ -234,7 +234,7 @@ async fn a_recovery_that_is_announced_while_an_attempt_hangs_is_not_lost() {
             });
         })
         .watches([
-            opens([Act::Close]),
+            Answer::Refuses(refused()),
             Answer::RefusesLate(Duration::from_secs(30), ListWatchError::Deadline(Duration::from_secs(30))),
         ])
         .lists([page("a@1", "5")])
@@ -244,6 +244,7 @@ async fn a_recovery_that_is_announced_while_an_attempt_hangs_is_not_lost() {
     other.missed();
     other.got_through();
     hangs.pass(90).await;
-    assert_eq!(hangs.times()[..3], [0.0, 2.0, 34.0]);
-    assert_eq!(*hangs.told().last().unwrap(), "replace@5 [n/a@1]");
+    let calls = ["list limit=500", "watch rv=5", "latest", "watch rv=5", "latest", "watch rv=5"];
+    assert_eq!(hangs.calls()[..6], calls);
+    assert_eq!(hangs.times()[..6], [0.0, 0.0, 2.0, 2.0, 34.0, 34.0]);
 }
