@@ -1,4 +1,4 @@
-//! A leader before a server that fails half of all requests, and cuts most watches: it gets its work done all the same.
+//! A leader gets its work done although the server fails half of all requests and cuts most watches.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -218,14 +218,14 @@ async fn play(seed: u64, replicas: usize) -> Vec<Duration> {
     took
 }
 
+/// A few, unless the environment asks for more: each plays ten minutes twice.
 fn seeds() -> std::ops::Range<u64> {
     let many = std::env::var("WATCHKEEPER_FAILING_SEEDS").ok().and_then(|many| many.parse().ok());
-    0..many.unwrap_or(12)
+    0..many.unwrap_or(4)
 }
 
 // L20
 #[test]
-#[ignore = "first lists still back off for longer than a minute"]
 fn every_change_is_reconciled_within_a_minute_though_half_of_all_requests_fail() {
     for replicas in [1, 2] {
         let mut took = Vec::new();
