@@ -22,7 +22,7 @@ pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item 
 pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut line = String::new();
     for cause in chain(error) {
-        // Whoever wrote it had lines in mind, which are one here.
+        // The text may have several lines; a log shows one.
         let text = cause.to_string().lines().collect::<Vec<_>>().join(" ");
         let text = said(&text).to_string();
         let text = without_noise(&text);

@@ -37,7 +37,7 @@ fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 
-/// A core with a kind of which anything is kept.
+/// A core with a kind that keeps all its fields.
 async fn with_widgets(config: CoreConfig) -> Core {
     let core = Core::open(config).expect("a core").0;
     let definition = json!({
@@ -61,7 +61,7 @@ fn widget(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
 }
 
-/// Nests a value so many times.
+/// Nests a value to a depth.
 fn nested(times: usize) -> Value {
     (0..times).fold(json!("x"), |below, _| json!({ "a": below }))
 }

@@ -137,7 +137,7 @@ fn take(budget: &mut Value, pod: &str, now: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// 429: there is no room for another disruption.
+/// 429: the budget allows no further disruption.
 fn full(why: &str, retry_after: Option<u32>) -> Status {
     let mut details = json!({"causes": [{"reason": "DisruptionBudget", "message": why}]});
     if let Some(seconds) = retry_after {

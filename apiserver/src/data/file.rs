@@ -167,7 +167,7 @@ fn write_snapshot(path: &Path, image: &Image) -> io::Result<(File, u64)> {
     // What a crash has left there is of no use, and a link that somebody else has put there is not followed.
     let _none = std::fs::remove_file(path);
     let mut file = options().create_new(true).open(path)?;
-    // Whoever finds it under its new name finds it locked.
+    // It is locked before anyone can open it by its new name.
     file.try_lock()?;
     let mut bytes = title().into_bytes();
     let mut length = 0;

@@ -221,7 +221,7 @@ pub(crate) fn update_faults(
     before: &Value,
     new: &Value,
 ) -> Vec<Cause> {
-    // A status is written beside a specification that nobody looks at.
+    // A write of the status ignores the specification that it brings.
     let mut causes = match subresource {
         "status" | "approval" | "finalize" if kind(resource) != "CustomResourceDefinition" => Vec::new(),
         _ => faults(resource, new, Some(before)),

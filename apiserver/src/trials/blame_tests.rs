@@ -48,7 +48,7 @@ fn lost_or_killed(trouble: Trouble) -> bool {
     matches!(trouble, Trouble::Lost | Trouble::ReplyLost | Trouble::Killed(_))
 }
 
-/// Makes one secret for each source, with what it is told to write, and looks again when maps change.
+/// Makes one secret for each source from a function, and runs again when maps change.
 async fn vault(client: kube::Client, written: impl Fn() -> String) {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
     let secrets = Api::<Secret>::namespaced(client.clone(), "default");
@@ -374,7 +374,7 @@ fn a_process_that_ends_within_a_trial_says_which_and_fails() {
     assert!(told.contains(&line), "{told}");
 }
 
-/// Copies each source once, and remembers that it has by what it is told.
+/// Copies each source once, and remembers that by a function.
 async fn copies_once(client: kube::Client, known_by: fn(&ConfigMap) -> Option<String>) {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
     let mut done: HashSet<Option<String>> = HashSet::new();

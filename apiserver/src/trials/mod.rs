@@ -203,7 +203,7 @@ impl Trials {
         self
     }
 
-    /// Says that the operator may delete objects of this kind, whoever made them.
+    /// Allows the operator to delete objects of this kind, also those that others made.
     ///
     /// So an operator does that deletes what belongs to something when that is deleted, where a calm run deletes
     /// nothing of the kind.
@@ -251,13 +251,13 @@ impl Trials {
         self
     }
 
-    /// Tries one part of all trials: the `number`-th of so many, counted from 1; so jobs of a CI share them.
+    /// Runs one part of all trials: part `number`, counted from 1, of `of`. Several CI jobs can share the trials.
     ///
     /// So does the variable `WATCHKEEPER_TRIALS='part 2/5'`.
     ///
     /// # Panics
     ///
-    /// When there is no such part.
+    /// When `number` is not between 1 and `of`.
     pub fn part(mut self, number: usize, of: usize) -> Self {
         assert!((1..=of).contains(&number), "there is no part {number} of {of}");
         self.settings.share.part = Some((number, of));

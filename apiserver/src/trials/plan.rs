@@ -28,7 +28,7 @@ pub(super) struct Plan {
     pub(super) change_claims: Vec<ChangeClaim>,
     pub(super) patience: Duration,
     pub(super) random: Vec<RandomField>,
-    /// The plurals of kinds whose objects the operator may delete, whoever made them.
+    /// The plurals of kinds whose objects the operator may delete, also those that others made.
     pub(super) may_delete: BTreeSet<String>,
     /// The operator may end by itself.
     pub(super) may_end: bool,

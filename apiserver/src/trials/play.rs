@@ -172,7 +172,7 @@ pub(super) fn play(plan: &Plan, case: &Case, calm: Option<&Calm>, tell: bool) ->
     let prepared = plan.prepared();
     let play = |asked| on_a_runtime(on_stage(plan, prepared, case, calm, asked, tell));
     let played = play(Asked::AtRest);
-    // Whoever starts anew has done the work: whether this one would have in time, shows where nobody does so earlier.
+    // The restarted operator has done the work. Only a run without that restart shows whether this one would have done it in time.
     match played.faults[..] {
         [Fault::LeftWork(_), ..] => play(Asked::AfterPatience),
         _ => played,
@@ -203,7 +203,7 @@ fn bound(plan: &Plan, calm: Option<&Calm>) -> usize {
     ((calm.requests * BOUND.0 + BOUND.1) as f64 * times.max(1.0)) as usize
 }
 
-/// When it is asked whether an operator that starts anew finds work.
+/// When the harness restarts the operator to see whether it finds work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     /// As soon as all is at rest.

@@ -19,7 +19,7 @@ impl Share {
     ///
     /// # Errors
     ///
-    /// There is no trial to go on from.
+    /// The trial to go on from does not exist.
     pub(super) fn of(&self, all: Vec<Case>) -> Result<Vec<Case>, String> {
         let first = match &self.from {
             Some(from) => all.iter().position(|case| case.to_string() == *from).ok_or_else(|| {

@@ -100,7 +100,7 @@ impl Visit {
                     visit.harness.book().in_vain.push(what);
                     return Ok(Value::Null);
                 }
-                // A change of what it waits for is seen at once, one that is no unrest a little later.
+                // A change to the awaited object ends the wait at once; any other change is checked a little later.
                 let moved = visit.harness.moved.notified();
                 let _either = timeout_at(deadline.min(Instant::now() + LOOK), moved).await;
             }

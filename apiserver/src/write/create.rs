@@ -171,7 +171,7 @@ pub(super) fn insert(
     Ok(Written::created(Shown::Stored(stored)))
 }
 
-/// Gives the version that a client claims of a new object, which has none; what is no number does not count.
+/// Returns the version that a client sets on a new object; a text that is not a number does not count.
 fn given_version(object: &Value, tracking: Tracking) -> Option<u64> {
     let version = object::text(object, "resourceVersion").parse().ok();
     version.filter(|version| *version > 0 && tracking == Tracking::Update)

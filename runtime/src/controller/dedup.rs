@@ -44,7 +44,7 @@ impl EventDedup {
         seen.keys.insert(key.clone())
     }
 
-    /// After a list versions may begin anew.
+    /// After a list, versions may start again from a lower one.
     pub(super) fn progressed(&self, source: SourceId, via: ProgressVia) {
         if via != ProgressVia::Watch
             && let Some(seen) = self.by_source.get(&source)

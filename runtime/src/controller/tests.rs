@@ -171,7 +171,7 @@ fn run_all(core: &Core) -> usize {
     std::iter::from_fn(|| next(core)).map(Item::forget).count()
 }
 
-/// A ConfigMap that concerns so many keys, beginning with one.
+/// A ConfigMap that concerns a range of keys.
 fn concerns(version: u64, first: usize, keys: usize) -> CachedObject<ConfigMap> {
     let data = [("first", first), ("keys", keys)].map(|(name, value)| (name.to_owned(), value.to_string()));
     let metadata = ObjectMeta {

@@ -227,7 +227,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
         }
     }
 
-    /// Looks what is to be done for a key, once its deletions are told.
+    /// Decides what to do for a key, once its deletions have been handled.
     fn due(
         &self,
         key: &ObjectKey,

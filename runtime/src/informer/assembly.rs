@@ -127,7 +127,7 @@ impl<W: Watched> Assembly<W> {
     /// Builds the informer; nothing runs before its [`start`](SharedInformer::start).
     ///
     /// # Errors
-    /// There is no source, two sources fill one part of the cache, a source fills a namespace of a cluster-scoped kind, or
+    /// No source is given, two sources fill one part of the cache, a source fills a namespace of a cluster-scoped kind, or
     /// two indexes bear one name.
     pub fn build(self) -> Result<SharedInformer<W>, AssemblyError> {
         self.check()?;

@@ -182,7 +182,7 @@ impl<K: Object> Backlog<K> {
         oldest.into_iter().for_each(|oldest| self.drop_deletion(*oldest));
     }
 
-    /// Returns whether the handler was never shown an object, of which a live state waits, or an earlier deletion.
+    /// Returns whether the handler has not yet seen an object whose live state or earlier deletion waits.
     fn was_never_shown(&self, live: Option<u64>, told: Option<u64>) -> bool {
         let is_new = |number| matches!(self.changes.get(number), Some(Notification::Add(..)));
         let was_new = |number| matches!(self.changes.get(number), Some(Notification::DeleteUnseen(_)));

@@ -46,7 +46,7 @@ type Latest = Arc<OnceCell<Version>>;
 pub(crate) struct TermStart {
     /// By kind, and by how often the server had lost its history when it was asked.
     versions: Mutex<HashMap<(Kind, u64), Latest>>,
-    /// By address: whoever waits for a cache keeps it.
+    /// By address, which stays taken: every waiter holds its cache.
     caches: Mutex<HashMap<usize, Arc<OnceCell<()>>>>,
     told: AtomicBool,
 }
@@ -148,7 +148,7 @@ async fn lost_again(server: &Server, known: u64) {
     }
 }
 
-/// There is no version that can be compared, as far as is known here.
+/// No version is known that can be compared.
 struct Unknown;
 
 /// Asks until the server answers: the version that it has, if that can be compared.

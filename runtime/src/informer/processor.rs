@@ -218,7 +218,7 @@ impl<K: Object> Processor<K> {
         }
     }
 
-    /// Lists anew what brought a change that can't be: it, or what the cache shows, is of another history.
+    /// Requests a relist after a change that the cache contradicts: one of the two belongs to another history.
     fn doubt(&self, fallen: &Fallen) {
         if self.core.reliability.list_soon(&fallen.extent) {
             self.core.health.tell_fallen(&self.core.name(), fallen);

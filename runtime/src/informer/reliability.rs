@@ -31,7 +31,7 @@ pub(super) struct Reliability {
 #[derive(Debug)]
 struct Part {
     extent: Extent,
-    /// It is set anew when a list is due.
+    /// Signalled when a list becomes due.
     due_anew: Notify,
     state: Mutex<PartState>,
 }
@@ -122,7 +122,7 @@ impl Reliability {
         }
     }
 
-    /// Has the part of an extent list anew as soon as it may; says whether it was not to do so anyway.
+    /// Requests a relist of an extent as soon as the limit allows; returns whether none was due.
     pub(super) fn list_soon(&self, extent: &Extent) -> bool {
         let Some(part) = self.part(extent) else { return false };
         let (now, compared) = (Instant::now(), part.lock().compared);

@@ -13,7 +13,7 @@ use crate::{
     writes::Rights,
 };
 
-/// What an informer needs, in which namespaces (none: in all), and of which one object; `None`: of all.
+/// What an informer needs: its namespaces (empty: all), and the one object that it reads (`None`: all).
 type ReadRights = (Rights, Vec<Arc<str>>, Option<String>);
 
 /// The informers that the program asked for before the start.

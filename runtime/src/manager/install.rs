@@ -140,7 +140,7 @@ impl Installer {
         let discovery = format!("/apis/{}/{}", spec.group, self.version);
         let found = discovered(self.client.clone(), discovery.clone(), spec.names.plural.clone());
         self.look_until_done(&found).await?;
-        // Whoever converts objects may be this program, and answer only once it runs.
+        // The conversion webhook may be this program, which answers only once it runs.
         if spec.conversion.is_some_and(|conversion| conversion.strategy == "Webhook") {
             return Ok(());
         }
@@ -256,7 +256,7 @@ fn discovered(client: Client, path: String, plural: String) -> impl Fn() -> Requ
         Box::pin(async move {
             match client.request::<APIResourceList>(request).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => Ok(Look::NotYet),
-                // Whoever may not look may still install.
+                // Permission to install does not imply permission to look.
                 Err(kube::Error::Api(status)) if !passes(status.code) => Ok(Look::Done),
                 answer => answer.map(|list| match list.resources.iter().any(|one| one.name == plural) {
                     true => Look::Done,

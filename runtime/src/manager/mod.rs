@@ -253,7 +253,7 @@ impl Manager {
     /// and subresources that Kubernetes itself does not have. An aggregated API server that stores what it is asked to
     /// try is noticed by the first object that it creates; after that no write is sent.
     ///
-    /// There is no election: a dry run holds no Lease, and works next to the replica that leads.
+    /// No election takes place: a dry run holds no Lease and works next to the leader.
     ///
     /// A client that the program made itself writes as before. A program that wrote through the manager before it
     /// called this can't be started: [`Error::WroteBeforeDryRun`].

@@ -50,7 +50,7 @@ impl Signals {
         Ok(Self { came: came.subscribe() })
     }
 
-    /// Waits until so many signals have come, and returns the last of these.
+    /// Waits for the `n`-th signal and returns it.
     pub(super) async fn nth(&mut self, count: usize) -> Signal {
         let came = self.came.wait_for(|came| came.len() >= count).await;
         let last = came.ok().and_then(|came| came.get(count - 1).copied());

@@ -24,7 +24,7 @@ pub struct ReflectorConfig {
     pub poll: Option<Duration>,
     /// How long to wait after failures.
     ///
-    /// Never less than the server's `Retry-After` asks for, of which five minutes count at most. While requests to the
+    /// Never less than the server's `Retry-After` asks for, up to five minutes. While requests to the
     /// same server succeed, delays after failures that may be chance (no answer, an answer that broke off, 401, 429, 5xx)
     /// stay below 2.5 s: until nothing has succeeded for a minute. The delay before a list that is needed again counts from
     /// the list before.

@@ -90,7 +90,7 @@ impl Retries {
         self.since.is_some_and(|since| now - since >= BY_CHANCE)
     }
 
-    /// Starts anew, and returns the first step, which counts for nothing; `None` if it fails for its own reasons.
+    /// Resets the back-off and returns its first delay; `None` if the kind fails for reasons of its own.
     fn hurry(&mut self, now: Instant) -> Option<Duration> {
         if self.is_its_own(now) {
             return None;
@@ -141,12 +141,12 @@ impl Pacing {
         self.rereading.backoff.failures()
     }
 
-    /// Starts the reopening delay anew, and returns its first step.
+    /// Resets the reopening delay and returns its first step.
     pub(super) fn reopen_in_a_hurry(&mut self, now: Instant) -> Option<Duration> {
         self.reopening.hurry(now)
     }
 
-    /// Starts the delay between the requests of a list anew, and returns its first step.
+    /// Resets the delay between requests of a list and returns its first step.
     pub(super) fn reread_in_a_hurry(&mut self, now: Instant) -> Option<Duration> {
         self.rereading.hurry(now)
     }
@@ -189,7 +189,7 @@ impl Pacing {
         self.absent.next_delay_within(SOON)
     }
 
-    /// Starts the other delays anew if none was needed for long; returns how long ago the last list was taken.
+    /// Resets the other delays if none was needed for long; returns how long ago the last list was taken.
     fn forget_if_healthy(&mut self, now: Instant) -> Duration {
         let listed = self.listed.take().map_or(Duration::ZERO, |listed| now - listed);
         if listed >= HEALTHY {

@@ -87,7 +87,7 @@ pub enum InvalidRate {
 /// A token bucket whose time is passed in.
 ///
 /// A token can be set aside for a start that is to come, and paid at the moment of that start. Until then the bucket holds
-/// it, and is never fuller than its burst with it: whoever pays late starts no more than whoever pays at once. A start that
+/// it, and is never fuller than its burst with it: a late payment allows no more starts than an early one. A start that
 /// does not come costs nothing.
 #[derive(Debug)]
 pub(super) struct Bucket {
@@ -99,7 +99,7 @@ pub(super) struct Bucket {
     reserved: u64,
     /// Runs that wait for a token of their own: each comes before all who wait in line.
     claims: u64,
-    /// Before this there is no token for those in line, as far as is known.
+    /// Before this time no token is known to be free for the line.
     opens: At,
 }
 
@@ -178,12 +178,12 @@ impl Bucket {
         }
     }
 
-    /// Returns before which time there is no token for those in line, as far as is known.
+    /// Returns the time before which no token is known to be free for the line.
     pub(super) fn opens(&self) -> At {
         self.opens
     }
 
-    /// Returns when the bucket holds so many tokens, if none is spent until then.
+    /// Returns when the bucket will hold this many tokens if none is spent.
     fn holds_at(&self, tokens: u64) -> At {
         match self.burst.checked_sub(tokens) {
             Some(more) => At::from_nanos(self.full_at.nanos().saturating_sub(more * self.period)),

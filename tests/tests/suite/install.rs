@@ -52,7 +52,7 @@ impl<const STORED: u8> CustomResourceExt for Definition<STORED> {
     }
 }
 
-/// Answers a ConversionReview while the program's webhook is served; else nothing that could be read.
+/// Answers a ConversionReview while the program's webhook is served, else with an unreadable body.
 fn converts(review: &Value, serves: bool) -> Value {
     if !serves {
         return Value::Null;

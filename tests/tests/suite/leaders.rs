@@ -308,7 +308,7 @@ async fn settings_that_can_not_work_end_the_start_with_the_rule() {
     assert!(error.contains("call `leader_election` first"), "{error}");
 }
 
-/// Counts who works on the map, beside its runs.
+/// Counts who works on the map next to its runs.
 #[derive(Clone, Default)]
 struct AtWork(Arc<Mutex<(usize, usize)>>);
 

@@ -24,7 +24,7 @@ const COPIES: u64 = 2;
 /// The letters that a value of size 1 has at most when it is printed.
 const PRINTED: u64 = 20;
 
-/// The steps that it takes to read a pattern that stands in the expression, and so is read once.
+/// The steps that a literal pattern takes: it is compiled once.
 const FIXED_PATTERN: u64 = 500;
 
 /// The steps that it takes to read any other pattern.
@@ -70,7 +70,7 @@ impl Extent {
         Self::text(self.size.saturating_mul(PRINTED))
     }
 
-    /// Any part of it, of which nothing more is known.
+    /// Any part of it.
     fn part(self) -> Self {
         Self { size: self.size, length: self.size.saturating_mul(10) }
     }
@@ -192,7 +192,7 @@ impl<'a, 'e> Counter<'a, 'e> {
         }
     }
 
-    /// Counts a list or a map that stands in the expression.
+    /// Counts a literal list or map.
     fn together(&mut self, parts: impl Iterator<Item = &'e IdedExpr>) -> Counted<'a> {
         let (mut cost, mut size, mut length) = (Cost::default(), 1_u64, 0);
         for part in parts {

@@ -364,7 +364,7 @@ fn a_field_named_by_a_kept_word_is_named_plainly_and_escaped() {
         assert_eq!(says(&of(&with(format!("self.__{word}__ == 'x'"))), &json!({word: "x"}), None), NOTHING);
         assert_eq!(refused(&with(format!("self.{word} == 'x'"))).len(), 1, "{word}");
     }
-    // A key of a map is no field: it has one form.
+    // A key of a map is not a field: it has one form.
     let map = json!({"type": "object", "additionalProperties": {"type": "string"}});
     let schema = of(&json!({
         "type": "object", "properties": {"map": map},

@@ -27,7 +27,7 @@ impl<'n, 'a> Counterparts<'n, 'a> {
         Self { node, old: found }
     }
 
-    /// Finds the old item of which a new one is the next state.
+    /// Finds the old state of a new item.
     pub(in crate::schema) fn find(&self, item: &Value) -> Option<&'a Value> {
         let ListKind::Map(keys) = self.node.list() else { return None };
         self.old.get(&identity(self.node, keys, item).to_string()).copied()

@@ -31,7 +31,7 @@ enum Passage {
     Shut,
     Waited,
     Open,
-    /// It was not opened in time: whoever was to open it was held up.
+    /// It was not opened in time, because its opener was held up.
     GaveUp,
 }
 
@@ -91,7 +91,7 @@ struct Followed {
     _keep: Vec<Box<dyn Send>>,
 }
 
-/// Sends on the versions that it is told.
+/// Passes on each version that it sees.
 struct Teller(mpsc::UnboundedSender<u64>);
 
 fn version_of(object: &ConfigMap) -> u64 {
@@ -204,7 +204,7 @@ fn a_handler_that_does_not_return_holds_up_neither_the_cache_nor_another_handler
         on_workers(workers, async {
             let gate = Gate::default();
             let mut followed = Followed::start(Place::Handler, &gate).await;
-            // It has been told of many changes in one go before.
+            // It has seen many changes in one batch before.
             (2..100).for_each(|version| followed.send(&format!("o{version}@{version}")));
             followed.send("bad@100");
             gate.blocks();

@@ -221,7 +221,7 @@ async fn a_change_of_a_lower_version_is_reported_and_listed_anew_at_most_once_a_
     let begun = Instant::now();
     sink.wants_list().await;
     assert!((58..=60).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
-    // The deletion of another object that bore the name is no news of this one, and none of its own history either.
+    // The deletion of an earlier object of that name says nothing about this one.
     fed.delete("b:other@2");
     settle().await;
     assert!(heard.take()[0].contains("shop/b at version 2"));

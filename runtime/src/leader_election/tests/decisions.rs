@@ -429,7 +429,7 @@ fn transitions_stay_at_the_most_that_a_server_takes() {
     let taken = case.writes(15.0);
     assert_eq!(taken.record.transitions, i64::from(i32::MAX));
     assert!(case.elector.leads());
-    // Where they tell nothing any more, an edit of them ends no term, and another process is told apart all the same.
+    // At the most transitions, an edit of them ends no term, and other processes are still recognised.
     assert!(matches!(case.next(17.0), Do::Write { .. }));
     case.sees(17.0, Answer::Refused);
     assert_eq!(case.next(17.0), Do::Read);

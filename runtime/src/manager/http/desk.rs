@@ -184,7 +184,7 @@ impl Desk {
     }
 }
 
-/// Forgets what would be forgotten first, if there is no room for another.
+/// Drops the entry that expires first when the table is full.
 fn make_room<K: Clone + Eq + Hash, V>(remembered: &mut HashMap<K, V>, until: impl Fn(&V) -> Instant) {
     if remembered.len() < MOST_REMEMBERED {
         return;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, header, request::Parts, uri::Authority};
 
-/// What proxies add: whoever asks is somewhere else. So is what begins with `x-forwarded-`.
+/// Headers that proxies add: the client is on another machine. Headers that begin with `x-forwarded-` count too.
 const FORWARDED: [&str; 6] =
     ["forwarded", "via", "x-real-ip", "x-client-ip", "x-original-forwarded-for", "x-envoy-external-address"];
 

@@ -174,7 +174,7 @@ impl Member {
         self.server.state().succeeded(Instant::now());
     }
 
-    /// Returns whether requests to the server succeed, whoever sends them.
+    /// Returns whether any reflector's requests to the server succeed.
     pub(super) fn server_answers(&self) -> bool {
         self.server.state().answers(Instant::now())
     }

@@ -64,7 +64,7 @@ pub(super) struct State {
     first_list: FirstList,
     page_size: Option<u32>,
     watch_timeout: (Duration, Duration),
-    /// How long after each list the next one follows, where there is no watch.
+    /// The time between two lists of a kind that is polled, not watched.
     poll: Option<Duration>,
     rng: SmallRng,
     pacing: Pacing,

@@ -4,7 +4,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::*;
 
-/// The longest time that a list of so many pages may take there, from the moment when it is needed.
+/// The longest time that a list of some pages may take, from the moment when it is needed.
 const BOUNDS: [(u32, u64); 2] = [(1, 40), (8, 75)];
 
 /// The longest time that half of the lists may take.

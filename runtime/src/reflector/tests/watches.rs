@@ -277,7 +277,7 @@ async fn a_kind_that_is_polled_is_listed_so_often_and_never_watched() {
     }
 }
 
-/// Watches that are found dead without any sign, so many.
+/// A number of watches that die without a sign.
 fn dead(count: usize) -> impl Iterator<Item = Answer> {
     let dead = || opens([wait(120.0), Act::Fail(ListWatchError::Idle(Duration::from_secs(120)))]);
     (0..count).map(move |_| dead())

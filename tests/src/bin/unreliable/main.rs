@@ -3,7 +3,7 @@
 //! ```text
 //! unreliable run [--seeds 12] [--first 1] [--seconds 600] [--replicas 1] [--go PROGRAM]
 //! unreliable stop [--rounds 10]                  stops leaders whose runs block, by one signal and by two
-//! unreliable operator NAME NAMESPACE [BLOCK]     one replica, by KUBECONFIG; runs block for so many seconds
+//! unreliable operator NAME NAMESPACE [BLOCK]     one replica, by KUBECONFIG; runs block for BLOCK seconds
 //! ```
 //!
 //! `run` and `stop` use the real kube-apiserver that `WATCHKEEPER_KUBE_APISERVER` names, else the embedded server. Each

@@ -49,7 +49,7 @@ impl View {
 /// What a change must lead to.
 #[derive(Clone, Debug)]
 enum Wanted {
-    /// A Deployment of so many replicas, of another UID than this one.
+    /// A Deployment with these replicas and another UID than this one.
     Deployment { replicas: i32, not: Option<String> },
     /// The site is gone.
     Nothing,

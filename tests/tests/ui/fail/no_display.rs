@@ -1,4 +1,4 @@
-//! A type that can't be shown is no index value; nor is an alias, which the derive does not see through.
+//! A type without Display is not an index value. Nor is an alias, which the derive cannot resolve.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
