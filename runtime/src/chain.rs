@@ -22,7 +22,7 @@ pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item 
 pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut line = String::new();
     for cause in chain(error) {
-        // The text may have several lines; a log shows one.
+        // Joins the lines: a log entry is one line.
         let text = cause.to_string().lines().collect::<Vec<_>>().join(" ");
         let text = said(&text).to_string();
         let text = without_noise(&text);

@@ -102,7 +102,7 @@ impl PartialEq for ObjectKey {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         #[cfg(test)]
-        operations::count();
+        crate::counted::count(1);
         self.namespace == other.namespace && self.name == other.name
     }
 }
@@ -111,29 +111,9 @@ impl Hash for ObjectKey {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         #[cfg(test)]
-        operations::count();
+        crate::counted::count(1);
         self.namespace.hash(state);
         self.name.hash(state);
-    }
-}
-
-/// Counts how often a thread compares or hashes keys: tests show by it that work grows with the number of keys.
-#[cfg(test)]
-pub(crate) mod operations {
-    use std::cell::Cell;
-
-    thread_local!(static COUNTED: Cell<u64> = const { Cell::new(0) });
-
-    /// Counts one more.
-    pub(crate) fn count() {
-        COUNTED.set(COUNTED.get() + 1);
-    }
-
-    /// Counts those of a call.
-    pub(crate) fn of(call: impl FnOnce()) -> u64 {
-        let before = COUNTED.get();
-        call();
-        COUNTED.get() - before
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Drops what somebody panicked with, which may panic in turn, and what it panics with then.
-fn discard(payload: Box<dyn Any + Send>) {
+pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         mem::forget(another);
     }

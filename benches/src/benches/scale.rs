@@ -42,7 +42,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
         return Ok(());
     }
     let charts: Vec<Chart> = FIGURES.iter().map(|(key, title)| chart(key, title, &tables)).collect();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src/scale.svg");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/scale.svg");
     std::fs::write(&path, draw(&charts))?;
     println!("\nplotted in {}", path.display());
     Ok(())

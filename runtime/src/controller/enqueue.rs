@@ -25,6 +25,7 @@ use crate::{
     key_list::KeyList,
     object::{Kind, Object, ObjectKey, Scope, Version},
     store::CachedObject,
+    users_code::{contained, discard},
     writes::{Writer, record::Verdict, source::SourceId},
 };
 
@@ -134,9 +135,10 @@ impl<K: Object> EnqueueObject<K> {
             Change::Updated { old, new, .. } => deletion_of(old) != deletion_of(new),
             _ => false,
         };
+        // The predicate comes last: it may panic.
         terminating
-            || self.patience.watch(&self.enqueuer.kind, || predicate.lets_pass(change))
             || self.loses_finalizer(change)
+            || self.patience.watch(&self.enqueuer.kind, || predicate.lets_pass(change))
     }
 
     /// Whether a change takes the controller's finalizer off an object that stays: only a run puts it back, and without it
@@ -222,7 +224,7 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
             return Accepted::All;
         }
         let judge = |change| self.is_worth_a_run(change, self.unreadable_objects.note(change));
-        let judged = |change| catch_unwind(AssertUnwindSafe(|| judge(change))).ok();
+        let judged = |change| contained(|| judge(change));
         let verdicts: Vec<bool> = listed.changes().map_while(judged).collect();
         let all = verdicts.len() == listed.len();
         if all && verdicts.iter().all(|passes| *passes) {
@@ -357,7 +359,10 @@ impl<C: Object, R: Relation<C>> EnqueueRelated<C, R> {
         }
         let called = catch_unwind(AssertUnwindSafe(|| self.patience.watch(&self.kind, of)));
         called.unwrap_or_else(|payload| {
-            panic.get_or_insert(payload);
+            match panic {
+                Some(_) => discard(payload),
+                None => *panic = Some(payload),
+            }
             None
         })
     }

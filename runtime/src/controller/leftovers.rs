@@ -11,6 +11,8 @@ use tokio::time::sleep;
 
 /// How often those who wait look again.
 const LOOK: Duration = Duration::from_millis(100);
+/// How many are named in one line.
+const NAMED: usize = 5;
 /// Below this number nothing is forgotten before somebody asks.
 const FEW: usize = 64;
 
@@ -50,12 +52,21 @@ impl Leftovers {
         known.forget_ended();
         let mut names: Vec<_> = known.all.iter().map(|leftover| leftover.who.as_str()).collect();
         names.dedup();
-        (!names.is_empty()).then(|| names.join(", "))
+        let more = names.len().saturating_sub(NAMED);
+        names.truncate(NAMED);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        (!names.is_empty()).then(|| names.join(", ") + &more)
+    }
+
+    fn is_empty(&self) -> bool {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.forget_ended();
+        known.all.is_empty()
     }
 
     /// Ends once nothing goes on.
     pub(crate) async fn ended(&self) {
-        while self.named().is_some() {
+        while !self.is_empty() {
             sleep(LOOK).await;
         }
     }

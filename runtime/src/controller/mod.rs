@@ -88,7 +88,6 @@ pub use reason::Reason;
 pub use recent::RunReport;
 pub use reconciler::Reconciler;
 pub use run::Panics;
-pub(crate) use run::drop_payload;
 pub(crate) use sources::Synced;
 pub(crate) use start::PreparedController;
 pub(crate) use term::{Stop, Term, Terms};

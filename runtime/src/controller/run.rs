@@ -1,10 +1,6 @@
 //! One run: its guard, and what its failure means.
 
-use std::{
-    any::Any,
-    error::Error,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::{any::Any, error::Error};
 
 use super::{Action, Reason, Reconciler, Terminal, action::Next, queue::ControllerQueue};
 use crate::{
@@ -88,14 +84,6 @@ impl Failure {
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         let text = text.unwrap_or_else(|| "no message".to_owned());
         Self { report: format!("the reconciler panicked: {text}"), action: FailureAction::Retry }
-    }
-}
-
-/// Drops what a panic was raised with; its own drop may panic as well.
-pub(crate) fn drop_payload(panic: Box<dyn Any + Send>) {
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        // Its drop may panic too: it is left alone.
-        std::mem::forget(another);
     }
 }
 

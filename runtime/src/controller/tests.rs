@@ -38,10 +38,11 @@ use super::{
 };
 use crate::{
     clock::{Moment, WallClock},
+    counted::{self, assert_grows_linearly},
     informer::{Change, Gone, Observer, Progress, ProgressVia, SyncState, TermStart, Via, typed_kind},
     key_list::KeyList,
     metrics::Metrics,
-    object::{Kind, ObjectKey, operations},
+    object::{Kind, ObjectKey},
     reflector::{Doubt, DoubtCause, Server},
     store::{CachedObject, Indexer},
     workqueue::{Item, ItemExponentialFailure, RateLimit, WorkQueue},
@@ -91,7 +92,7 @@ impl Synced for Still {
 
     /// Counts how often it is asked.
     fn doubt(&self) -> Option<Doubt> {
-        operations::count();
+        counted::count(1);
         let until = Instant::now() + Duration::from_secs(60);
         self.is_cut.load(Ordering::SeqCst).then_some(Doubt { cause: DoubtCause::WatchCut, until })
     }
@@ -205,19 +206,10 @@ fn maps_to_keys<F>(core: &Core, dedup: EventDedup, mapping: F) -> EnqueueRelated
     }
 }
 
-/// Checks that twice as many keys take about twice as many comparisons, hashes and questions.
-fn assert_grows_in_proportion(path: &str, work: impl Fn(usize)) {
-    let counted = [2_000, 4_000, 8_000].map(|keys| operations::of(|| work(keys)));
-    assert!(counted[0] > 0, "{path}: nothing was counted");
-    for (fewer, more) in [(counted[0], counted[1]), (counted[1], counted[2])] {
-        assert!(more <= fewer * 5 / 2, "{path}: {counted:?} operations for 2,000, 4,000 and 8,000 keys");
-    }
-}
-
 // C48
 #[tokio::test(start_paused = true)]
 async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
-    assert_grows_in_proportion("both states of an update, from an informer that feeds twice", |keys| {
+    assert_grows_linearly("both states of an update, from an informer that feeds twice", |keys| {
         let (core, _) = open_core();
         let feed = maps_to_keys(&core, EventDedup::of([SourceId(0)]), concerned);
         let (old, new) = (concerns(1, 0, keys), concerns(2, keys / 2, keys));
@@ -227,7 +219,7 @@ async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
         feed.progressed(progress);
         assert_eq!(run_all(&core), keys + keys / 2);
     });
-    assert_grows_in_proportion("an event that changed nothing, and a deletion", |keys| {
+    assert_grows_linearly("an event that changed nothing, and a deletion", |keys| {
         let (core, _) = open_core();
         let feed = maps_to_keys(&core, EventDedup::default(), concerned);
         feed.changed(&Change::Unchanged { object: concerns(1, 0, keys) });
@@ -235,7 +227,7 @@ async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
         feed.changed(&Change::Deleted { gone, version: None, via: Via::Watch });
         assert_eq!(run_all(&core), keys);
     });
-    assert_grows_in_proportion("an object that could not be read, and can be again", |keys| {
+    assert_grows_linearly("an object that could not be read, and can be again", |keys| {
         let (core, _) = open_core();
         let last = LastRelated::default();
         last.keep(&key(0), concerned(&concerns(1, 0, keys).object().unwrap()));
@@ -243,7 +235,7 @@ async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
         last.take(&key(0)).into_iter().for_each(|key| core.queue.add(key, Reason::Changed));
         assert_eq!(run_all(&core), keys + keys / 2);
     });
-    assert_grows_in_proportion("a first list, before and after the caches have synced", |keys| {
+    assert_grows_linearly("a first list, before and after the caches have synced", |keys| {
         let core = core(Waits { common: Vec::new(), by_namespace: vec![("shop".into(), never())] });
         core.queue.add_list(&Arc::new(KeyList::new((0..keys).map(key))));
         (0..keys).for_each(|at| core.queue.add(key(at), Reason::Changed));
@@ -256,7 +248,7 @@ async fn one_event_that_concerns_many_keys_costs_in_proportion_to_them() {
 // C48
 #[tokio::test(start_paused = true)]
 async fn many_keys_whose_watch_was_cut_wait_and_go_on_in_proportion_to_their_number() {
-    assert_grows_in_proportion("keys of a namespace whose watch was cut", |keys| {
+    assert_grows_linearly("keys of a namespace whose watch was cut", |keys| {
         let (core, is_cut) = open_core();
         is_cut.store(true, Ordering::SeqCst);
         (0..keys).for_each(|at| core.queue.add(key(at), Reason::Changed));
@@ -277,7 +269,7 @@ async fn many_keys_whose_watch_was_cut_wait_and_go_on_in_proportion_to_their_num
 // C48
 #[tokio::test(start_paused = true)]
 async fn what_is_remembered_of_many_keys_is_kept_shown_and_swept_in_proportion_to_their_number() {
-    assert_grows_in_proportion("deletions, failures, holds and reports", |keys| {
+    assert_grows_linearly("deletions, failures, holds and reports", |keys| {
         let (core, _) = open_core();
         for at in 0..keys {
             let (key, uid) = (key(at), Some(at.to_string()));

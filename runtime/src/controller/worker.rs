@@ -26,7 +26,7 @@ use super::{
     last_read::LastRead,
     queue::ControllerQueue,
     recent::RecentRuns,
-    run::{Active, Failure, FailureAction, RunGuard, drop_payload, ended},
+    run::{Active, Failure, FailureAction, RunGuard, ended},
     sources::Objects,
     starts::{Ready, Starts},
     terminating::with_metadata_of,
@@ -42,6 +42,7 @@ use crate::{
     object::{ObjectKey, Version},
     reflector::Doubt,
     store::Lookup,
+    users_code::discard,
     workqueue::{Item, Token},
     writes::{Gate, Removed, WriteError, add_finalizer, remove_finalizer, request::Target},
 };
@@ -214,6 +215,10 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
             };
             match starts.ready().await {
                 Ready::AtOnce => starts.pay(),
+                // A cache may have come into doubt meanwhile: the key waits for it in the queue.
+                Ready::AfterWait if self.gate.doubt(key).is_some() => {
+                    return Ok(Action::backoff_at_least(Duration::ZERO));
+                }
                 Ready::AfterWait => continue,
                 Ready::Never => return Ok(Action::not_reconciled()),
             }
@@ -329,7 +334,7 @@ impl<K: Watched, R: Reconciler<K>> ControllerCore<K, R> {
                 self.history().failed(&run_info.key, run_info.attempt, &failure);
                 resume_unwind(panic);
             }
-            drop_payload(panic);
+            discard(panic);
             Err(failure)
         })
     }

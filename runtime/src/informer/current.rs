@@ -46,7 +46,7 @@ type Latest = Arc<OnceCell<Version>>;
 pub(crate) struct TermStart {
     /// By kind, and by how often the server had lost its history when it was asked.
     versions: Mutex<HashMap<(Kind, u64), Latest>>,
-    /// By address, which stays taken: every waiter holds its cache.
+    /// Keyed by address: a waiter keeps its cache alive.
     caches: Mutex<HashMap<usize, Arc<OnceCell<()>>>>,
     told: AtomicBool,
 }

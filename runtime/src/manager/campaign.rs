@@ -103,7 +103,7 @@ impl Campaign {
         }
         if let Some(who) = self.in_flight.leftovers().named() {
             tracing::error!(
-                "the term is over, and work of {who} goes on: another replica may begin beside it"
+                "the term is over, but work of {who} still runs: another replica may start at the same time"
             );
         }
         After::AnotherOne

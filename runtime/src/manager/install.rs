@@ -69,8 +69,11 @@ impl Manager {
             if let Ok(installed) = timeout(UNPROBED, &mut install).await {
                 return installed;
             }
-            // A port that can't be had ends the start, with its reason.
-            let port = serve.bind(&cluster).unwrap_or_default();
+            // A port that can't be had ends the start later.
+            let port = serve.bind(&cluster).unwrap_or_else(|error| {
+                tracing::warn!(%error, "probes are not answered while CRDs are installed");
+                Default::default()
+            });
             let mut served = serve.start(port, &inspector, &metrics, &client);
             let installed = install.await;
             served.stop().await;

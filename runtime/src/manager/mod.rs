@@ -477,6 +477,9 @@ impl Manager {
             };
             match &stopped {
                 Ok(()) => tracing::info!("stopped"),
+                Err(error @ Error::Stopped(Stopped::SecondSignal)) => {
+                    tracing::warn!(error = one_line(error), "not waiting any longer: the process ends")
+                }
                 Err(error) => {
                     tracing::warn!(error = one_line(error), "stopped; a second signal ends the process")
                 }

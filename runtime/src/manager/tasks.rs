@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::Inspector;
 use crate::{
-    controller::{Leftovers, Stop, Term, Terms, drop_payload},
+    controller::{Leftovers, Stop, Term, Terms},
     error::Error,
+    users_code::discard,
 };
 
 /// Shows a task when to end; clones share the signal.
@@ -149,7 +150,7 @@ impl Task {
         match ended {
             Some(Ok(Err(error))) => failed(error),
             Some(Err(panic)) => {
-                drop_payload(panic);
+                discard(panic);
                 failed(Error::from("it panicked"))
             }
             Some(Ok(Ok(()))) | None => Ok(()),

@@ -39,18 +39,12 @@ pub(crate) use failure_log::Reminder;
 pub(crate) use server::{CacheStatus, Doubt, DoubtCause};
 pub(crate) use watch_error::rounded;
 
-use std::{
-    borrow::Cow,
-    fmt,
-    marker::PhantomData,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::{borrow::Cow, fmt, marker::PhantomData, sync::Arc};
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::{list_watch::ListerWatcher, object::Object};
+use crate::{list_watch::ListerWatcher, object::Object, users_code::contained};
 
 /// Keeps a store equal to what a source holds: one list, then watches, and a list again where nothing else helps.
 ///
@@ -114,7 +108,7 @@ async fn resync<K, S: ReflectorStore<K>>(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if catch_unwind(AssertUnwindSafe(|| store.resync())).is_err() {
+        if contained(|| store.resync()).is_none() {
             tracing::error!(kind = %name, "a resync of {name} panicked; the next one runs as scheduled");
         }
     }

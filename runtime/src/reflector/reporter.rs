@@ -1,10 +1,6 @@
 //! Reports how fetching goes: to the store, the error handler, the log and the metrics.
 
-use std::{
-    borrow::Cow,
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
-};
+use std::{borrow::Cow, time::Duration};
 
 use tokio::time::Instant;
 use tracing::{debug, info};
@@ -21,6 +17,7 @@ use crate::{
     clock::readable,
     list_watch::ListWatchError,
     metrics::{FetchMeter, Metrics},
+    users_code::contained,
 };
 
 /// Counts and reports for one reflector.
@@ -101,7 +98,7 @@ impl Reporter {
 
     /// Returns the store, which must not end the stage that it is fed by.
     pub(super) fn report(&self, report: FetchReport) {
-        if catch_unwind(AssertUnwindSafe(|| (self.store)(report))).is_err() {
+        if contained(|| (self.store)(report)).is_none() {
             tracing::error!(kind = %self.name, "the store panicked in `report`; fetching goes on");
         }
     }

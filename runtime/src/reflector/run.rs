@@ -24,6 +24,7 @@ use crate::{
     clock::WallClock,
     list_watch::{Item, ListOptions, ListWatchError, ListerWatcher},
     object::Object,
+    users_code::discard,
 };
 
 /// A reflector at work.
@@ -106,7 +107,8 @@ where
         loop {
             // A source that fails at once, on a schedule without delays, must let others run.
             consume_budget().await;
-            if AssertUnwindSafe(self.step()).catch_unwind().await.is_err() {
+            if let Err(panic) = AssertUnwindSafe(self.step()).catch_unwind().await {
+                discard(panic);
                 self.restart();
             }
         }

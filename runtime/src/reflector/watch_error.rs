@@ -1,15 +1,9 @@
 //! Failures to list and watch, and their handlers.
 
-use std::{
-    borrow::Cow,
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    time::Duration,
-};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use super::{explain::explain, failure_log::LogLevel, part::FetchPart};
-use crate::{clock::readable, list_watch::ListWatchError};
+use crate::{clock::readable, list_watch::ListWatchError, users_code::contained};
 
 /// Describes a list, an opening or a stream that failed, or something in a stream that was skipped.
 ///
@@ -107,7 +101,7 @@ impl WatchErrorHandler {
 
     /// Hands it an error.
     pub(crate) fn tell(&self, error: &WatchError) {
-        if catch_unwind(AssertUnwindSafe(|| (self.0)(error))).is_err() {
+        if contained(|| (self.0)(error)).is_none() {
             tracing::error!(kind = %error.name, "the watch error handler panicked; fetching goes on");
         }
     }

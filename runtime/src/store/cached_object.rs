@@ -3,7 +3,6 @@
 use std::{
     borrow::Cow,
     fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
@@ -17,6 +16,7 @@ use super::{decoded::DecodedObjects, label_filter::LabelFilter, selector::Select
 use crate::{
     list_watch::{Identity, ItemForm, ObjectText, Unreadable},
     object::{Object, ObjectKey, Version},
+    users_code::contained,
 };
 
 /// Holds an object of a cache in whichever form it is stored; a clone costs one reference.
@@ -272,7 +272,7 @@ impl<K: Object> Compact<K> {
 
     /// Decodes the object; a panic of the user's `Deserialize` is this object's fault, not its reader's.
     fn decode(&self, key: &ObjectKey) -> Result<K, Box<Unreadable>> {
-        catch_unwind(AssertUnwindSafe(|| self.text.decode::<K>())).unwrap_or_else(|_| {
+        contained(|| self.text.decode::<K>()).unwrap_or_else(|| {
             let text = &self.text;
             let identity = Identity {
                 key: Some(key.clone()),

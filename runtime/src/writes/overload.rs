@@ -1,7 +1,7 @@
-//! Obeys a server that says it is overloaded: until the time that it names, nothing is sent on behalf of any key.
+//! Obeys a server that says it is overloaded.
 //!
-//! A server may refuse some requests and take others, such as those of another priority level. So a refusal stops the
-//! others only if no write was taken in the second before it. The key that was refused waits in either case.
+//! The key whose write was refused waits until the time that the server names. So do all other keys, unless the server
+//! took a write in the second before: it may refuse requests of one priority level and take others.
 //!
 //! A write that would be sent before fails at once, and its key runs again then: a run that waited would hold a
 //! worker, and go on from caches that have grown old. What the run wrote before stays written, and is not sent again
@@ -95,7 +95,7 @@ impl Sender {
         state.paused = Some(before.map_or(asked, |before| before.or_later(asked)));
         drop(state);
         if before.is_none() {
-            tracing::warn!(retry_after = ?asked.asked(), "the server is overloaded; writing nothing until it wants it");
+            tracing::warn!(retry_after = ?asked.asked(), "the server is overloaded; pausing all writes");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Code of the user's that blocks its thread, on runtimes of a few threads and in real time: how far behind the rest falls.
+//! How far the rest falls behind while user code blocks its thread, on runtimes of a few threads and in real time.
 //!
 //! `BLOCKED_RUNS=200 cargo test -p watchkeeper-tests --test suite behind -- --nocapture` shows the lag of many runs.
 
@@ -130,7 +130,8 @@ impl Blocking {
             *calls
         };
         match self.how {
-            Blocks::ForEver if call == 41 => self.gate.pass(),
+            // In the second wave, which is measured.
+            Blocks::ForEver if call == 60 => self.gate.pass(),
             Blocks::ForEver => {}
             Blocks::Often => std::thread::park_timeout(Duration::from_millis(20)),
         }
@@ -191,16 +192,16 @@ async fn lag(how: Blocks) -> Duration {
 
 // I24
 #[test]
-fn cache_handlers_and_controllers_are_hardly_behind_beside_a_handler_that_blocks() {
-    let runs: usize = std::env::var("BLOCKED_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2);
+fn a_handler_that_blocks_leaves_cache_handlers_and_controllers_hardly_behind() {
+    let runs: usize = std::env::var("BLOCKED_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(5);
     for how in [Blocks::ForEver, Blocks::Often] {
         for workers in [1, 2, 4] {
             let mut lags: Vec<_> = (0..runs).map(|_| on_workers(workers, lag(how))).collect();
             lags.sort_unstable();
             let (median, largest) = (lags[runs / 2], lags[runs - 1]);
             eprintln!("{how:?}, {workers} workers, {runs} runs: median {median:?}, largest {largest:?}");
-            // The largest is the machine's as well: this is about what would wait for the handler.
-            assert!(median < Duration::from_millis(500), "{how:?}, {workers} workers: {median:?}");
+            // The largest also depends on what else the machine does.
+            assert!(median < Duration::from_millis(50), "{how:?}, {workers} workers: {median:?}");
         }
     }
 }

@@ -369,8 +369,9 @@ async fn a_controller_is_not_ready_since_the_first_of_its_caches_failed() {
     let service = service(&running);
     sleep(Duration::from_secs(300)).await;
     let since = |told: &Told, check: &str| {
-        let text = line(told, check).split_once(" failed since ").map(|(_, rest)| rest.to_owned());
-        text.and_then(|rest| rest.split_once(' ').map(|(since, _)| since.to_owned()))
+        let (_, rest) =
+            line(told, check).split_once(" failed since ").expect("it failed, and says since when");
+        rest.split_once(' ').expect("a reason follows").0.to_owned()
     };
     let told = ask(&service, "/readyz").await;
     assert!(since(&told, "cache/pods") < since(&told, "cache/secrets"), "{}", told.body);

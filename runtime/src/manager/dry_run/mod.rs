@@ -152,7 +152,9 @@ fn only_reads(request: &Request<Body>) -> bool {
     let upgrades = request.headers().contains_key(header::UPGRADE);
     let reviews = ["/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/"];
     let asks = *method == Method::POST && reviews.iter().any(|group| path.starts_with(group));
-    ([Method::GET, Method::HEAD, Method::OPTIONS].contains(method) && !upgrades) || asks
+    // What a proxied request does, only the program behind it knows.
+    let proxied = path.split('/').skip(4).any(|part| part == "proxy");
+    ([Method::GET, Method::HEAD, Method::OPTIONS].contains(method) && !upgrades && !proxied) || asks
 }
 
 /// Makes the trial of a write, and says what it is about; `None` where the server might not keep to a trial.

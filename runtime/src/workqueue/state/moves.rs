@@ -1,8 +1,7 @@
 //! How keys move from place to place: lined up, held, handed back.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::*;
+use crate::users_code::contained;
 
 /// So many leave the heap one by one, or a sixteenth of it; of more, all at once.
 const FEW: usize = 64;
@@ -68,7 +67,7 @@ impl<K: QueueKey> State<K> {
 
     /// Asks the limiter; one that panics gets the floor, as the key must not be lost with it.
     pub(super) fn ask(&self, failures: u32) -> Duration {
-        catch_unwind(AssertUnwindSafe(|| self.backoff.delay(failures))).unwrap_or(self.floor)
+        contained(|| self.backoff.delay(failures)).unwrap_or(self.floor)
     }
 
     /// Counts a failure and raises the back-off. Answers when that is over.

@@ -2,12 +2,13 @@
 
 #![expect(clippy::print_stdout, reason = "the report is the point")]
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, api::PostParams};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
+use watchkeeper::clock::WallClock;
 use watchkeeper_tests::{Website, backend::User, website};
 
 use crate::{
@@ -46,25 +47,24 @@ async fn one(stage: &Stage, round: usize) -> anyhow::Result<(String, bool)> {
     sleep(Duration::from_secs(2)).await;
     let signalled = Instant::now();
     first.signal("-TERM")?;
-    // Every other round sends the second signal while the run still blocks, after the grace period.
+    // Every other round sends the second signal while the run still blocks.
     let twice = round % 2 == 1;
     let (mut by_one, mut by_two) = (None, None);
+    let mut gone = None;
     if twice {
         sleep(Duration::from_secs(2 + round as u64)).await;
         let again = Instant::now();
         first.signal("-TERM")?;
         by_two = first.ends(Duration::from_secs(10)).await?.map(|_| again.elapsed());
+        gone = Some(now());
     } else {
         by_one = first.ends(Duration::from_secs(120)).await?.map(|_| signalled.elapsed());
     }
     works(&second).await?;
     let taken_over = signalled.elapsed();
     let (mut of_first, of_second) = (first.work.stretches(), second.work.stretches());
-    if twice {
-        // The process is gone, and its work with it.
-        let gone = of_second.iter().map(|stretch| stretch.begun).min().unwrap_or_default();
-        of_first.iter_mut().for_each(|stretch| stretch.ended = stretch.ended.or(Some(gone)));
-    }
+    // The process is gone, and its work with it.
+    of_first.iter_mut().for_each(|stretch| stretch.ended = stretch.ended.or(gone));
     let overlaps = overlaps(&of_first, &of_second);
     let ended = by_one.is_some() || by_two.is_some();
     let seconds =
@@ -81,4 +81,9 @@ async fn works(replica: &Replica) -> anyhow::Result<()> {
         sleep(Duration::from_millis(20)).await;
     }
     Ok(())
+}
+
+/// Returns the time of day as replicas report it, in microseconds since 1970.
+fn now() -> u128 {
+    WallClock::system().now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()
 }
