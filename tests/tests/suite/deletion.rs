@@ -164,7 +164,11 @@ async fn a_deletion_outlives_a_server_that_does_not_say_whether_the_object_is_go
 #[tokio::test(start_paused = true)]
 async fn a_finalizer_that_somebody_takes_off_comes_back_whatever_predicates_say() {
     let nothing = || Predicate::on_update(|_: &ConfigMap, _: &ConfigMap| false);
-    for predicate in [labels(), nothing()] {
+    let panics = Predicate::on_update(|_: &ConfigMap, new: &ConfigMap| {
+        assert!(!new.finalizers().is_empty(), "planned");
+        false
+    });
+    for predicate in [labels(), nothing(), panics] {
         let server = shop().await;
         let diary = Diary::new();
         let controller = Controller::new(diary.clone()).namespace("shop").finalizer(FINALIZER);

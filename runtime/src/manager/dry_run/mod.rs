@@ -152,9 +152,19 @@ fn only_reads(request: &Request<Body>) -> bool {
     let upgrades = request.headers().contains_key(header::UPGRADE);
     let reviews = ["/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/"];
     let asks = *method == Method::POST && reviews.iter().any(|group| path.starts_with(group));
-    // What a proxied request does, only the program behind it knows.
-    let proxied = path.split('/').skip(4).any(|part| part == "proxy");
-    ([Method::GET, Method::HEAD, Method::OPTIONS].contains(method) && !upgrades && !proxied) || asks
+    ([Method::GET, Method::HEAD, Method::OPTIONS].contains(method) && !upgrades && !is_proxied(path)) || asks
+}
+
+/// Returns whether a path leads to a program behind a pod, service or node: it may act on a GET as well.
+fn is_proxied(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    let (["", "api", _, "namespaces", _, _, _, subresource, ..] | ["", "api", _, _, _, subresource, ..]) =
+        *parts
+    else {
+        return false;
+    };
+    // An encoded letter could hide it.
+    subresource == "proxy" || subresource.contains('%')
 }
 
 /// Makes the trial of a write, and says what it is about; `None` where the server might not keep to a trial.
@@ -336,6 +346,16 @@ mod tests {
         ] {
             let (head, body) = request(method, &path, body);
             assert!(tried(&head, &body).is_none(), "{path} is sent");
+        }
+        let reads = |path: &str| only_reads(&Request::get(path).body(Body::empty()).unwrap());
+        for path in ["pods/a/proxy", "services/web/proxy/stop", "pods/a/%70roxy"] {
+            assert!(!reads(&format!("/api/v1/namespaces/shop/{path}")), "{path} is sent");
+        }
+        assert!(!reads("/api/v1/nodes/one/proxy/pods"));
+        for path in
+            ["/api/v1/namespaces/shop/configmaps/proxy", "/api/v1/nodes/proxy", "/apis/proxy/v1/proxies"]
+        {
+            assert!(reads(path), "{path} is not sent");
         }
     }
 }
