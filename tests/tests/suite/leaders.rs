@@ -374,6 +374,29 @@ async fn a_lease_is_not_released_while_work_goes_on_that_a_run_began() {
     }
 }
 
+// L17
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_not_released_while_work_goes_on_that_a_leaders_task_began() {
+    let server = shop().await;
+    released(&server).await;
+    let manager = Manager::new(server.client()).leader_election(election("one"));
+    let mut leadership = manager.leadership().unwrap();
+    let manager = manager.grace_period(Duration::from_secs(3));
+    let running = manager.leader_task("leaves-work", |stopping| async move {
+        tokio::spawn(async move {
+            sleep(Duration::from_secs(60)).await;
+            drop(stopping);
+        });
+        Ok::<_, watchkeeper::Error>(())
+    });
+    let running = running.spawn();
+    while leadership.changed().await != LeaderState::Leads {}
+    sleep(Duration::from_secs(1)).await;
+    let error = running.stop().await.unwrap_err().to_string();
+    assert!(error.contains("leaves-work"), "{error}");
+    assert_eq!(holder(&server).await.as_deref(), Some("one"), "the Lease is left to run out");
+}
+
 // L4 P1
 #[tokio::test(start_paused = true)]
 async fn a_stop_takes_no_longer_than_promised_where_the_server_is_away() {

@@ -125,5 +125,5 @@ async fn markers_stand_for_watches_of_all_that_they_mark() {
     let rules = Manager::new(server.client()).controller(controller).rules().to_string();
     let secrets = rules.matches("secrets").count();
     assert!(secrets >= 2, "a rule for all namespaces, and one for `ops`: {rules}");
-    assert!(rules.contains("namespace: ops"), "{rules}");
+    assert!(rules.contains("namespace: \"ops\""), "{rules}");
 }
