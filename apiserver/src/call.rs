@@ -31,6 +31,7 @@ use tokio_rustls::rustls::{
     self, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
 
+use crate::limits;
 use crate::session::{Answer, Call};
 
 /// The most bytes of an answer.
@@ -160,8 +161,12 @@ fn read(response: &Response<Bytes>) -> Answer {
         let code = status.as_u16();
         return Err(format!("0-length response with status code: {code} and content type: {media}"));
     }
+    // The longest answer may hold more values than fit into memory.
+    if !limits::has_few_values(body) {
+        return Err("the answer has too many values".to_owned());
+    }
     serde_json::from_slice(body).map_err(|error| {
-        let why = match serde_yaml_ng::from_slice(body) {
+        let why = match limits::read_yaml(body) {
             // The real server reads it as YAML then.
             Ok(Value::String(_)) => {
                 format!("json: cannot unmarshal string into Go value of type {TYPE_META}")
