@@ -82,6 +82,9 @@ fn name_label(object: &mut Value) {
 
 /// Carries what an update may not change silently.
 pub(crate) fn for_update(resource: &Resource, before: &Value, new: &mut Value) {
+    if kind(resource) == "Service" {
+        super::services::change_type(before, new);
+    }
     if kind(resource) == "Namespace" {
         name_label(new);
         let finalizers = object::at(before, "spec.finalizers").cloned();
