@@ -224,6 +224,13 @@ pub(crate) fn update_faults(
     before: &Value,
     new: &Value,
 ) -> Vec<Cause> {
+    // An earlier build may have stored the object without a default that the new state has.
+    let filled = resource.built_in().map(|_| {
+        let mut before = before.clone();
+        defaults(resource, &mut before);
+        before
+    });
+    let before = filled.as_ref().unwrap_or(before);
     // A write of the status ignores the specification that it brings.
     let mut causes = match subresource {
         "status" | "approval" | "finalize" if kind(resource) != "CustomResourceDefinition" => Vec::new(),
