@@ -27,6 +27,9 @@ pub(crate) const ANNOTATIONS: usize = 256 * 1024;
 /// The most bytes in the data of a ConfigMap or a Secret.
 pub(crate) const DATA: usize = 1024 * 1024;
 
+/// What the faults of one object may take together, in bytes of text.
+pub(crate) const FAULTS: usize = 1024 * 1024;
+
 /// The most operations of one JSON patch.
 pub(crate) const PATCH_OPERATIONS: usize = 10_000;
 

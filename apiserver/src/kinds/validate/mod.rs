@@ -31,6 +31,8 @@ mod services;
 mod volumes;
 mod words;
 
+use place::Faults;
+
 pub(super) use changes::changes;
 pub(crate) use selectors::matches as selects;
 
@@ -41,7 +43,7 @@ pub(super) fn faults(resource: &Resource, object: &Value, before: Option<&Value>
 }
 
 fn of_kind(kind: &str, reach: Reach, object: &Value, before: Option<&Value>) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let is_new = before.is_none();
     let list = &mut faults;
     match kind {
@@ -69,5 +71,5 @@ fn of_kind(kind: &str, reach: Reach, object: &Value, before: Option<&Value>) -> 
         "Secret" => secrets::secret(object, list),
         _ => {}
     }
-    faults
+    faults.into_causes()
 }

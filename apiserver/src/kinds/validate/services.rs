@@ -177,7 +177,7 @@ fn twice(ports: &Place<'_, '_>, kind: &str, faults: &mut Faults) {
                 "{{\"Name\":\"\",\"Protocol\":{protocol:?},\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}"
             );
             let message = format!("Duplicate value: {shown}");
-            faults.push(crate::status::Cause::new("FieldValueDuplicate", port.to_string(), message));
+            faults.add(|| crate::status::Cause::new("FieldValueDuplicate", port.to_string(), message));
         }
     }
 }
