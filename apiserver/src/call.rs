@@ -31,12 +31,13 @@ use tokio_rustls::rustls::{
     self, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
 
+use crate::limits;
 use crate::session::{Answer, Call};
 
 /// The most bytes of an answer.
 const LONGEST_ANSWER: usize = 8 << 20;
 
-/// How often an answer may lead elsewhere.
+/// The most requests of one call: clients in Go stop there.
 const REDIRECTS: usize = 10;
 
 /// What the real server reads of any body first.
@@ -130,7 +131,7 @@ impl Caller {
         let mut uri: Uri = url.parse().map_err(|error| failed(&error))?;
         let (first, tls) = (uri.clone(), tls(&call.client).map_err(|why| failed(&why))?);
         let (mut method, mut body) = (Method::POST, Bytes::from(call.review.to_string()));
-        for _ in 0..=REDIRECTS {
+        for _ in 0..REDIRECTS {
             let address = address.filter(|_| uri.authority() == first.authority());
             let sent = send(&uri, address, &tls, method.clone(), body.clone()).await;
             let response = sent.map_err(|why| failed(&why))?;
@@ -160,8 +161,12 @@ fn read(response: &Response<Bytes>) -> Answer {
         let code = status.as_u16();
         return Err(format!("0-length response with status code: {code} and content type: {media}"));
     }
+    // The longest answer may hold more values than fit into memory.
+    if !limits::has_few_values(body) {
+        return Err("the answer has too many values".to_owned());
+    }
     serde_json::from_slice(body).map_err(|error| {
-        let why = match serde_yaml_ng::from_slice(body) {
+        let why = match limits::read_yaml(body) {
             // The real server reads it as YAML then.
             Ok(Value::String(_)) => {
                 format!("json: cannot unmarshal string into Go value of type {TYPE_META}")
@@ -181,15 +186,22 @@ fn redirect(response: &Response<Bytes>, from: &Uri) -> Option<Result<Uri, String
     let location = String::from_utf8_lossy(location.as_bytes());
     let host = from.authority().map_or("", |authority| authority.as_str());
     let text = match &*location {
-        absolute if absolute.contains("://") => absolute.to_owned(),
         other_host if other_host.starts_with("//") => format!("https:{other_host}"),
         path if path.starts_with('/') => format!("https://{host}{path}"),
+        absolute if has_scheme(absolute) => absolute.to_owned(),
         name => {
             let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);
             format!("https://{host}{folder}/{name}")
         }
     };
     Some(text.parse().map_err(|error| format!("failed to parse Location header {location:?}: {error}")))
+}
+
+/// Returns whether a location begins with a scheme: an address after it may be part of a query.
+fn has_scheme(location: &str) -> bool {
+    let scheme = location.split_once("://").map_or("", |(scheme, _)| scheme);
+    scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.bytes().all(|c| c.is_ascii_alphanumeric() || b"+-.".contains(&c))
 }
 
 /// Asks a webhook of this process; one that panics has failed.
@@ -258,9 +270,10 @@ fn tls(client: &Value) -> Result<Arc<ClientConfig>, String> {
     };
     let provider = Arc::new(ring::default_provider());
     let mut roots = RootCertStore::empty();
-    for certificate in &trusted {
-        let added = roots.add(certificate.clone());
-        added.map_err(|error| format!("unable to load root certificates: {error}"))?;
+    // Clients in Go pass over what they can't read, too.
+    let (added, _) = roots.add_parsable_certificates(trusted.iter().cloned());
+    if added == 0 {
+        return Err("unable to load root certificates: no certificate in the bundle can be read".to_owned());
     }
     let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
     let authorities = authorities.build().map_err(|error| error.to_string())?;
@@ -436,4 +449,50 @@ fn refused(status: StatusCode, body: &[u8]) -> String {
         }
     };
     known.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    // A39
+    #[test]
+    fn a_location_is_absolute_only_if_it_begins_so() {
+        let from: Uri = "https://hook.example.com:1/a/b".parse().expect("a URI");
+        for (location, wanted) in [
+            ("https://other.example.com/c", "https://other.example.com/c"),
+            ("http://other.example.com/c", "http://other.example.com/c"),
+            ("//other.example.com/c", "https://other.example.com/c"),
+            ("//other.example.com/c?next=https://x", "https://other.example.com/c?next=https://x"),
+            ("/login?next=https://x", "https://hook.example.com:1/login?next=https://x"),
+            ("c?next=https://x", "https://hook.example.com:1/a/c?next=https://x"),
+        ] {
+            let response = Response::builder().status(302).header(header::LOCATION, location);
+            let response = response.body(Bytes::new()).expect("a response");
+            let next = redirect(&response, &from).expect("a redirect").map(|uri| uri.to_string());
+            assert_eq!(next, Ok(wanted.to_owned()), "{location}");
+        }
+    }
+
+    // A31
+    #[test]
+    fn an_answer_of_many_values_is_not_read() {
+        let answer = |values: usize| Response::new(Bytes::from(format!("[{}1]", "1,".repeat(values))));
+        assert_eq!(read(&answer(100_001)), Err("the answer has too many values".to_owned()));
+        assert!(read(&answer(10)).is_ok());
+    }
+
+    // A39
+    #[test]
+    fn a_bundle_is_used_without_the_certificates_that_cannot_be_read() {
+        let certificate = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]);
+        let good = certificate.expect("a certificate").cert.pem();
+        let block = |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
+        let bad = block(&STANDARD.encode("no certificate"));
+        let client = |bundle: &str| json!({"caBundle": STANDARD.encode(bundle)});
+        assert!(tls(&client(&format!("{bad}{good}"))).is_ok());
+        assert!(tls(&client(&bad)).is_err());
+    }
 }

@@ -12,7 +12,8 @@
 //! | `GET /requests` | lists what was asked: `{total, counts, requests}` |
 //! | `DELETE /requests` | forgets what was asked |
 //!
-//! The port has no token, as it is for scripts of this machine. What a browser sends for a web page is refused: see
+//! The port has no token: every user of this machine can reach it, and so cut connections, arm faults and read what was
+//! asked. What a browser sends for a web page is refused: see
 //! [`is_foreign`].
 
 use std::convert::Infallible;

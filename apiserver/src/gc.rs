@@ -53,7 +53,7 @@ fn orphan(state: &mut State, place: &Place, owner: &Stored) -> usize {
 fn foreground(state: &mut State, place: &Place, owner: &Stored) -> usize {
     let uid = object::uid(&owner.value()).to_owned();
     let mut touched = 0;
-    let mut blocked = false;
+    let mut left = Vec::new();
     for dependent in state.store.owners.dependents(&uid) {
         let Some((resource, stored)) = find(state, &dependent) else { continue };
         if !same_realm(state, place, &dependent) {
@@ -62,11 +62,16 @@ fn foreground(state: &mut State, place: &Place, owner: &Stored) -> usize {
         if !object::is_deleting(&stored.value()) {
             touched += judge(state, &dependent, &resource, &stored);
         }
-        let blocks =
-            |stored: &Arc<Stored>| object::owners(&stored.value()).iter().any(|o| o.uid == uid && o.blocks);
-        blocked |= state.store.get(&dependent.0, &dependent.1).is_some_and(blocks)
-            && !waits_in_a_circle(state, &dependent, &uid);
+        left.push(dependent);
     }
+    let circle = circle(state, &uid);
+    let blocks = |dependent: &Place| {
+        let Some(stored) = state.store.get(&dependent.0, &dependent.1) else { return false };
+        let value = stored.value();
+        object::owners(&value).iter().any(|o| o.uid == uid && o.blocks)
+            && !circle.contains(object::uid(&value))
+    };
+    let blocked = left.iter().any(blocks);
     if blocked { touched } else { touched + release(state, place, FOREGROUND) }
 }
 
@@ -108,23 +113,26 @@ fn judge(state: &mut State, place: &Place, resource: &Arc<Resource>, stored: &Ar
     1
 }
 
-/// Returns whether an object waits for its dependents, they for theirs, and so on, back to an owner of it.
+/// Lists the objects that wait for their dependents, these for theirs, and so on, down to an object; and the object.
 ///
-/// One of them has to go first. A real server makes one reference of the circle a non-blocking one.
-fn waits_in_a_circle(state: &State, place: &Place, owner: &str) -> bool {
-    let (mut next, mut seen) = (vec![place.clone()], BTreeSet::new());
-    while let Some(place) = next.pop() {
-        let Some(stored) = state.store.get(&place.0, &place.1) else { continue };
-        let value = stored.value();
-        let uid = object::uid(&value);
-        if uid == owner {
-            return true;
-        }
-        if waits_for_dependents(&value) && seen.insert(uid.to_owned()) {
-            next.extend(state.store.owners.dependents(uid));
+/// If the object waits for one of them, one has to go first. A real server makes one reference of the circle a
+/// non-blocking one.
+fn circle(state: &State, uid: &str) -> BTreeSet<String> {
+    let (mut next, mut seen) = (vec![uid.to_owned()], BTreeSet::from([uid.to_owned()]));
+    while let Some(uid) = next.pop() {
+        let stored = state.store.owners.place(&uid).and_then(|place| state.store.get(&place.0, &place.1));
+        let Some(stored) = stored else { continue };
+        for owner in object::owners(&stored.value()) {
+            let there = state.store.owners.place(owner.uid);
+            let there = there.and_then(|place| state.store.get(&place.0, &place.1));
+            if there.is_some_and(|there| waits_for_dependents(&there.value()))
+                && seen.insert(owner.uid.to_owned())
+            {
+                next.push(owner.uid.to_owned());
+            }
         }
     }
-    false
+    seen
 }
 
 fn waits_for_dependents(owner: &Value) -> bool {

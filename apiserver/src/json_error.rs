@@ -12,6 +12,5 @@ pub(crate) fn go_error(error: &serde_json::Error, body: &[u8]) -> String {
     let first = body.iter().position(|c| !c.is_ascii_whitespace()) == Some(at);
     let place =
         if first || at == 0 { "looking for beginning of value" } else { "after object key:value pair" };
-    let found = if at == 0 || first { found } else { body.get(at).map_or(found, |c| char::from(*c)) };
     format!("invalid character '{found}' {place}")
 }

@@ -112,7 +112,7 @@ pub mod trials;
 
 pub use crate::clock::Clock;
 pub use crate::core::{Restart, Restored};
-pub use crate::data::DataError;
+pub use crate::data::{DamagedPart, DataError};
 pub use crate::faults::{Fault, Faults, Lag, Requests};
 pub use crate::http::StartError;
 pub use crate::kit::Kit;

@@ -1,4 +1,4 @@
-//! Limits: the most that the server takes of anything, in one table.
+//! Limits: upper bounds on what the server accepts.
 //!
 //! Each is checked before the work it bounds. Where a real server has the limit, the number and the words are its own.
 
@@ -12,8 +12,8 @@ use crate::status::Status;
 /// The longest body of a request, in bytes.
 pub(crate) const BODY: usize = 3 * 1024 * 1024;
 
-/// The most values in a body. A value takes far more memory than the two letters that can write it.
-const VALUES: usize = 100_000;
+/// The most values in a body. A value needs far more memory than its two bytes of JSON.
+pub(crate) const VALUES: usize = 100_000;
 
 /// How deep an object may nest. A client's parser stops at 127, and lists and events nest an object themselves.
 pub(crate) const DEPTH: usize = 120;
@@ -26,6 +26,9 @@ pub(crate) const ANNOTATIONS: usize = 256 * 1024;
 
 /// The most bytes in the data of a ConfigMap or a Secret.
 pub(crate) const DATA: usize = 1024 * 1024;
+
+/// What the faults of one object may take together, in bytes of text.
+pub(crate) const FAULTS: usize = 1024 * 1024;
 
 /// The most operations of one JSON patch.
 pub(crate) const PATCH_OPERATIONS: usize = 10_000;
@@ -62,13 +65,18 @@ pub(crate) fn check_body(body: &[u8]) -> Result<(), Status> {
     if body.len() > BODY {
         return Err(Status::too_large(BODY));
     }
+    if has_few_values(body) { Ok(()) } else { Err(Status::too_large(BODY)) }
+}
+
+/// Returns whether a text may be read as JSON. Other texts pass: [`read_yaml`] counts their values itself.
+pub(crate) fn has_few_values(text: &[u8]) -> bool {
     let is_json =
-        body.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| b"[{".contains(byte));
-    if is_json && count(body) > VALUES { Err(Status::too_large(BODY)) } else { Ok(()) }
+        text.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| b"[{".contains(byte));
+    !is_json || count(text) <= VALUES
 }
 
 /// Bounds the number of values in a JSON text from its commas and brackets.
-fn count(text: &[u8]) -> usize {
+pub(crate) fn count(text: &[u8]) -> usize {
     let (mut count, mut in_text, mut escaped) = (0, false, false);
     for byte in text {
         match byte {
@@ -82,7 +90,7 @@ fn count(text: &[u8]) -> usize {
     count
 }
 
-/// Reads YAML. A name for a part of it can stand for more than memory takes, so what is read is counted.
+/// Reads YAML. Aliases can expand beyond memory, so every value is counted.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -1,5 +1,7 @@
 //! Statuses: the API server's answers to what it refuses, word for word.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use http::{Response, header};
 use serde_json::{Map, Value, json};
@@ -163,12 +165,9 @@ impl Status {
 
     /// 422: fields that are wrong; `kind` is the kind (the plural for versions on update).
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
-        let mut lines: Vec<String> = Vec::new();
-        for line in causes.iter().map(Cause::line) {
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
-        }
+        let mut seen = BTreeSet::new();
+        let lines: Vec<String> =
+            causes.iter().map(Cause::line).filter(|line| seen.insert(line.clone())).collect();
         let list = if let [one] = lines.as_slice() { one.clone() } else { format!("[{}]", lines.join(", ")) };
         let message = format!("{} {name:?} is invalid: {list}", qualified(group, kind));
         let mut details = named(group, kind, name);

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, header};
 
 use super::ApiRequest;
+use crate::limits;
 use crate::object;
 use crate::proto::{self, ProtoError};
 use crate::status::Status;
@@ -17,7 +18,7 @@ const SHOWN: usize = 30;
 /// Gives a request to a resource with its body as JSON.
 ///
 /// # Errors
-/// 400 for what is no object, 415 for a custom one.
+/// 400 for what is no object, 413 for too many values, 415 for a custom one.
 pub(super) fn in_json<'a>(request: &'a ApiRequest, target: &Target) -> Result<Cow<'a, ApiRequest>, Status> {
     let deletes = request.method == Method::DELETE;
     if target.resource.is_custom() && is_binary(request) && target.subresource != "scale" && !deletes {
@@ -32,7 +33,7 @@ pub(super) fn in_json<'a>(request: &'a ApiRequest, target: &Target) -> Result<Co
 /// Gives a request with its body as JSON; `expected` is the version and kind of a body that names none.
 ///
 /// # Errors
-/// 400 for what is no object.
+/// 400 for what is no object, 413 for too many values.
 pub(super) fn json_of<'a>(
     request: &'a ApiRequest,
     expected: (&str, &str),
@@ -56,6 +57,9 @@ fn is_binary(request: &ApiRequest) -> bool {
 }
 
 fn unreadable(error: &ProtoError, body: &[u8], wanted: &str) -> Status {
+    if *error == ProtoError::TooMany {
+        return Status::too_large(limits::BODY);
+    }
     if let ProtoError::Unknown { api_version, kind } = error {
         let (_, version) = object::group_version(api_version);
         return Status::bad_request(format!(
@@ -192,5 +196,29 @@ mod tests {
         assert_eq!(metadata["metadata"]["name"], "w");
         let options = proto::encode(&json!({"kind": "DeleteOptions", "apiVersion": "v1"})).expect("options");
         assert_eq!(ask(&core, Method::DELETE, widget, &options, [proto::MEDIA, JSON]).await.status(), 200);
+    }
+
+    // A31
+    #[tokio::test(start_paused = true)]
+    async fn values_in_protobuf_are_counted() {
+        let core = Core::new(CoreConfig::default());
+        let pod = |containers: usize| {
+            let object = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}});
+            let mut body = proto::encode(&object).expect("a built-in kind");
+            // A second envelope field wins: a pod with a specification of empty containers.
+            let (mut raw, mut spec) = (Vec::new(), Vec::new());
+            (0..containers).for_each(|_| spec.extend([0x12, 0]));
+            proto::put_bytes(&mut raw, 2, &spec);
+            proto::put_bytes(&mut body, 2, &raw);
+            body
+        };
+        let pods = "/api/v1/namespaces/default/pods";
+        let refused = ask(&core, Method::POST, pods, &pod(100_001), [proto::MEDIA, JSON]).await;
+        assert_eq!(
+            (refused.status().as_u16(), text(&refused).as_str()),
+            (413, "Request entity too large: limit is 3145728")
+        );
+        let refused = ask(&core, Method::POST, pods, &pod(10), [proto::MEDIA, JSON]).await;
+        assert_eq!(refused.status(), 422);
     }
 }

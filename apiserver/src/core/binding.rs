@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::ApiRequest;
 use super::target::find;
+use crate::limits;
 use crate::object;
 use crate::route::{RequestInfo, Shape as PathShape};
 use crate::state::State;
@@ -46,7 +47,7 @@ pub(super) fn of_older_kind(
 }
 
 fn parse(body: &[u8]) -> Result<Value, Status> {
-    serde_yaml_ng::from_slice(body)
+    limits::read_yaml(body)
         .map_err(|error| Status::bad_request(format!("error decoding the binding: {error}")))
 }
 

@@ -221,3 +221,40 @@ async fn owners_in_a_circle_are_deleted_in_the_foreground() {
         }
     }
 }
+
+// A31
+#[tokio::test(start_paused = true)]
+async fn aliases_in_reviews_bindings_and_evictions_are_counted() {
+    let core = Core::new(CoreConfig::default());
+    let body = format!("a: &a\n{}b:\n{}", "  - 1\n".repeat(1_000), "  - *a\n".repeat(1_000));
+    for uri in [
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        "/api/v1/namespaces/default/bindings",
+        "/api/v1/namespaces/default/pods/p/binding",
+        "/api/v1/namespaces/default/pods/p/eviction",
+    ] {
+        let (code, answer) = send(&core, Method::POST, uri, "application/yaml", body.clone()).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(code == 400 && message.contains("excessive aliasing"), "{uri}: {code} {message}");
+    }
+}
+
+// A31
+#[tokio::test(start_paused = true)]
+async fn the_faults_of_one_object_are_bounded() {
+    let core = Core::new(CoreConfig::default());
+    let names = |word: &str| (0..2_000).map(|n| json!({"name": format!("{word}-{n}")})).collect::<Value>();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "resources": {"claims": names("wrong")}}],
+            "resourceClaims": names("claim"),
+        },
+    });
+    let (code, answer) = call(&core, Method::POST, "/api/v1/namespaces/default/pods", pod).await;
+    assert_eq!(code, 422);
+    let first = "spec.containers[0].resources.claims[0].name";
+    assert_eq!(answer["details"]["causes"][0]["field"], json!(first.trim_end_matches(".name")));
+    let length = answer.to_string().len();
+    assert!(length < 3 * 1024 * 1024, "{length} bytes");
+}

@@ -24,7 +24,6 @@ pub enum Restart {
     At(u64),
 }
 
-/// The settings of a core; the defaults suit tests.
 /// Whether the server plays the controllers that clean up: garbage and terminating namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Controllers {
@@ -34,6 +33,7 @@ pub(crate) enum Controllers {
     Off,
 }
 
+/// The settings of a core; the defaults suit tests.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreConfig {
     /// The file that keeps the state; nowhere when absent.

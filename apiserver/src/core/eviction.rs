@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::ApiRequest;
 use crate::kinds::selects;
+use crate::limits;
 use crate::object;
 use crate::route::Query;
 use crate::state::State;
@@ -27,7 +28,7 @@ pub(super) fn evict(
     request: &ApiRequest,
     query: &Query,
 ) -> Result<Written, Status> {
-    let mut eviction: Value = serde_yaml_ng::from_slice(&request.body)
+    let mut eviction: Value = limits::read_yaml(&request.body)
         .map_err(|error| Status::bad_request(format!("error decoding the eviction: {error}")))?;
     if object::name(&eviction) != target.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));

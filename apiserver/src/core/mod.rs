@@ -60,6 +60,8 @@ mod authz_tests;
 #[cfg(test)]
 mod bounds_tests;
 #[cfg(test)]
+mod change_tests;
+#[cfg(test)]
 mod conversion_tests;
 #[cfg(test)]
 mod data_tests;

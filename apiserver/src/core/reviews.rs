@@ -8,6 +8,7 @@ use super::{ApiRequest, answer, binary, service_tokens};
 use crate::apply::{UpdateInput, track_update};
 use crate::authz::{Attributes, Decision, check, decide, held_rules};
 use crate::identity::User;
+use crate::limits;
 use crate::object;
 use crate::route::{Query, RequestInfo};
 use crate::schema::Schema;
@@ -79,7 +80,7 @@ fn track(state: &State, request: &ApiRequest, kind: &str, review: &mut Value) ->
 }
 
 fn parse(body: &[u8]) -> Result<Value, Status> {
-    serde_yaml_ng::from_slice(body)
+    limits::read_yaml(body)
         .map_err(|error| Status::bad_request(format!("error decoding the review: {error}")))
 }
 

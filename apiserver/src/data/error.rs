@@ -47,7 +47,7 @@ pub enum DataError {
     /// The file was changed or cut short by something else than an unfinished write.
     #[error(
         "{} is damaged at byte {offset}, in record {record}: {why}; nothing was loaded. Restore a copy, or move the \
-         file away to begin empty{}", path.display(), remedy(path, *offset, *record)
+         file away to begin empty{}", path.display(), remedy(path, *offset, *place)
     )]
     Damaged {
         /// The data file.
@@ -56,6 +56,8 @@ pub enum DataError {
         offset: u64,
         /// The number of the record, the first is 1.
         record: u64,
+        /// Which part of the file the record belongs to.
+        place: DamagedPart,
         /// What does not fit.
         why: String,
     },
@@ -78,16 +80,31 @@ pub enum DataError {
     },
 }
 
+/// A part of a data file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DamagedPart {
+    /// The snapshot: without its end nothing can be loaded.
+    Snapshot,
+    /// The changes after it: those before the damage can be kept.
+    Log,
+}
+
 /// Says how to go on with what is before a damaged record.
-fn remedy(path: &Path, offset: u64, record: u64) -> String {
-    if record < 3 {
-        return String::new();
+fn remedy(path: &Path, offset: u64, place: DamagedPart) -> String {
+    match place {
+        DamagedPart::Snapshot => String::new(),
+        DamagedPart::Log => format!(
+            ", or keep what is before it, and lose all that was written later: copy the file, then \
+             `truncate --size {offset} {}`",
+            quoted(path)
+        ),
     }
-    format!(
-        ", or keep what is before it, and lose all that was written later: copy the file, then \
-         `truncate --size {offset} {}`",
-        path.display()
-    )
+}
+
+/// Quotes a path for a shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
 impl DataError {

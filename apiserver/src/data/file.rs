@@ -21,7 +21,7 @@ const SHORT: u64 = 4 << 20;
 pub(crate) struct DataFile {
     /// Where the file itself is: a link to it is followed once, and stays.
     path: PathBuf,
-    /// Locked as long as it is open, whatever name it was opened by.
+    /// Locked as long as it is open, also if it was opened by a symbolic link.
     file: File,
     /// Where the last synced record ends.
     length: u64,
@@ -209,7 +209,8 @@ fn options() -> OpenOptions {
 
 /// Opens a file and locks it; one that is not there is made. Gives where it is, all links followed.
 ///
-/// The lock is on the file itself and not on a name: a file may have several.
+/// The lock is on the file itself and not on a name, so a symbolic link is safe. A hard link is not: a snapshot is
+/// renamed over the file, and the link still leads to the old one.
 fn locked(path: &Path) -> Result<(File, PathBuf), DataError> {
     loop {
         let file = options().create(true).truncate(false).open(path).map_err(DataError::io("open", path))?;

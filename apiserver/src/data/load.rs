@@ -1,14 +1,11 @@
 //! Loading: bytes of a data file to what they say, all of it or nothing.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Deserialize as _;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::entry::Entry;
-use super::error::DataError;
+use super::error::{DamagedPart, DataError};
 use super::frame::{Found, Kind, read};
 use crate::object;
 
@@ -30,20 +27,17 @@ pub(crate) struct Line {
     offset: u64,
     /// The number of its record, the first is 1.
     record: u64,
+    /// The part of the file that it belongs to.
+    place: DamagedPart,
     /// What it says.
     pub(crate) entry: Entry<'static>,
 }
 
 impl Line {
-    /// Says that the entry doesn't fit.
-    pub(crate) fn damaged(offset: u64, record: u64, path: &Path, why: impl Into<String>) -> DataError {
-        DataError::Damaged { path: path.to_owned(), offset, record, why: why.into() }
-    }
-
     /// Takes the entry out, and gives how to say that it doesn't fit.
     pub(crate) fn open(self, path: &Path) -> (Entry<'static>, impl Fn(String) -> DataError + '_) {
-        let Self { offset, record, entry } = self;
-        (entry, move |why| Self::damaged(offset, record, path, why))
+        let Self { offset, record, place, entry } = self;
+        (entry, move |why| DataError::Damaged { path: path.to_owned(), offset, record, place, why })
     }
 }
 
@@ -72,7 +66,7 @@ pub(crate) struct Loaded {
 /// What is wrong with it, and where.
 pub(super) fn load(path: &Path, bytes: &[u8]) -> Result<Loaded, DataError> {
     let start = first_line(path, bytes)?;
-    let mut reader = Reader { path, bytes, at: start, record: 0 };
+    let mut reader = Reader { path, bytes, at: start, record: 0, place: DamagedPart::Snapshot };
     let mut loaded = Loaded::default();
     reader.snapshot(&mut loaded)?;
     let mut version = loaded.version;
@@ -120,6 +114,7 @@ struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     record: u64,
+    place: DamagedPart,
 }
 
 impl Reader<'_> {
@@ -148,6 +143,7 @@ impl Reader<'_> {
                     }
                     (loaded.version, loaded.started) = (version, started);
                     self.at = payload.end;
+                    self.place = DamagedPart::Log;
                     loaded.snapshot_length = self.at as u64;
                     return Ok(());
                 }
@@ -159,9 +155,9 @@ impl Reader<'_> {
     fn lines(&self, payload: &[u8]) -> Result<Vec<Line>, DataError> {
         let lines = payload.split_inclusive(|byte| *byte == b'\n');
         let parsed = lines.map(|line| {
-            let entry = serde_json::from_slice(line).or_else(|error| deep_entry(line).map_err(|_| error));
-            let entry = entry.map_err(|error| self.damaged(format!("a line is no entry: {error}")))?;
-            Ok(Line { offset: self.at as u64, record: self.record, entry })
+            let entry = serde_json::from_slice(line)
+                .map_err(|error| self.damaged(format!("a line is no entry: {error}")))?;
+            Ok(Line { offset: self.at as u64, record: self.record, place: self.place, entry })
         });
         parsed.collect()
     }
@@ -182,34 +178,18 @@ impl Reader<'_> {
     }
 
     fn damaged(&self, why: impl Into<String>) -> DataError {
-        Line::damaged(self.at as u64, self.record, self.path, why)
+        DataError::Damaged {
+            path: self.path.to_owned(),
+            offset: self.at as u64,
+            record: self.record,
+            place: self.place,
+            why: why.into(),
+        }
     }
 
     fn next_damaged(&mut self, why: &'static str) -> DataError {
         self.record += 1;
         self.damaged(why)
-    }
-}
-
-/// Reads a line that nests deeper than the parser goes at once: a level at a time.
-///
-/// Nothing so deep is written, but earlier versions did.
-fn deep_entry(line: &[u8]) -> Result<Entry<'static>, serde_json::Error> {
-    let levels: Value = deep(serde_json::from_slice(line)?)?;
-    Entry::deserialize(levels)
-}
-
-fn deep(text: &RawValue) -> Result<Value, serde_json::Error> {
-    match text.get().as_bytes().first() {
-        Some(b'{') => {
-            let fields: BTreeMap<String, &RawValue> = serde_json::from_str(text.get())?;
-            fields.into_iter().map(|(name, value)| Ok((name, deep(value)?))).collect()
-        }
-        Some(b'[') => {
-            let items: Vec<&RawValue> = serde_json::from_str(text.get())?;
-            items.into_iter().map(deep).collect()
-        }
-        _ => serde_json::from_str(text.get()),
     }
 }
 

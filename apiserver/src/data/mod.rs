@@ -16,6 +16,6 @@ mod load;
 mod tests;
 
 pub(crate) use entry::{Entry, Image};
-pub use error::DataError;
+pub use error::{DamagedPart, DataError};
 pub(crate) use file::{DataFile, Opened};
 pub(crate) use load::Loaded;

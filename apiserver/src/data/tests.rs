@@ -288,14 +288,15 @@ fn a_snapshot_replaces_what_a_link_leads_to_and_not_the_link() {
 
 // A33
 #[test]
-fn an_object_of_any_depth_is_read_again() {
+fn the_deepest_object_is_read_again() {
     let folder = Folder::new();
     let Opened::New(mut file) = DataFile::open(&folder.file()).expect("new") else { panic!("not new") };
     file.replace(&Image { version: 7, ..Image::default() }).expect("a snapshot");
     let mut object = json!({"metadata": {"resourceVersion": "8"}, "text": "\u{1}\"x", "number": 1.5});
-    for _ in 0..140 {
+    for _ in 0..crate::limits::DEPTH / 2 - 1 {
         object = json!({"metadata": {"resourceVersion": "8"}, "below": [object]});
     }
+    assert_eq!(crate::limits::depth_and_values(&object).0, crate::limits::DEPTH);
     let entry = Entry::Put {
         group: "".into(),
         plural: "a".into(),
@@ -318,7 +319,7 @@ fn damage_is_told_with_a_way_to_keep_what_is_before_it() {
     bytes[damaged] ^= 1;
     fs::write(folder.file(), &bytes).expect("damaged");
     let error = open(&folder.file()).expect_err("damaged").to_string();
-    assert!(error.contains(&format!("`truncate --size {whole} {}`", folder.file().display())), "{error}");
+    assert!(error.contains(&format!("`truncate --size {whole} '{}'`", folder.file().display())), "{error}");
     fs::write(folder.file(), &bytes[..whole]).expect("cut");
     assert_eq!(Model::of(&open(&folder.file()).expect("whole")), states[1].1);
 }
@@ -356,4 +357,49 @@ fn a_file_that_cannot_be_written_is_named() {
     file.take_away_writing();
     let error = file.append([put(1)]).expect_err("not writable").to_string();
     assert!(error.starts_with(&format!("cannot write {}", folder.file().display())), "{error}");
+}
+
+// A33
+#[test]
+fn a_damaged_snapshot_is_not_to_be_cut() {
+    let folder = Folder::new();
+    let Opened::New(mut file) = DataFile::open(&folder.file()).expect("new") else { panic!("not new") };
+    let facts = (0..4).map(|_| json!("x".repeat(4 << 20))).collect();
+    file.replace(&Image { facts, ..Image::default() }).expect("a snapshot");
+    drop(file);
+    let mut bytes = fs::read(folder.file()).expect("it is there");
+    let at = bytes.len() - 100;
+    bytes[at] ^= 1;
+    fs::write(folder.file(), &bytes).expect("damaged");
+    let error = open(&folder.file()).expect_err("damaged").to_string();
+    assert!(error.contains("in record 4") && !error.contains("truncate"), "{error}");
+}
+
+// A33
+#[test]
+fn the_remedy_quotes_the_path() {
+    let folder = Folder::new();
+    let path = folder.0.join("it's a state");
+    let batches = [1, 2, 3].map(|key| vec![Step::Put(key, "x".to_owned())]);
+    let (mut bytes, states) = written(&path, &batches);
+    bytes[states[2].0 - 5] ^= 1;
+    fs::write(&path, &bytes).expect("damaged");
+    let error = open(&path).expect_err("damaged").to_string();
+    let quoted = path.display().to_string().replace("it's", r"it'\''s");
+    assert!(error.contains(&format!("`truncate --size {} '{quoted}'`", states[1].0)), "{error}");
+}
+
+// A33
+#[test]
+fn a_line_that_nests_without_end_is_damage() {
+    let folder = Folder::new();
+    let Opened::New(mut file) = DataFile::open(&folder.file()).expect("new") else { panic!("not new") };
+    file.replace(&Image { version: 7, ..Image::default() }).expect("a snapshot");
+    drop(file);
+    let mut bytes = fs::read(folder.file()).expect("it is there");
+    let line = format!("{{\"fact\":{}{}}}\n", "[".repeat(50_000), "]".repeat(50_000));
+    frame::write(&mut bytes, frame::Kind::Log, line.as_bytes());
+    fs::write(folder.file(), &bytes).expect("written");
+    let error = open(&folder.file()).expect_err("damaged").to_string();
+    assert!(error.contains("a line is no entry: recursion limit exceeded"), "{error}");
 }

@@ -26,6 +26,7 @@ pub(crate) mod prepare;
 mod registry;
 mod row;
 mod schemas;
+mod services;
 mod storage;
 mod templates;
 mod unstored;

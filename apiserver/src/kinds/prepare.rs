@@ -82,6 +82,9 @@ fn name_label(object: &mut Value) {
 
 /// Carries what an update may not change silently.
 pub(crate) fn for_update(resource: &Resource, before: &Value, new: &mut Value) {
+    if kind(resource) == "Service" {
+        super::services::change_type(before, new);
+    }
     if kind(resource) == "Namespace" {
         name_label(new);
         let finalizers = object::at(before, "spec.finalizers").cloned();
@@ -221,6 +224,13 @@ pub(crate) fn update_faults(
     before: &Value,
     new: &Value,
 ) -> Vec<Cause> {
+    // An earlier build may have stored the object without a default that the new state has.
+    let filled = resource.built_in().map(|_| {
+        let mut before = before.clone();
+        defaults(resource, &mut before);
+        before
+    });
+    let before = filled.as_ref().unwrap_or(before);
     // A write of the status ignores the specification that it brings.
     let mut causes = match subresource {
         "status" | "approval" | "finalize" if kind(resource) != "CustomResourceDefinition" => Vec::new(),

@@ -30,7 +30,6 @@ const OMITTED: [&str; 27] = [
     "x-kubernetes-int-or-string",
     "x-kubernetes-list-map-keys",
     "x-kubernetes-validations",
-    "x-kubernetes-map-keys",
 ];
 
 const FORMATS: [&str; 26] = [

@@ -65,23 +65,28 @@ impl Allowance {
     fn take(&mut self, document: &Value, operation: &PatchOperation) -> Option<()> {
         let at = |pointer: &str| document.pointer(pointer);
         // An item that is put into a list, or taken out of it, moves all that follow.
-        let in_list = |path: &str| {
-            let list = path.rsplit_once('/').and_then(|(parent, _)| at(parent)?.as_array());
-            list.map_or(0, Vec::len)
+        let behind = |path: &str| {
+            let place =
+                path.rsplit_once('/').and_then(|(parent, index)| Some((at(parent)?.as_array()?, index)));
+            place.map_or(0, |(list, index)| list.len().saturating_sub(index.parse().unwrap_or(list.len())))
         };
         let path = operation.path().as_str();
-        let (value, from) = match operation {
-            PatchOperation::Add(add) => (Some(&add.value), None),
-            PatchOperation::Replace(replace) => (Some(&replace.value), None),
-            PatchOperation::Copy(copy) => (at(copy.from.as_str()), None),
-            PatchOperation::Move(moved) => (at(moved.from.as_str()), Some(moved.from.as_str())),
-            PatchOperation::Remove(_) | PatchOperation::Test(_) => (None, None),
+        let (value, shifted) = match operation {
+            PatchOperation::Add(add) => (Some(&add.value), behind(path)),
+            PatchOperation::Replace(replace) => (Some(&replace.value), 0),
+            PatchOperation::Copy(copy) => (at(copy.from.as_str()), behind(path)),
+            PatchOperation::Move(moved) => {
+                let from = moved.from.as_str();
+                (at(from), behind(path) + behind(from))
+            }
+            PatchOperation::Remove(_) => (None, behind(path)),
+            PatchOperation::Test(_) => (None, 0),
         };
         if let (PatchOperation::Copy(_), Some(value)) = (operation, value) {
             self.copies = self.copies.checked_sub(limits::size(value))?;
         }
         let (depth, values) = value.map_or((0, 0), limits::depth_and_values);
-        self.moves = self.moves.checked_sub(values + in_list(path) + from.map_or(0, in_list))?;
+        self.moves = self.moves.checked_sub(values + shifted)?;
         (path.matches('/').count() + depth <= limits::DEPTH).then_some(())
     }
 }
@@ -361,5 +366,26 @@ mod tests {
         assert_eq!(patched(Value::Array(steps.clone())), Err(JsonPatchError::Excessive));
         steps.truncate(100);
         assert!(patched(Value::Array(steps)).is_ok());
+    }
+
+    // A30
+    #[test]
+    fn operations_that_shift_nothing_are_not_charged_for_the_list() {
+        let list = json!({"op": "add", "path": "/l", "value": vec![0; 20_000]});
+        for step in [
+            json!({"op": "replace", "path": "/l/0", "value": 1}),
+            json!({"op": "add", "path": "/l/-", "value": 1}),
+            json!({"op": "copy", "from": "/l/0", "path": "/l/-"}),
+            json!({"op": "remove", "path": "/l/19990"}),
+            json!({"op": "test", "path": "/l/0", "value": 0}),
+        ] {
+            let times = if step["op"] == "remove" { 9 } else { 5_000 };
+            let mut steps = vec![list.clone()];
+            steps.extend(vec![step.clone(); times]);
+            assert!(patched(Value::Array(steps)).is_ok(), "{step}");
+        }
+        let mut steps = vec![list];
+        steps.extend((0..5_000).map(|at| json!({"op": "remove", "path": format!("/l/{}", 19_999 - at)})));
+        assert!(patched(Value::Array(steps)).is_ok(), "removed from the end");
     }
 }

@@ -1,5 +1,7 @@
 //! Reading: bytes into JSON as Go's types would write it.
 
+use std::cell::Cell;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -8,16 +10,41 @@ use serde_json::{Map, Number, Value};
 use super::wire::{Raw, Reader};
 use super::{DEPTH, MAGIC, ProtoError};
 use crate::facts::{Count, Field, Form, Message, Presence, Special, facts};
+use crate::limits;
 
 /// Reads an enveloped object; `kind` and `apiVersion` are in it, as given or else as expected.
 ///
 /// # Errors
 /// What keeps it from being an object.
 pub(crate) fn decode(body: &[u8], (api_version, kind): (&str, &str)) -> Result<Value, ProtoError> {
-    enveloped(body, DEPTH, (api_version, kind))
+    let values = Cell::new(limits::VALUES);
+    enveloped(body, Room { depth: DEPTH, values: &values }, (api_version, kind))
 }
 
-fn enveloped(body: &[u8], depth: u32, expected: (&str, &str)) -> Result<Value, ProtoError> {
+/// What a body may still hold. An empty message needs far more memory than its two bytes.
+#[derive(Clone, Copy)]
+struct Room<'c> {
+    /// The messages that may lie in each other.
+    depth: u32,
+    /// The values of the whole body.
+    values: &'c Cell<usize>,
+}
+
+impl Room<'_> {
+    /// Goes into a message.
+    fn down(self) -> Result<Self, ProtoError> {
+        let depth = self.depth.checked_sub(1).ok_or(ProtoError::TooDeep)?;
+        Ok(Self { depth, ..self })
+    }
+
+    /// Counts values.
+    fn take(self, count: usize) -> Result<(), ProtoError> {
+        self.values.set(self.values.get().checked_sub(count).ok_or(ProtoError::TooMany)?);
+        Ok(())
+    }
+}
+
+fn enveloped(body: &[u8], room: Room<'_>, expected: (&str, &str)) -> Result<Value, ProtoError> {
     if body.is_empty() {
         return Err(ProtoError::Empty);
     }
@@ -52,7 +79,7 @@ fn enveloped(body: &[u8], depth: u32, expected: (&str, &str)) -> Result<Value, P
     let mut object = Map::new();
     object.insert("kind".into(), kind.into());
     object.insert("apiVersion".into(), api_version.into());
-    into_map(message, raw, depth, &mut object)?;
+    into_map(message, raw, room, &mut object)?;
     Ok(Value::Object(object))
 }
 
@@ -64,28 +91,28 @@ fn lossy(bytes: &[u8]) -> String {
 fn into_map(
     message: &Message,
     bytes: &[u8],
-    depth: u32,
+    room: Room<'_>,
     into: &mut Map<String, Value>,
 ) -> Result<(), ProtoError> {
-    let depth = depth.checked_sub(1).ok_or(ProtoError::TooDeep)?;
+    let room = room.down()?;
     let mut reader = Reader::new(bytes);
     while let Some((number, raw)) = reader.field()? {
         let Some(field) = message.numbered(number) else { continue };
         match (field.presence, field.form, raw) {
             (Presence::Inlined, Form::Message(inner), Raw::Bytes(bytes)) => {
-                into_map(facts().at(inner), bytes, depth, into)?;
+                into_map(facts().at(inner), bytes, room, into)?;
             }
-            _ => put(field, raw, depth, into)?,
+            _ => put(field, raw, room, into)?,
         }
     }
     Ok(())
 }
 
-fn put(field: &Field, raw: Raw<'_>, depth: u32, into: &mut Map<String, Value>) -> Result<(), ProtoError> {
+fn put(field: &Field, raw: Raw<'_>, room: Room<'_>, into: &mut Map<String, Value>) -> Result<(), ProtoError> {
     match field.count {
         Count::One => {
             let there = into.remove(field.name);
-            let value = one(field, raw, depth, there)?;
+            let value = one(field, raw, room, there)?;
             if field.presence != Presence::NotEmpty || !is_empty(&value) {
                 into.insert(field.name.into(), value);
             }
@@ -98,10 +125,10 @@ fn put(field: &Field, raw: Raw<'_>, depth: u32, into: &mut Map<String, Value>) -
                     let mut packed = Reader::new(packed);
                     while !packed.is_empty() {
                         let number = Raw::Number(packed.varint()?);
-                        items.push(one(field, number, depth, None)?);
+                        items.push(one(field, number, room, None)?);
                     }
                 }
-                _ => items.push(one(field, raw, depth, None)?),
+                _ => items.push(one(field, raw, room, None)?),
             }
             match into.entry(field.name).or_insert_with(|| Value::Array(Vec::new())) {
                 Value::Array(list) => list.extend(items),
@@ -109,7 +136,7 @@ fn put(field: &Field, raw: Raw<'_>, depth: u32, into: &mut Map<String, Value>) -
             }
         }
         Count::Map => {
-            let (key, value) = entry(field, raw, depth)?;
+            let (key, value) = entry(field, raw, room)?;
             match into.entry(field.name).or_insert_with(|| Value::Object(Map::new())) {
                 Value::Object(map) => drop(map.insert(key, value)),
                 other => *other = Value::Object(Map::from_iter([(key, value)])),
@@ -120,23 +147,23 @@ fn put(field: &Field, raw: Raw<'_>, depth: u32, into: &mut Map<String, Value>) -
 }
 
 /// Reads one entry of a map; an absent value is the zero of its type.
-fn entry(field: &Field, raw: Raw<'_>, depth: u32) -> Result<(String, Value), ProtoError> {
+fn entry(field: &Field, raw: Raw<'_>, room: Room<'_>) -> Result<(String, Value), ProtoError> {
     let Raw::Bytes(bytes) = raw else { return Err(wrong(field)) };
     let (mut key, mut value) = (String::new(), None);
     let mut reader = Reader::new(bytes);
     while let Some(part) = reader.field()? {
         match part {
             (1, Raw::Bytes(text)) => key = lossy(text),
-            (2, raw) => value = Some(one(field, raw, depth, value.take())?),
+            (2, raw) => value = Some(one(field, raw, room, value.take())?),
             _ => {}
         }
     }
     let value = match (value, field.form) {
         (Some(value), _) => value,
         (None, Form::Int32 | Form::Int64 | Form::Double | Form::Flag) => {
-            one(field, Raw::Number(0), depth, None)?
+            one(field, Raw::Number(0), room, None)?
         }
-        (None, _) => one(field, Raw::Bytes(&[]), depth, None)?,
+        (None, _) => one(field, Raw::Bytes(&[]), room, None)?,
     };
     Ok((key, value))
 }
@@ -155,7 +182,8 @@ fn wrong(field: &Field) -> ProtoError {
     ProtoError::Value(field.name, what)
 }
 
-fn one(field: &Field, raw: Raw<'_>, depth: u32, there: Option<Value>) -> Result<Value, ProtoError> {
+fn one(field: &Field, raw: Raw<'_>, room: Room<'_>, there: Option<Value>) -> Result<Value, ProtoError> {
+    room.take(1)?;
     Ok(match (field.form, raw) {
         (Form::Text, Raw::Bytes(bytes)) => Value::String(lossy(bytes)),
         (Form::Flag, Raw::Number(number)) => Value::Bool(number != 0),
@@ -167,9 +195,9 @@ fn one(field: &Field, raw: Raw<'_>, depth: u32, there: Option<Value>) -> Result<
         }
         (Form::Double, Raw::Number(0)) => Value::from(0.0),
         (Form::Bytes, Raw::Bytes(bytes)) => Value::String(STANDARD.encode(bytes)),
-        (Form::Message(message), Raw::Bytes(bytes)) => nested(facts().at(message), bytes, depth, there)?,
+        (Form::Message(message), Raw::Bytes(bytes)) => nested(facts().at(message), bytes, room, there)?,
         (Form::Special(special), Raw::Bytes(bytes)) => match special {
-            Special::Json => json(field, bytes, depth)?,
+            Special::Json => json(field, bytes, room)?,
             Special::Time | Special::MicroTime => time(field, special, bytes)?,
             Special::Quantity => Value::String(quantity(bytes)?),
             Special::IntOrString => int_or_string(field, bytes)?,
@@ -178,7 +206,12 @@ fn one(field: &Field, raw: Raw<'_>, depth: u32, there: Option<Value>) -> Result<
     })
 }
 
-fn nested(message: &Message, bytes: &[u8], depth: u32, there: Option<Value>) -> Result<Value, ProtoError> {
+fn nested(
+    message: &Message,
+    bytes: &[u8],
+    room: Room<'_>,
+    there: Option<Value>,
+) -> Result<Value, ProtoError> {
     let mut map = match there {
         Some(Value::Object(map)) => map,
         _ => Map::new(),
@@ -186,23 +219,23 @@ fn nested(message: &Message, bytes: &[u8], depth: u32, there: Option<Value>) -> 
     if message.fields.iter().any(|field| field.name.is_empty() && field.presence != Presence::Inlined)
         || message.is_list()
     {
-        return either(message, bytes, depth);
+        return either(message, bytes, room);
     }
-    into_map(message, bytes, depth, &mut map)?;
+    into_map(message, bytes, room, &mut map)?;
     Ok(Value::Object(map))
 }
 
 /// Reads a message that is one of its fields in JSON: a list, a schema, a boolean.
-fn either(message: &Message, bytes: &[u8], depth: u32) -> Result<Value, ProtoError> {
-    let depth = depth.checked_sub(1).ok_or(ProtoError::TooDeep)?;
+fn either(message: &Message, bytes: &[u8], room: Room<'_>) -> Result<Value, ProtoError> {
+    let room = room.down()?;
     let (mut alone, mut flag, mut list) = (None, None, Vec::new());
     let mut reader = Reader::new(bytes);
     while let Some((number, raw)) = reader.field()? {
         let Some(field) = message.numbered(number) else { continue };
         match (field.count, field.form) {
-            (Count::List, _) => list.push(one(field, raw, depth, None)?),
-            (_, Form::Flag) => flag = Some(one(field, raw, depth, None)?),
-            _ => alone = Some(one(field, raw, depth, alone.take())?),
+            (Count::List, _) => list.push(one(field, raw, room, None)?),
+            (_, Form::Flag) => flag = Some(one(field, raw, room, None)?),
+            _ => alone = Some(one(field, raw, room, alone.take())?),
         }
     }
     if !list.is_empty() || message.is_list() {
@@ -213,8 +246,8 @@ fn either(message: &Message, bytes: &[u8], depth: u32) -> Result<Value, ProtoErr
 }
 
 /// Reads JSON kept as bytes; an object in an envelope of its own is read as well.
-fn json(field: &Field, bytes: &[u8], depth: u32) -> Result<Value, ProtoError> {
-    let depth = depth.checked_sub(1).ok_or(ProtoError::TooDeep)?;
+fn json(field: &Field, bytes: &[u8], room: Room<'_>) -> Result<Value, ProtoError> {
+    let room = room.down()?;
     let mut reader = Reader::new(bytes);
     let mut value = Value::Null;
     while let Some(part) = reader.field()? {
@@ -222,8 +255,9 @@ fn json(field: &Field, bytes: &[u8], depth: u32) -> Result<Value, ProtoError> {
         value = if raw.is_empty() {
             Value::Null
         } else if raw.starts_with(MAGIC) {
-            enveloped(raw, depth, ("", ""))?
+            enveloped(raw, room, ("", ""))?
         } else {
+            room.take(limits::count(raw))?;
             serde_json::from_slice(raw).map_err(|_| wrong(field))?
         };
     }

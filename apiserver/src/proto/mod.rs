@@ -46,6 +46,9 @@ pub(crate) enum ProtoError {
     /// Messages lie too deep in each other.
     #[error("proto: messages nested deeper than {DEPTH}")]
     TooDeep,
+    /// There are more values than a body may have.
+    #[error("proto: too many values")]
+    TooMany,
     /// A field's bytes don't say what its type is made of.
     #[error("{0}: not a valid {1}")]
     Value(&'static str, &'static str),

@@ -503,8 +503,8 @@ fn a_story_says_where_kubes_runtime_drops_a_run() {
     let dropped = played(trials(), "patch configmaps default/b-copy #1: lists-expire");
     let story = told(&dropped);
     assert!(matches!(dropped.faults[..], [Fault::AnotherEnd(_)]), "{:?}\n{story}", dropped.faults);
-    assert!(story.contains("note") && story.contains("this is no mistake of the operator's"), "{story}");
-    let at = story.find("this is no mistake").unwrap();
+    assert!(story.contains("note") && story.contains("this is not the operator's fault"), "{story}");
+    let at = story.find("this is not the operator's fault").unwrap();
     assert!(story[at..].contains("configmaps default/a, version"), "{story}");
     let held = played(trials(), "patch configmaps default/b-copy #1: lost");
     assert!(!told(&held).contains("kube's runtime"), "{}", told(&held));

@@ -1,7 +1,8 @@
 //! What is said where the operator ends the process in the middle of a trial.
 //!
 //! `std::process::exit` runs no destructor but, where the C library sees to it, those of its thread's locals: there the
-//! line is written that plays the trial again, and the process is made to fail.
+//! line is written that plays the trial again, and the process is made to fail. Another thread that exits destroys its
+//! own locals only, so an exit with code 0 from there still passes for success.
 
 use std::cell::RefCell;
 use std::io::Write as _;

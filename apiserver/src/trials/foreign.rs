@@ -328,8 +328,8 @@ impl ForeignEdits<'_> {
         true
     }
 
-    /// Changes a field of what is to be made again, if there is one that the server lets be changed: who acts on what he
-    /// knew of the old object does what the new one does not ask for.
+    /// Changes a field of what is to be made again, if there is one that the server lets be changed. An operator
+    /// that acts on the old object then does something the new one does not ask for.
     async fn another_like(&self, made: bool, like: &Value, collection: &str) -> Value {
         let from = self.changeable(made);
         for field in ["spec", "data"] {

@@ -192,7 +192,7 @@ impl Trials {
     /// Says of a field that it is random by nature, such as a password that the operator draws, or the time.
     ///
     /// The field is named by a JSON pointer in which `*` is any key or item: `/data/password`, `/spec/users/*/token`.
-    /// Of such a field it makes a difference whether it is there, and none what it holds.
+    /// Only the field's presence is compared, not its value.
     ///
     /// # Panics
     ///
@@ -218,7 +218,8 @@ impl Trials {
     /// after a life of 10 minutes the wait is 10 s again. Without this an end by itself is a fault. It must end by
     /// returning, or by a panic. `std::process::exit` ends the test as well: where the platform runs the destructors of
     /// thread-local values then, as with glibc and on macOS, the trial's line is written to the standard error, and the
-    /// process is aborted, since an exit code of 0 would pass for success.
+    /// process is aborted, since an exit code of 0 would pass for success. Only the test's own thread is protected like
+    /// this: `std::process::exit(0)` in a thread of the operator, or in `spawn_blocking`, still passes for success.
     pub fn may_end(mut self) -> Self {
         self.settings.plan.may_end = true;
         self

@@ -35,11 +35,11 @@ const LATER: Duration = Duration::from_secs(67);
 
 /// What a story says where the user could not do what the script says.
 const OF_REFUSED_STEPS: &str = "a step of the user was refused that is not refused in a calm run, or the other way \
-    round: so the end need not be the same, and the operator is only asked whether it finds work when it starts anew";
+    round: so the end need not be the same, and the check is only whether a restarted operator finds work";
 /// What a story says where kube's runtime may have dropped a run.
-const OF_PAGES: &str = "this is no mistake of the operator's, if it leaves lists to kube's runtime: that runs a \
-    reconciler when a page of a list brings an object, and shows its store the pages only after the last. A run in \
-    between sees the old object, or none, and is not repeated. This became known on a page that was not the last";
+const OF_PAGES: &str = "this is not the operator's fault if it lists through kube's runtime, which runs a reconciler \
+    when a page of a list brings an object, and shows its store the pages only after the last. A run in between sees \
+    the old object, or none, and is not repeated. This became known on a page that was not the last";
 
 /// What a run without trouble came to.
 #[derive(Clone, Debug)]

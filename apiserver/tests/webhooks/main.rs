@@ -110,6 +110,15 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
             response.headers_mut().insert("location", cleaned.parse().unwrap());
             Ok(response)
         }
+        path if path.starts_with("/around/") => {
+            let round: u32 = path.trim_start_matches("/around/").parse().unwrap();
+            if round == 10 {
+                return reply(500, "asked an eleventh time".to_owned());
+            }
+            let mut response = reply(307, String::new())?;
+            response.headers_mut().insert("location", format!("/around/{}", round + 1).parse().unwrap());
+            Ok(response)
+        }
         "/junk" => reply(200, "<html>".to_owned()),
         "/slow" => {
             tokio::time::sleep(Duration::from_secs(60)).await;
@@ -202,6 +211,7 @@ async fn a_webhook_over_tls_is_asked_and_its_certificate_checked() {
             url("/nothing"),
             "failed to call webhook: the server could not find the requested resource".to_owned(),
         ),
+        ("that leads on and on", url("/around/0"), "stopped after 10 redirects".to_owned()),
         ("that talks nonsense", url("/junk"), "json parse error".to_owned()),
         (
             "that is slow",

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
 use super::place::{Faults, Place};
 
 /// Where a pod's specification stands.
@@ -17,8 +15,8 @@ pub(super) enum Within {
 
 /// What containers can refer to.
 pub(super) struct Around<'v> {
-    /// The volumes that are right, by name, with their sources.
-    pub(super) volumes: Vec<(&'v str, &'v Value)>,
+    /// The names of the volumes that are right.
+    pub(super) volumes: BTreeSet<&'v str>,
     /// How long a pod may take to end, in seconds.
     pub(super) grace: i64,
     /// The names of the pod's resource claims.

@@ -249,7 +249,7 @@ fn failure_policy(spec: &Place<'_, '_>, faults: &mut Faults) {
             _ => continue,
         };
         let message = format!("Invalid value: {why}");
-        faults.push(crate::status::Cause::new("FieldValueInvalid", rule.to_string(), message));
+        faults.add(|| crate::status::Cause::new("FieldValueInvalid", rule.to_string(), message));
     }
 }
 

@@ -9,7 +9,7 @@ use crate::status::Cause;
 
 /// Says what an update changes that may not change.
 pub(in crate::kinds) fn changes(resource: &Resource, before: &Value, new: &Value) -> Vec<Cause> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     match resource.built_in().map_or("", |row| row.kind) {
         "Job" => job(before, new, &mut faults),
         "StatefulSet" => stateful_set(before, new, &mut faults),
@@ -20,7 +20,7 @@ pub(in crate::kinds) fn changes(resource: &Resource, before: &Value, new: &Value
         }
         _ => {}
     }
-    faults
+    faults.into_causes()
 }
 
 fn job(before: &Value, new: &Value, faults: &mut Faults) {
@@ -190,9 +190,9 @@ mod tests {
     }
 
     fn of(change: fn(&Value, &Value, &mut Faults), before: &Value, new: &Value) -> Vec<String> {
-        let mut faults = Faults::new();
+        let mut faults = Faults::default();
         change(before, new, &mut faults);
-        faults.into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+        faults.into_causes().into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
     }
 
     // A46

@@ -109,7 +109,7 @@ fn host_ports<'p, 'v: 'p>(containers: impl Iterator<Item = Place<'p, 'v>>, fault
 
 fn mounts(container: &Place<'_, '_>, around: &Around<'_>, faults: &mut Faults) {
     let (mounts, devices) = (container.at("volumeMounts"), container.at("volumeDevices"));
-    let is_known = |name: &str| around.volumes.iter().any(|(volume, _)| *volume == name);
+    let is_known = |name: &str| around.volumes.contains(name);
     let mut paths = BTreeSet::new();
     for mount in mounts.items() {
         let (name, path) = (mount.at("name"), mount.at("mountPath"));

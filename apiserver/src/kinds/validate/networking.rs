@@ -1,5 +1,7 @@
 //! Ingresses and network policies.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::place::{Faults, Place};
@@ -183,11 +185,11 @@ pub(super) fn policy(object: &Value, before: Option<&Value>, faults: &mut Faults
 }
 
 /// Gives the networks that a policy names: an old one may stay even if today's rules refuse it.
-fn networks(policy: &Value) -> Vec<&str> {
+fn networks(policy: &Value) -> BTreeSet<&str> {
     fn list(value: &Value) -> impl Iterator<Item = &Value> {
         value.as_array().into_iter().flatten()
     }
-    let mut found = Vec::new();
+    let mut found = BTreeSet::new();
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
         for peer in list(&policy["spec"][direction]).flat_map(|rule| list(&rule[peers])) {
             let block = &peer["ipBlock"];
@@ -218,7 +220,7 @@ fn policy_port(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-fn peer(place: &Place<'_, '_>, old: &[&str], faults: &mut Faults) {
+fn peer(place: &Place<'_, '_>, old: &BTreeSet<&str>, faults: &mut Faults) {
     let selecting = [place.at("podSelector"), place.at("namespaceSelector")];
     for selector in selecting.iter().filter(|selector| selector.is_set()) {
         selectors::selector(selector, faults);
@@ -235,7 +237,7 @@ fn peer(place: &Place<'_, '_>, old: &[&str], faults: &mut Faults) {
     }
 }
 
-fn ip_block(place: &Place<'_, '_>, old: &[&str], faults: &mut Faults) {
+fn ip_block(place: &Place<'_, '_>, old: &BTreeSet<&str>, faults: &mut Faults) {
     let whole = place.at("cidr");
     if whole.text().is_empty() {
         whole.required(faults, "");
@@ -244,7 +246,7 @@ fn ip_block(place: &Place<'_, '_>, old: &[&str], faults: &mut Faults) {
     let read = |place: &Place<'_, '_>, faults: &mut Faults| match Network::read(place.text()) {
         Ok(network) => Some(network),
         Err(why) => {
-            if !old.contains(&place.text()) {
+            if !old.contains(place.text()) {
                 place.invalid(faults, &why);
             }
             None

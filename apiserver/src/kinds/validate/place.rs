@@ -4,10 +4,44 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::limits;
 use crate::status::Cause;
 
 /// What is wrong with an object, in the order of the checks.
-pub(super) type Faults = Vec<Cause>;
+///
+/// A fault may print much of the object. So no more are added once their text has [`limits::FAULTS`] bytes.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    causes: Vec<Cause>,
+    bytes: usize,
+}
+
+impl Faults {
+    /// Adds a fault; it is not even made if there are too many.
+    pub(super) fn add(&mut self, fault: impl FnOnce() -> Cause) {
+        if self.is_full() {
+            return;
+        }
+        let cause = fault();
+        self.bytes += cause.field.len() + cause.message.len();
+        self.causes.push(cause);
+    }
+
+    /// Returns whether no more are added.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= limits::FAULTS
+    }
+
+    /// Gives their number.
+    pub(super) fn len(&self) -> usize {
+        self.causes.len()
+    }
+
+    /// Gives all of them.
+    pub(super) fn into_causes(self) -> Vec<Cause> {
+        self.causes
+    }
+}
 
 /// What leads from one place to the next.
 #[derive(Clone, Copy)]
@@ -101,11 +135,9 @@ impl<'p, 'v> Place<'p, 'v> {
     /// Says that the value is wrong, which the server prints in a way of its own.
     pub(super) fn invalid_as(&self, faults: &mut Faults, shown: &str, why: &str) {
         let detail = if why.is_empty() { String::new() } else { format!(": {why}") };
-        faults.push(Cause::new(
-            "FieldValueInvalid",
-            self.to_string(),
-            format!("Invalid value: {shown}{detail}"),
-        ));
+        faults.add(|| {
+            Cause::new("FieldValueInvalid", self.to_string(), format!("Invalid value: {shown}{detail}"))
+        });
     }
 
     /// Says each thing that is wrong with a text.
@@ -117,38 +149,37 @@ impl<'p, 'v> Place<'p, 'v> {
 
     /// Says that a value is missing.
     pub(super) fn required(&self, faults: &mut Faults, why: &str) {
-        faults.push(Cause::required(self.to_string(), why));
+        faults.add(|| Cause::required(self.to_string(), why));
     }
 
     /// Says that a value may not be here.
     pub(super) fn forbidden(&self, faults: &mut Faults, why: &str) {
-        faults.push(Cause::forbidden(self.to_string(), why));
+        faults.add(|| Cause::forbidden(self.to_string(), why));
     }
 
     /// Says that a value is there twice.
     pub(super) fn duplicate(&self, faults: &mut Faults, shown: &Value) {
-        faults.push(Cause::new("FieldValueDuplicate", self.to_string(), format!("Duplicate value: {shown}")));
+        faults
+            .add(|| Cause::new("FieldValueDuplicate", self.to_string(), format!("Duplicate value: {shown}")));
     }
 
     /// Says that what a value names is not there.
     pub(super) fn not_found(&self, faults: &mut Faults) {
-        faults.push(Cause::new(
-            "FieldValueNotFound",
-            self.to_string(),
-            format!("Not found: {:?}", self.text()),
-        ));
+        faults.add(|| {
+            Cause::new("FieldValueNotFound", self.to_string(), format!("Not found: {:?}", self.text()))
+        });
     }
 
     /// Says that a text is too long.
     pub(super) fn too_long(&self, faults: &mut Faults, most: usize) {
         let message = format!("Too long: may not be more than {most} bytes");
-        faults.push(Cause::new("FieldValueTooLong", self.to_string(), message));
+        faults.add(|| Cause::new("FieldValueTooLong", self.to_string(), message));
     }
 
     /// Says that a list is too long.
     pub(super) fn too_many(&self, faults: &mut Faults, most: usize) {
         let message = format!("Too many: {}: must have at most {most} items", self.len());
-        faults.push(Cause::new("FieldValueTooMany", self.to_string(), message));
+        faults.add(|| Cause::new("FieldValueTooMany", self.to_string(), message));
     }
 
     /// Refuses a text that is not one of these.
@@ -170,7 +201,7 @@ impl<'p, 'v> Place<'p, 'v> {
     pub(super) fn unsupported(&self, faults: &mut Faults, shown: &str, supported: &[&str]) {
         let quoted: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
         let message = format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "));
-        faults.push(Cause::new("FieldValueNotSupported", self.to_string(), message));
+        faults.add(|| Cause::new("FieldValueNotSupported", self.to_string(), message));
     }
 
     /// Refuses numbers below a least one.
@@ -217,8 +248,8 @@ mod tests {
         let map = item.at("map");
         let (key, value) = map.entries().next().unwrap();
         assert_eq!((key, value.to_string().as_str()), ("a.b/c", "spec.list[0].map[a.b/c]"));
-        let mut faults = Faults::new();
+        let mut faults = Faults::default();
         value.one_of(&mut faults, &["y", "z"]);
-        assert_eq!(faults[0].message, "Unsupported value: \"x\": supported values: \"y\", \"z\"");
+        assert_eq!(faults.causes[0].message, "Unsupported value: \"x\": supported values: \"y\", \"z\"");
     }
 }

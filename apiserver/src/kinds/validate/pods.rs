@@ -38,7 +38,7 @@ pub(super) fn pod(object: &Value, is_new: bool, faults: &mut Faults) {
 
 fn spec_with<'v>(place: &Place<'_, 'v>, within: Within, added: &[(&'v str, &'v Value)], faults: &mut Faults) {
     let mut known = volumes::check(&place.at("volumes"), added, faults);
-    known.extend_from_slice(added);
+    known.extend(added.iter().map(|(name, _)| *name));
     let around = Around {
         volumes: known,
         grace: place.at("terminationGracePeriodSeconds").number().unwrap_or(30),

@@ -62,7 +62,11 @@ pub(super) fn check(place: &Place<'_, '_>, around: &Around<'_>, faults: &mut Fau
     if any(|name| name.starts_with("hugepages-")) && !any(|name| matches!(name, "cpu" | "memory")) {
         place.forbidden(faults, "HugePages require cpu or memory");
     }
+    // Each of these faults names all claims of the pod.
     for claim in place.at("claims").items() {
+        if faults.is_full() {
+            break;
+        }
         let name = claim.at("name").text();
         if name.is_empty() {
             claim.required(faults, "");
@@ -75,7 +79,7 @@ pub(super) fn check(place: &Place<'_, '_>, around: &Around<'_>, faults: &mut Fau
             };
             let message =
                 format!("Not found: {name:?}: must be one of the names in pod.spec.resourceClaims{known}");
-            faults.push(crate::status::Cause::new("FieldValueNotFound", claim.to_string(), message));
+            faults.add(|| crate::status::Cause::new("FieldValueNotFound", claim.to_string(), message));
         }
     }
 }

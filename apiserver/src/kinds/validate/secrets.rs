@@ -32,7 +32,7 @@ pub(super) fn secret(object: &Value, faults: &mut Faults) {
 }
 
 fn required(place: &Place<'_, '_>, key: &str, faults: &mut Faults) {
-    faults.push(crate::status::Cause::required(format!("{place}[{key}]"), ""));
+    faults.add(|| crate::status::Cause::required(format!("{place}[{key}]"), ""));
 }
 
 /// Refuses a key that is missing, or whose value is not an object in JSON.
@@ -45,6 +45,6 @@ fn json_of(data: &Place<'_, '_>, key: &str, faults: &mut Faults) {
         let why = crate::json_error::go_error(&why, &text);
         let shown = Value::String("<secret contents redacted>".to_owned());
         let message = format!("Invalid value: {shown}: {why}");
-        faults.push(crate::status::Cause::new("FieldValueInvalid", format!("{data}[{key}]"), message));
+        faults.add(|| crate::status::Cause::new("FieldValueInvalid", format!("{data}[{key}]"), message));
     }
 }

@@ -139,15 +139,20 @@ fn addresses(spec: &Place<'_, '_>, is_new: bool, faults: &mut Faults) {
 }
 
 fn external_addresses(spec: &Place<'_, '_>, before: Option<&Value>, faults: &mut Faults) {
-    let had = before.map(|old| &old["spec"]["externalIPs"]);
+    let had = before.map(|old| texts(&old["spec"]["externalIPs"])).unwrap_or_default();
     for address in spec.at("externalIPs").items() {
-        let is_old = had.and_then(Value::as_array).is_some_and(|list| list.contains(address.value()));
+        let is_old = had.contains(address.text());
         let wrong = if is_old { Vec::new() } else { words::address(address.text()) };
         if wrong.is_empty() {
             address.each(faults, words::of_an_end(address.text()));
         }
         address.each(faults, wrong);
     }
+}
+
+/// Gives the texts in a list.
+fn texts(list: &Value) -> BTreeSet<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 /// Refuses ports that are there twice, and those of nodes where there are none.
@@ -172,7 +177,7 @@ fn twice(ports: &Place<'_, '_>, kind: &str, faults: &mut Faults) {
                 "{{\"Name\":\"\",\"Protocol\":{protocol:?},\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}"
             );
             let message = format!("Duplicate value: {shown}");
-            faults.push(crate::status::Cause::new("FieldValueDuplicate", port.to_string(), message));
+            faults.add(|| crate::status::Cause::new("FieldValueDuplicate", port.to_string(), message));
         }
     }
 }
@@ -187,9 +192,9 @@ fn balancer(spec: &Place<'_, '_>, before: Option<&Value>, faults: &mut Faults) {
         if !is_balancer {
             ranges.forbidden(faults, ONLY);
         }
-        let had = before.and_then(|old| old["spec"]["loadBalancerSourceRanges"].as_array());
+        let had = before.map(|old| texts(&old["spec"]["loadBalancerSourceRanges"])).unwrap_or_default();
         for range in ranges.items() {
-            let is_old = had.is_some_and(|list| list.contains(range.value()));
+            let is_old = had.contains(range.text());
             if let (false, Err(why)) = (is_old, words::Network::read(range.text().trim())) {
                 range.invalid_as(faults, &format!("{:?}", range.text().trim()), &why);
             }

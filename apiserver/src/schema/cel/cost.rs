@@ -24,7 +24,7 @@ const COPIES: u64 = 2;
 /// The letters that a value of size 1 has at most when it is printed.
 const PRINTED: u64 = 20;
 
-/// The steps that a literal pattern takes: it is compiled once.
+/// The steps that it takes to read a literal pattern.
 const FIXED_PATTERN: u64 = 500;
 
 /// The steps that it takes to read any other pattern.
@@ -38,14 +38,15 @@ pub(super) fn cost<'a>(
     expression: &IdedExpr,
     scope: impl IntoIterator<Item = (&'static str, &'a Value)>,
 ) -> u64 {
-    let mut counter = Counter { scope: Vec::new(), extents: HashMap::new(), effort: 0 };
+    let mut counter = Counter { scope: Vec::new(), extents: HashMap::new(), effort: 0, patterns: 0 };
     let mut given = Cost::default();
     for (name, value) in scope {
         let extent = counter.measure(value);
         given.copies = given.copies.saturating_add(extent.size);
         counter.scope.push((name, Some(Rc::new([value])), extent));
     }
-    let found = counter.walk(expression).cost.and(given);
+    let mut found = counter.walk(expression).cost.and(given);
+    found.steps = found.steps.saturating_add(counter.patterns);
     if counter.effort > EFFORT { u64::MAX } else { found.steps.saturating_add(found.copies / COPIES) }
 }
 
@@ -125,6 +126,8 @@ struct Counter<'a, 'e> {
     /// What was measured already, by its place.
     extents: HashMap<*const Value, Extent>,
     effort: u64,
+    /// The steps that it takes to read the literal patterns: each is compiled once, however often it is used.
+    patterns: u64,
 }
 
 impl<'a, 'e> Counter<'a, 'e> {
@@ -249,6 +252,9 @@ impl<'a, 'e> Counter<'a, 'e> {
         if !name.contains(['_', '@', '!']) {
             cost.copies = cost.copies.saturating_add(all.size);
         }
+        if is_pattern(name) && call.args.first().and_then(literal).is_some() {
+            self.patterns = self.patterns.saturating_add(FIXED_PATTERN);
+        }
         let extent = made_by(name, call, &extents, all);
         cost.steps = cost.steps.saturating_add(reads(name, call, &extents, all)).saturating_add(extent.size);
         Counted::made(cost, extent)
@@ -356,12 +362,16 @@ fn reads(name: &str, call: &CallExpr, extents: &[Extent], all: Extent) -> u64 {
         "indexOf" | "lastIndexOf" => product(at(0), at(1)).saturating_mul(10),
         "distinct" => product(at(0), at(0)),
         "sort" => at(0).size.saturating_mul(4),
-        "matches" | "find" | "findAll" => {
-            let fixed = call.args.first().and_then(literal).is_some();
-            all.size.saturating_add(if fixed { FIXED_PATTERN } else { PATTERN })
+        _ if is_pattern(name) && call.args.first().and_then(literal).is_none() => {
+            all.size.saturating_add(PATTERN)
         }
         _ => all.size,
     }
+}
+
+/// Returns whether a function reads a pattern.
+fn is_pattern(name: &str) -> bool {
+    matches!(name, "matches" | "find" | "findAll")
 }
 
 /// Returns whether the steps of a loop's body grow no faster than its item.

@@ -372,3 +372,15 @@ fn a_field_named_by_a_kept_word_is_named_plainly_and_escaped() {
     }));
     assert_eq!(says(&schema, &json!({"map": {"namespace": "x"}}), None), NOTHING);
 }
+
+// A32
+#[test]
+fn a_literal_pattern_is_charged_once() {
+    let schema = of(&json!({
+        "type": "object",
+        "properties": {"items": {"type": "array", "items": {"type": "string"}}},
+        "x-kubernetes-validations": [{"rule": "self.items.all(name, name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$'))"}],
+    }));
+    let items: Vec<String> = (0..3_000).map(|n| format!("item-{n}")).collect();
+    assert_eq!(says(&schema, &json!({ "items": items }), None), NOTHING);
+}
