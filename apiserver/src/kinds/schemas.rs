@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// Fields of a schema whose empty lists, maps and texts, and `false`, are as if they were absent.
-const OMITTED: [&str; 27] = [
+const OMITTED: [&str; 26] = [
     "$ref",
     "$schema",
     "allOf",

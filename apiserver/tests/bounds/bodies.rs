@@ -2,7 +2,7 @@
 
 use http::Method;
 use rand::Rng as _;
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -17,12 +17,18 @@ pub(crate) struct Sent {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) media: &'static str,
-    pub(crate) body: String,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Sent {
     fn new(what: &'static str, method: Method, path: &str, media: &'static str, body: impl ToString) -> Self {
-        Self { what, method, path: path.to_owned(), media, body: body.to_string() }
+        Self { what, method, path: path.to_owned(), media, body: body.to_string().into_bytes() }
+    }
+
+    /// Gives what a fault shows of the body.
+    pub(crate) fn beginning(&self) -> String {
+        let shown = &self.body[..self.body.len().min(300)];
+        String::from_utf8_lossy(shown).into_owned()
     }
 }
 
@@ -98,8 +104,8 @@ pub(crate) fn prepare(client: u64) -> Vec<Sent> {
 }
 
 /// Gives the next requests of a client.
-pub(crate) fn next(random: &mut StdRng, client: u64) -> Vec<Sent> {
-    match random.random_range(0..12) {
+pub(crate) fn next(random: &mut SmallRng, client: u64) -> Vec<Sent> {
+    match random.random_range(0..16) {
         0 | 1 => json_patch(random, client),
         2 => merge_patch(random, client),
         3 => strategic_patch(random, client),
@@ -107,18 +113,21 @@ pub(crate) fn next(random: &mut StdRng, client: u64) -> Vec<Sent> {
         5..=7 => rule(random, client),
         8 => condition(random, client),
         9 | 10 => deep(random, client),
+        11 => aliases(random, client),
+        12 => binary(random),
+        13 | 14 => built_in(random),
         _ => wide(random, client),
     }
 }
 
-fn path(random: &mut StdRng) -> String {
+fn path(random: &mut SmallRng) -> String {
     let parts = ["free", "a", "b", "l", "0", "-", "k", "", "metadata", "labels", "spec"];
     let length = random.random_range(1..5);
     let inner = (0..length).map(|_| format!("/{}", parts[random.random_range(0..parts.len())]));
     format!("/free{}", inner.collect::<String>())
 }
 
-fn json_patch(random: &mut StdRng, client: u64) -> Vec<Sent> {
+fn json_patch(random: &mut SmallRng, client: u64) -> Vec<Sent> {
     let many = [10, 100, 800, 9_999, 10_001][random.random_range(0..5)];
     let copy = |from: String, path: String| json!({"op": "copy", "from": from, "path": path});
     let moved = |from: String, path: String| json!({"op": "move", "from": from, "path": path});
@@ -166,7 +175,7 @@ fn nested(key: &str, times: usize) -> Value {
     (0..times).fold(json!(1), |below, _| json!({ key: below }))
 }
 
-fn merge_patch(random: &mut StdRng, client: u64) -> Vec<Sent> {
+fn merge_patch(random: &mut SmallRng, client: u64) -> Vec<Sent> {
     let body = match random.random_range(0..3) {
         0 => json!({"free": nested("n", random.random_range(1..126))}),
         1 => {
@@ -181,7 +190,7 @@ fn merge_patch(random: &mut StdRng, client: u64) -> Vec<Sent> {
     vec![Sent::new("merge patch", Method::PATCH, &one, "application/merge-patch+json", body)]
 }
 
-fn strategic_patch(random: &mut StdRng, client: u64) -> Vec<Sent> {
+fn strategic_patch(random: &mut SmallRng, client: u64) -> Vec<Sent> {
     let count = [10, 1_000, 30_000][random.random_range(0..3)];
     let items: Vec<Value> = (0..count).map(|n| json!({"name": format!("c{n}"), "image": "i"})).collect();
     let order: Vec<Value> = (0..count).map(|n| json!({"name": format!("c{n}")})).collect();
@@ -201,7 +210,7 @@ fn strategic_patch(random: &mut StdRng, client: u64) -> Vec<Sent> {
     vec![Sent::new("strategic patch", Method::PATCH, &path, "application/strategic-merge-patch+json", body)]
 }
 
-fn apply(random: &mut StdRng, client: u64) -> Vec<Sent> {
+fn apply(random: &mut SmallRng, client: u64) -> Vec<Sent> {
     let head = format!("apiVersion: c{client}.example.com/v1\nkind: Thing\nmetadata: {{name: applied}}\n");
     let body = match random.random_range(0..4) {
         0 => {
@@ -227,7 +236,7 @@ fn apply(random: &mut StdRng, client: u64) -> Vec<Sent> {
 }
 
 /// Writes an expression of a text, deeper and deeper.
-fn text(random: &mut StdRng, depth: u32) -> String {
+fn text(random: &mut SmallRng, depth: u32) -> String {
     if depth == 0 {
         return ["self.text", "'aaaaaaaaaa'", "self.list[0]", "string(self.numbers.size())"]
             [random.random_range(0..4)]
@@ -248,7 +257,7 @@ fn text(random: &mut StdRng, depth: u32) -> String {
 }
 
 /// Writes an expression that is true or not.
-fn truth(random: &mut StdRng) -> String {
+fn truth(random: &mut SmallRng) -> String {
     let depth = random.random_range(0..8);
     let inner = text(random, depth);
     match random.random_range(0..8) {
@@ -269,7 +278,7 @@ fn truth(random: &mut StdRng) -> String {
     }
 }
 
-fn rule(random: &mut StdRng, client: u64) -> Vec<Sent> {
+fn rule(random: &mut SmallRng, client: u64) -> Vec<Sent> {
     let mut own = thing(client, "");
     own["metadata"] = json!({"generateName": "r-"});
     let list: Vec<String> = (0..random.random_range(1..2_000)).map(|n| format!("a{n}")).collect();
@@ -287,7 +296,7 @@ fn rule(random: &mut StdRng, client: u64) -> Vec<Sent> {
     ]
 }
 
-fn condition(random: &mut StdRng, client: u64) -> Vec<Sent> {
+fn condition(random: &mut SmallRng, client: u64) -> Vec<Sent> {
     let expression = match random.random_range(0..3) {
         0 => format!("lists.range({}).all(x, lists.range(1000).all(y, x + y >= 0))", random.random::<u32>()),
         1 => format!("'%.{}f'.format([1.5]) != ''", random.random::<u32>()),
@@ -310,7 +319,7 @@ fn condition(random: &mut StdRng, client: u64) -> Vec<Sent> {
     ]
 }
 
-fn deep(random: &mut StdRng, client: u64) -> Vec<Sent> {
+fn deep(random: &mut SmallRng, client: u64) -> Vec<Sent> {
     let depth = [100, 117, 118, 119, 120, 121, 125, 127, 128, 10_000, 1_000_000][random.random_range(0..11)];
     let (open, close) = [("{\"a\":", "}"), ("[", "]")][random.random_range(0..2)];
     let value = format!("{}1{}", open.repeat(depth), close.repeat(depth));
@@ -325,7 +334,7 @@ fn deep(random: &mut StdRng, client: u64) -> Vec<Sent> {
     vec![Sent::new("deep object", Method::POST, &things(client), media, body)]
 }
 
-fn wide(random: &mut StdRng, client: u64) -> Vec<Sent> {
+fn wide(random: &mut SmallRng, client: u64) -> Vec<Sent> {
     let unit = ["{\"\":1}", "[1]", "1", "{}", "\"\"", "[[[[1]]]]"][random.random_range(0..6)];
     let count = [1_000, 20_000, 49_000, 300_000][random.random_range(0..4)];
     let list = vec![unit; count].join(",");
@@ -351,4 +360,84 @@ fn wide(random: &mut StdRng, client: u64) -> Vec<Sent> {
             format!("[{list}]"),
         ),
     ]
+}
+
+/// YAML whose aliases expand to far more than it says.
+fn aliases(random: &mut SmallRng, client: u64) -> Vec<Sent> {
+    let (levels, each) = [(3, 10), (6, 12), (9, 10), (30, 2), (2, 1_000)][random.random_range(0..5)];
+    let mut body = format!("l0: &l0 [{}]\n", vec!["1"; each].join(","));
+    for level in 1..=levels {
+        let below = vec![format!("*l{}", level - 1); each].join(",");
+        body += &format!("l{level}: &l{level} [{below}]\n");
+    }
+    let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let pod = "/api/v1/namespaces/default/pods/none";
+    let paths = [reviews, MAPS, &things(client), &format!("{pod}/eviction"), &format!("{pod}/binding")];
+    let path = paths[random.random_range(0..paths.len())];
+    vec![Sent::new("aliases", Method::POST, path, "application/yaml", body)]
+}
+
+/// A pod in protobuf with many empty messages.
+fn binary(random: &mut SmallRng) -> Vec<Sent> {
+    let count = [10, 1_000, 40_000, 400_000, 1_500_000][random.random_range(0..5)];
+    let field = |number: u8, content: &[u8]| {
+        let mut bytes = vec![number << 3 | 2];
+        let mut length = content.len();
+        while length >= 128 {
+            bytes.push((length % 128) as u8 | 128);
+            length /= 128;
+        }
+        bytes.push(length as u8);
+        bytes.extend(content);
+        bytes
+    };
+    // Volumes and containers are the fields 1 and 2 of a specification.
+    let spec = [[0x0a_u8, 0], [0x12, 0]][random.random_range(0..2)].repeat(count);
+    let name = field(1, &field(2, b"binary-"));
+    let pod = [name, field(2, &spec)].concat();
+    let meta = [field(1, b"v1"), field(2, b"Pod")].concat();
+    let body = [b"k8s\0".to_vec(), field(1, &meta), field(2, &pod)].concat();
+    let path = "/api/v1/namespaces/default/pods";
+    let mut sent = Sent::new("protobuf", Method::POST, path, "application/vnd.kubernetes.protobuf", "");
+    sent.body = body;
+    vec![sent]
+}
+
+/// Objects of built-in kinds with many names that are checked against each other.
+fn built_in(random: &mut SmallRng) -> Vec<Sent> {
+    let count = [10, 500, 5_000, 20_000][random.random_range(0..4)];
+    let numbered = |form: &dyn Fn(usize) -> Value| (0..count).map(form).collect::<Vec<Value>>();
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "pod-"}, "spec": {
+        "containers": [{"name": "a", "image": "i"}],
+    }});
+    let mut path = "/api/v1/namespaces/default/pods";
+    match random.random_range(0..6) {
+        0 => {
+            pod["spec"]["resourceClaims"] =
+                json!(numbered(&|at| json!({"name": format!("claim-{at}"), "resourceClaimName": "c"})));
+            pod["spec"]["containers"][0]["resources"]["claims"] =
+                json!(numbered(&|at| json!({"name": format!("other-{at}")})));
+        }
+        1 => {
+            pod["spec"]["volumes"] = json!(numbered(&|at| json!({"name": format!("v{at}"), "emptyDir": {}})));
+            pod["spec"]["containers"][0]["volumeMounts"] =
+                json!(numbered(&|at| json!({"name": format!("v{at}"), "mountPath": format!("/{at}")})));
+        }
+        2 => pod["spec"]["volumes"] = json!(numbered(&|_| json!({"name": "same", "emptyDir": {}}))),
+        3 => {
+            pod["spec"]["containers"] =
+                json!(numbered(&|at| json!({"name": format!("c{}", at % 7), "image": "i"})));
+        }
+        4 => {
+            pod["spec"]["tolerations"] =
+                json!(numbered(&|at| json!({"key": format!("k{at}"), "operator": "None"})));
+        }
+        _ => {
+            path = "/api/v1/namespaces/default/services";
+            pod = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"generateName": "service-"}, "spec": {
+                "ports": numbered(&|at| json!({"name": format!("p{at}"), "port": at % 65_535 + 1})),
+            }});
+        }
+    }
+    vec![Sent::new("built-in kind", Method::POST, path, JSON, pod)]
 }

@@ -8,7 +8,8 @@
 
 mod bodies;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -22,7 +23,7 @@ use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use rand::SeedableRng as _;
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -60,8 +61,8 @@ struct Seen {
     /// By what was sent: how often, and the slowest answer.
     answers: BTreeMap<&'static str, (u64, Duration)>,
     codes: BTreeMap<u16, u64>,
-    /// The paths of what the server has said that it made.
-    made: BTreeSet<String>,
+    /// What the server has said that it keeps: by path, a hash of the last answer.
+    made: BTreeMap<String, u64>,
     faults: Vec<String>,
 }
 
@@ -151,8 +152,8 @@ impl Drop for Server {
 /// Lets servers live and die until the time is over; gives how many, and the most memory that one has had.
 async fn run(options: &Options, folder: &Path, seen: &Arc<Mutex<Seen>>) -> (u64, u64) {
     let end = Instant::now() + Duration::from_secs(options.seconds);
-    let mut randoms: Vec<StdRng> =
-        (0..CLIENTS).map(|client| StdRng::seed_from_u64(options.seed * CLIENTS + client)).collect();
+    let mut randoms: Vec<SmallRng> =
+        (0..CLIENTS).map(|client| SmallRng::seed_from_u64(options.seed * CLIENTS + client)).collect();
     let (mut lives, mut peak) = (0, 0);
     loop {
         let mut server = match Server::start(&options.server, folder) {
@@ -215,7 +216,7 @@ async fn send(client: &Client, sent: &Sent, options: &Options, seen: &Mutex<Seen
         .method(sent.method.clone())
         .uri(&sent.path)
         .header(header::CONTENT_TYPE, sent.media)
-        .body(Body::from(sent.body.clone().into_bytes()))
+        .body(Body::from(sent.body.clone()))
         .unwrap();
     let began = Instant::now();
     let patience = Duration::from_millis(options.patience);
@@ -231,16 +232,12 @@ async fn send(client: &Client, sent: &Sent, options: &Options, seen: &Mutex<Seen
     let (count, slowest) = seen.answers.entry(sent.what).or_default();
     *count += 1;
     *slowest = took.max(*slowest);
-    let beginning: String = sent.body.chars().take(300).collect();
+    let beginning = sent.beginning();
     match answer {
         Ok(Ok((code, body))) => {
             *seen.codes.entry(code).or_default() += 1;
-            if code == 201
-                && sent.method == Method::POST
-                && let Ok(made) = serde_json::from_slice::<Value>(&body)
-                && let Some(name) = made["metadata"]["name"].as_str()
-            {
-                seen.made.insert(format!("{}/{name}", sent.path));
+            if let Some((path, object)) = kept(sent, code, &body) {
+                seen.made.insert(path, object);
             }
             Some(code)
         }
@@ -255,13 +252,36 @@ async fn send(client: &Client, sent: &Sent, options: &Options, seen: &Mutex<Seen
     }
 }
 
-/// Lists what was made and is not there.
+/// Gives the path and a hash of what the server keeps after an answer.
+fn kept(sent: &Sent, code: u16, answer: &[u8]) -> Option<(String, u64)> {
+    if !matches!(code, 200 | 201) || sent.path.contains("dryRun") {
+        return None;
+    }
+    let object: Value = serde_json::from_slice(answer).ok()?;
+    let name = object["metadata"]["name"].as_str()?;
+    let path = match sent.method {
+        Method::POST => format!("{}/{name}", sent.path),
+        _ => sent.path.clone(),
+    };
+    Some((path, hash(object)))
+}
+
+/// Hashes an object without its status: the server itself writes the one of a definition.
+fn hash(mut object: Value) -> u64 {
+    let _gone = object.as_object_mut().and_then(|fields| fields.remove("status"));
+    let mut hasher = DefaultHasher::new();
+    object.to_string().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Lists what was made and is not there as it was.
 async fn missing(client: &Client, seen: &Mutex<Seen>) -> Vec<String> {
     let made = seen.lock().unwrap().made.clone();
     let mut missing = Vec::new();
-    for path in made {
-        let request = Request::get(&path).body(Body::empty()).unwrap();
-        if client.send(request).await.map_or(0, |response| response.status().as_u16()) != 200 {
+    for (path, wanted) in made {
+        let request = Request::get(&path).body(Vec::new()).unwrap();
+        let found: Result<Value, _> = client.request(request).await;
+        if found.map(hash).ok() != Some(wanted) {
             missing.push(path);
         }
     }

@@ -31,7 +31,7 @@ use crate::{
 /// How long a watch may take to show what the server has.
 const SHOWS_WITHIN: Duration = Duration::from_secs(2);
 /// How soon a question that was not answered is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// No limit: a list that fails is tried again.
 const EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 

