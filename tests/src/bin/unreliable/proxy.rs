@@ -56,8 +56,6 @@ struct Shared {
     client: Client,
     random: Mutex<SmallRng>,
     counts: Arc<Counts>,
-    /// How many connections are refused next.
-    refused: AtomicUsize,
 }
 
 /// What a request meets.
@@ -66,7 +64,6 @@ enum Fate {
     Passes,
     InternalError,
     TooManyRequests,
-    Refused,
     Reset,
     /// It is carried out, and nobody hears of it.
     ReplyLost,
@@ -79,13 +76,22 @@ impl Shared {
         self.random.lock().unwrap_or_else(PoisonError::into_inner).random_range(0..below)
     }
 
+    /// Whether a new connection is refused. That counts as a request that failed.
+    fn refuses(&self) -> bool {
+        let refuses = self.roll(100) < 10;
+        if refuses {
+            self.counts.requests.fetch_add(1, Ordering::Relaxed);
+            self.counts.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        refuses
+    }
+
+    /// What a request meets that has a connection: with those refused before, half of all fail.
     fn fate(&self, watch: bool) -> Fate {
         match self.roll(100) {
-            0..50 => {
-                [Fate::InternalError, Fate::TooManyRequests, Fate::Refused, Fate::Reset, Fate::ReplyLost]
-                    [self.roll(5) as usize]
-            }
-            50..53 if watch => Fate::Gone,
+            0..45 => [Fate::InternalError, Fate::TooManyRequests, Fate::Reset, Fate::ReplyLost]
+                [self.roll(4) as usize],
+            45..48 if watch => Fate::Gone,
             _ => Fate::Passes,
         }
     }
@@ -96,12 +102,10 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let (address, counts) = (listener.local_addr()?, Arc::<Counts>::default());
         let random = Mutex::new(SmallRng::seed_from_u64(seed));
-        let shared =
-            Arc::new(Shared { client, random, counts: counts.clone(), refused: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared { client, random, counts: counts.clone() });
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let refuse = |left: usize| left.checked_sub(1);
-                if shared.refused.fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuse).is_ok() {
+                if shared.refuses() {
                     continue;
                 }
                 let shared = shared.clone();
@@ -142,10 +146,6 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> anyhow::Resu
             Ok(status(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", Some(after)))
         }
         Fate::Gone => Ok(status(StatusCode::GONE, "Expired", None)),
-        Fate::Refused => {
-            shared.refused.fetch_add(1, Ordering::SeqCst);
-            anyhow::bail!("refused")
-        }
         Fate::Reset => anyhow::bail!("reset"),
         Fate::ReplyLost if watch => anyhow::bail!("lost"),
         Fate::ReplyLost => {
