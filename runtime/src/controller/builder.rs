@@ -320,6 +320,8 @@ impl<K: Marker, R> Controller<K, R> {
 
     /// Says how long failed keys wait: 5 ms, doubling with each failure up to 1,000 s, unless set.
     ///
+    /// That pauses at 5 s for ten failures, so that a key that fails by chance gets twenty attempts in the first minute.
+    ///
     /// ```
     /// # use watchkeeper::prelude::*;
     /// # use k8s_openapi::api::core::v1::ConfigMap;

@@ -46,6 +46,25 @@ impl fmt::Debug for Backoff {
     }
 }
 
+/// How long failed keys wait where nothing is set: doubling, with a pause in the growth.
+///
+/// Each key that fails by chance, as before a server that fails half of all requests, must get some twenty attempts in a
+/// minute. Doubling alone gives it fourteen.
+struct DefaultBackoff(ItemExponentialFailure);
+
+impl DefaultBackoff {
+    /// After this many failures in a row the wait (5 s) stays for a while.
+    const PAUSES: u32 = 11;
+    /// For how many failures it stays.
+    const FOR: u32 = 10;
+}
+
+impl RateLimiter for DefaultBackoff {
+    fn delay(&self, failures: u32) -> Duration {
+        self.0.delay(failures.saturating_sub(Self::FOR).max(failures.min(Self::PAUSES)))
+    }
+}
+
 /// What retries of failures share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RetryRate {
@@ -63,7 +82,7 @@ impl Default for Settings {
             workers: 1,
             finalizer: None,
             rate_limit: None,
-            backoff: Backoff(Arc::new(ItemExponentialFailure::default())),
+            backoff: Backoff(Arc::new(DefaultBackoff(ItemExponentialFailure::default()))),
             retry_rate: RetryRate::Unset,
             storm_limit: STORM_LIMIT,
             floor: Duration::from_secs(1),
@@ -156,4 +175,24 @@ fn is_lower_case(part: &str) -> bool {
         && !part.ends_with('-')
         && !part.is_empty()
         && part.bytes().all(|byte| plain(byte) || byte == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    // C50
+    #[test]
+    fn the_default_backoff_leaves_a_key_twenty_attempts_in_a_minute_and_grows_to_its_cap() {
+        let backoff = DefaultBackoff(ItemExponentialFailure::default());
+        let delays: Vec<_> = (1..=40).map(|failures| backoff.delay(failures)).collect();
+        assert!(delays.is_sorted(), "{delays:?}");
+        assert_eq!((delays[0], delays[10], delays[20]), (millis(5), millis(5_120), millis(5_120)));
+        assert!(delays[..20].iter().sum::<Duration>() < Duration::from_secs(60));
+        assert_eq!((delays[21], delays[39]), (millis(10_240), Duration::from_secs(1_000)));
+    }
 }
