@@ -30,6 +30,10 @@ pub(crate) const DATA: usize = 1024 * 1024;
 /// What the faults of one object may take together, in bytes of text.
 pub(crate) const FAULTS: usize = 1024 * 1024;
 
+/// What the changes that a store remembers may take together, in bytes of JSON. Older ones are forgotten, as by a
+/// compaction: a watch from there gets 410.
+pub(crate) const HISTORY: usize = 64 * 1024 * 1024;
+
 /// The most operations of one JSON patch.
 pub(crate) const PATCH_OPERATIONS: usize = 10_000;
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::recent::{Recent, Ticket};
 use super::resource_id::ResourceId;
+use crate::limits;
 use crate::selector::TextFilter;
 
 /// Names one way an object is written: a served version and a shape of it.
@@ -104,9 +105,6 @@ impl Use {
     }
 }
 
-/// What is nested deeper can't be read back from its text.
-const DEEPEST: usize = 100;
-
 /// One version of one object; never changed.
 #[derive(Debug)]
 pub(crate) struct Stored {
@@ -119,7 +117,7 @@ pub(crate) struct Stored {
     text: Box<[u8]>,
     head: Arc<Head>,
     ticket: Ticket,
-    /// The value of what is read at every turn, or nested too deep.
+    /// The value of what is read at every turn, or nested too deep to be read back from its text.
     pinned: Option<Arc<Value>>,
     recent: Arc<Recent>,
     /// What webhooks have made of it, by the number of the served version.
@@ -138,7 +136,7 @@ impl Stored {
         recent: &Arc<Recent>,
     ) -> Self {
         let (text, value) = (text(&value), Arc::new(value));
-        let pinned = (use_of_it == Use::EveryTurn || is_deeper(&value, DEEPEST)).then(|| value.clone());
+        let pinned = (use_of_it == Use::EveryTurn || is_deeper(&value, limits::DEPTH)).then(|| value.clone());
         let ticket = Ticket::default();
         if pinned.is_none() {
             recent.keep(&ticket, value, text.len());
@@ -189,6 +187,11 @@ impl Stored {
     pub(crate) fn note_converted(&self, served: u64, value: Value) {
         let all = self.converted.get_or_init(Box::default);
         all.lock().unwrap_or_else(PoisonError::into_inner).push((served, Arc::new(value)));
+    }
+
+    /// Gives the length of its JSON, in bytes.
+    pub(super) fn length(&self) -> usize {
+        self.text.len()
     }
 
     /// Gives its JSON but for the opening brace, `kind` and `apiVersion`.

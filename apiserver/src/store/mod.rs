@@ -1,6 +1,6 @@
 //! The store: every object, the changes that led there, and who follows them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -8,12 +8,13 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::object;
+use crate::{limits, object};
 
 mod backlog;
 mod change;
 mod feed;
 mod gate;
+mod history;
 mod hubs;
 mod keep;
 mod owners;
@@ -24,6 +25,7 @@ mod view;
 
 use backlog::Backlog;
 use change::{Head, Lines, Use};
+use history::History;
 use hubs::Hubs;
 use recent::Recent;
 
@@ -45,13 +47,19 @@ pub(crate) struct Forgotten(pub(crate) u64);
 #[derive(Debug, Default)]
 struct Shelf {
     current: BTreeMap<Arc<str>, Arc<Stored>>,
-    changes: VecDeque<Arc<Change>>,
+    changes: History,
     forgotten: u64,
     followers: Hubs,
     heads: Vec<Arc<Head>>,
 }
 
 impl Shelf {
+    fn forget_oldest(&mut self) {
+        if let Some(dropped) = self.changes.pop_front() {
+            self.forgotten = dropped.version;
+        }
+    }
+
     /// Gives what an object carries of kind and version.
     fn head(&mut self, value: &Value) -> Arc<Head> {
         if let Some(head) = self.heads.iter().find(|head| head.is_of(value)) {
@@ -290,12 +298,23 @@ impl Store {
             shelf.followers.publish(&change, &mut self.wakes.0);
             shelf.changes.push_back(change);
             while shelf.changes.len() > history {
-                if let Some(dropped) = shelf.changes.pop_front() {
-                    shelf.forgotten = dropped.version;
-                }
+                shelf.forget_oldest();
             }
         }
+        self.bound_history();
         self.reached.send_replace(self.version);
+    }
+
+    /// Forgets the oldest changes, of whichever resource, until the others take no more than they may.
+    fn bound_history(&mut self) {
+        let mut bytes: usize = self.shelves.values().map(|shelf| shelf.changes.bytes()).sum();
+        while bytes > limits::HISTORY {
+            let kept = self.shelves.values_mut().filter(|shelf| !shelf.changes.is_empty());
+            let Some(shelf) = kept.min_by_key(|shelf| shelf.changes[0].version) else { return };
+            let before = shelf.changes.bytes();
+            shelf.forget_oldest();
+            bytes -= before - shelf.changes.bytes();
+        }
     }
 
     /// Forgets the changes up to a version, at most the newest.
@@ -351,7 +370,9 @@ impl Store {
                 self.owners.restore((id.clone(), stored.key.clone()), &stored.value());
             }
             if let Some(shelf) = self.shelves.get_mut(&id) {
-                shelf.changes.retain(|change| change.version <= version);
+                while shelf.changes.back().is_some_and(|change| change.version > version) {
+                    shelf.changes.pop_back();
+                }
                 shelf.current = then.into_iter().map(|stored| (stored.key.clone(), stored)).collect();
             }
         }
@@ -421,6 +442,26 @@ mod tests {
         store.compact(3);
         assert_eq!(store.changes_after(&id, 2).err(), Some(Forgotten(3)));
         assert_eq!(store.changes_after(&id, 3).expect("kept").len(), 1);
+    }
+
+    // A31
+    #[test]
+    fn the_history_of_all_resources_is_bounded_by_its_size() {
+        let (maps, others) = (ResourceId::new("", "configmaps"), ResourceId::new("", "secrets"));
+        let mut store = Store::new(0, 100_000);
+        store.put(&others, "b", json!({}));
+        let text = "x".repeat(limits::HISTORY / 4);
+        for _ in 0..3 {
+            store.put(&maps, "a", json!({"text": text}));
+        }
+        assert_eq!(store.changes_after(&others, 0).expect("kept").len(), 1);
+        store.put(&maps, "a", json!({"text": text}));
+        store.put(&others, "b", json!({}));
+        assert_eq!(store.changes_after(&others, 0).err(), Some(Forgotten(1)));
+        assert_eq!(store.changes_after(&maps, 1).err(), Some(Forgotten(2)));
+        assert_eq!(store.changes_after(&maps, 2).expect("kept").len(), 3);
+        store.compact(6);
+        assert_eq!(store.shelves[&maps].changes.bytes(), 0);
     }
 
     #[test]

@@ -397,7 +397,7 @@ fn binary(random: &mut SmallRng) -> Vec<Sent> {
     let pod = [name, field(2, &spec)].concat();
     let meta = [field(1, b"v1"), field(2, b"Pod")].concat();
     let body = [b"k8s\0".to_vec(), field(1, &meta), field(2, &pod)].concat();
-    let path = "/api/v1/namespaces/default/pods";
+    let path = "/api/v1/namespaces/default/pods?dryRun=All";
     let mut sent = Sent::new("protobuf", Method::POST, path, "application/vnd.kubernetes.protobuf", "");
     sent.body = body;
     vec![sent]
@@ -439,5 +439,7 @@ fn built_in(random: &mut SmallRng) -> Vec<Sent> {
             }});
         }
     }
-    vec![Sent::new("built-in kind", Method::POST, path, JSON, pod)]
+    // What is large is not kept, as it would fill the memory by itself.
+    let path = if count > 10 { format!("{path}?dryRun=All") } else { path.to_owned() };
+    vec![Sent::new("built-in kind", Method::POST, &path, JSON, pod)]
 }
