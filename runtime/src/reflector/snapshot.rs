@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// How long a streaming list may bring nothing new before its end is taken for lost.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a streaming list has brought so far, without what the store holds already.
 #[derive(Debug)]
