@@ -259,9 +259,10 @@ fn kept(sent: &Sent, code: u16, answer: &[u8]) -> Option<(String, u64)> {
     }
     let object: Value = serde_json::from_slice(answer).ok()?;
     let name = object["metadata"]["name"].as_str()?;
+    let path = sent.path.split('?').next().unwrap_or_default();
     let path = match sent.method {
-        Method::POST => format!("{}/{name}", sent.path),
-        _ => sent.path.clone(),
+        Method::POST => format!("{path}/{name}"),
+        _ => path.to_owned(),
     };
     Some((path, hash(object)))
 }

@@ -123,7 +123,9 @@ async fn run(asked: Asked) -> anyhow::Result<bool> {
     let visits = seeds.map(|seed| visitor::visit(&stage, &view, &asked, seed));
     let outcomes = futures::future::join_all(visits).await;
     let mut good = true;
-    println!("seed replicas changes late open median_s p90_s max_s overlaps runs requests failed cut");
+    println!(
+        "seed replicas changes late open median_s p90_s max_s overlaps runs restarts requests failed cut"
+    );
     for outcome in outcomes {
         let outcome = outcome?;
         good &= outcome.is_good();

@@ -8,11 +8,12 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
     thread,
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use anyhow::Context as _;
 use tokio::time::{Instant, sleep};
+use watchkeeper::clock::WallClock;
 
 /// A stretch of work on a key, in microseconds since 1970; one without an end goes on.
 #[derive(Clone, Debug)]
@@ -24,23 +25,33 @@ pub(crate) struct Stretch {
 
 /// What a replica said of its work.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Work(Arc<Mutex<HashMap<String, Stretch>>>);
+pub(crate) struct Work(Arc<Mutex<HashMap<(u32, String), Stretch>>>);
 
 impl Work {
-    fn hear(&self, line: &str) {
+    fn hear(&self, process: u32, line: &str) {
         let words: Vec<&str> = line.splitn(4, ' ').collect();
         let [what, id, at, key] = words[..] else { return };
         let Ok(at) = at.parse() else { return };
         let mut stretches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match what {
-            "begin" => drop(stretches.insert(id.into(), Stretch { key: key.into(), begun: at, ended: None })),
+            "begin" => {
+                let stretch = Stretch { key: key.into(), begun: at, ended: None };
+                stretches.insert((process, id.into()), stretch);
+            }
             "end" => {
-                if let Some(stretch) = stretches.get_mut(id) {
+                if let Some(stretch) = stretches.get_mut(&(process, id.into())) {
                     stretch.ended = Some(at);
                 }
             }
             _ => {}
         }
+    }
+
+    /// Ends what was at work in a process that is gone.
+    fn ended(&self) {
+        let now = WallClock::system().now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+        let mut stretches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stretches.values_mut().for_each(|stretch| stretch.ended = stretch.ended.or(Some(now)));
     }
 
     pub(crate) fn stretches(&self) -> Vec<Stretch> {
@@ -55,11 +66,30 @@ pub(crate) fn overlaps(one: &[Stretch], other: &[Stretch]) -> usize {
     one.iter().map(|a| other.iter().filter(|b| overlap(a, b)).count()).sum()
 }
 
+/// How long after its end a process is started again: the kubelet's first delay is up to 10 s.
+const RESTARTS_AFTER: Duration = Duration::from_secs(5);
+
 /// A replica; dropping it kills the process.
 pub(crate) struct Replica {
+    command: Command,
     child: Child,
     folder: PathBuf,
     pub(crate) work: Work,
+    pub(crate) restarts: usize,
+    /// When the process was seen to have ended.
+    ended: Option<Instant>,
+}
+
+/// Starts the process, and hears what it says of its work.
+fn spawn(command: &mut Command, folder: &Path, work: &Work) -> anyhow::Result<Child> {
+    let log = fs::File::options().create(true).append(true).open(folder.join("log"))?;
+    let mut child = command.stdout(Stdio::piped()).stderr(log).spawn()?;
+    let (heard, output) = (work.clone(), child.stdout.take().context("it was asked for")?);
+    let process = child.id();
+    thread::spawn(move || {
+        BufReader::new(output).lines().map_while(Result::ok).for_each(|line| heard.hear(process, &line))
+    });
+    Ok(child)
 }
 
 impl Replica {
@@ -85,17 +115,24 @@ impl Replica {
             }
         };
         command.args([name, namespace]).args(block.map(|seconds| seconds.to_string()));
-        let mut child = command
-            .env("KUBECONFIG", file)
-            .stdout(Stdio::piped())
-            .stderr(fs::File::create(folder.join("log"))?)
-            .spawn()?;
-        let (work, output) = (Work::default(), child.stdout.take().context("it was asked for")?);
-        let heard = work.clone();
-        thread::spawn(move || {
-            BufReader::new(output).lines().map_while(Result::ok).for_each(|l| heard.hear(&l))
-        });
-        Ok(Self { child, folder, work })
+        command.env("KUBECONFIG", file);
+        let work = Work::default();
+        let child = spawn(&mut command, &folder, &work)?;
+        Ok(Self { command, child, folder, work, restarts: 0, ended: None })
+    }
+
+    /// Starts the process again a while after it has ended, as a kubelet does.
+    pub(crate) fn keep_alive(&mut self) -> anyhow::Result<()> {
+        match self.ended {
+            None if self.child.try_wait()?.is_some() => self.ended = Some(Instant::now()),
+            Some(ended) if ended.elapsed() >= RESTARTS_AFTER => {
+                (self.restarts, self.ended) = (self.restarts + 1, None);
+                self.work.ended();
+                self.child = spawn(&mut self.command, &self.folder, &self.work)?;
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     pub(crate) fn log(&self) -> PathBuf {

@@ -63,6 +63,7 @@ pub(crate) struct Outcome {
     open: usize,
     overlaps: usize,
     runs: usize,
+    restarts: usize,
     counts: Arc<Counts>,
 }
 
@@ -85,7 +86,7 @@ impl fmt::Display for Outcome {
         let count = |counter: &std::sync::atomic::AtomicUsize| counter.load(Ordering::Relaxed);
         write!(
             f,
-            "{} {} {} {late} {} {:.1} {:.1} {:.1} {} {} {} {} {}",
+            "{} {} {} {late} {} {:.1} {:.1} {:.1} {} {} {} {} {} {}",
             self.seed,
             self.replicas,
             self.took.len(),
@@ -95,6 +96,7 @@ impl fmt::Display for Outcome {
             self.at(1.0).as_secs_f64(),
             self.overlaps,
             self.runs,
+            self.restarts,
             count(&self.counts.requests),
             count(&self.counts.failed),
             count(&self.counts.cut),
@@ -132,6 +134,9 @@ pub(crate) async fn visit(stage: &Stage, view: &View, asked: &Asked, seed: u64) 
     let mut next = began;
     while began.elapsed() < lasts {
         visitor.look(view);
+        for replica in &mut replicas {
+            replica.keep_alive()?;
+        }
         if Instant::now() >= next {
             visitor.change(view).await?;
             next = Instant::now() + Duration::from_millis(visitor.random.random_range(500..3_000));
@@ -141,6 +146,9 @@ pub(crate) async fn visit(stage: &Stage, view: &View, asked: &Asked, seed: u64) 
     let ended = Instant::now();
     while !visitor.open.is_empty() && ended.elapsed() < PATIENCE {
         visitor.look(view);
+        for replica in &mut replicas {
+            replica.keep_alive()?;
+        }
         sleep(Duration::from_millis(50)).await;
     }
     let stretches: Vec<_> = replicas.iter().map(|replica| replica.work.stretches()).collect();
@@ -159,6 +167,7 @@ pub(crate) async fn visit(stage: &Stage, view: &View, asked: &Asked, seed: u64) 
         took: visitor.took,
         overlaps: pairs.sum(),
         runs: stretches.iter().map(Vec::len).sum(),
+        restarts: replicas.iter().map(|replica| replica.restarts).sum(),
         counts: sum(&proxies),
     })
 }
