@@ -239,7 +239,7 @@ async fn a_program_that_converts_its_own_objects_starts_from_nothing_and_after_a
     stage.server.restart().await;
     create_in_v1(&stage, "c").await;
     let shops = Api::<Shop>::namespaced(stage.client.clone(), &stage.namespace);
-    let refused = shops.get("a").await.expect_err("somebody converts it").to_string();
+    let refused = shops.get("c").await.expect_err("somebody converts it").to_string();
     assert!(refused.contains("conversion webhook"), "{refused}");
 
     let (running, record) = start(&stage, &webhook).await;
