@@ -176,6 +176,14 @@ mod tests {
 
     // L9
     #[test]
+    fn a_cache_is_brought_up_to_date_once_whoever_waits_for_it() {
+        let (start, cache) = (TermStart::default(), Arc::new(()));
+        start.cache(&cache).set(()).expect("nobody has brought it up to date");
+        assert!(start.cache(&cache).initialized());
+    }
+
+    // L9
+    #[test]
     fn a_cache_is_not_taken_for_one_that_is_gone() {
         let start = TermStart::default();
         for number in 0..100_u64 {
