@@ -6,6 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use futures::FutureExt;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     task,
@@ -33,6 +34,11 @@ pub(crate) fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).map_err(discard).ok()
 }
 
+/// Awaits a future; `None` if it panicked.
+pub(crate) async fn contained_in<T>(run: impl Future<Output = T>) -> Option<T> {
+    AssertUnwindSafe(run).catch_unwind().await.map_err(discard).ok()
+}
+
 /// Drops what somebody panicked with, which may panic in turn, and what it panics with then.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
@@ -56,9 +62,11 @@ mod tests {
     }
 
     // I29
-    #[test]
-    fn a_panic_whose_payload_panics_when_it_is_dropped_is_contained() {
+    #[tokio::test]
+    async fn a_panic_whose_payload_panics_when_it_is_dropped_is_contained() {
         assert_eq!(contained(|| panic_any(Endless)), None::<()>);
         assert_eq!(contained(|| 7), Some(7));
+        assert_eq!(contained_in(async { panic_any(Endless) }).await, None::<()>);
+        assert_eq!(contained_in(async { 7 }).await, Some(7));
     }
 }

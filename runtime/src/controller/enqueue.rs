@@ -246,16 +246,11 @@ impl<K: Object> Observer<K> for EnqueueObject<K> {
 
 /// Finds the keys that an object of another kind concerns.
 pub(crate) trait Relation<C>: Send + Sync + 'static {
-    /// Whether it calls the user's code, which may be slow.
+    /// Whether it calls the user's code, which may panic, be slow, or block.
     const CALLS_USER: bool;
 
     /// Finds those of an object, decoding of it what that takes; `None` where that can't be read.
     fn of(&self, enqueuer: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>>;
-
-    /// Returns whether it calls a function of the user's.
-    fn may_block(&self) -> bool {
-        false
-    }
 
     /// Tells whether `of` finds what an object concerns.
     fn can_read(&self, _object: &CachedObject<C>) -> bool {
@@ -300,10 +295,6 @@ impl<C: Object, F: Fn(&C) -> Vec<ObjectKey> + Send + Sync + 'static> Relation<C>
 
     fn of(&self, _: &Enqueuer, object: &CachedObject<C>) -> Option<Vec<ObjectKey>> {
         object.object().ok().map(|object| (self.0)(&object))
-    }
-
-    fn may_block(&self) -> bool {
-        true
     }
 
     fn can_read(&self, object: &CachedObject<C>) -> bool {
@@ -433,7 +424,7 @@ impl LastRelated {
 
 impl<C: Object, R: Relation<C>> Observer<C> for EnqueueRelated<C, R> {
     fn may_block(&self) -> bool {
-        self.relation.may_block() || self.predicate.is_some()
+        R::CALLS_USER || self.predicate.is_some()
     }
 
     fn changed(&self, change: &Change<C>) {

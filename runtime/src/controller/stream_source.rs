@@ -1,16 +1,20 @@
 //! Sources beside the API server: streams of keys that are to run.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::sync::Arc;
 
 use futures::{
-    FutureExt, Stream, StreamExt,
+    Stream, StreamExt,
     future::BoxFuture,
     stream::{self, BoxStream},
 };
 use tokio::sync::{Mutex, Semaphore};
 
 use super::enqueue::Enqueuer;
-use crate::{object::ObjectKey, writes::record::Verdict};
+use crate::{
+    object::ObjectKey,
+    users_code::{contained, contained_in},
+    writes::record::Verdict,
+};
 
 /// How many keys of one source may wait for a run: the source is not asked for more.
 const WAITING_PER_SOURCE: usize = 256;
@@ -29,8 +33,9 @@ impl StreamSource {
         Box::pin(async move {
             // Between two terms the one that listened may not be gone yet.
             let mut keys = self.0.lock().await;
-            if AssertUnwindSafe(pump(&mut keys, enqueuer)).catch_unwind().await.is_err() {
-                *keys = stream::empty().boxed();
+            if contained_in(pump(&mut keys, enqueuer)).await.is_none() {
+                let panicked = std::mem::replace(&mut *keys, stream::empty().boxed());
+                contained(|| drop(panicked));
                 tracing::error!(controller = %name, "an external source panicked: it is not listened to any more");
             } else {
                 tracing::debug!(controller = %name, "an external source has ended");

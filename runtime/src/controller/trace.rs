@@ -1,14 +1,10 @@
 //! The trace that a run belongs to, as whoever traces the program names it.
 
-use std::{
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::{fmt, sync::Arc};
 
 use tracing::Span;
 
-use crate::object::cut_to;
+use crate::{object::cut_to, users_code::contained};
 
 /// Most bytes of a trace id that are kept: W3C's have 32.
 const LONGEST: usize = 128;
@@ -27,8 +23,8 @@ impl TraceIds {
     /// Finds the id of the trace that a span belongs to, and records it there as `trace_id`.
     pub(super) fn of(&self, span: &Span) -> Option<Arc<str>> {
         let find = self.find.as_ref()?;
-        let found = catch_unwind(AssertUnwindSafe(|| span.in_scope(|| find())));
-        let found = found.unwrap_or_else(|_| {
+        let found = contained(|| span.in_scope(|| find()));
+        let found = found.unwrap_or_else(|| {
             tracing::error!("the function that names traces panicked: a run has no trace id");
             None
         });

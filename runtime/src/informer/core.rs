@@ -2,11 +2,10 @@
 
 use std::{
     fmt,
-    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::BoxFuture;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -27,6 +26,7 @@ use crate::{
     object::{Kind, Object},
     reflector::WatchErrorHandler,
     store::{DuplicateIndex, IndexDefinition, Indexer},
+    users_code::contained_in,
 };
 
 /// The informer without its users; its tasks hold it.
@@ -346,8 +346,8 @@ fn vital(
     lose: Box<dyn FnOnce() + Send>,
 ) -> BoxFuture<'static, ()> {
     Box::pin(async move {
-        let ended = AssertUnwindSafe(task).catch_unwind().await;
-        if ended.is_err() || !stop.is_cancelled() {
+        let ended = contained_in(task).await;
+        if ended.is_none() || !stop.is_cancelled() {
             tracing::error!(%kind, "the informer of {kind} is over: {what} panicked, which is a defect");
             lose();
         }

@@ -11,7 +11,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -35,6 +35,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// No limit: a list that fails is tried again.
 const EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
+/// Any cache.
+type Cache = dyn Send + Sync;
+
 /// The latest version of a kind, once somebody has asked for it.
 type Latest = Arc<OnceCell<Version>>;
 
@@ -46,8 +49,8 @@ type Latest = Arc<OnceCell<Version>>;
 pub(crate) struct TermStart {
     /// By kind, and by how often the server had lost its history when it was asked.
     versions: Mutex<HashMap<(Kind, u64), Latest>>,
-    /// Keyed by address: a waiter keeps its cache alive.
-    caches: Mutex<HashMap<usize, Arc<OnceCell<()>>>>,
+    /// Keyed by address; the weak reference keeps another cache from getting the same one.
+    caches: Mutex<HashMap<usize, (Weak<Cache>, Arc<OnceCell<()>>)>>,
     told: AtomicBool,
 }
 
@@ -57,8 +60,11 @@ impl TermStart {
         versions.entry((kind.clone(), losses)).or_default().clone()
     }
 
-    fn cache(&self, address: usize) -> Arc<OnceCell<()>> {
-        self.caches.lock().unwrap_or_else(PoisonError::into_inner).entry(address).or_default().clone()
+    fn cache<C: Send + Sync + 'static>(&self, cache: &Arc<C>) -> Arc<OnceCell<()>> {
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = Arc::as_ptr(cache) as usize;
+        let of_cache = || (Arc::downgrade(cache) as Weak<Cache>, Arc::default());
+        caches.entry(address).or_insert_with(of_cache).1.clone()
     }
 
     /// Says once that caches are listed again; which ones, for those who debug.
@@ -78,8 +84,7 @@ impl fmt::Debug for TermStart {
 
 /// Ends once every part of a cache holds at least what the server held after a term began.
 pub(super) async fn current<K: Object>(core: &Arc<InformerCore<K>>, start: &TermStart) {
-    let cell = start.cache(Arc::as_ptr(core) as usize);
-    cell.get_or_init(|| ask(core, start)).await;
+    start.cache(core).get_or_init(|| ask(core, start)).await;
 }
 
 fn ask<'a, K: Object>(core: &'a InformerCore<K>, start: &'a TermStart) -> BoxFuture<'a, ()> {
@@ -161,6 +166,30 @@ async fn told(kind: &Kind, latest: &Arc<AskLatest>) -> Result<Version, Unknown> 
                 tracing::warn!(%kind, %error, "can't ask how old the cache is: asking again");
                 sleep(ASK_AGAIN).await;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // L9
+    #[test]
+    fn a_cache_is_brought_up_to_date_once_whoever_waits_for_it() {
+        let (start, cache) = (TermStart::default(), Arc::new(()));
+        start.cache(&cache).set(()).expect("nobody has brought it up to date");
+        assert!(start.cache(&cache).initialized());
+    }
+
+    // L9
+    #[test]
+    fn a_cache_is_not_taken_for_one_that_is_gone() {
+        let start = TermStart::default();
+        for number in 0..100_u64 {
+            // The allocator gives the address of the last one again, if it may.
+            let cache = Arc::new(number);
+            start.cache(&cache).set(()).expect("nobody has brought this cache up to date");
         }
     }
 }

@@ -189,11 +189,12 @@ impl<K: Object> Processor<K> {
         let lists = matches!(entries[..], [Entry { delta: Delta::Replaced(_), .. }]);
         let resync_waits = lists && core.fifo.awaits_resync();
         let mut applied = core.indexer.write(|store| apply(store, entries, &core.kind, origin));
-        applied.unreadable().for_each(|unreadable| core.health.tell_unreadable(&core.name(), unreadable));
+        if applied.unreadable().next().is_some() || !applied.fallen.is_empty() {
+            may_block(|| self.tell_errors(&applied));
+        }
         if applied.replaced.is_some() || !applied.nameless.is_empty() {
             core.health.note_nameless(applied.replaced.as_ref(), std::mem::take(&mut applied.nameless));
         }
-        applied.fallen.drain(..).for_each(|fallen| self.doubt(&fallen));
         if resync_waits {
             self.listed.extend(applied.changes.iter().filter_map(Change::key).cloned());
         }
@@ -216,6 +217,13 @@ impl<K: Object> Processor<K> {
             self.joined.iter().for_each(|joined| joined.listener.mark_initial());
             self.observers.iter().for_each(|observer| observer.watcher.synced.set());
         }
+    }
+
+    /// Tells the handlers of errors what can't be read, and what contradicts the cache.
+    fn tell_errors(&self, applied: &Applied<K>) {
+        let core = &self.core;
+        applied.unreadable().for_each(|unreadable| core.health.tell_unreadable(&core.name(), unreadable));
+        applied.fallen.iter().for_each(|fallen| self.doubt(fallen));
     }
 
     /// Requests a relist after a change that the cache contradicts: one of the two belongs to another history.

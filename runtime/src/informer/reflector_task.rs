@@ -13,6 +13,7 @@ use crate::{
     object::{Object, ObjectKey, Version},
     reflector::{
         Difference, FetchReport, List, Reflector, ReflectorConfig, ReflectorStore, Server, StoreChange,
+        WatchErrorHandler,
     },
     store::{Lister, Missing},
     users_code::may_block,
@@ -35,7 +36,9 @@ pub(super) struct ReflectorTask<K> {
 
 impl<K: Object> ReflectorTask<K> {
     /// Feeds by listing and watching a source.
-    pub(super) fn new<L: ListerWatcher<K>>(extent: Extent, source: L, config: ReflectorConfig) -> Self {
+    pub(super) fn new<L: ListerWatcher<K>>(extent: Extent, source: L, mut config: ReflectorConfig) -> Self {
+        let on_error = config.on_error;
+        config.on_error = WatchErrorHandler::new(move |error| may_block(|| on_error.tell(error)));
         let (server, source) = (config.server.clone(), Arc::new(source));
         let asked = source.clone();
         let latest = move || -> BoxFuture<'static, _> {
@@ -109,7 +112,12 @@ impl<K: Object> ReflectorStore<K> for InformerSink<K> {
     }
 
     fn report(&self, report: FetchReport) {
-        self.health.report(self.sink.extent(), &report);
+        let tell = || self.health.report(self.sink.extent(), &report);
+        match report {
+            // Handlers of the user's are called.
+            FetchReport::Failed(_) | FetchReport::Skipped(_) => may_block(tell),
+            _ => tell(),
+        }
         self.reliability.report(self.sink.extent(), &report, self.sink.next_number());
         // What comes before may have been handled already.
         self.reliability.handled(self.sink.handled());

@@ -1,7 +1,5 @@
 //! Objects kept as bytes, to be decoded later.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::{
     identity::{Identity, Unreadable},
     json::Json,
@@ -10,7 +8,10 @@ use super::{
     read, scrub,
     text::ObjectText,
 };
-use crate::object::{Object, ObjectKey};
+use crate::{
+    object::{Object, ObjectKey},
+    users_code::contained,
+};
 
 /// Says in which form items travel, and so in which form a cache keeps them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -63,11 +64,11 @@ impl RawObject {
     /// # Errors
     /// It can't be encoded, or has no name.
     pub fn of<K: Object>(object: &K) -> Result<Self, Box<Unreadable>> {
-        let encoded = catch_unwind(AssertUnwindSafe(|| serde_json::to_string(object)));
+        let encoded = contained(|| serde_json::to_string(object));
         let error = match encoded {
-            Ok(Ok(json)) => return Self::new(json),
-            Ok(Err(error)) => scrub::without_content(&error),
-            Err(_) => "its type panicked".to_owned(),
+            Some(Ok(json)) => return Self::new(json),
+            Some(Err(error)) => scrub::without_content(&error),
+            None => "its type panicked".to_owned(),
         };
         let identity = Identity { key: ObjectKey::of_meta(object.meta()), ..Identity::default() };
         Err(Box::new(Unreadable { identity, error: format!("can't be encoded: {error}") }))

@@ -1,7 +1,5 @@
 //! Reads what an object says of itself, where its places are known.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -13,7 +11,7 @@ use super::{
     places::{Places, Refused},
     scrub,
 };
-use crate::object::ObjectKey;
+use crate::{object::ObjectKey, users_code::contained};
 
 /// Longest path inside an object that an error repeats.
 const LONGEST_PATH: usize = 200;
@@ -27,8 +25,8 @@ pub(super) fn typed<K: DeserializeOwned>(json: &str, seen: &mut Seen) -> Result<
         let decoded = K::deserialize(Whole { inner: &mut inner, seen })?;
         inner.end().map(|()| decoded)
     };
-    let decoded = catch_unwind(AssertUnwindSafe(decode));
-    decoded.map_err(|_| Failure::Panic)?.map_err(Failure::Refused)
+    let decoded = contained(decode);
+    decoded.ok_or(Failure::Panic)?.map_err(Failure::Refused)
 }
 
 /// Why a text does not become its type.

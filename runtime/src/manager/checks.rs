@@ -2,12 +2,11 @@
 
 use std::{
     fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use super::health::HealthCheck;
-use crate::chain::one_line;
+use crate::{chain::one_line, users_code::contained};
 
 /// What a check belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +49,10 @@ impl Checks {
         let added = self.added.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let of_probe = added.into_iter().filter(|added| added.probe == probe);
         of_probe
-            .map(|added| match catch_unwind(AssertUnwindSafe(&*added.run)) {
-                Ok(Ok(())) => HealthCheck::passed(&*added.name),
-                Ok(Err(error)) => HealthCheck::failed(&*added.name, None, error),
-                Err(_) => HealthCheck::failed(&*added.name, None, "the check panicked"),
+            .map(|added| match contained(&*added.run) {
+                Some(Ok(())) => HealthCheck::passed(&*added.name),
+                Some(Err(error)) => HealthCheck::failed(&*added.name, None, error),
+                None => HealthCheck::failed(&*added.name, None, "the check panicked"),
             })
             .collect()
     }

@@ -25,7 +25,6 @@ pub(crate) use requests::RequestMetrics;
 
 use std::{
     fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -33,6 +32,8 @@ use prometheus_client::{
     encoding::text::{encode_eof, encode_registry},
     registry::Registry,
 };
+
+use crate::users_code::contained;
 
 /// The media type of what [`Metrics::encode`] writes.
 pub const CONTENT_TYPE: &str = Format::OpenMetrics.content_type();
@@ -142,8 +143,8 @@ impl fmt::Debug for Metrics {
 /// Appends what a registry holds; nothing of one whose encoders fail, since half a line would spoil the rest.
 fn append(text: &mut String, registry: &Registry) {
     let before = text.len();
-    let written = catch_unwind(AssertUnwindSafe(|| encode_registry(text, registry)));
-    if !matches!(written, Ok(Ok(()))) {
+    let written = contained(|| encode_registry(text, registry));
+    if !matches!(written, Some(Ok(()))) {
         text.truncate(before);
         tracing::error!("metrics are left out of a scrape: a collector panicked, or could not write");
     }

@@ -11,6 +11,7 @@
 
 mod harness;
 mod children;
+mod conversion;
 mod definitions;
 mod deletion;
 mod http;
@@ -31,6 +32,7 @@ mod selections;
 fn main() -> std::process::ExitCode {
     let modules = [
         children::TESTS,
+        conversion::TESTS,
         definitions::TESTS,
         deletion::TESTS,
         http::TESTS,

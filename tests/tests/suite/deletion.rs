@@ -7,6 +7,7 @@ use kube::core::ObjectMeta;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use watchkeeper::{
+    WriteError,
     controller::predicate::{Predicate, Seen, labels},
     prelude::*,
 };
@@ -158,6 +159,60 @@ async fn a_deletion_outlives_a_server_that_does_not_say_whether_the_object_is_go
     server.faults().clear();
     tokio::time::sleep(Duration::from_secs(1_100)).await;
     assert_eq!(diary.lines(), ["reconcile a", "deleted shop/a [\"one\"]"]);
+}
+
+/// Fails at deletions without a failure of its own: what it writes was computed from an old version, or is not sent.
+#[derive(Clone)]
+struct NotSent {
+    why: fn(&WriteError) -> bool,
+    tried: Arc<Mutex<u32>>,
+    handled: Arc<Semaphore>,
+}
+
+impl Reconciler<ConfigMap> for NotSent {
+    type Error = WriteError;
+
+    async fn reconcile(&self, _: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Action, Self::Error> {
+        Ok(Action::await_change())
+    }
+
+    async fn deleted(&self, _: Deleted<ConfigMap>, cx: &Context<ConfigMap>) -> Result<(), Self::Error> {
+        *self.tried.lock().unwrap() += 1;
+        let mut named = config_map("written");
+        named.metadata.name = Some("other".to_owned());
+        let mut last = Ok(());
+        // The server asks for quiet by two refusals in a row.
+        for _ in 0..3 {
+            last = cx.apply(named.clone()).unowned().await.map(drop);
+        }
+        if let Err(error) = &last {
+            assert!((self.why)(error), "{error:?}");
+        }
+        last.inspect(|()| self.handled.add_permits(1))
+    }
+}
+
+// C47
+#[tokio::test(start_paused = true)]
+async fn neither_conflicts_nor_an_overloaded_server_give_a_deletion_up() {
+    let conflict: fn(&WriteError) -> bool = |error| matches!(error, WriteError::Conflict { .. });
+    let overload: fn(&WriteError) -> bool = |error| matches!(error, WriteError::Overloaded { .. });
+    for (fault, why) in [(Fault::Status(409), conflict), (Fault::Status(429).retry_after(20), overload)] {
+        let server = shop().await;
+        let reconciler = NotSent { why, tried: Arc::default(), handled: Arc::new(Semaphore::new(0)) };
+        let controller = Controller::new(reconciler.clone()).namespace("shop");
+        let _running = Manager::new(server.client()).controller(controller).spawn();
+        server.create(&config_map("one")).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        server.faults().on(Verb::Patch, "configmaps").always().then(fault);
+        server.delete::<ConfigMap>("shop/a").await;
+        tokio::time::sleep(Duration::from_secs(1_200)).await;
+        let tried = *reconciler.tried.lock().unwrap();
+        assert!(tried > 5, "{tried} attempts in twenty minutes");
+        server.faults().clear();
+        let handled = tokio::time::timeout(Duration::from_secs(600), reconciler.handled.acquire()).await;
+        assert!(handled.is_ok(), "it was given up after {tried} attempts");
+    }
 }
 
 // C45

@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use watchkeeper::{Running, manager::Http, prelude::*};
 use watchkeeper_apiserver::{ApiServer, Fault};
-use watchkeeper_tests::{Record, Website, does, raw::code};
+use watchkeeper_tests::{Record, Website, backend::Log, does, raw::code};
 
 /// A shop, as its second version has it.
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -144,17 +144,18 @@ async fn get(address: SocketAddr, path: &'static str) -> String {
 async fn probes_are_answered_while_a_definition_can_not_be_installed() {
     let server = ApiServer::in_memory().start().await;
     let away = server.faults().on_any("customresourcedefinitions").always().then(Fault::Status(503));
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let manager = Manager::new(server.client()).http(Http::from(address));
+    let log = Log::default();
+    let _taken = log.take();
+    let manager = Manager::new(server.client()).http(Http::on("127.0.0.1:0"));
     let installing = tokio::spawn(manager.install_crd::<Website>());
-    sleep(Duration::from_secs(2)).await;
+    log.says(&["serving /healthz"]).await;
+    let said = log.lines_with(&["serving /healthz"]).remove(0);
+    let (_, address) = said.split_once("address=").expect("it says where");
+    let address: SocketAddr = address.trim().parse().unwrap();
     assert_eq!(code(&get(address, "/healthz").await), 200);
     let ready = get(address, "/readyz").await;
     assert!(code(&ready) == 503 && ready.contains("manager failed: it has not started"), "{ready}");
     away.disarm();
     installing.await.unwrap().unwrap();
-    // The port is free again, for the start.
-    let running = manager.spawn();
-    assert_eq!(running.http_address(), Some(address));
-    running.stop().await.unwrap();
+    assert!(TcpStream::connect(address).is_err(), "the port is free again, for the start");
 }

@@ -2,7 +2,10 @@
 
 use std::sync::Mutex;
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Service},
+};
 use kube::core::ObjectMeta;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -16,6 +19,7 @@ use watchkeeper::{
 use watchkeeper_apiserver::{ApiServer, Fault, Verb};
 use watchkeeper_tests::{
     Record, assert_rate_holds,
+    backend::Log,
     cable::{Cable, Passes},
     does,
 };
@@ -424,16 +428,19 @@ async fn a_take_over_fetches_a_quiet_cache_once_whichever_controllers_read_it() 
         let manager = Manager::new(server.client()).leader_election(election(name));
         let leadership = manager.leadership().unwrap();
         let idle = || does::<ConfigMap, _, _>(|_, _| async { Ok(Action::await_change()) });
-        let ((first, record), (second, _)) = (idle(), idle());
+        let ((first, record), (second, _), (third, _)) = (idle(), idle(), idle());
         let manager = manager.controller(Controller::new(first).namespace("shop").named("first"));
-        let manager = manager.controller(Controller::new(second).namespace("shop").named("second"));
+        let manager =
+            manager.controller(Controller::new(second).namespace("shop").named("second").owns::<Service>());
+        // Another cache of the same kind.
+        let manager = manager.controller(Controller::new(third).namespace("other").named("third"));
         (manager.spawn(), leadership, record)
     };
     let (one, _, first) = start("one");
     first.reaches(1).await;
     let (two, mut leadership, second) = start("two");
     sleep(Duration::from_secs(5)).await;
-    // The version moves on, and this kind's watch has nothing to tell.
+    // The version moves on, and the watches of these kinds have nothing to tell.
     server
         .create(&k8s_openapi::api::core::v1::Secret {
             metadata: ObjectMeta {
@@ -445,14 +452,18 @@ async fn a_take_over_fetches_a_quiet_cache_once_whichever_controllers_read_it() 
         })
         .await;
     server.requests().clear();
+    let log = Log::default();
+    let _taken = log.take();
     one.stop().await.unwrap();
     while leadership.state() != LeaderState::Leads {
         leadership.changed().await;
     }
     second.reaches(1).await;
+    let listings = log.lines_with(&["INFO", "listing"]);
+    assert_eq!(listings.len(), 1, "one line for both kinds: {listings:?}");
     let asked = server.requests().of(Verb::List, "configmaps");
     let probes = asked.iter().filter(|request| request.parameter("limit") == Some("1")).count();
     assert_eq!(probes, 1, "{asked:?}");
-    assert!(asked.len() - probes <= 1, "{asked:?}");
+    assert!(asked.len() - probes <= 2, "{asked:?}");
     two.stop().await.unwrap();
 }

@@ -163,6 +163,10 @@ async fn a_refused_read_of_a_run_holds_up_nobody_else() {
     let server = shop().await;
     server.faults().on(Verb::Get, "secrets").always().then(Fault::Status(429).retry_after(20));
     let (reads, record) = does(|_: Arc<Website>, cx: Context<Website>| async move {
+        // Several in a row, as nothing less pauses writes.
+        for _ in 0..4 {
+            let _refused = cx.get::<Secret>(&ObjectKey::new("shop", "a")).await;
+        }
         let _: Secret = cx.get(&ObjectKey::new("shop", "a")).await?;
         Ok(Action::await_change())
     });

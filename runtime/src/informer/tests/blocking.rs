@@ -9,7 +9,7 @@ use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::{sync::mpsc, time::timeout};
 
-use super::testing::item;
+use super::testing::{broken, item};
 use crate::{
     informer::{Assembly, Change, EventHandler, Observer, SharedInformer, change::AddOrigin},
     list_watch::{ListOptions, ListPage, ListWatchError, ListerWatcher, WatchEvent, WatchStream},
@@ -141,6 +141,9 @@ enum Place {
     Observer,
     Index,
     Transform,
+    /// A handler of errors: of those of fetching, and of an object that can't be read.
+    FetchError,
+    Unreadable,
 }
 
 impl Followed {
@@ -159,6 +162,7 @@ impl Followed {
         let mut keep: Vec<Box<dyn Send>> = Vec::new();
         match place {
             Place::Nowhere | Place::Transform => {}
+            Place::FetchError | Place::Unreadable => informer.on_watch_error(move |_| blocks.0.pass()),
             Place::Handler => keep.push(Box::new(informer.add_handler(blocks))),
             Place::Observer => keep.push(Box::new(informer.observe(Arc::new(blocks)))),
             Place::Index => {
@@ -218,15 +222,24 @@ fn a_handler_that_does_not_return_holds_up_neither_the_cache_nor_another_handler
     }
 }
 
+/// The event at which the user's code blocks.
+fn bad(place: Place) -> WatchEvent<ConfigMap> {
+    match place {
+        Place::FetchError => WatchEvent::Unexpected("a joke".to_owned()),
+        Place::Unreadable => WatchEvent::Added(broken("bad@2")),
+        _ => WatchEvent::Added(item("bad@2")),
+    }
+}
+
 // I27
 #[test]
 fn what_blocks_where_changes_are_applied_holds_up_its_own_informer_alone() {
-    for place in [Place::Observer, Place::Index, Place::Transform] {
+    for place in [Place::Observer, Place::Index, Place::Transform, Place::FetchError, Place::Unreadable] {
         on_workers(1, async {
             let gate = Gate::default();
             let mut other = Followed::start(Place::Nowhere, &gate).await;
             let mut own = Followed::start(place, &gate).await;
-            own.send("bad@2");
+            own.send.send(bad(place)).unwrap();
             gate.blocks();
             own.send("fine@3");
             for version in 2..50 {

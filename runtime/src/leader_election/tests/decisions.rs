@@ -417,6 +417,21 @@ fn no_edit_ends_a_term_nor_do_conflicts_however_many() {
         case.elector.answered(now, now, Answer::Found(lease.clone()));
         assert_eq!(case.elector.loss(now), None, "after {version} conflicts");
     }
+    // Somebody deletes it and makes it again all the time, and restores it as it was in the end.
+    let (mut case, mut lease) = leads();
+    let now = case.at(2.0);
+    for _ in 0..100 {
+        assert!(matches!(case.elector.next(case.at(9.0)), Do::Write { .. }));
+        case.elector.answered(now, now, Answer::Refused);
+        assert_eq!(case.elector.next(case.at(9.0)), Do::Read);
+        case.elector.answered(now, now, Answer::Absent);
+    }
+    assert!(matches!(case.elector.next(case.at(9.0)), Do::Write { base: None, .. }));
+    case.elector.answered(now, now, Answer::Refused);
+    assert_eq!(case.elector.next(case.at(9.0)), Do::Read);
+    lease.object["metadata"]["resourceVersion"] = json!("999");
+    case.elector.answered(now, now, Answer::Found(lease));
+    assert_eq!(case.elector.loss(now), None, "after 100 attempts to make it again");
 }
 
 // L14

@@ -4,14 +4,13 @@ use std::{
     borrow::Cow,
     convert::Infallible,
     fmt,
-    panic::AssertUnwindSafe,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::Full;
 use percent_encoding::percent_decode_str;
@@ -28,6 +27,7 @@ use super::{
 use crate::{
     manager::{HealthReport, Inspector},
     metrics::Metrics,
+    users_code::contained_in,
 };
 
 /// How long an answer may take.
@@ -102,10 +102,9 @@ impl HttpService {
     fn answer(&self, request: Parts) -> BoxFuture<'static, Result<Answer, Infallible>> {
         let site = self.site.clone();
         Box::pin(async move {
-            let found = AssertUnwindSafe(site.find(&request)).catch_unwind();
-            let found = match timeout(PATIENCE, found).await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(_)) => text(StatusCode::INTERNAL_SERVER_ERROR, "the code that answers panicked"),
+            let found = match timeout(PATIENCE, contained_in(site.find(&request))).await {
+                Ok(Some(answer)) => answer,
+                Ok(None) => text(StatusCode::INTERNAL_SERVER_ERROR, "the code that answers panicked"),
                 Err(_) => text(StatusCode::GATEWAY_TIMEOUT, "the answer took too long"),
             };
             Ok(if request.method == Method::HEAD { without_body(found) } else { found })
