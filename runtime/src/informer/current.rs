@@ -38,6 +38,9 @@ const EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 /// Any cache.
 type Cache = dyn Send + Sync;
 
+/// Set once a cache is up to date.
+type UpToDate = Arc<OnceCell<()>>;
+
 /// The latest version of a kind, once somebody has asked for it.
 type Latest = Arc<OnceCell<Version>>;
 
@@ -50,7 +53,7 @@ pub(crate) struct TermStart {
     /// By kind, and by how often the server had lost its history when it was asked.
     versions: Mutex<HashMap<(Kind, u64), Latest>>,
     /// Keyed by address; the weak reference keeps another cache from getting the same one.
-    caches: Mutex<HashMap<usize, (Weak<Cache>, Arc<OnceCell<()>>)>>,
+    caches: Mutex<HashMap<usize, (Weak<Cache>, UpToDate)>>,
     told: AtomicBool,
 }
 
@@ -60,7 +63,7 @@ impl TermStart {
         versions.entry((kind.clone(), losses)).or_default().clone()
     }
 
-    fn cache<C: Send + Sync + 'static>(&self, cache: &Arc<C>) -> Arc<OnceCell<()>> {
+    fn cache<C: Send + Sync + 'static>(&self, cache: &Arc<C>) -> UpToDate {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let address = Arc::as_ptr(cache) as usize;
         let of_cache = || (Arc::downgrade(cache) as Weak<Cache>, Arc::default());

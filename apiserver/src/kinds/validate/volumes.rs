@@ -213,9 +213,10 @@ fn projected(place: &Place<'_, '_>, faults: &mut Faults) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use serde_json::json;
+    use tokio::time::Instant;
 
     use super::*;
     use crate::kinds::validate::pods;
