@@ -13,7 +13,7 @@ use crate::status::Status;
 pub(crate) const BODY: usize = 3 * 1024 * 1024;
 
 /// The most values in a body. A value needs far more memory than its two bytes of JSON.
-pub(crate) const VALUES: usize = 100_000;
+pub(crate) const VALUES: usize = 60_000;
 
 /// How deep an object may nest. A client's parser stops at 127, and lists and events nest an object themselves.
 pub(crate) const DEPTH: usize = 120;
@@ -32,7 +32,7 @@ pub(crate) const FAULTS: usize = 1024 * 1024;
 
 /// What the changes that a store remembers may take together, in bytes of JSON. Older ones are forgotten, as by a
 /// compaction: a watch from there gets 410.
-pub(crate) const HISTORY: usize = 64 * 1024 * 1024;
+pub(crate) const HISTORY: usize = 32 * 1024 * 1024;
 
 /// The most operations of one JSON patch.
 pub(crate) const PATCH_OPERATIONS: usize = 10_000;

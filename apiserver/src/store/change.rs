@@ -33,6 +33,11 @@ impl<K> Default for FormCache<K> {
 }
 
 impl<K: PartialEq> FormCache<K> {
+    /// Forgets all bytes; they are made again if asked for.
+    pub(super) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Gives the bytes of a form, making them the first time.
     pub(crate) fn get(&self, key: K, make: impl FnOnce() -> Bytes) -> Bytes {
         let mut forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);

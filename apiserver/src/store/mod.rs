@@ -286,6 +286,10 @@ impl Store {
         object: Arc<Stored>,
         previous: Option<Arc<Stored>>,
     ) {
+        if let Some(previous) = &previous {
+            // Few ask for an old state again.
+            previous.forms.clear();
+        }
         let place = (id.clone(), object.key.clone());
         let after = (kind == ChangeKind::Put).then(|| object.value());
         let before = previous.as_ref().map(|previous| previous.value());
