@@ -332,7 +332,8 @@ mod tests {
     async fn a_client_that_says_nothing_is_given_up() {
         let acceptor = Certificates::make().expect("certificates").acceptor().expect("an acceptor");
         let (_silent, stream) = tokio::io::duplex(1024);
-        let error = shake_hands(&acceptor, stream).await.map(drop).expect_err("it takes too long");
+        let given_up = tokio::time::timeout(2 * HANDSHAKE, shake_hands(&acceptor, stream)).await;
+        let error = given_up.expect("it is given up in time").map(drop).expect_err("it takes too long");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -18,7 +18,7 @@ const SHOWN: usize = 30;
 /// Gives a request to a resource with its body as JSON.
 ///
 /// # Errors
-/// 400 for what is no object, 413 for too many values, 415 for a custom one.
+/// 400 for a body that is not an object, 413 for too many values, 415 for a custom one.
 pub(super) fn in_json<'a>(request: &'a ApiRequest, target: &Target) -> Result<Cow<'a, ApiRequest>, Status> {
     let deletes = request.method == Method::DELETE;
     if target.resource.is_custom() && is_binary(request) && target.subresource != "scale" && !deletes {
@@ -33,7 +33,7 @@ pub(super) fn in_json<'a>(request: &'a ApiRequest, target: &Target) -> Result<Co
 /// Gives a request with its body as JSON; `expected` is the version and kind of a body that names none.
 ///
 /// # Errors
-/// 400 for what is no object, 413 for too many values.
+/// 400 for a body that is not an object, 413 for too many values.
 pub(super) fn json_of<'a>(
     request: &'a ApiRequest,
     expected: (&str, &str),

@@ -179,7 +179,7 @@ mod tests {
 
     // L9
     #[test]
-    fn a_cache_is_brought_up_to_date_once_whoever_waits_for_it() {
+    fn all_who_wait_for_a_cache_share_one_update() {
         let (start, cache) = (TermStart::default(), Arc::new(()));
         start.cache(&cache).set(()).expect("nobody has brought it up to date");
         assert!(start.cache(&cache).initialized());

@@ -206,7 +206,7 @@ pub enum WriteError {
         #[source]
         retry_after: Option<RetryAfter>,
     },
-    /// Nothing was sent: the server said that it is overloaded (429 or 503 with Retry-After), and until when.
+    /// Nothing was sent: two writes in a row were refused with 429 or 503 and a Retry-After, which is not over yet.
     ///
     /// No controller of the manager writes before that. No failure: the key runs again then, uncounted.
     #[error("{verb} {object}: not sent: the server is overloaded, and asked not to be written to")]

@@ -7,7 +7,8 @@
 //! A key that wrote runs again only once the caches show what it wrote, or after a deadline (see `pending_writes`); an
 //! apply that would change nothing is not sent (see `applied`).
 //!
-//! While the server says that it is overloaded, no controller of a manager writes to it (see `overload`).
+//! After two refusals in a row that name a time (429 or 503 with Retry-After), no controller of a manager writes before that
+//! time (see `overload`).
 
 pub(crate) mod source;
 mod awaited;

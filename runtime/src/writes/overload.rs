@@ -32,7 +32,7 @@ pub(crate) struct Sender {
 #[derive(Debug, Default)]
 struct State {
     paused: Option<RetryAfter>,
-    /// Whether the server asked for quiet at the last write that it answered so or took.
+    /// Whether the last write was refused so; one that fails otherwise does not count.
     refused: bool,
 }
 
