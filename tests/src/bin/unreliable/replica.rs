@@ -124,10 +124,12 @@ impl Replica {
     /// Starts the process again a while after it has ended, as a kubelet does.
     pub(crate) fn keep_alive(&mut self) -> anyhow::Result<()> {
         match self.ended {
-            None if self.child.try_wait()?.is_some() => self.ended = Some(Instant::now()),
+            None if self.child.try_wait()?.is_some() => {
+                self.ended = Some(Instant::now());
+                self.work.ended();
+            }
             Some(ended) if ended.elapsed() >= RESTARTS_AFTER => {
                 (self.restarts, self.ended) = (self.restarts + 1, None);
-                self.work.ended();
                 self.child = spawn(&mut self.command, &self.folder, &self.work)?;
             }
             _ => {}
