@@ -75,7 +75,10 @@ impl Retries {
 
     fn next(&mut self, now: Instant, reach: ServerReach) -> Duration {
         if reach == ServerReach::Silent {
-            self.since = None;
+            // The delays grow from here: failures while others got through tell nothing about an outage.
+            if self.since.take().is_some() {
+                self.backoff.reset();
+            }
         } else {
             self.since.get_or_insert(now);
             if !self.is_its_own(now) {
@@ -219,5 +222,26 @@ fn own(schedule: &BackoffSchedule) -> BackoffSchedule {
     match schedule {
         BackoffSchedule::Exponential { .. } => schedule.clone(),
         BackoffSchedule::Custom(_) => BackoffSchedule::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn delays_grow_from_the_first_step_when_the_server_falls_silent() {
+        let mut pacing = Pacing::new(&BackoffSchedule::default(), 7);
+        pacing.note_reach(ServerReach::Answers);
+        for _ in 0..6 {
+            let delay = pacing.reopen(Instant::now());
+            assert!(delay < 2 * VERY_SOON, "{delay:?} while the server answers");
+            tokio::time::advance(delay).await;
+        }
+        pacing.note_reach(ServerReach::Silent);
+        for step in [VERY_SOON, 2 * VERY_SOON, 4 * VERY_SOON] {
+            let delay = pacing.reopen(Instant::now());
+            assert!((step..2 * step).contains(&delay), "{delay:?} is not in [{step:?}, {:?})", 2 * step);
+        }
     }
 }
