@@ -39,7 +39,7 @@ impl Place {
         Ok(Self { client, cuts, kubeconfig: Some(kubeconfig), _server: Some(server) })
     }
 
-    /// Says that there is no server inside this program.
+    /// Says that this program was built without the embedded server.
     ///
     /// # Errors
     /// Always.

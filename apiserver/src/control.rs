@@ -64,7 +64,7 @@ impl Control {
     /// Closes the port, and returns when it is closed.
     pub(crate) async fn stop(mut self) {
         self.accepting.abort();
-        // The task was told to stop: how it ended says nothing.
+        // The task was cancelled: its result does not matter.
         let _ended = (&mut self.accepting).await;
     }
 }
@@ -85,7 +85,7 @@ async fn accept(socket: TcpListener, front: Arc<Front>) {
                 connections.spawn(async move {
                     let service = service_fn(|request| answer(&front, request));
                     let mut server = http1::Builder::new();
-                    // A client that goes away is no concern of the server.
+                    // The server ignores clients that disconnect.
                     let _ended = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
                 });
             }

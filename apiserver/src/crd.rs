@@ -134,7 +134,7 @@ pub(crate) fn changed(state: &mut State, name: &str) {
     state.unsettled = true;
 }
 
-/// Registers anew what the stored CRDs define, and nothing else.
+/// Replaces all custom resources by those that the stored CRDs define.
 pub(crate) fn register_all(state: &mut State) {
     state.registry.remove_custom();
     state.establishing.clear();

@@ -175,7 +175,7 @@ impl Listener {
     /// Closes the port, and returns when it is closed.
     pub(crate) async fn stop(mut self) {
         self.accepting.abort();
-        // The task was told to stop: how it ended says nothing.
+        // The task was cancelled: its result does not matter.
         let _ended = (&mut self.accepting).await;
     }
 

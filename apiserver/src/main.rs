@@ -1,4 +1,4 @@
-//! The embedded API server alone, for `kubectl` and for tools that run beside it.
+//! The embedded API server as a program, for `kubectl` and other tools.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -99,7 +99,7 @@ async fn run(options: Options) -> Result<(), Failure> {
     if let Some(url) = &control {
         write(&options.kubeconfig.with_file_name("control-url"), url)?;
     }
-    // `ready` comes first: scripts wait for it. A reader that has gone away is no reason to stop serving.
+    // `ready` comes first because scripts wait for it. The server goes on if the reader has closed the pipe.
     let state = state(options.data.as_deref(), server.restored());
     let text = format!("ready\n{}", greeting(&server.url(), &options.kubeconfig, &state, control.as_deref()));
     let _told = std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
@@ -122,7 +122,7 @@ fn greeting(url: &str, kubeconfig: &Path, state: &str, control: Option<&str>) ->
     );
     if let Some(control) = control {
         text += &format!(
-            "control:  {control}, also in the file control-url beside the kubeconfig\n\
+            "control:  {control}, also in the file control-url next to the kubeconfig\n\
              \x20         POST /compact   forget history, so that old watches are answered 410\n\
              \x20         POST /faults    arm a fault: the JSON is that of `RuleScript`\n\
              \x20         GET  /requests  the requests so far, as JSON\n"
@@ -139,7 +139,7 @@ fn state(data: Option<&Path>, restored: Option<&Restored>) -> String {
     let mut text = format!("kept in {}: {objects} objects at version {resource_version}", path.display());
     if *unfinished_bytes > 0 {
         text += &format!(
-            "; {unfinished_bytes} bytes of an unfinished write, at byte {end}, are cut off: nobody was told of it"
+            "; {unfinished_bytes} bytes of an unfinished write, at byte {end}, are cut off: no client had seen it"
         );
     }
     text

@@ -57,13 +57,13 @@ impl std::fmt::Display for Verb {
 /// What a request is about, read from its method, path and query alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestInfo {
-    /// The verb; `None` on paths that are no resource, and for HEAD, OPTIONS and the like.
+    /// The verb; `None` for paths that do not address a resource, and for methods such as HEAD and OPTIONS.
     pub(crate) verb: Option<Verb>,
     /// The group, empty for the core group.
     pub(crate) group: String,
     /// The version, e.g. `v1`; empty when the path names no group version.
     pub(crate) version: String,
-    /// The plural, e.g. `configmaps`; empty when the path is no resource.
+    /// The plural, e.g. `configmaps`; empty if the path does not address a resource.
     pub(crate) resource: String,
     /// The namespace in the path.
     pub(crate) namespace: Option<String>,
@@ -77,7 +77,7 @@ pub(crate) struct RequestInfo {
     pub(crate) go_on: String,
     /// The path, decoded, without a trailing `/`.
     pub(crate) path: String,
-    /// True shape of the path: whether an object's name stands in it.
+    /// The shape of the path: whether it contains an object's name.
     pub(crate) shape: Shape,
 }
 
@@ -231,7 +231,7 @@ impl Query {
     }
 }
 
-/// Percent decoding, lenient: what is no escape stays.
+/// Percent decoding, lenient: an invalid escape stays as it is.
 mod percent {
     /// Decodes `%XX`; invalid UTF-8 is replaced.
     pub(crate) fn decode(text: &str) -> String {

@@ -156,7 +156,7 @@ impl State {
         self.issued.insert(issued.token.clone(), issued);
     }
 
-    /// Gives what is to be kept beside the objects: the tokens that still hold.
+    /// Returns what is kept in addition to the objects: the tokens that are still valid.
     pub(crate) fn facts(&self) -> Vec<Value> {
         let now = self.clock.now();
         self.issued.values().filter(|issued| now < issued.ends).map(IssuedToken::fact).collect()

@@ -114,7 +114,7 @@ pub(crate) struct Contest {
     columns: Vec<Column>,
 }
 
-/// Says whether a load generator runs beside the sides.
+/// Says whether a load generator runs next to the sides.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Load {
     Unneeded,
@@ -187,7 +187,7 @@ impl Contest {
         self.row(side, Mode::Default, label, goals)
     }
 
-    /// Adds a side that is told how to work.
+    /// Adds a side with settings.
     pub(crate) fn variant(self, side: Side, mode: Mode, note: &str, goals: &Goals) -> Self {
         let label = format!("{side}, {note}");
         self.row(side, mode, label, goals)

@@ -38,7 +38,7 @@ impl Passes {
     }
 }
 
-/// The connection of one client. What it swallows is lost for good, and nobody is told.
+/// The connection of one client. It drops bytes silently.
 #[derive(Clone, Debug)]
 pub struct Cable {
     passes: Arc<watch::Sender<Passes>>,

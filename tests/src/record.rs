@@ -75,7 +75,7 @@ impl Record {
         self.len() == 0
     }
 
-    /// Waits until so many have started.
+    /// Waits until this many runs have started.
     ///
     /// # Panics
     /// After ten minutes of (paused) time.

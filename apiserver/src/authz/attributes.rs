@@ -20,7 +20,7 @@ pub(crate) struct Attributes {
     pub(crate) name: String,
     /// The namespace; empty for all, or for what has none.
     pub(crate) namespace: String,
-    /// The path of what is no resource.
+    /// The path of a request that does not address a resource.
     pub(crate) path: Option<String>,
 }
 

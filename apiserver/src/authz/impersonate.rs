@@ -16,7 +16,7 @@ use crate::status::Status;
 /// The start of the headers that carry what else is known of a user.
 const EXTRA: &str = "impersonate-extra-";
 
-/// From so many values on, one right for all of them is looked for first.
+/// With at least this many values, one permission for all of them is looked for first.
 const MANY: usize = 4;
 
 /// The most users of whom it is remembered how they impersonate.

@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(refused.status(), 400);
     }
 
-    // What kube-apiserver does with it, to panic, is no example.
+    // kube-apiserver panics here; this server refuses the request.
     #[tokio::test(start_paused = true)]
     async fn custom_resources_refuse_protobuf_but_not_its_delete_options() {
         let core = Core::new(CoreConfig::default());

@@ -54,7 +54,7 @@ fn parse(body: &[u8]) -> Result<Value, Status> {
 /// Binds a pod to a node.
 ///
 /// # Errors
-/// 400, 404 and 409 as a real server has them, and 500 for a target that is no node.
+/// 400, 404 and 409 as a real server has them, and 500 for a target that is not a node.
 pub(super) fn bind(
     state: &mut State,
     target: &Target,

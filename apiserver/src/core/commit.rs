@@ -1,7 +1,7 @@
-//! Commits: what a write changes is on disk before anybody is told of it.
+//! Commits: a write is on disk before any client sees it.
 //!
-//! One task writes at a time, everything that has come since the last time: so many writes share one sync. What can't
-//! be written is taken back, and whoever waits for it is told so.
+//! One task at a time writes everything that has arrived since the last sync, so concurrent writes share a sync. A
+//! change that can't be written is rolled back, and those who wait for it get an error.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -79,7 +79,7 @@ impl Committer {
         }
     }
 
-    /// Gives what to wait for before anybody is told of this state; `None` where all of it is on disk.
+    /// Returns what to wait for before this state is shown to anyone; `None` if all of it is on disk.
     pub(super) fn ticket(&self, state: &State) -> Option<Ticket> {
         let mut turn = lock(&self.turn);
         (state.store.has_unsaved() || turn.running).then(|| turn.wait())

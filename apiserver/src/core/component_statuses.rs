@@ -81,7 +81,7 @@ fn selector(query: &Query) -> Result<Selector, Status> {
     }
 }
 
-/// Shows statuses in the shape asked for; `whole` is what stands in the plain one.
+/// Shows statuses in the requested shape; `whole` is the content of the plain one.
 fn shown(state: &State, shape: Shape, objects: &[Value], whole: Value) -> Value {
     let partial = |meta: MetaVersion, object: &Value| {
         json!({

@@ -1,4 +1,4 @@
-//! Settings: what a core is told at its start, and at a restart.
+//! Settings of a core, given at its start and at a restart.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Claims about a core that keeps its state: what is told is on disk, and a restart changes nothing.
+//! Claims about a core that keeps its state: what clients see is on disk, and a restart changes nothing.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -83,7 +83,7 @@ pub(super) fn handle(
     Ok(outcome)
 }
 
-/// Has what a request shows or changes turned into its version by the kind's webhook.
+/// Converts the objects that a request touches to the requested version, using the kind's conversion webhook.
 fn prepare(state: &mut State, target: &Target, verb: Verb) -> Result<(), Status> {
     let id = &target.resource.storage;
     let objects: Vec<_> = match (verb, target.name.is_empty()) {

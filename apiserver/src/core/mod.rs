@@ -123,7 +123,7 @@ impl Inner {
         flows.classify(&state.store, user, asked)
     }
 
-    /// Gives what to wait for before anybody is told of this state.
+    /// Returns what to wait for before this state is shown to anyone.
     fn ticket(&self, state: &State) -> Option<Ticket> {
         self.committer.as_ref()?.ticket(state)
     }

@@ -20,7 +20,7 @@ pub struct Restored {
     pub objects: usize,
     /// The newest resource version.
     pub resource_version: u64,
-    /// The bytes of an unfinished write that were cut off at the end; nobody was told of what was in them.
+    /// The bytes of an unfinished write that were cut off at the end; no client had seen their content.
     pub unfinished_bytes: u64,
     /// Where they were cut off, in bytes from the start of the file.
     pub end: u64,

@@ -58,7 +58,7 @@ impl DataFile {
         if loaded.unfinished > 0 {
             tracing::warn!(
                 path = %old.path.display(), at = loaded.end, bytes = loaded.unfinished,
-                "the last record was not written to its end, and nobody was told of it: it is cut off"
+                "the last record is incomplete and no client has seen it: it is cut off"
             );
             let cut = old.file.set_len(loaded.end).and_then(|()| old.file.sync_all());
             cut.map_err(DataError::io("cut the unfinished record off", &old.path))?;
@@ -135,13 +135,12 @@ impl DataFile {
         if let Some(earlier) = self.unknown.clone() {
             return Err(DataError::Unknown { path: self.path.clone(), earlier });
         }
-        let beside = beside(&self.path, ".new");
-        let written = write_snapshot(&beside, image).map_err(DataError::io("write", &beside)).and_then(
-            |(file, length)| {
-                std::fs::rename(&beside, &self.path).map_err(DataError::io("replace", &self.path))?;
+        let new = sibling(&self.path, ".new");
+        let written =
+            write_snapshot(&new, image).map_err(DataError::io("write", &new)).and_then(|(file, length)| {
+                std::fs::rename(&new, &self.path).map_err(DataError::io("replace", &self.path))?;
                 Ok((file, length))
-            },
-        );
+            });
         let (file, length) = match written {
             Ok(written) => written,
             Err(error) => {
@@ -191,8 +190,8 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Names a file beside another.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// Names a file in the same folder as another.
+fn sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()

@@ -156,7 +156,7 @@ impl Reader<'_> {
         let lines = payload.split_inclusive(|byte| *byte == b'\n');
         let parsed = lines.map(|line| {
             let entry = serde_json::from_slice(line)
-                .map_err(|error| self.damaged(format!("a line is no entry: {error}")))?;
+                .map_err(|error| self.damaged(format!("a line is not a valid entry: {error}")))?;
             Ok(Line { offset: self.at as u64, record: self.record, place: self.place, entry })
         });
         parsed.collect()

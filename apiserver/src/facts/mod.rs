@@ -104,7 +104,7 @@ pub(crate) struct Field {
     pub(crate) merge: Option<&'static str>,
     /// What it is where nothing is given.
     pub(crate) default: Option<Value>,
-    /// The values that it, or each item of it, may have; empty where it is no enumeration.
+    /// The values that it, or each of its items, may have; empty if it is not an enumeration.
     pub(crate) values: Vec<String>,
 }
 

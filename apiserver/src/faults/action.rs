@@ -50,7 +50,7 @@ impl Fault {
     /// Lets somebody else write the named object just before the request does.
     ///
     /// An annotation changes, so the version rises: an update or patch with a version, and a deletion with that
-    /// precondition, get a 409 Conflict. A client reads the object anew and tries again.
+    /// precondition, get a 409 Conflict. A client reads the object again and retries.
     pub const Bump: Action = Action(Effect::Bump);
 
     /// Answers a page's request by 410, with a token that goes on at the newest state.
@@ -121,7 +121,7 @@ impl Fault {
         Distortion::new(Distort::EndMark(mark), Events::InitialEnd)
     }
 
-    /// Lets so many bytes of an answer pass in each period, the first at once.
+    /// Lets this many bytes of an answer pass in each period, the first at once.
     ///
     /// It acts on bodies of every kind. A client goes on as long as something comes.
     #[must_use]
@@ -132,7 +132,7 @@ impl Fault {
     /// Answers with this code instead of looking at the request.
     ///
     /// The body is a `Status` with the usual reason of the code. Open streams are left alone, unless it is sent
-    /// [as an event](StatusReply::as_event). A client honours `Retry-After` at 429 and 503, lists anew after a 410
+    /// [as an event](StatusReply::as_event). A client honours `Retry-After` at 429 and 503, lists again after a 410
     /// in either form, and says which kind is forbidden.
     #[must_use]
     pub fn Status(code: u16) -> StatusReply {
@@ -247,7 +247,7 @@ impl Action {
         )
     }
 
-    /// Writes the action as it stands in a test.
+    /// Writes the action as code for a test.
     pub(super) fn script(&self) -> String {
         match &self.0 {
             Effect::Interrupt(interruption) => interruption.script(),

@@ -88,7 +88,7 @@ impl Distortion {
         self
     }
 
-    /// Lets so many of the events concerned pass first.
+    /// Lets this many of the matching events pass first.
     #[must_use]
     pub fn after_events(mut self, events: u32) -> Self {
         self.after = events;
@@ -101,7 +101,7 @@ impl Distortion {
         self.after_events(n.saturating_sub(1)).events(1)
     }
 
-    /// Acts on so many events of an answer, then no more.
+    /// Acts on this many events of an answer, then stops.
     #[must_use]
     pub fn events(mut self, events: u32) -> Self {
         self.limit = Some(events);

@@ -32,7 +32,7 @@ pub(super) enum Verbs {
 pub(super) struct When {
     /// Matches let pass first.
     pub(super) skip: u64,
-    /// Of the matches after that, each this many-th counts.
+    /// After that, only every n-th match counts.
     pub(super) every: Option<u64>,
     /// Firings after which the rule is spent.
     pub(super) limit: Option<u64>,
@@ -79,7 +79,7 @@ impl Matcher {
             && self.user_agent.as_deref().is_none_or(|part| user_agent.contains(part))
     }
 
-    /// Writes the matcher as it stands in a test.
+    /// Writes the matcher as code for a test.
     pub(super) fn script(&self) -> String {
         let resource = self.resource.as_deref().unwrap_or("*");
         let mut out = match self.verbs {

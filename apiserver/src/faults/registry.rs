@@ -48,11 +48,11 @@ struct ArmedRule {
     matcher: Matcher,
     action: Action,
     count: Count,
-    /// Dropped with the rule: whoever waits for it goes on.
+    /// Dropped with the rule; those who wait for it then continue.
     healed: Healed,
 }
 
-/// Lets go on, when it is dropped, whoever waits for it: in the order in which they came.
+/// Releases all waiters when it is dropped, in the order in which they came.
 #[derive(Debug, Default)]
 struct Healed(CancellationToken);
 
@@ -190,7 +190,7 @@ impl Faults {
 
     /// Tells those who wait that something moved.
     pub(super) fn told(&self) {
-        // Who waits subscribes before it looks: nobody misses what came while there was no receiver.
+        // A waiter subscribes before it looks, so it can't miss what came while there was no receiver.
         if self.news.receiver_count() > 0 {
             self.news.send_replace(());
         }

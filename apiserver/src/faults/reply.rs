@@ -197,7 +197,7 @@ pub(super) enum Then {
 }
 
 impl Saying {
-    /// Lets so many more events pass first; bookmarks don't count.
+    /// Lets this many more events pass first; bookmarks don't count.
     #[must_use]
     pub fn after_events(mut self, events: u32) -> Self {
         self.after_events = events;

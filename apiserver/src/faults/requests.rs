@@ -65,7 +65,7 @@ impl Kept {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestRecord {
-    /// The verb; `None` for paths that are no resource.
+    /// The verb; `None` for paths that do not address a resource.
     pub verb: Option<Verb>,
     /// The HTTP method.
     pub method: String,
@@ -75,7 +75,7 @@ pub struct RequestRecord {
     pub query: String,
     /// The API group; empty for the core group.
     pub group: String,
-    /// The plural of the resource; empty for paths that are no resource.
+    /// The plural of the resource; empty for paths that do not address a resource.
     pub resource: String,
     /// The namespace in the path.
     pub namespace: Option<String>,
@@ -91,7 +91,7 @@ pub struct RequestRecord {
     pub accept: String,
     /// The header `Content-Type`.
     pub content_type: String,
-    /// The code answered; `None` while there is no answer, and when the connection broke first.
+    /// The status code; `None` before the answer, and if the connection broke first.
     pub status: Option<u16>,
 }
 

@@ -53,7 +53,7 @@ impl Epoch {
 
     /// Returns whether it is over; else its end wakes.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        // Who is listed already need not wait anew.
+        // This waker is already registered.
         if self.listed.as_ref().is_some_and(|listed| listed.will_wake(cx.waker())) {
             return self.token.is_cancelled();
         }

@@ -24,7 +24,7 @@ enum What {
     Nodes,
 }
 
-/// A schema: its name, its level, its place in the order, how flows are told apart, whom and what it is for.
+/// A flow schema: name, priority level, precedence, how flows are distinguished, subjects and requests.
 type Schema = (&'static str, &'static str, u32, &'static str, &'static [Whom], What);
 
 const EVERYBODY: &[Whom] = &[Whom::Group("system:unauthenticated"), Whom::Group("system:authenticated")];

@@ -67,7 +67,7 @@ struct PathRule {
 }
 
 impl FlowSchema {
-    /// Reads a stored object; none where it is no flow schema.
+    /// Reads a stored object; `None` if it is not a flow schema.
     pub(super) fn read(stored: &Value) -> Option<Self> {
         Self::deserialize(&stored["spec"]).ok()
     }

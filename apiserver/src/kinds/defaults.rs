@@ -205,7 +205,7 @@ pub(super) fn admit_node(node: &mut Value) {
     }
 }
 
-/// Writes the absent times of conditions as null, as a server does whose times are no pointers.
+/// Writes absent times of conditions as null, as the real server does for times that are not pointers.
 pub(super) fn null_times(kind: &str, object: &mut Value) {
     let times: &[&str] = match kind {
         "Node" => &["lastHeartbeatTime", "lastTransitionTime"],

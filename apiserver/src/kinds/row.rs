@@ -66,7 +66,7 @@ pub(crate) struct BuiltIn {
     pub(crate) empty: &'static str,
 }
 
-/// A row of which the rest is as most kinds have it.
+/// Builds a row with the values that most kinds share.
 pub(super) const fn row(group: &'static str, kind: &'static str, plural: &'static str) -> BuiltIn {
     BuiltIn {
         group,

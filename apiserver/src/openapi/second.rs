@@ -108,7 +108,7 @@ fn content(body: &Value) -> (Value, Value) {
 /// Turns a schema into one of version 2.
 fn schema_of(schema: &Value) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
-    // Version 3 wraps a reference that stands beside other words.
+    // Version 3 wraps a reference that has sibling keywords.
     if let Some([one]) = fields.get("allOf").and_then(Value::as_array).map(Vec::as_slice)
         && one.get("$ref").is_some()
     {

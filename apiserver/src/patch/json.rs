@@ -8,7 +8,7 @@ use crate::limits::{self, PATCH_OPERATIONS};
 /// Why a JSON patch was not applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum JsonPatchError {
-    /// The patch is no list of objects: 400.
+    /// The patch is not a list of objects: 400.
     #[error("error decoding patch: json: cannot unmarshal {0} into Go value of type {1}")]
     Malformed(&'static str, &'static str),
     /// The patch has too many operations: 413.
@@ -187,7 +187,7 @@ fn apply(
     json_patch::patch(document, &Patch(vec![operation])).map_err(|_| JsonPatchError::Rejected)
 }
 
-/// Drops what stands before the first `/`.
+/// Drops the text before the first `/`.
 fn rooted(path: &str) -> String {
     match path.find('/') {
         Some(start) => path[start..].to_owned(),

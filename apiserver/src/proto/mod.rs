@@ -1,6 +1,6 @@
 //! Protobuf: Kubernetes' binary form of built-in kinds, into JSON and out of it, by the table of facts.
 //!
-//! An object stands in an envelope (`k8s\0`, then its kind and its bytes); events of watches are framed by their length.
+//! An object is wrapped in an envelope (`k8s\0`, then its kind and its bytes); events of watches are framed by their length.
 
 mod decode;
 mod encode;
@@ -37,7 +37,7 @@ pub(crate) enum ProtoError {
     /// It ends too early.
     #[error("unexpected EOF")]
     Short,
-    /// The bytes are no message.
+    /// The bytes are not a valid message.
     #[error("proto: illegal wireType {0}")]
     WireType(u8),
     /// A number has more than 64 bits.

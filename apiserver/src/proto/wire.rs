@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
     /// Reads the next field; `None` at the end.
     ///
     /// # Errors
-    /// The bytes end early, or are no fields.
+    /// The bytes end early, or are not valid fields.
     pub(super) fn field(&mut self) -> Result<Option<(u32, Raw<'a>)>, ProtoError> {
         if self.rest.is_empty() {
             return Ok(None);

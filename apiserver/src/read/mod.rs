@@ -31,7 +31,7 @@ pub(crate) enum Reached<T> {
 /// Reads a resource version; empty is none.
 ///
 /// # Errors
-/// The server's words for what is no number.
+/// The server's words for an invalid number.
 pub(crate) fn parse_version(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -87,7 +87,7 @@ pub(crate) fn narrow(mut scope: Scope, selector: &Selector) -> Scope {
 /// Reads one object not older than the version asked for, as a view has it.
 ///
 /// # Errors
-/// 404, or 500 for a version that is no number.
+/// 404, or 500 for a version that is not a number.
 pub(crate) fn get(
     state: &State,
     resource: &Resource,

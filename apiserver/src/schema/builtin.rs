@@ -205,7 +205,7 @@ pub(super) fn is_any_json(definition: &str) -> bool {
 pub(super) fn key_default(owner: &str, property: &str) -> Option<Value> {
     let field = field(owner, property)?;
     let zero = |value: &Value| *value == "" || *value == 0 || *value == false;
-    // The zero of a field that is left out when empty is no default.
+    // A zero is not a default if the field is omitted when empty.
     field.default.clone().filter(|value| field.presence == Presence::Given || !zero(value))
 }
 

@@ -66,7 +66,7 @@ impl FieldError {
         FieldError { reason: FieldReason::Invalid, field: field.into(), message }
     }
 
-    /// Reports a value of the wrong type, of which only the type's name is shown.
+    /// Reports a value of the wrong type; shows only the type's name.
     pub(crate) fn type_invalid(field: impl Into<String>, found: &str, detail: &str) -> FieldError {
         let message = format!("Invalid value: \"{found}\": {detail}: \"{found}\"");
         FieldError { reason: FieldReason::TypeInvalid, field: field.into(), message }

@@ -118,7 +118,7 @@ impl Reader {
         id
     }
 
-    /// Reads a schema; `owner` names the definition it stands in, for the table of list keys.
+    /// Reads a schema; `owner` names the definition that contains it, for the table of list keys.
     fn read(&mut self, schema: &Value, owner: &str) -> NodeId {
         if let Some(name) = reference(schema) {
             return self.definition(name);

@@ -144,7 +144,7 @@ impl<F> Builder<F> {
         self
     }
 
-    /// Says where a service of webhooks listens: there is no network of a cluster that would.
+    /// Sets the address of a webhook's service, since the server has no cluster network.
     ///
     /// It is called over TLS as `NAME.NAMESPACE.svc`, and its certificate is checked by the configuration's `caBundle`.
     pub fn webhook_service(mut self, namespace: &str, name: &str, address: SocketAddr) -> Self {

@@ -31,7 +31,7 @@ use setup::{Setup, There};
 /// past the fault rules and isn't counted among the [`requests`](ApiServer::requests).
 ///
 /// Users are known by their tokens: `admin-token` may do everything, `viewer-token` nothing but discovery unless
-/// [`allow`](ApiServer::allow) says so. There is no kubelet, scheduler or workload controller: a Deployment gets
+/// [`allow`](ApiServer::allow) says so. Kubelet, scheduler and workload controllers are absent: a Deployment gets
 /// no Pods and a status only from those who write it.
 pub struct ApiServer<T = InMemory> {
     running: Running,
@@ -68,7 +68,7 @@ impl Running {
     async fn close(self) {
         self.0.stop();
         if let Err(error) = self.0.core().close().await {
-            tracing::error!(%error, "the server stops, and what nobody was told of is lost");
+            tracing::error!(%error, "the server stops; changes that no client has seen are lost");
         }
     }
 }
@@ -210,7 +210,7 @@ impl ApiServer<InMemory> {
 }
 
 impl<T> ApiServer<T> {
-    /// Tells what was in the data file at the start; `None` where there is no file, or a new one.
+    /// Returns what was in the data file at the start; `None` without a file, or with a new one.
     #[must_use]
     pub fn restored(&self) -> Option<&Restored> {
         self.restored.as_ref()

@@ -15,7 +15,7 @@ pub(crate) enum Unsaved {
     Change(ResourceId, Arc<Change>),
     /// History up to a version is forgotten.
     Compacted(u64),
-    /// A fact beside the objects.
+    /// A fact that is not part of an object.
     Fact(Value),
 }
 

@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Makes so many changes.
+    /// Makes this many changes.
     fn changes(count: usize) -> Vec<Arc<Change>> {
         let (mut store, id) = (Store::new(0, count), ResourceId::new("", "configmaps"));
         (0..count).for_each(|at| drop(store.put(&id, &format!("n/{at}"), json!({}))));

@@ -9,9 +9,9 @@ use super::{ResourceId, Store};
 /// How far a replica lags behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lag {
-    /// By so many versions of the whole server; 0 is not at all.
+    /// By this many versions of the whole server; 0 means no lag.
     Versions(u64),
-    /// By so much of tokio's time.
+    /// By this much of tokio's time.
     Time(Duration),
     /// It stands still at this version.
     Frozen(u64),

@@ -40,7 +40,7 @@ pub(crate) struct TableInput<'a> {
     pub(crate) metadata: Value,
     /// The objects, one a row.
     pub(crate) objects: &'a [Value],
-    /// What the rows hold beside the cells.
+    /// What the rows hold in addition to the cells.
     pub(crate) include: IncludeObject,
     /// Whether columns are described.
     pub(crate) header: Header,

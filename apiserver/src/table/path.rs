@@ -8,7 +8,7 @@ enum Step {
     Field(String),
     Index(i64),
     Each,
-    /// Keeps the items of a list of which a path has this value.
+    /// Keeps the items of a list whose value at a path equals this one.
     Where(Path, Value),
 }
 

@@ -103,7 +103,7 @@ pub(crate) struct WatchSetup {
 /// Opens a watch.
 ///
 /// # Errors
-/// 500 for a version that is no number; a forgotten one is an event of the stream.
+/// 500 for a version that is not a number; an expired one is reported as an event of the stream.
 pub(crate) fn open(
     state: &mut State,
     options: &ListOptions,

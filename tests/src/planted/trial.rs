@@ -25,8 +25,8 @@ const FEW_SEEDS: &[(&str, &str)] = &[("CHAOS_SEEDS", "20")];
 /// once, for these and for `cargo test --workspace`. These two do not depend on what is changed, or have no library.
 const FEATURES: [&str; 4] = ["-p", "watchkeeper-apiserver", "-p", "watchkeeper-benches"];
 
-/// The packages of which the copy has others than the repository. Cargo names what it builds of a package alike wherever
-/// the workspace is: in a profile of their own they are never taken for each other.
+/// The packages that differ between the copy and the repository. Cargo gives the outputs of a package the same name in
+/// every workspace, so these packages get a profile of their own.
 const OF_THE_COPY: [&str; 6] = [
     "watchkeeper",
     "watchkeeper-macros",

@@ -25,7 +25,7 @@ pub(in crate::schema) fn check(root: NodeRef<'_>, path: &str) -> Vec<FieldError>
     checked.unwrap_or_else(|| vec![FieldError::forbidden(path, "the rules can't be checked")])
 }
 
-/// Walks a schema; below `lost` there are no old values.
+/// Walks a schema; below `lost`, old values are not available.
 fn walk(node: NodeRef<'_>, path: &str, lost: Option<&str>, errors: &mut Vec<FieldError>) {
     for (index, rule) in node.node().validations.iter().enumerate() {
         let at = format!("{path}.x-kubernetes-validations[{index}]");

@@ -124,7 +124,7 @@ pub(super) const FUNCTIONS: &[(&str, Gives, Takes)] = &[
     ("bitShiftRight", Gives::Unknown, Takes::Any),
 ];
 
-/// Names of libraries and types, which are no variables.
+/// Names of libraries and types, which are not variables.
 pub(super) const NAMES: [&str; 27] = [
     "optional",
     "math",

@@ -136,7 +136,7 @@ fn parse(text: &str) -> Parsed {
     if depth(text) > CEL_DEPTH {
         return Err(format!("ERROR: <input>:1:1: expression recursion limit exceeded: {CEL_DEPTH}"));
     }
-    // The parser is somebody else's: what makes it panic is no expression.
+    // The parser is third-party code: an input that makes it panic is refused.
     let parsed =
         catch_unwind(AssertUnwindSafe(|| Parser::default().enable_optional_syntax(true).parse(text)));
     match parsed {

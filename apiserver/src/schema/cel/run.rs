@@ -24,7 +24,7 @@ const LONGEST_MESSAGE: usize = 5 * 1024;
 pub(in crate::schema) fn run(root: NodeRef<'_>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let work = || {
         let mut run = Run { budget: limits::CEL_OBJECT, errors: Vec::new() };
-        // The budget's end is told already.
+        // The walk has already reported that the budget is spent.
         let _spent = run.walk(root, "", new, old);
         run.errors
     };
@@ -212,7 +212,7 @@ fn violation(node: NodeRef<'_>, rule: &Rule, path: &str, value: &Value, message:
     }
 }
 
-/// Reports a rule that could not be run to its end, of which the type is shown.
+/// Reports a rule that could not be run to its end; shows only its type.
 fn failed(node: NodeRef<'_>, path: &str, why: &str) -> FieldError {
     let path = if path.is_empty() { "<nil>" } else { path };
     FieldError::invalid(path, &Value::from(node.type_name()), why)

@@ -22,7 +22,7 @@ pub(super) enum Type<'a> {
     Map(Box<Type<'a>>),
     /// An object with declared fields.
     Object(NodeRef<'a>),
-    /// The metadata of a whole object, of which rules see the names.
+    /// The metadata of a whole object; rules see only its names.
     Metadata,
     Optional(Box<Type<'a>>),
 }

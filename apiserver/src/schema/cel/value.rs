@@ -64,7 +64,7 @@ fn names(metadata: &serde_json::Map<String, Value>) -> Cel {
     Cel::Map(Map { map: Arc::new(seen.collect()) })
 }
 
-/// Gives a value of which nothing is known.
+/// Converts a value whose schema is unknown.
 pub(super) fn plain(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,

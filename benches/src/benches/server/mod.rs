@@ -1,4 +1,4 @@
-//! `server`: the embedded API server, in memory and over a socket, beside a real kube-apiserver.
+//! `server`: the embedded API server, in memory and over a socket, compared with a real kube-apiserver.
 
 mod load;
 mod place;

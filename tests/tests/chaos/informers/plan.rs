@@ -79,7 +79,7 @@ pub(crate) enum Loss {
     Nothing,
     History,
     Everything,
-    /// The last so many versions: a backup is restored.
+    /// The latest versions, this many: a backup is restored.
     Latest(u64),
 }
 
