@@ -64,7 +64,7 @@ impl Place {
         })
     }
 
-    /// Tells whether the server is inside this process.
+    /// Returns whether the server is inside this process.
     pub fn is_embedded(&self) -> bool {
         self.kubeconfig.is_some()
     }

@@ -40,14 +40,14 @@ const LONGEST_ANSWER: usize = 8 << 20;
 /// The most requests of one call: clients in Go stop there.
 const REDIRECTS: usize = 10;
 
-/// What the real server reads of any body first.
+/// How much of a body the real server reads before anything else.
 const TYPE_META: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 
 /// A webhook in this process: reviews in, reviews out.
 pub(crate) type Handler = Arc<dyn Fn(Value) -> BoxFuture<'static, Value> + Send + Sync>;
 
-/// Where a webhook is, as its configuration says.
+/// The address of a webhook, from its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// By its URL.
@@ -100,12 +100,12 @@ impl Caller {
         self.handlers.insert(place, handler);
     }
 
-    /// Says where a service listens.
+    /// Sets the address of a service.
     pub(crate) fn resolve(&mut self, namespace: &str, name: &str, address: SocketAddr) {
         self.services.insert((namespace.to_owned(), name.to_owned()), address);
     }
 
-    /// Makes a call; an answer that is late is none.
+    /// Makes a call; a late answer counts as missing.
     pub(crate) async fn call(&self, call: &Call) -> Answer {
         let place = Place::of(&call.client)?;
         let url = url_of(&place, &call.client, call.timeout.as_secs());
@@ -177,7 +177,7 @@ fn read(response: &Response<Bytes>) -> Answer {
     })
 }
 
-/// Gives where an answer sends its client instead.
+/// Returns where an answer sends its client instead.
 fn redirect(response: &Response<Bytes>, from: &Uri) -> Option<Result<Uri, String>> {
     let location = response
         .headers()
@@ -204,7 +204,7 @@ fn has_scheme(location: &str) -> bool {
         && scheme.bytes().all(|c| c.is_ascii_alphanumeric() || b"+-.".contains(&c))
 }
 
-/// Asks a webhook of this process; one that panics has failed.
+/// Calls a webhook of this process; a panic counts as a failure.
 async fn inside(handler: &Handler, review: Value) -> Answer {
     let answer = AssertUnwindSafe(async { handler(review).await }).catch_unwind().await;
     answer.map_err(|_| "the webhook has panicked".to_owned())
@@ -223,7 +223,7 @@ fn url_of(place: &Place, client: &Value, seconds: u64) -> String {
     }
 }
 
-/// Sends one request on a connection of its own; `address` is where a service listens.
+/// Sends one request on its own connection; `address` is that of a service.
 async fn send(
     uri: &Uri,
     address: Option<SocketAddr>,
@@ -262,7 +262,7 @@ async fn send(
     Ok(Response::from_parts(parts, body.to_bytes()))
 }
 
-/// Says whom a configuration trusts: its bundle, or whom the system trusts.
+/// Returns the authorities that a configuration trusts: its bundle, or those of the system.
 fn tls(client: &Value) -> Result<Arc<ClientConfig>, String> {
     let Some(trusted) = bundle(client)? else {
         let config = kube::Config::new(Uri::from_static("https://localhost"));
@@ -420,7 +420,7 @@ fn certificate(invalid: &CertificateError, uri: &Uri) -> Option<String> {
     })
 }
 
-/// Says what a client in Go makes of an answer that is none of success.
+/// Describes an unsuccessful answer as a Go client does.
 fn refused(status: StatusCode, body: &[u8]) -> String {
     let said = String::from_utf8_lossy(body);
     let known = match status.as_u16() {

@@ -7,10 +7,10 @@
 //! | `POST /partition` | holds everything back, in both directions |
 //! | `POST /heal` | ends the partition |
 //! | `POST /faults` | arms the rule in the body, or each of a list of rules ([`RuleScript`]) |
-//! | `GET /faults` | says what has fired, a line a firing |
+//! | `GET /faults` | lists the faults that fired, one per line |
 //! | `DELETE /faults` | disarms all rules and lets go on what they hold |
-//! | `GET /requests` | lists what was asked: `{total, counts, requests}` |
-//! | `DELETE /requests` | forgets what was asked |
+//! | `GET /requests` | lists the requests: `{total, counts, requests}` |
+//! | `DELETE /requests` | forgets the requests |
 //!
 //! The port has no token: every user of this machine can reach it, and so cut connections, arm faults and read what was
 //! asked. What a browser sends for a web page is refused: see

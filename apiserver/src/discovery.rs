@@ -51,7 +51,7 @@ fn below<'a>(resource: &'a Resource, served: &'a Served) -> Vec<Below<'a>> {
     all
 }
 
-/// Gives all groups with their versions, preferred first.
+/// Returns all groups with their versions, preferred first.
 pub(crate) fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = registry.groups().into_iter().collect();
     groups.extend(UNSTORED_GROUPS.map(|group| (group.to_owned(), vec!["v1".to_owned()])));
@@ -161,7 +161,7 @@ fn subresource(resource: &Resource, (name, [group, version, kind], verbs): Below
     out
 }
 
-/// Which half of the aggregated discovery is asked for.
+/// The half of the aggregated discovery that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     /// The core group: `/api`.
@@ -249,7 +249,7 @@ fn discovered(resource: &Resource, served: &Served) -> Value {
     out
 }
 
-/// Writes `/version`: the server whose answers this one follows.
+/// Writes `/version`: that of the server that this one imitates.
 pub(crate) fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",

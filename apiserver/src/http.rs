@@ -53,9 +53,9 @@ pub enum StartError {
     /// The address could not be listened on.
     #[error("cannot listen on {address}: {source}; {}", remedy(source))]
     Listen {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The address is not of this machine alone.
@@ -63,7 +63,7 @@ pub enum StartError {
         "will not listen on {address}: the server's tokens are public; choose a loopback address such as 127.0.0.1"
     )]
     NotLoopback {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// The certificates could not be made.
@@ -83,7 +83,7 @@ pub enum StartError {
     Namespace {
         /// The namespace's name.
         name: String,
-        /// What the server said of it.
+        /// The library's error.
         message: String,
     },
     /// A custom resource definition was refused, or did not become established.
@@ -91,7 +91,7 @@ pub enum StartError {
     Crd {
         /// The definition's name.
         name: String,
-        /// What the server said of it.
+        /// The library's error.
         message: String,
     },
 }
@@ -234,7 +234,7 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, StartError>
     TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
 }
 
-/// Gives the usual address with a port.
+/// Returns the usual address with a port.
 pub(crate) fn loopback(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
@@ -258,7 +258,7 @@ async fn accept(socket: TcpListener, acceptor: TlsAcceptor, front: Arc<Front>) {
     }
 }
 
-/// Returns whether a rule asked for a reset.
+/// Returns whether a rule requests a reset.
 fn is_reset(error: &hyper::Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Interrupted>());
     cause == Some(&Interrupted::Reset)
@@ -311,7 +311,7 @@ async fn serve_in_turn(stream: TlsStream<TcpStream>, front: &Front) -> io::Resul
     served.map_err(io::Error::other)
 }
 
-/// Speaks HTTP/2: each request is a task of its own, and what a rule breaks is its stream alone.
+/// Serves HTTP/2: each request is a task of its own, so that a rule breaks only its own stream.
 #[cfg(feature = "http2")]
 async fn serve_streams(stream: TlsStream<TcpStream>, front: &Arc<Front>) -> io::Result<()> {
     let service = service_fn(|request| {

@@ -4,7 +4,7 @@ use http::{Method, Uri};
 
 pub(crate) use percent::decode;
 
-/// What is done to a resource.
+/// The operation on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
     /// Reads one object.
@@ -26,7 +26,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Gives the word of the API, e.g. `deletecollection`.
+    /// Returns the word of the API, e.g. `deletecollection`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl std::fmt::Display for Verb {
     }
 }
 
-/// What a request is about, read from its method, path and query alone.
+/// The target of a request, read only from its method, path and query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestInfo {
     /// The verb; `None` for paths that do not address a resource, and for methods such as HEAD and OPTIONS.
@@ -69,11 +69,11 @@ pub(crate) struct RequestInfo {
     pub(crate) namespace: Option<String>,
     /// The object's name, in the path or by `fieldSelector=metadata.name=…`.
     pub(crate) name: Option<String>,
-    /// The subresource, e.g. `status`; empty when there is none.
+    /// The subresource, e.g. `status`; empty if there isn't any.
     pub(crate) subresource: String,
-    /// The `resourceVersion` asked for; empty for none.
+    /// The requested `resourceVersion`; empty if not set.
     pub(crate) version_asked: String,
-    /// The token of the page before; empty for none.
+    /// The continue token; empty if not set.
     pub(crate) go_on: String,
     /// The path, decoded, without a trailing `/`.
     pub(crate) path: String,
@@ -81,7 +81,7 @@ pub(crate) struct RequestInfo {
     pub(crate) shape: Shape,
 }
 
-/// What the path names.
+/// What the path addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A collection of objects.
@@ -210,17 +210,17 @@ impl Query {
         )
     }
 
-    /// Gives the first value of a key.
+    /// Returns the first value of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// Gives the first value of a key, empty when it is absent.
+    /// Returns the first value of a key, empty when it is absent.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_default()
     }
 
-    /// Gives every value of a key.
+    /// Returns every value of a key.
     pub(crate) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }

@@ -58,7 +58,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// Tells whether it is measured by the program of Go's peers.
+    /// Returns whether it is measured by the program of Go's peers.
     pub(crate) fn is_go(self) -> bool {
         matches!(self, Self::ClientGo | Self::ControllerRuntime)
     }

@@ -127,7 +127,7 @@ impl Row {
         (!figures.is_empty()).then(|| Sorted::new(figures))
     }
 
-    /// Tells whether there should be a figure and no run has one: none ended, or none came that far.
+    /// Returns whether there should be a figure and no run has one: none ended, or none came that far.
     pub(crate) fn is_unreached(&self, column: &Column) -> bool {
         let none = self.runs.iter().all(|run| !run.contains_key(column.key));
         none && (self.runs.is_empty() || column.missing == Missing::Unreached)

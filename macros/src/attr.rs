@@ -56,7 +56,7 @@ pub(crate) enum Scope {
     Untold,
 }
 
-/// Reads all `#[kube(...)]` of a struct; `None` where there is none.
+/// Reads all `#[kube(...)]` of a struct; `None` if there is none.
 ///
 /// Other keys are skipped, and so is what can't be read: `CustomResource` reports it at the same token.
 pub(crate) fn kube(attributes: &[Attribute]) -> Option<Kube> {

@@ -27,12 +27,12 @@ pub enum Passes {
 }
 
 impl Passes {
-    /// Tells whether requests reach the server.
+    /// Returns whether requests reach the server.
     pub fn requests(self) -> bool {
         matches!(self, Self::Both | Self::RequestsAlone)
     }
 
-    /// Tells whether answers come back.
+    /// Returns whether answers come back.
     pub fn replies(self) -> bool {
         matches!(self, Self::Both | Self::RepliesAlone)
     }

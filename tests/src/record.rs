@@ -70,7 +70,7 @@ impl Record {
         *self.count.borrow()
     }
 
-    /// Tells whether nothing has started yet.
+    /// Returns whether nothing has started yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

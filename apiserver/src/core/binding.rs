@@ -1,4 +1,4 @@
-//! Bindings: a pod is given to a node, by its subresource or by the older kind of its own.
+//! Bindings: assigning a pod to a node, by its subresource or by the older kind `Binding`.
 
 use serde_json::{Value, json};
 
@@ -114,7 +114,7 @@ fn check_versions(target: &Target, binding: &Value, stored: &Stored) -> Result<(
     Ok(())
 }
 
-/// Says why a pod can't be bound.
+/// Describes why a pod can't be bound.
 fn refusal(pod: &Value) -> Option<String> {
     let name = object::name(pod);
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();

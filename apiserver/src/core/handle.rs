@@ -1,4 +1,4 @@
-//! Handling: from a request's path and verb to the read or write it asks for.
+//! Handling: from a request's path and verb to a read or a write.
 
 use bytes::Bytes;
 use http::{Method, Response};

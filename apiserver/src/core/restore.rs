@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::store::{ResourceId, Store};
 use crate::{authz, bootstrap, crd, flow_control, namespaces};
 
-/// What a server found in its data file.
+/// The content of a server's data file at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
@@ -22,7 +22,7 @@ pub struct Restored {
     pub resource_version: u64,
     /// The bytes of an unfinished write that were cut off at the end; no client had seen their content.
     pub unfinished_bytes: u64,
-    /// Where they were cut off, in bytes from the start of the file.
+    /// The offset at which they were cut off, in bytes from the start of the file.
     pub end: u64,
 }
 
@@ -56,7 +56,7 @@ fn empty(config: &CoreConfig, seed: u64, clock: Clock) -> State {
 /// Opens a data file, or begins one.
 ///
 /// # Errors
-/// What is wrong with the file; nothing was loaded then.
+/// The error in the file, if it could not be loaded.
 pub(super) fn open(config: &CoreConfig, path: &Path) -> Result<Opening, DataError> {
     match DataFile::open(path)? {
         Opened::New(mut file) => {

@@ -69,13 +69,13 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Gives the lines of the snapshot, its end left out.
+    /// Returns the lines of the snapshot, its end left out.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         let facts = self.facts.iter().map(|fact| Entry::Fact(Cow::Borrowed(fact)));
         self.objects.iter().map(|(id, stored)| Entry::object(id, stored)).chain(facts)
     }
 
-    /// Gives the end of the snapshot.
+    /// Returns the end of the snapshot.
     pub(super) fn end(&self) -> Entry<'static> {
         let entries = self.objects.len() + self.facts.len();
         Entry::End { version: self.version, started: self.started, entries: entries as u64 }

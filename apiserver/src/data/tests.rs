@@ -1,4 +1,4 @@
-//! Claims about data files: what is written is read, a crash costs nothing, damage is refused.
+//! Claims about data files: written entries are read, a crash loses nothing, damage is refused.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A folder of its own, gone at the end.
+/// A folder of its own, deleted at the end.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -42,7 +42,7 @@ pub(super) enum From {
     AfterList,
 }
 
-/// What becomes of a place that is between two lines.
+/// What to do with a position between two lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Edge {
     #[default]

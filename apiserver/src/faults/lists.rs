@@ -7,7 +7,7 @@ use super::edit::NO_JSON;
 use super::flow::Graft;
 use crate::read::token_past_the_end;
 
-/// Puts what rules have for a list into its body; gives the lines of those that acted.
+/// Applies the rules for a list to its body; returns the lines of those that acted.
 ///
 /// A body that is not a JSON list stays as it is.
 pub(crate) fn distort_list(body: Bytes, grafts: &mut [Graft]) -> (Bytes, Vec<String>) {

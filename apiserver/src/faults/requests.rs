@@ -10,7 +10,7 @@ use crate::route::{RequestInfo, Verb};
 /// The number of requests remembered whole; counts go on for ever.
 const REMEMBERED: usize = 10_000;
 
-/// What has been asked of the server; a clone is the same recorder.
+/// The requests that the server has received; a clone is the same recorder.
 ///
 /// Requests of the test kit itself are left out; refused ones and those a fault swallows are in.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +27,7 @@ struct Book {
     dropped: u64,
 }
 
-/// A request as it came; few are ever looked at.
+/// A request in its original form; few are ever read.
 #[derive(Debug)]
 struct Kept {
     method: Method,
@@ -160,7 +160,7 @@ impl Requests {
         info: &Arc<RequestInfo>,
         user: &str,
     ) -> Recorded {
-        // Neither of these has a line break in it; the user stands last.
+        // Neither of these contains a line break; the user comes last.
         let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let (agent, accept) = (header(header::USER_AGENT), header(header::ACCEPT));
         let texts = [uri.query().unwrap_or_default(), agent, accept, header(header::CONTENT_TYPE), user];

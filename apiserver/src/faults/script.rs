@@ -1,4 +1,4 @@
-//! Rules as JSON, for those who steer the server from outside.
+//! Rules as JSON, for programs that control the server from outside.
 
 use std::time::Duration;
 

@@ -72,12 +72,12 @@ impl FlowSchema {
         Self::deserialize(&stored["spec"]).ok()
     }
 
-    /// Gives the place in the order; lower ones are asked first.
+    /// Returns the precedence; lower ones are matched first.
     pub(super) fn precedence(&self) -> i64 {
         self.matching_precedence
     }
 
-    /// Gives the name of the priority level.
+    /// Returns the name of the priority level.
     pub(super) fn level(&self) -> &str {
         &self.priority_level_configuration.name
     }

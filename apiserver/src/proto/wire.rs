@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         Err(ProtoError::Overflow)
     }
 
-    /// Returns whether nothing is left.
+    /// Returns whether all bytes were read.
     pub(super) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

@@ -119,7 +119,7 @@ fn go_type(node: NodeRef<'_>) -> String {
     }
 }
 
-/// Checks texts that stand for bytes or times.
+/// Checks texts that encode bytes or times.
 fn content(node: NodeRef<'_>, text: &str) -> Result<(), String> {
     match node.node().definition.as_str() {
         "MicroTime" => time(text, Fraction::Micros),

@@ -88,13 +88,13 @@ impl<F> Builder<F> {
     /// records of requests, what [`allow`](ApiServer::allow) gave and certificates are not. Watches from versions
     /// before the last snapshot get 410. A lock on the file keeps a second server away.
     ///
-    /// Without it nothing touches the disk.
+    /// Without it, nothing is written to disk.
     pub fn data(mut self, path: impl Into<PathBuf>) -> Self {
         self.config.data = Some(path.into());
         self
     }
 
-    /// Has roles decide who may do what, as with `--authorization-mode=RBAC` of kube-apiserver.
+    /// Enforces roles, as with `--authorization-mode=RBAC` of kube-apiserver.
     ///
     /// Roles, bindings and aggregated roles count as they are written; members of `system:masters`, the administrator
     /// among them, may do everything. The default roles of a cluster are there, those of its own components left out.
@@ -116,7 +116,7 @@ impl<F> Builder<F> {
         self
     }
 
-    /// Has a webhook of this process asked where a configuration names its URL; it needs no TLS.
+    /// Serves the URL of a webhook configuration by a function of this process; TLS is not needed.
     ///
     /// The handler gets an `AdmissionReview` and gives one back, both as JSON. Configurations are stored and deleted like
     /// any object. A handler that panics has failed, and one that takes longer than its configuration says is late: what
@@ -130,7 +130,7 @@ impl<F> Builder<F> {
         self
     }
 
-    /// Has a webhook of this process asked where a configuration names its service and path; it needs no TLS.
+    /// Serves the service and path of a webhook configuration by a function of this process; TLS is not needed.
     ///
     /// See [`webhook`](Builder::webhook).
     pub fn service_webhook<H, Fut>(mut self, namespace: &str, name: &str, path: &str, handler: H) -> Self
@@ -166,7 +166,7 @@ impl<F> Builder<F> {
         self
     }
 
-    /// Sets the time between two bookmarks of a watch that asks for them.
+    /// Sets the time between two bookmarks of a watch that requests them.
     pub fn bookmark_period(mut self, period: Duration) -> Self {
         self.config.bookmark_period = period;
         self
@@ -255,7 +255,7 @@ impl Parts {
 }
 
 impl Builder<ForMemory> {
-    /// Starts the server; namespaces and definitions are there when it returns.
+    /// Starts the server; namespaces and CRDs exist when it returns.
     ///
     /// # Panics
     ///
@@ -267,11 +267,11 @@ impl Builder<ForMemory> {
         }
     }
 
-    /// Starts a server without a data file, and keeps what it is at its start, for many others.
+    /// Starts a server without a data file, and keeps its initial state as a template for other servers.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// See [`start`](Self::start).
     pub(crate) async fn prepare(self) -> Prepared {
         let (config, deadline) = (self.config.clone(), self.deadline);
         let server = self.start().await;
@@ -279,7 +279,7 @@ impl Builder<ForMemory> {
         Prepared { core: server.core().clone(), config, setup: server.setup.clone(), deadline }
     }
 
-    /// Starts the server, for those who expect that it may not.
+    /// Starts the server, and reports failures as errors.
     ///
     /// # Errors
     ///
@@ -314,7 +314,7 @@ impl Builder<ForHttp> {
         self
     }
 
-    /// Starts the server; namespaces and definitions are there when it returns.
+    /// Starts the server; namespaces and CRDs exist when it returns.
     ///
     /// # Errors
     ///

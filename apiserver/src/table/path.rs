@@ -19,7 +19,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Reads a path; none if it is not of the supported part.
+    /// Reads a path; `None` if its syntax is not supported.
     pub(super) fn parse(text: &str) -> Option<Path> {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);

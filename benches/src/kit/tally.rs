@@ -45,7 +45,7 @@ impl Last {
     }
 }
 
-/// Tells whether it is the changed state of the object that changes last.
+/// Returns whether it is the changed state of the object that changes last.
 fn is_last(object: &Gadget, objects: usize) -> bool {
     let (name, version) = state(object);
     is_last_state(name, version, objects)

@@ -22,7 +22,7 @@ const FIELDS: [Field; 5] = [
 /// Checks a schedule.
 ///
 /// # Errors
-/// What is wrong with it, in the words of the parser that the server uses.
+/// Describes the error, in the words of the parser that the server uses.
 pub(super) fn check(text: &str) -> Result<(), String> {
     // The text before the first blank names a time zone, which is refused elsewhere.
     let zoned = text.starts_with("TZ=") || text.starts_with("CRON_TZ=");

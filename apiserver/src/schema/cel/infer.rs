@@ -1,4 +1,4 @@
-//! Inference: the type of an expression, and what is wrong in it.
+//! Inference: the type of an expression, and its errors.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{
@@ -8,11 +8,11 @@ use kube_cel::cel::common::ast::{
 use super::functions::{FUNCTIONS, NAMES, Takes};
 use super::types::Type;
 
-/// Finds the type of an expression, and what is wrong in it.
+/// Finds the type of an expression, and its errors.
 pub(super) struct Checker<'a, 's> {
     source: &'s str,
     scope: Vec<(String, Type<'a>)>,
-    /// What is wrong, as the server says it.
+    /// The errors, in the server's words.
     pub(super) errors: Vec<String>,
 }
 

@@ -109,7 +109,7 @@ pub(crate) struct Trouble {
     pub(crate) honest: Honest,
 }
 
-/// Says whether a server that keeps to its contract may behave so.
+/// Returns whether a server that keeps to its contract may behave so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Honest {
     Yes,
