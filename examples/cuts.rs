@@ -37,7 +37,7 @@ impl Cuts {
         hit.for_each(|(_, stream)| stream.cancel());
     }
 
-    /// Lets watches of a resource through again.
+    /// Allows watches of a resource again.
     pub fn heal(&self, resource: &str) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).cut.remove(resource);
     }
@@ -61,7 +61,7 @@ pub struct CutLayer {
 }
 
 impl CutLayer {
-    /// Makes a layer whose watches `cuts` can cut.
+    /// Creates a layer whose watches `cuts` can cut.
     pub fn new(cuts: Cuts) -> Self {
         Self { cuts }
     }

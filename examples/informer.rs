@@ -1,4 +1,4 @@
-//! Informers alone, as with client-go: handlers hear of every object, the lister reads the cache.
+//! Informers alone, as with client-go: handlers receive every change, the lister reads the cache.
 //!
 //! ```text
 //! cargo run --example informer

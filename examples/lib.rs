@@ -1,4 +1,4 @@
-//! What the examples share: a place to run, which is the embedded API server or a real cluster.
+//! The common part of the examples: a place to run, which is the embedded API server or a real cluster.
 
 mod place;
 mod cuts;

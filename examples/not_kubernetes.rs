@@ -20,7 +20,7 @@ use watchkeeper::{
     reflector::{FirstList, ReflectorConfig},
 };
 
-/// A row: any type that looks like an object will do, derived or built in.
+/// A row: any type that looks like an object can be used, derived or built in.
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "rows.example.dev", version = "v1", kind = "Row")]
 pub struct RowSpec {
@@ -29,7 +29,7 @@ pub struct RowSpec {
     pub colour: String,
 }
 
-/// A table whose every change has a number: all that an informer asks of a source.
+/// A table that numbers every change, which is all that an informer requires of a source.
 ///
 /// Its promise is that of the trait: a list has a version, and a watch from there brings every later change, in
 /// order.
@@ -42,7 +42,7 @@ struct Table {
 #[derive(Clone)]
 struct Change {
     name: String,
-    /// `None`: the row is gone.
+    /// `None`: the row was deleted.
     colour: Option<String>,
 }
 

@@ -20,7 +20,7 @@ use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitEx
 use watchkeeper::{prelude::*, writes::TRACE_ID_ANNOTATION};
 use watchkeeper_apiserver::ApiServer;
 
-/// Keeps a Secret a map, and tells people of it.
+/// Keeps a ConfigMap for each Secret, and reports it in events.
 async fn keep(map: Arc<ConfigMap>, cx: Context<ConfigMap>) -> anyhow::Result<Action> {
     let metadata = ObjectMeta { name: map.metadata.name.clone(), ..ObjectMeta::default() };
     cx.apply(Secret { metadata, ..Secret::default() }).await?;
@@ -29,7 +29,7 @@ async fn keep(map: Arc<ConfigMap>, cx: Context<ConfigMap>) -> anyhow::Result<Act
     Ok(Action::await_change())
 }
 
-/// Names the trace of the span at hand.
+/// Returns the ID of the current span's trace.
 fn trace_id() -> Option<String> {
     let context = tracing::Span::current().context();
     let trace = context.span().span_context().clone();

@@ -1,4 +1,4 @@
-//! Where an example runs: on an API server inside the process, or on the cluster of `KUBECONFIG`.
+//! The place where an example runs: an API server inside the process, or the cluster of `KUBECONFIG`.
 
 #[cfg(feature = "embedded")]
 use std::io;
@@ -17,7 +17,7 @@ pub struct Place {
     pub client: Client,
     /// Cuts the client's watches.
     pub cuts: Cuts,
-    /// What to type to join in, where the server is the embedded one.
+    /// The commands to join in, if the server is the embedded one.
     pub kubeconfig: Option<PathBuf>,
     /// The server inside the process, which ends with it.
     #[cfg(feature = "embedded")]
@@ -51,7 +51,7 @@ impl Place {
     /// Takes the current context of `KUBECONFIG`.
     ///
     /// # Errors
-    /// There is none, or it can't be used.
+    /// It is missing, or can't be used.
     pub async fn cluster() -> anyhow::Result<Self> {
         let config = Config::infer().await.context("no cluster: set KUBECONFIG")?;
         let (client, cuts) = client(config)?;
@@ -79,7 +79,7 @@ impl fmt::Debug for Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(kubeconfig) = &self.kubeconfig {
-            // Whoever removed it before us did the same thing.
+            // Another process has removed it before.
             let _ = std::fs::remove_file(kubeconfig);
         }
     }
@@ -93,7 +93,7 @@ fn client(mut config: Config) -> anyhow::Result<(Client, Cuts)> {
     Ok((client, cuts))
 }
 
-/// Writes a file that nobody else may read: it holds a token.
+/// Writes a file that only this user may read: it contains a token.
 #[cfg(feature = "embedded")]
 fn write_private(path: &std::path::Path, text: &str) -> io::Result<()> {
     use std::{io::Write, os::unix::fs::OpenOptionsExt};

@@ -17,9 +17,9 @@ use kube::{
     runtime::{Controller, controller::Action, watcher},
 };
 use serde_json::json;
-use watchkeeper_apiserver::trials::{Event, Trials, Trouble};
+use watchkeeper_trials::{Event, Trials, Trouble};
 
-/// What the operator does after an error.
+/// The operator's reaction to an error.
 #[derive(Clone, Copy)]
 enum AfterErrors {
     /// It waits until something changes: the mistake.

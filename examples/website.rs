@@ -114,12 +114,12 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets one of several replicas work.
+/// Elects a leader among several replicas.
 fn elected(manager: Manager, namespace: &str) -> Manager {
     manager.leader_election(LeaderElection::new("websites").namespace(namespace))
 }
 
-/// Says what the operator must be allowed to do; no server is asked.
+/// Prints the permissions that the operator needs, without a server.
 fn rules(namespace: &str) -> anyhow::Result<Rules> {
     let nowhere = Client::try_from(kube::Config::new("http://127.0.0.1".parse()?))?;
     let manager = elected(operator(nowhere, Arc::default()), namespace);
@@ -138,7 +138,7 @@ async fn welcome(client: &Client) -> anyhow::Result<()> {
 mod tests {
     use k8s_openapi::api::apps::v1::Deployment;
     use watchkeeper::prelude::*;
-    use watchkeeper_apiserver::trials::Trials;
+    use watchkeeper_trials::Trials;
 
     use super::{Website, WebsiteSpec, operator};
 

@@ -56,27 +56,27 @@ impl std::fmt::Display for Verb {
 
 /// The target of a request, read only from its method, path and query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RequestInfo {
+pub struct RequestInfo {
     /// The verb; `None` for paths that do not address a resource, and for methods such as HEAD and OPTIONS.
-    pub(crate) verb: Option<Verb>,
+    pub verb: Option<Verb>,
     /// The group, empty for the core group.
-    pub(crate) group: String,
+    pub group: String,
     /// The version, e.g. `v1`; empty when the path names no group version.
-    pub(crate) version: String,
+    pub version: String,
     /// The plural, e.g. `configmaps`; empty if the path does not address a resource.
-    pub(crate) resource: String,
+    pub resource: String,
     /// The namespace in the path.
-    pub(crate) namespace: Option<String>,
+    pub namespace: Option<String>,
     /// The object's name, in the path or by `fieldSelector=metadata.name=…`.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// The subresource, e.g. `status`; empty if there isn't any.
-    pub(crate) subresource: String,
+    pub subresource: String,
     /// The requested `resourceVersion`; empty if not set.
-    pub(crate) version_asked: String,
+    pub version_asked: String,
     /// The continue token; empty if not set.
-    pub(crate) go_on: String,
+    pub go_on: String,
     /// The path, decoded, without a trailing `/`.
-    pub(crate) path: String,
+    pub path: String,
     /// The shape of the path: whether it contains an object's name.
     pub(crate) shape: Shape,
 }
@@ -94,7 +94,7 @@ pub(crate) enum Shape {
 
 impl RequestInfo {
     /// Reads a request's method and URI.
-    pub(crate) fn of(method: &Method, uri: &Uri) -> Self {
+    pub fn of(method: &Method, uri: &Uri) -> Self {
         let query = Query::of(uri);
         let trimmed = uri.path().trim_end_matches('/');
         let decoded = decode(trimmed);

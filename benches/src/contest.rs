@@ -20,21 +20,21 @@ use crate::{
     server::Server,
 };
 
-/// What is asked for on the command line.
+/// The settings from the command line.
 pub(crate) struct Settings {
     pub(crate) runs: usize,
     pub(crate) extent: Extent,
     pub(crate) kept: Kept,
-    /// What the title of a table must contain to be measured.
+    /// A title must contain this text to be measured.
     only: Option<String>,
-    /// The titles that did not contain it; nothing more once one did.
+    /// The titles that did not contain it; empty once one did.
     left_out: RefCell<Option<Vec<String>>>,
     go: OnceCell<Result<PathBuf, String>>,
     kube_apiserver: OnceCell<bool>,
     places: Places,
 }
 
-/// What becomes of the figures.
+/// What to do with the figures.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
     /// They are printed.
@@ -46,9 +46,9 @@ pub(crate) enum Kept {
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Next to nothing: to try a bench. The benches without sizes measure what they always do.
+    /// Very small: to try a bench. The benches without sizes measure what they always do.
     Small,
-    /// What takes about two minutes.
+    /// Sizes that take about two minutes.
     Usual,
     /// A million objects as well.
     Full,
@@ -61,7 +61,7 @@ impl Settings {
         Self { runs, extent, kept, only, left_out, go, kube_apiserver, places }
     }
 
-    /// Whether a table is asked for.
+    /// Whether a table is requested.
     fn asks_for(&self, title: &str) -> bool {
         let asks = self.only.as_ref().is_none_or(|only| title.contains(only));
         let mut left_out = self.left_out.borrow_mut();
@@ -73,7 +73,7 @@ impl Settings {
         asks
     }
 
-    /// Returns the titles of the tables that were left out, unless one was asked for.
+    /// Returns the titles of the tables that were left out, unless one was measured.
     pub(crate) fn left_out(self) -> Option<Vec<String>> {
         self.left_out.into_inner()
     }
@@ -89,7 +89,7 @@ impl Settings {
         })
     }
 
-    /// Says where the program of Go's peers is, or why there is none.
+    /// Returns the path of the Go peers' program, or why it is missing.
     fn go_peers(&self) -> &Result<PathBuf, String> {
         self.go.get_or_init(|| {
             let built = go::build();
@@ -101,14 +101,14 @@ impl Settings {
     }
 }
 
-/// One table to be: who is measured, and what counts.
+/// One table: its sides and columns.
 pub(crate) struct Contest {
     title: String,
     job: Job,
     load: Load,
     turns: Turns,
     places: Vec<Place>,
-    /// How many events Go's peers get, where they take too long for all.
+    /// How many events the Go peers get, if they take too long for all.
     events_of_go: Option<usize>,
     rows: Vec<Contestant>,
     columns: Vec<Column>,
@@ -155,7 +155,7 @@ impl Contest {
         Self { load: Load::Served, ..Self::new(title, job) }
     }
 
-    /// Runs all sides at once: for those that do next to nothing.
+    /// Runs all sides at once: for sides that need little CPU.
     pub(crate) fn at_once(self) -> Self {
         Self { turns: Turns::AtOnce, ..self }
     }
@@ -181,7 +181,7 @@ impl Contest {
         self
     }
 
-    /// Adds a side as it works unless told otherwise.
+    /// Adds a side that works in its default way.
     pub(crate) fn side(self, side: Side, goals: &Goals) -> Self {
         let label = side.to_string();
         self.row(side, Mode::Default, label, goals)
@@ -263,7 +263,7 @@ fn at_once<'j>(jobs: impl Iterator<Item = (Option<Command>, &'j Job)>) -> Vec<an
     })
 }
 
-/// Runs one side once, in a process of its own.
+/// Runs one side once, in its own process.
 fn measure(command: Option<Command>, job: &Job) -> anyhow::Result<Measures> {
     let output = command
         .context("it can't be run there")?

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use watchkeeper::{Informer, kube::CustomResource};
 
-/// Where gadgets are served.
+/// The path of gadgets.
 pub(crate) const PATH: &str = "/apis/bench.example.dev/v1/gadgets";
 /// How many gadgets share a namespace.
 pub(crate) const A_NAMESPACE: usize = 1_000;
@@ -18,7 +18,7 @@ pub(crate) const REPLICAS: usize = 3;
 /// The version of the first list; events follow it.
 pub(crate) const LISTED: u64 = 1_000_000_000;
 
-/// What a gadget is to be.
+/// The spec of a gadget.
 #[derive(CustomResource, Informer, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "bench.example.dev", version = "v1", kind = "Gadget", namespaced, status = "GadgetStatus")]
 #[serde(rename_all = "camelCase")]
@@ -30,7 +30,7 @@ pub(crate) struct GadgetSpec {
     pub(crate) replicas: i64,
     pub(crate) command: Vec<String>,
     pub(crate) settings: Vec<Setting>,
-    /// When the server sent this state: wall time in nanoseconds, 0 where nobody measures it.
+    /// When the server sent this state: wall time in nanoseconds, 0 if it is not measured.
     pub(crate) sent: u64,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Setting {
     pub(crate) value: String,
 }
 
-/// What a gadget is.
+/// A gadget.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GadgetStatus {
@@ -51,7 +51,7 @@ pub(crate) struct GadgetStatus {
     pub(crate) message: String,
 }
 
-/// The same as it is declared where it is to be kept as bytes.
+/// The same type, declared as compact.
 pub(crate) mod compact {
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ pub(crate) mod compact {
 
     use super::{GadgetStatus, Setting};
 
-    /// What a gadget is to be.
+    /// The spec of a gadget.
     #[derive(CustomResource, Informer, Clone, Debug, Deserialize, Serialize, JsonSchema)]
     #[kube(group = "bench.example.dev", version = "v1", kind = "Gadget", namespaced, status = "GadgetStatus")]
     #[serde(rename_all = "camelCase")]

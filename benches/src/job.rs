@@ -19,9 +19,9 @@ pub(crate) enum Bench {
     ReadersWriter,
     /// Reads of the cache: by key, by index, by labels.
     ListerGet,
-    /// A relist and a resync of what has not changed.
+    /// A relist and a resync of unchanged objects.
     Relist,
-    /// What a cache costs while nothing happens.
+    /// The cost of a cache while nothing happens.
     Idle,
     /// The cost of one object, from 1,000 to 1,000,000 of them.
     Scale,
@@ -41,7 +41,7 @@ pub(crate) enum Bench {
     BuildCost,
 }
 
-/// Who is measured.
+/// The side that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Side {
@@ -49,7 +49,7 @@ pub(crate) enum Side {
     KubeRs,
     ClientGo,
     ControllerRuntime,
-    /// The same bytes through socket, decoder and map, and nothing else.
+    /// The floor: the same bytes through socket, decoder and map.
     Floor,
     /// The embedded API server.
     ApiServer,
@@ -78,27 +78,27 @@ impl fmt::Display for Side {
     }
 }
 
-/// How the first list is read, or which other way of working a side is asked for.
+/// How the first list is read, or another way of working.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mode {
-    /// As the side does it unless told otherwise.
+    /// The side's default.
     Default,
-    /// As a stream of initial events.
+    /// By a stream of initial events.
     Streaming,
     /// In pages of 500.
     Paged,
-    /// As one answer at any version.
+    /// By one answer at any version.
     AnyVersion,
     /// With objects kept as bytes.
     Compact,
-    /// As handlers of one informer, without controllers.
+    /// By handlers of one informer, without controllers.
     Handlers,
-    /// As a work queue alone, without a controller.
+    /// By a work queue alone, without a controller.
     QueueAlone,
-    /// As subscribers of one shared stream.
+    /// By subscribers of one shared stream.
     Shared,
-    /// As a server in another process.
+    /// By a server in another process.
     Socket,
     /// With bodies and answers in protobuf.
     Protobuf,
@@ -106,11 +106,11 @@ pub(crate) enum Mode {
     Roles,
     /// With custom objects.
     Custom,
-    /// With custom objects whose schema has rules in CEL.
+    /// With custom objects whose schema has CEL rules.
     Rules,
 }
 
-/// What is asked, where a bench asks several things.
+/// The part of a bench with several parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Question {
@@ -127,7 +127,7 @@ pub(crate) enum Question {
     Resync,
     /// Controller: many reconciles in flight at once.
     Storm,
-    /// Of readers: each object that a list returns is read.
+    /// Readers: each object that a list returns is read.
     Walk,
     /// Server: how long it takes to start.
     Start,
@@ -148,7 +148,7 @@ pub(crate) struct Job {
     pub(crate) side: Side,
     pub(crate) mode: Mode,
     pub(crate) question: Question,
-    /// Where the load generator listens; 0 where there is none.
+    /// The address of the load generator; 0 without one.
     pub(crate) port: u16,
     pub(crate) objects: usize,
     pub(crate) events: usize,

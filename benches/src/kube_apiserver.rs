@@ -1,4 +1,4 @@
-//! Where a real kube-apiserver is, if there is one.
+//! The path of a real kube-apiserver, if one is installed.
 
 use std::{env, path::PathBuf};
 
@@ -8,7 +8,7 @@ const BINARIES: &str = "WATCHKEEPER_KUBE_APISERVER";
 /// Returns the program.
 ///
 /// # Errors
-/// In words: nobody says where it is.
+/// In words: its path is not set.
 pub(crate) fn program() -> Result<PathBuf, String> {
     match env::var_os(BINARIES) {
         Some(folder) => Ok(PathBuf::from(folder).join("kube-apiserver")),

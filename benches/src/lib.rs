@@ -32,10 +32,10 @@ use crate::{
 #[derive(Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
-    /// Which benches to run, one after another.
+    /// The benches to run, one after another.
     #[arg(required = true)]
     benches: Vec<Bench>,
-    /// How often each side runs; a bench knows how often unless told.
+    /// How often each side runs; each bench has a default.
     #[arg(long)]
     runs: Option<usize>,
     /// Measures a million objects as well, which takes many minutes.
@@ -54,12 +54,12 @@ struct Arguments {
     inner: Option<Inner>,
 }
 
-/// What the program starts itself for.
+/// The purpose for which the program starts itself.
 #[derive(Subcommand)]
 enum Inner {
-    /// Counts the instructions of eight hot paths under valgrind; fails where one takes a tenth more than its baseline.
+    /// Counts the instructions of eight hot paths under valgrind; fails if one takes a tenth more than its baseline.
     Instructions {
-        /// Makes what is counted the baseline.
+        /// Saves the counts as the baseline.
         #[arg(long)]
         save: bool,
     },
@@ -79,7 +79,7 @@ enum Inner {
     ServeKubernetes,
 }
 
-/// Runs what the command line asks for.
+/// Runs what the command line requests.
 ///
 /// # Errors
 /// In words: what could not be measured.

@@ -1,8 +1,8 @@
-//! What a process has used so far, and what a row of figures says.
+//! The resources that a process has used, and the figures of a row.
 
 use std::{collections::BTreeMap, fs};
 
-/// What one run of one side measured, by the name of the figure.
+/// The measurements of one run of one side, by the name of the figure.
 pub(crate) type Measures = BTreeMap<String, f64>;
 
 /// Names figures: `measures([("wall", 1.0)])`.
@@ -10,7 +10,7 @@ pub(crate) fn measures<const N: usize>(figures: [(&str, f64); N]) -> Measures {
     figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect()
 }
 
-/// Tells the CPU seconds that this process has used so far.
+/// Returns the CPU seconds that this process has used.
 ///
 /// Exact to the microsecond while all threads live; those that ended count in hundredths.
 pub(crate) fn cpu_seconds() -> f64 {
@@ -22,7 +22,7 @@ pub(crate) fn cpu_seconds() -> f64 {
     (nanos.sum::<f64>() / 1e9).max(ticks() / 100.0)
 }
 
-/// Tells the CPU seconds of child processes that have ended and been waited for, theirs included.
+/// Returns the CPU seconds of child processes that have ended and been waited for, and of their children.
 pub(crate) fn children_cpu_seconds() -> f64 {
     times(13) / 100.0
 }
@@ -66,7 +66,7 @@ impl Sorted {
         Self(figures)
     }
 
-    /// The figure below which this share of all lies; `NaN` without figures.
+    /// The figure at this quantile; `NaN` without figures.
     pub(crate) fn at(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         self.0.get((share * last as f64).round() as usize).copied().unwrap_or(f64::NAN)
@@ -105,7 +105,7 @@ mod tests {
         let work: Vec<u64> = (0..2_000_000).collect();
         assert_eq!(std::hint::black_box(&work).iter().sum::<u64>(), 1_999_999_000_000);
         assert!(cpu_seconds() > before);
-        // In this order: other tests make the process grow meanwhile.
+        // In this order, because other tests make the process grow meanwhile.
         let held = held_megabytes();
         assert!(held > 1.0 && peak_megabytes() >= held);
     }

@@ -1,4 +1,4 @@
-//! Where a table is measured: on all cores, on one, or with another allocator.
+//! The place of a measurement: all cores, one core, or another allocator.
 
 use std::{
     cell::OnceCell,
@@ -9,10 +9,10 @@ use std::{
 
 use crate::job::{Cores, Side};
 
-/// The program whose allocator is mimalloc.
+/// The program with mimalloc.
 const MIMALLOC: &str = "watchkeeper-benches-mimalloc";
 
-/// Where a table is measured.
+/// The place of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// On all cores, with the system's allocator.
@@ -24,7 +24,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// What the title of a table says of it.
+    /// The part of a table's title that describes it.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::Usual => "",
@@ -46,7 +46,7 @@ impl Place {
     }
 }
 
-/// What the other places need, looked for when it is first asked for.
+/// The tools of the other places, looked up when they are first needed.
 #[derive(Default)]
 pub(crate) struct Places {
     core: OnceCell<Option<String>>,
@@ -54,7 +54,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Begins a command that runs a program there; `None` where that can't be had, which was said then.
+    /// Begins a command that runs a program there; `None` if that is not possible, which is printed then.
     pub(crate) fn command(&self, place: Place, program: &Path) -> Option<Command> {
         match place {
             Place::Usual => Some(Command::new(program)),

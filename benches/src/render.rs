@@ -19,7 +19,7 @@ const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../book/src/measured.md
 /// README's columns.
 const SIDES: [&str; 3] = ["watchkeeper", "kube-rs 5.0", "controller-runtime 0.25"];
 
-/// A line of README's table: what it says, the table it quotes, which figures, each times a factor, and which rows.
+/// A line of README's table: its text, the quoted table, the figures, each times a factor, and the rows.
 struct Line {
     says: &'static str,
     title: &'static str,
@@ -76,7 +76,7 @@ const LINES: [Line; 6] = [
     },
 ];
 
-/// What the titles of the server's tables begin with.
+/// The start of the titles of the server's tables.
 const OF_SERVER: &str = "server: ";
 
 /// Renders the READMEs and the book again.
@@ -92,7 +92,7 @@ pub(crate) fn render() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says what stands between the marks of each file; one for which nothing was ever saved stays as it is.
+/// Renders the text between the marks of each file; a part without saved results stays as it is.
 fn texts(results: &Results) -> anyhow::Result<Vec<(&'static str, String)>> {
     let mut texts = vec![(README, readme(results)?), (BOOK, tables(results, ""))];
     let of_server = tables(results, OF_SERVER);

@@ -12,7 +12,7 @@ pub(crate) struct Column {
     missing: Missing,
 }
 
-/// What it means that a run has no such figure.
+/// What a missing figure means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     /// The side does not count it.
@@ -21,21 +21,21 @@ enum Missing {
     Unreached,
 }
 
-/// What stands for a figure that was not reached.
+/// The text in place of a figure that was not reached.
 pub(crate) const NOT_REACHED: &str = "not reached";
 
-/// Says which figure is the better one.
+/// Which of two figures is better.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Better {
     /// A rate.
     More,
     /// A cost.
     Less,
-    /// Neither: it is shown, and compared with nothing.
+    /// Neither: it is only shown.
     Neither,
 }
 
-/// What a row must reach.
+/// A row's target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
     /// On a peer's row: the first row is at least this many times better.
@@ -48,7 +48,7 @@ pub(crate) enum Goal {
     AtLeast(f64),
 }
 
-/// What rows must reach, by the key of the column.
+/// The targets of rows, by the key of the column.
 pub(crate) type Goals = [(&'static str, Goal)];
 
 impl fmt::Display for Goal {
@@ -121,13 +121,13 @@ impl Row {
         &self.label
     }
 
-    /// Returns a figure of all runs, in order; `None` where this side does not have it.
+    /// Returns a figure of all runs, in order; `None` if this side does not have it.
     pub(crate) fn figures(&self, key: &str) -> Option<Sorted> {
         let figures: Vec<f64> = self.runs.iter().filter_map(|run| run.get(key).copied()).collect();
         (!figures.is_empty()).then(|| Sorted::new(figures))
     }
 
-    /// Returns whether there should be a figure and no run has one: none ended, or none came that far.
+    /// Returns whether a figure is missing in all runs, because none got that far.
     pub(crate) fn is_unreached(&self, column: &Column) -> bool {
         let none = self.runs.iter().all(|run| !run.contains_key(column.key));
         none && (self.runs.is_empty() || column.missing == Missing::Unreached)
@@ -274,7 +274,7 @@ mod tests {
             "broken not reached <= 5 NOT MET",
         ];
         assert_eq!(of(&Column::cost("p99", "p99").awaited()), p99);
-        // What a side does not count it can't reach either.
+        // A side can't reach a target for a figure that it does not measure.
         assert_eq!(of(&Column::cost("heap", "heap")), ["quick 1.00 1.00 1.00 1.00", "broken not reached"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What was measured last, kept in a file: the READMEs and the book show nothing else.
+//! The latest results, kept in a file; the READMEs and the book show only these.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::{Column, Row};
 
-/// Where the results are kept.
+/// The path of the results.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/results.json");
 
 /// All tables that were measured, by title.
@@ -25,7 +25,7 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Measured>,
 }
 
-/// A column: the figure, and what it is called.
+/// A column: the figure and its title.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Title {
     pub(crate) key: String,
@@ -69,7 +69,7 @@ fn rounded(figure: f64) -> f64 {
 }
 
 impl Results {
-    /// Reads what was kept; nothing where nothing ever was.
+    /// Reads the saved results; empty without a file.
     pub(crate) fn read() -> anyhow::Result<Self> {
         match fs::read_to_string(FILE) {
             Ok(text) => serde_json::from_str(&text).with_context(|| format!("{FILE} is damaged")),

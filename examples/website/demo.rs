@@ -25,13 +25,13 @@ use super::{
 
 /// How many sites the visitor creates.
 const SITES: u32 = 12;
-/// How often the visitor looks whether something has come true.
+/// How often the visitor checks whether a condition holds.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// How long one change may take to come true.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// How long the visitor needs to tidy up.
 const TIDYING: Duration = Duration::from_secs(6);
-/// How long somebody else may take to report on a Deployment before the visitor plays that part.
+/// How long to wait for a Deployment controller before the visitor plays its part.
 const OTHERS: Duration = Duration::from_millis(1_500);
 
 /// Runs the operator and the visitor side by side, and sums up.
@@ -129,7 +129,7 @@ impl Visitor {
         }
     }
 
-    /// Plays the part of the Deployment controller only where there is none.
+    /// Plays the part of the Deployment controller only if the cluster has none.
     async fn find_out_who_runs_deployments(&mut self) {
         let deployments = self.deployments.clone();
         let observed = |deployment: &Deployment| {
@@ -222,7 +222,7 @@ impl Visitor {
         }
     }
 
-    /// Waits until Deployment and status say what the site wants; plays the Deployment's part where it must.
+    /// Waits until Deployment and status match the site; plays the Deployment controller if needed.
     async fn settled(&mut self, at: u32, replicas: i32, what: &str) -> bool {
         let (name, by) = (site_name(at), self.by());
         let wants = |deployment: &Deployment| {
@@ -235,7 +235,7 @@ impl Visitor {
             let played = self.deployments.patch_status(&name, &PatchParams::default(), &patch).await;
             self.note(played.is_ok(), || format!("play the Deployment of {name}"));
         }
-        // Where somebody else runs Deployments there may be no image to pull: then they are never ready.
+        // In a real cluster the image may be missing: then they are never ready.
         let ready = |site: &Website| {
             let status = site.status.clone().unwrap_or_default();
             status.replicas == replicas && (!self.plays_deployments || status.ready_replicas == replicas)
@@ -259,7 +259,7 @@ impl Visitor {
         }
     }
 
-    /// Deletes what is left, waits for its cleanup, and removes the namespace.
+    /// Deletes the rest, waits for its cleanup, and removes the namespace.
     async fn leave(&self) -> anyhow::Result<()> {
         self.cuts.heal("deployments");
         self.sites.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;

@@ -1,4 +1,4 @@
-//! What the operator did, and when: the demo's summary is made of it.
+//! The operator's actions and their times, for the demo's summary.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -59,7 +59,7 @@ impl Journal {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on, says what the operator does.
+    /// From here on, logs what the operator does.
     pub(crate) fn speak(&self) {
         self.speaks.store(true, Ordering::Relaxed);
     }
@@ -96,7 +96,7 @@ impl Journal {
         self.record().due.insert(key.clone(), Instant::now() + after);
     }
 
-    /// Notes what a site's Deployment has, and says so when it is news.
+    /// Records the state of a site's Deployment, and logs it if it is new.
     pub(crate) fn kept(&self, site: &Website, deployment: &Deployment) {
         let status = WebsiteStatus::from(deployment);
         let (key, now) = (ObjectKey::of(site), (site.spec.replicas, status.ready_replicas));

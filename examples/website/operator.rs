@@ -18,7 +18,7 @@ use super::journal::Journal;
 pub(crate) const FINALIZER: &str = "web.example.dev/domain";
 /// How many reconciles may start: over any window of `w` seconds, at most `BURST + RATE × w`.
 pub(crate) const RATE: u32 = 50;
-/// What may start at once.
+/// The limits on starts.
 pub(crate) const BURST: u32 = 100;
 /// How long a site that is right is left alone.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -28,10 +28,10 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 #[kube(group = "web.example.dev", version = "v1", kind = "Website", namespaced, status = "WebsiteStatus")]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WebsiteSpec {
-    /// Where the site is served: `WebsiteLister::by_domain` finds it.
+    /// The domain of the site: `WebsiteLister::by_domain` finds it.
     #[informer(index)]
     pub domain: String,
-    /// What the site is about: each is an index value of `WebsiteLister::by_tag`.
+    /// The topics of the site: each is an index value of `WebsiteLister::by_tag`.
     #[serde(default)]
     #[informer(index = "by_tag")]
     pub tags: Vec<String>,
@@ -39,7 +39,7 @@ pub(crate) struct WebsiteSpec {
     pub replicas: i32,
 }
 
-/// What the site's Deployment has.
+/// The state of the site's Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WebsiteStatus {
@@ -85,7 +85,7 @@ impl Reconciler<Website> for Websites {
     }
 }
 
-/// Says which Deployment a site wants.
+/// Builds the Deployment for a site.
 fn deployment_for(site: &Website) -> Deployment {
     let labels = BTreeMap::from([("site".to_owned(), site.name_any())]);
     let container = Container {

@@ -1,4 +1,4 @@
-//! What came true of a demo, as `name: value` lines.
+//! The results of a demo, as `name: value` lines.
 
 use std::process::ExitCode;
 
@@ -7,22 +7,22 @@ use super::{
     operator::{BURST, RATE},
 };
 
-/// What the visitor saw.
+/// The visitor's observations.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// Sites that came to have a Deployment, and a status that says so.
+    /// Sites that got a Deployment and a status that reports it.
     pub(crate) sites_created: u32,
     /// Edits of sites that reached the Deployment and the status.
     pub(crate) edits_followed: u32,
-    /// Deployments that came back after somebody deleted them.
+    /// Deployments that came back after they were deleted.
     pub(crate) children_healed: u32,
-    /// Deployments that came back although nobody was watching when they were deleted.
+    /// Deployments that came back although the operator was down when they were deleted.
     pub(crate) children_healed_after_cut: u32,
     /// Deleted sites that went, with their Deployments, once cleanup had run.
     pub(crate) sites_cleaned_up: u32,
     /// Deployments that went with their sites: the work of the server's garbage collector.
     pub(crate) children_collected: u32,
-    /// Changes whose end state never came.
+    /// Changes whose final state never appeared.
     pub(crate) lost: Vec<String>,
 }
 

@@ -35,9 +35,9 @@ impl Mistakes {
     }
 }
 
-/// What `#[kube(...)]` says that matters here.
+/// The relevant parts of `#[kube(...)]`.
 pub(crate) struct Kube {
-    /// The root type's name: `root`, else `kind`; absent where `CustomResource` reports that it is missing.
+    /// The root type's name: `root`, otherwise `kind`; absent if `CustomResource` reports that it is missing.
     pub(crate) root: Option<Ident>,
     /// Whether `namespaced` is set.
     pub(crate) scope: Scope,
@@ -45,18 +45,18 @@ pub(crate) struct Kube {
     pub(crate) has_status: bool,
 }
 
-/// Whether objects live in namespaces, as far as attributes tell.
+/// Whether objects are namespaced, if the attributes say so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// `#[kube(namespaced)]`.
     Namespaced,
     /// `#[kube(...)]` without it.
     Cluster,
-    /// A hand-written root: only its `kube::Resource` knows.
+    /// A hand-written root: only its `kube::Resource` implementation knows.
     Untold,
 }
 
-/// Reads all `#[kube(...)]` of a struct; `None` if there is none.
+/// Reads all `#[kube(...)]` of a struct; `None` without any.
 ///
 /// Other keys are skipped, and so is what can't be read: `CustomResource` reports it at the same token.
 pub(crate) fn kube(attributes: &[Attribute]) -> Option<Kube> {
@@ -119,10 +119,10 @@ pub(crate) enum Form {
     Compact,
 }
 
-/// What `#[informer(...)]` says on the struct.
+/// The settings of `#[informer(...)]` on the struct.
 #[derive(Default)]
 pub(crate) struct OnStruct {
-    /// Where `watchkeeper` is found.
+    /// The path of `watchkeeper`.
     pub(crate) runtime: Option<Path>,
     /// How objects are cached.
     pub(crate) form: Form,
@@ -161,19 +161,19 @@ pub(crate) fn on_struct(attributes: &[Attribute], mistakes: &mut Mistakes) -> On
 
 /// `index`, or `index = "name"`, on a field, and an optional `path = field`.
 pub(crate) struct IndexKey {
-    /// Where `index` stands.
+    /// The span of `index`.
     pub(crate) span: Span,
-    /// The look-up's name, if it was given.
+    /// The look-up's name, if one was given.
     pub(crate) name: Option<LitStr>,
-    /// What is indexed of the field's values.
+    /// The indexed part of the field's values.
     pub(crate) of: Of,
 }
 
-/// What is indexed of a field's values.
+/// The indexed part of a field's values.
 pub(crate) enum Of {
     /// They themselves.
     Themselves,
-    /// What lies at the end of a path.
+    /// The type at the end of a path.
     Path(Vec<Step>),
     /// Nothing: the path can't be read, which has been reported.
     Refused,

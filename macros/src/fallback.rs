@@ -1,4 +1,4 @@
-//! What is generated after a mistake: the error, and all that can still be generated.
+//! The output after a mistake: the error, and everything that can still be generated.
 //!
 //! Code that names the lister or calls a look-up then has no errors of its own: a refused index keeps its look-up,
 //! which takes anything.

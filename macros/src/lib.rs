@@ -68,7 +68,7 @@ use syn::DeriveInput;
 ///
 /// # Other attributes
 ///
-/// `#[informer(crate = some::path)]` on the struct says where `watchkeeper` is found, if it is not `::watchkeeper`.
+/// `#[informer(crate = some::path)]` on the struct sets the path of `watchkeeper`, if it is not `::watchkeeper`.
 #[proc_macro_derive(Informer, attributes(informer, kube))]
 pub fn derive_informer(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     derive(input.into()).into()

@@ -1,4 +1,4 @@
-//! Asks a manager's HTTP service, without a socket.
+//! Sends requests to a manager's HTTP service, without a socket.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// Returns a header; empty where there is none.
+    /// Returns a header; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
@@ -27,21 +27,21 @@ impl Told {
     /// Reads the body as JSON.
     ///
     /// # Panics
-    /// When it is none.
+    /// If it is not JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).expect("it is JSON")
     }
 }
 
-/// Asks as somebody on this machine does.
+/// Sends a request from this machine.
 pub async fn ask(service: &HttpService, path: &str) -> Told {
     ask_as(service, path, Some(([127, 0, 0, 1], 40_000).into()), &[("host", "localhost:8080")]).await
 }
 
-/// Asks as somebody does, with headers.
+/// Sends a request with headers.
 ///
 /// # Panics
-/// Where the path is none.
+/// If the path is invalid.
 pub async fn ask_as(
     service: &HttpService,
     path: &str,

@@ -1,4 +1,4 @@
-//! Which behaviours must hold, and which tests say by id that they do.
+//! The behaviours that must hold, and the tests that carry their ids.
 
 use std::{
     collections::BTreeMap,
@@ -10,8 +10,8 @@ use std::{
 /// The list of behaviours, one a line.
 const LIST: &str = include_str!("../behaviours.txt");
 
-/// The folders whose tests count.
-const FOLDERS: [&str; 5] = ["runtime", "macros", "apiserver", "tests", "examples"];
+/// The folders of tests.
+const FOLDERS: [&str; 6] = ["runtime", "macros", "apiserver", "trials", "tests", "examples"];
 
 /// Names a behaviour: a family and a number, such as `R12`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,7 +54,7 @@ pub struct Behaviour {
     pub id: Id,
     /// Whether it must be tested by now.
     pub demand: Demand,
-    /// What it says.
+    /// Its text.
     pub claim: &'static str,
 }
 

@@ -14,7 +14,7 @@ pub struct Sent {
     pub method: Method,
     /// Its path and query.
     pub uri: String,
-    /// What it carries; null where that is no JSON.
+    /// The body; null if it is not JSON.
     pub body: Value,
 }
 
@@ -44,7 +44,7 @@ impl Bodies {
         (bodies, kube::Client::new(service, namespace))
     }
 
-    /// Returns what was sent with a method, in order.
+    /// Returns the bodies sent with a method, in order.
     pub fn with(&self, method: &Method) -> Vec<Sent> {
         let sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sent.iter().filter(|one| one.method == *method).cloned().collect()

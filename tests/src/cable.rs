@@ -12,13 +12,13 @@ use tokio::sync::watch;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a connection lets through.
+/// The directions in which a connection lets data pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Passes {
     /// Everything.
     #[default]
     Both,
-    /// Requests reach the server, and nothing comes back: it does what they ask.
+    /// Requests reach the server, but replies are lost: the server does what they ask.
     RequestsAlone,
     /// Requests get lost; what the server had to say comes through.
     RepliesAlone,

@@ -5,7 +5,7 @@ use watchkeeper::prelude::*;
 
 use crate::{Record, Website, WebsiteStatus};
 
-/// Counts its runs in the status, stopping before and after the write when told to.
+/// Counts its runs in the status, stopping before and after the write on demand.
 #[derive(Debug)]
 pub struct Counter {
     /// Its runs.
@@ -34,7 +34,7 @@ impl Reconciler<Website> for Counter {
     }
 }
 
-/// A place in a reconciler where a test may hold it.
+/// A place in a reconciler where a test may stop it.
 #[derive(Debug)]
 pub struct Gate {
     open: Semaphore,
@@ -42,7 +42,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Makes a gate that holds nobody.
+    /// Creates an open gate.
     pub fn open() -> Arc<Self> {
         Arc::new(Self { open: Semaphore::new(Semaphore::MAX_PERMITS), reached: watch::Sender::new(0) })
     }

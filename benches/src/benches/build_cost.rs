@@ -1,4 +1,4 @@
-//! `build-cost`: how long an operator takes to build from nothing, in release, and how large its program is.
+//! `build-cost`: how long a release build of an operator takes, and how large its program is.
 
 use std::{
     env, fs,
@@ -82,7 +82,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Runs cargo there; returns what it said.
+    /// Runs cargo there; returns its output.
     fn cargo(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(arguments).args(["--color", "never"]).current_dir(&self.0);
@@ -96,7 +96,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left lies among temporary files.
+        // Any rest is among temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

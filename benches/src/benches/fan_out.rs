@@ -13,7 +13,7 @@ const OBJECTS: usize = 10_000;
 const A_SECOND: usize = 1_000;
 const SECONDS: u64 = 2;
 
-/// Runs the bench with 1, 10 and 50 controllers, and says what one more costs.
+/// Runs the bench with 1, 10 and 50 controllers, and reports the cost of one more.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     let mut tables = Vec::new();
     for users in [1, 10, 50] {

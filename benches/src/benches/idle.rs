@@ -1,4 +1,4 @@
-//! `idle`: what 100,000 cached objects cost while nothing happens.
+//! `idle`: the cost of 100,000 cached objects while nothing happens.
 
 use std::time::Duration;
 

@@ -29,7 +29,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// How long a side may take to sync.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Runs the bench for 10,000 and 100,000 gadgets, and for a million where all is asked for.
+/// Runs the bench for 10,000 and 100,000 gadgets, and for a million with `--full`.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     let sizes: &[usize] = match settings.extent {
         Extent::Small => &[1_000],
@@ -43,7 +43,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     pods(settings)
 }
 
-/// What a controller needs of a first list: each object's key in a queue, and the objects to be read later.
+/// What a controller needs from a first list: each object's key in a queue, and the objects for later reads.
 fn compact(settings: &Settings, objects: usize) -> anyhow::Result<()> {
     let goals: &Goals = match objects {
         100_000 => &[("wall", Times(4.0)), ("peak", Share(0.3))],
@@ -73,7 +73,7 @@ fn of_many(objects: usize, title: String, job: Job) -> Contest {
     if objects == 100_000 { contest.everywhere() } else { contest }
 }
 
-/// The same of pods, whose typed form is large.
+/// The same for Pods, whose typed form is large.
 fn pods(settings: &Settings) -> anyhow::Result<()> {
     Contest::served(
         "initial-list: 50000 pods of 2.6 KB, each key through a queue",
@@ -148,10 +148,10 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
     Ok(measures(figures))
 }
 
-/// What is to be kept until memory is measured.
+/// The values to keep until memory is measured.
 type Kept = Box<dyn Any + Send>;
 
-/// Puts the key of whatever is added into a queue, as a controller does.
+/// Puts the key of each added object into a queue, as a controller does.
 struct Enqueue(WorkQueue<ObjectKey>);
 
 impl<K: Object> Observer<K> for Enqueue {

@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// How many different keys and values are asked for, in an order that no cache can foresee.
+/// How many different keys and values are looked up, in a random order.
 const ASKED: usize = 10_000;
 pub(super) const GETS: usize = 1_000_000;
 /// The index that `#[informer(index)]` made.

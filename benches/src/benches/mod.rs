@@ -1,4 +1,4 @@
-//! The benches: each says what is compared, and measures one side in the process that is started for it.
+//! The benches: each describes a comparison, and measures one side in a process of its own.
 
 mod build_cost;
 mod fairness;
@@ -24,7 +24,7 @@ use crate::{
     measure::Measures,
 };
 
-/// How often each side runs unless the command line says it.
+/// How often each side runs by default.
 pub(crate) fn usual_runs(bench: Bench) -> usize {
     match bench {
         Bench::Idle | Bench::Scale | Bench::Soak | Bench::BuildCost => 1,

@@ -103,7 +103,7 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
     Ok(measures([("rate", job.objects as f64 / took / 1e3), ("cpu", spent.cpu())]))
 }
 
-/// The list as the floor reads it, then a task for each object that does the work and nothing else.
+/// The list as the floor reads it, then a task for each object that does only the work.
 async fn floor(job: &Job, count: &Arc<Count>) -> anyhow::Result<()> {
     let mut floor = Floor::connect(job.port)?;
     floor.list()?;

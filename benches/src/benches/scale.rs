@@ -18,7 +18,7 @@ use crate::{
 
 const EVENTS: usize = 20_000;
 
-/// What is plotted: the figure, and the title of its chart.
+/// The plotted figure, and the title of its chart.
 const FIGURES: [(&str, &str); 4] = [
     ("sync", "first list, µs an object"),
     ("update", "a change, µs"),
@@ -110,7 +110,7 @@ async fn kube_rs(job: &Job, last: Arc<Last>) -> anyhow::Result<Measures> {
     Ok(measures([("sync", sync), ("memory", memory), ("update", update), ("get", get)]))
 }
 
-/// What the first list cost, what it holds, and what changes cost; each for one object.
+/// The cost of the first list, its memory, and the cost of changes; each for one object.
 async fn follow(job: &Job, spent: &Spent, last: &Last) -> anyhow::Result<(f64, f64, f64)> {
     let sync = spent.wall() * 1e6 / job.objects as f64;
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -17,7 +17,7 @@ const A_SECOND: usize = 10_000;
 /// How often it is looked, in seconds.
 const LOOK: u64 = 10;
 
-/// What is plotted over time: the figure, and the title of its chart.
+/// The figure plotted over time, and the title of its chart.
 const FIGURES: [(&str, &str); 4] = [
     ("rss", "memory, MB, after seconds"),
     ("p50", "change sent to reconcile, median, µs"),
@@ -79,7 +79,7 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
     Ok(figures(&looks))
 }
 
-/// What was seen at one look, in the order of [`FIGURES`].
+/// One sample, in the order of [`FIGURES`].
 type Look = [f64; FIGURES.len()];
 
 async fn looked(tally: &Arc<Tally>, looks: u64) -> Vec<Look> {
@@ -96,7 +96,7 @@ async fn looked(tally: &Arc<Tally>, looks: u64) -> Vec<Look> {
     seen
 }
 
-/// Names every look's figures, and the medians of the first and the last quarter.
+/// Names the figures of every sample, and the medians of the first and the last quarter.
 fn figures(looks: &[Look]) -> Measures {
     let mut named = Measures::new();
     let quarter = looks.len().div_ceil(4);

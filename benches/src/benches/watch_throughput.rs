@@ -52,7 +52,7 @@ fn handled(settings: &Settings) -> anyhow::Result<()> {
     .map(drop)
 }
 
-/// What a controller needs of a change: its key now, and the object to be read later.
+/// What a controller needs from a change: its key now, and the object for later reads.
 fn compact(settings: &Settings) -> anyhow::Result<()> {
     Contest::served(
         "watch-throughput: 200000 changes of 10000 objects kept as bytes, each shown to an observer of keys",
@@ -100,7 +100,7 @@ async fn watchkeeper(job: &Job, last: &Arc<Last>) -> anyhow::Result<(u64, Spent)
     Ok((began, spent))
 }
 
-/// Hears of changes as a controller does: by key, without a look at what is cached.
+/// Receives changes as a controller does: by key, without reading the cache.
 struct Keys {
     last: Arc<Last>,
     objects: usize,

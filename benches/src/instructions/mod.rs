@@ -18,7 +18,7 @@ use baseline::Baseline;
 /// How much more than its baseline a path may take: compilers and C libraries differ by less.
 const TOLERATED: f64 = 1.1;
 
-/// What becomes of the counts.
+/// What to do with the counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// They are compared with the baseline.

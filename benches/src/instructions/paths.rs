@@ -146,7 +146,7 @@ async fn grant(rounds: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Counts the runs, and asks for another at once.
+/// Counts the runs, and requests another at once.
 struct Counts(Arc<Semaphore>);
 
 impl Reconciler<Gadget> for Counts {
@@ -176,7 +176,7 @@ async fn reconcile(rounds: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A client whose requests are answered within the process; an empty answer never comes.
+/// A client with answers from within the process; an empty answer never arrives.
 fn answering(body: impl Fn(&str) -> Body + Clone + Send + 'static) -> Client {
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let (body, query) = (body.clone(), request.uri().query().unwrap_or_default().to_owned());

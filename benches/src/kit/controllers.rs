@@ -19,13 +19,13 @@ use crate::{
     job::{Job, Mode},
 };
 
-/// What a reconcile does, on any side.
+/// The work of a reconcile, on any side.
 pub(crate) trait Work: Send + Sync + 'static {
     /// Reconciles an object.
     fn run(&self, gadget: &Gadget) -> impl Future<Output = Next> + Send;
 }
 
-/// What becomes of a key after its run.
+/// The result of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     AwaitChange,

@@ -1,4 +1,4 @@
-//! The floor: the same bytes through socket, decoder and map, and nothing else.
+//! The floor: the same bytes through socket, decoder and map, without anything else.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,4 +1,4 @@
-//! What measured processes share: a runtime, clients, and both sides' caches under way.
+//! Shared parts of measured processes: a runtime, clients, and the caches of all sides.
 
 mod controllers;
 mod floor;
@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Threads {
     One,
-    /// As many as there are cores.
+    /// As many as the machine has cores.
     All,
 }
 
@@ -73,12 +73,12 @@ pub(crate) async fn until(mut come_true: impl FnMut() -> bool) {
     }
 }
 
-/// Says that a side has no part in a bench.
+/// Reports that a side does not support a bench.
 pub(crate) fn no_part<T>(side: Side) -> anyhow::Result<T> {
     anyhow::bail!("{side} has no part in this bench")
 }
 
-/// What has been spent since a moment.
+/// The cost since a time.
 pub(crate) struct Spent {
     at: Instant,
     cpu: f64,

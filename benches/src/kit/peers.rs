@@ -48,7 +48,7 @@ pub(super) fn api<K: Peer>(job: &Job) -> anyhow::Result<Api<K>> {
     Ok(Api::all(client(job)?))
 }
 
-/// kube-rs's way to list, as the job says; pages unless told otherwise.
+/// How kube-rs lists, by the job; in pages by default.
 pub(super) fn kube_config(job: &Job) -> watcher::Config {
     match job.mode {
         Mode::Streaming => watcher::Config::default().streaming_lists(),
@@ -57,12 +57,12 @@ pub(super) fn kube_config(job: &Job) -> watcher::Config {
     }
 }
 
-/// kube-rs's reflector with one handler of all changes, in a task of its own.
+/// kube-rs's reflector with one handler of all changes, in its own task.
 pub(crate) struct KubeCache<K: Peer = Gadget> {
     pub(crate) store: Store<K>,
 }
 
-/// What kube-rs can watch.
+/// The kinds that kube-rs can watch.
 pub(crate) trait Peer:
     Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static
 {

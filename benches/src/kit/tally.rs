@@ -14,7 +14,7 @@ use crate::{
     measure::Sorted,
 };
 
-/// Waits until the last change of a flood has been told.
+/// Waits until the last change of a flood has arrived.
 #[derive(Default)]
 pub(crate) struct Last {
     calls: AtomicUsize,
@@ -98,7 +98,7 @@ impl Tally {
         }
     }
 
-    /// Counts all states that were told, those of the first list included.
+    /// Counts all delivered states, those of the first list included.
     pub(crate) fn heard(&self) -> usize {
         self.heard.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What a kind's lists and watches send, prepared once.
+//! The lists and watches of a kind as prepared bytes.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use crate::{
     pod,
 };
 
-/// What is served.
+/// The kinds served.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Gadgets,
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// The bytes of one kind; each sort is made when it is first asked for.
+/// The bytes of one kind; each sort is made when it is first requested.
 pub(super) struct Prepared {
     kind: Kind,
     objects: usize,
@@ -73,7 +73,7 @@ impl Prepared {
         Self { kind, objects, list, initial, floods }
     }
 
-    /// Returns whether a path asks for this kind.
+    /// Returns whether a path addresses this kind.
     pub(super) fn serves(&self, path: &str) -> bool {
         path == self.kind.path()
     }
@@ -134,7 +134,7 @@ impl Prepared {
         self.modified((number * 7_919) % (self.objects - 1), number, sent)
     }
 
-    /// The chunk of a change to the last object, which ends what is measured.
+    /// The chunk of a change to the last object, which ends the measurement.
     pub(super) fn last_change(&self, number: usize, sent: u64) -> String {
         self.modified(self.objects - 1, number, sent)
     }
@@ -146,7 +146,7 @@ impl Prepared {
     }
 }
 
-/// The chunk that ends a watch whose version is too old.
+/// The chunk that ends a watch whose version has expired.
 pub(super) fn expired() -> String {
     let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}"#;
     let mut text = String::new();

@@ -24,7 +24,7 @@ impl Server {
     /// Starts a process that serves this many objects of each kind.
     ///
     /// # Errors
-    /// The process can't be started, or says no port.
+    /// The process can't be started, or does not print a port.
     pub(crate) fn start(objects: usize) -> anyhow::Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(["serve", &objects.to_string()])
@@ -45,7 +45,7 @@ impl Drop for Server {
     }
 }
 
-/// Tells a load generator what to do, from the process that is measured.
+/// Controls a load generator from the measured process.
 #[derive(Clone, Copy)]
 pub(crate) struct Control {
     pub(crate) port: u16,
@@ -67,7 +67,7 @@ impl Control {
         Ok(self.ask("expire?watches=1".to_owned()).await? as u64)
     }
 
-    /// Counts lists and watches since the last time that was asked.
+    /// Counts lists and watches since the last call.
     pub(crate) async fn requests(self) -> anyhow::Result<f64> {
         self.ask("requests".to_owned()).await
     }

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as clients of an API server use: requests without bodies, on kept connections.
+//! The part of HTTP/1.1 that clients of an API server use: requests without bodies, on kept connections.
 
 use std::io;
 
@@ -16,7 +16,7 @@ impl Request {
         Self { path: path.to_owned(), query: query.to_owned() }
     }
 
-    /// Finds a value of the query; what is asked here never needs decoding.
+    /// Finds a value of the query; it never needs decoding.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.filter(|(held, _)| *held == name).map(|(_, value)| value).next()
@@ -28,7 +28,7 @@ impl Request {
     }
 }
 
-/// Reads the head of the next request; `None` once the client is gone.
+/// Reads the head of the next request; `None` when the client has disconnected.
 pub(super) async fn read(connection: &TcpStream, buffer: &mut Vec<u8>) -> io::Result<Option<Request>> {
     loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -44,7 +44,7 @@ pub(super) async fn read(connection: &TcpStream, buffer: &mut Vec<u8>) -> io::Re
     }
 }
 
-/// Waits for bytes; 0 once the client is gone.
+/// Waits for bytes; 0 when the client has disconnected.
 pub(super) async fn read_some(connection: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
         connection.readable().await?;
@@ -75,7 +75,7 @@ pub(super) async fn send(connection: &TcpStream, status: &str, body: &[u8]) -> i
     write_all(connection, body).await
 }
 
-/// Sends a body made of parts, as one chunk each: a server that writes what it encodes knows no length.
+/// Sends a body in parts, as one chunk each, like a server that does not know the length in advance.
 pub(super) async fn send_parts(connection: &TcpStream, parts: [&[u8]; 3]) -> io::Result<()> {
     begin_stream(connection).await?;
     for part in parts.into_iter().flat_map(|part| part.chunks(1 << 16)) {

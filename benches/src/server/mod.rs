@@ -1,4 +1,4 @@
-//! The load generator: an API server made of prepared bytes, in a process of its own.
+//! The load generator: an API server with prepared bytes, in a process of its own.
 //!
 //! Real HTTP on loopback, hand-written, so that it costs next to nothing. A watch sends one HTTP chunk an event, as a
 //! kube-apiserver does; what is to happen on open watches is said by `/bench/..` requests.
@@ -30,7 +30,7 @@ use self::{
 
 pub(crate) use control::{Control, Server};
 
-/// What all connections share.
+/// The state that all connections share.
 struct Shared {
     gadgets: Prepared,
     pods: Prepared,
@@ -61,7 +61,7 @@ pub(crate) fn serve(objects: usize) -> anyhow::Result<()> {
             tokio::spawn(converse(connection, shared.clone()));
         }
     });
-    // The parent holds the other end: when it is gone, so is this.
+    // The parent holds the other end: when it exits, this process exits too.
     io::stdin().lock().lines().for_each(drop);
     Ok(())
 }

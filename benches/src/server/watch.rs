@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{clock::wall_nanos, gadget::LISTED};
 
-/// What open watches are to do; each one that is sent is done once.
+/// Commands for open watches; each command runs once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Script {
     /// Nothing.
@@ -45,7 +45,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Serves a watch until it is ended, its time is over, or its client is gone.
+/// Serves a watch until it is ended, times out, or its client disconnects.
 ///
 /// A watch that begins behind changes goes on with those that follow, if they are sent at a rate.
 pub(super) async fn serve(
@@ -103,7 +103,7 @@ async fn until(over: Option<Instant>) {
     }
 }
 
-/// Sends changes, from the first to the last, or until the watch's time is over.
+/// Sends changes, from the first to the last, or until the watch times out.
 async fn pace(
     connection: &TcpStream,
     prepared: &Prepared,

@@ -1,4 +1,4 @@
-//! The tokens: everything is named through `__private` of the runtime, so that nothing need be imported.
+//! The tokens: all names go through the runtime's `__private`, so that users need no imports.
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +21,7 @@ struct Names<'a> {
     namespace_lister: Ident,
 }
 
-/// Where a look-up looks.
+/// The index of a look-up.
 #[derive(Clone, Copy)]
 enum Find {
     Everywhere,
@@ -81,7 +81,7 @@ fn watched(names: &Names<'_>) -> TokenStream {
     let Names { model, private, lister, .. } = names;
     let root = &model.root;
     let indexes = model.indexes.iter().filter_map(|index| index_definition(names, index));
-    // Whoever names the spec where the kind is meant has one error, where it is to be watched.
+    // If a user names the spec instead of the kind, the only error is where it is watched.
     let spec = model.spec.as_ref().map(|spec| {
         quote! {
             #[automatically_derived]

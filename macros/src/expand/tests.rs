@@ -1,4 +1,4 @@
-//! What the expansion looks like, without compiling it.
+//! The text of the expansion, without compiling it.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What is to be generated, checked: every mistake a user can make is found here or in the attributes.
+//! The checked input of code generation: all user errors are found here or in the attributes.
 
 mod shape;
 #[cfg(test)]
@@ -15,7 +15,7 @@ use syn::{
 
 use crate::attr::{self, Form, IndexKey, Kube, Mistakes, Of, Scope};
 
-/// Names that a look-up can't have: it would hide what every lister has.
+/// Names that a look-up can't have: it would hide a method of every lister.
 const TAKEN: [&str; 26] = [
     "as_ref",
     "borrow",
@@ -45,24 +45,24 @@ const TAKEN: [&str; 26] = [
     "wait_for_version",
 ];
 
-/// What is generated for one root type.
+/// The input of code generation for one root type.
 #[derive(Debug)]
 pub(crate) struct Model {
     /// The root type.
     pub(crate) root: Ident,
-    /// The struct, where it is not the root, and can be named.
+    /// The struct, if it is not the root, and can be named.
     pub(crate) spec: Option<Ident>,
     /// The struct's visibility, and that of all that is generated.
     pub(crate) vis: Visibility,
     /// The struct's doc comments.
     pub(crate) docs: Vec<Attribute>,
-    /// Where the struct's fields are, seen from the root.
+    /// The path from the root to the struct's fields.
     pub(crate) place: Place,
     /// Whether objects live in namespaces.
     pub(crate) scope: Scope,
     /// Whether `#[kube(...)]` names a status.
     pub(crate) has_status: bool,
-    /// Where `watchkeeper` is found.
+    /// The path of `watchkeeper`.
     pub(crate) runtime: Path,
     /// The indexes, in the order of the fields.
     pub(crate) indexes: Vec<Index>,
@@ -72,27 +72,27 @@ pub(crate) struct Model {
     pub(crate) part: Option<Part>,
 }
 
-/// What must be known to decode some fields of the struct.
+/// What is needed to decode some fields of the struct.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// The struct.
     pub(crate) of: Ident,
     /// How serde renames its fields.
     pub(crate) rename_all: Option<LitStr>,
-    /// Where missing fields come from.
+    /// The source of missing fields.
     pub(crate) missing: Missing,
 }
 
-/// Where missing fields of the struct come from.
+/// The source of missing fields of the struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// Each field says for itself.
+    /// Each field has its own setting.
     Fields,
     /// The default of the struct.
     Struct,
 }
 
-/// Where the struct's fields are, seen from the root.
+/// The path from the root to the struct's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Under `.spec`: the struct is the spec.
@@ -104,11 +104,11 @@ pub(crate) enum Place {
 /// One index and its look-up.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// The look-up's name, which is the index's as well.
+    /// The name of the look-up and the index.
     pub(crate) method: Ident,
     /// The field.
     pub(crate) field: Ident,
-    /// What stands around the values, outermost first.
+    /// The types around the values, outermost first.
     pub(crate) layers: Vec<Layer>,
     /// One value.
     pub(crate) leaf: Leaf,
@@ -120,7 +120,7 @@ pub(crate) struct Index {
     pub(crate) docs: Vec<Attribute>,
 }
 
-/// Reads a struct; the model is there whenever the root type's name is known, whatever else is wrong.
+/// Reads a struct; the model exists if the root type's name is known, whatever other errors there are.
 pub(crate) fn read(input: &DeriveInput) -> (Option<Model>, Mistakes) {
     let mut mistakes = Mistakes::default();
     let on_struct = attr::on_struct(&input.attrs, &mut mistakes);
@@ -247,7 +247,7 @@ fn at_path(leaf: Leaf, key: &IndexKey) -> syn::Result<Leaf> {
     }
 }
 
-/// Names the look-up, and says where a mistake in the name would be.
+/// Names the look-up, and the place of a mistake in the name.
 fn method(field: &Ident, key: &IndexKey) -> syn::Result<(Ident, Span)> {
     let (method, at) = match &key.name {
         None => (Ident::new(&format!("by_{}", field.unraw()), field.span()), key.span),
@@ -288,7 +288,7 @@ fn named(field: &Ident, literal: &LitStr) -> syn::Result<Ident> {
 }
 
 fn docs(attributes: &[Attribute]) -> Vec<Attribute> {
-    // `#[doc(hidden)]` and the like are not comments.
+    // `#[doc(hidden)]` and similar attributes are not comments.
     let comment = |attribute: &&Attribute| attribute.meta.to_token_stream().to_string().starts_with("doc =");
     attributes.iter().filter(comment).cloned().collect()
 }

@@ -14,16 +14,16 @@ pub(crate) enum Layer {
     Inside,
 }
 
-/// What one value is.
+/// The kind of one value.
 #[derive(Clone, Debug)]
 pub(crate) enum Leaf {
     /// Derefs to `str`.
     Text,
     /// Is passed by value: an integer of at most 64 bits, or `bool`.
     Scalar(Type),
-    /// Is passed by reference, and known by what `Display` writes.
+    /// Passed by reference, and indexed by its `Display` text.
     Shown(Type),
-    /// Is indexed by text that lies in it, at the end of a path.
+    /// Indexed by text inside it, at the end of a path.
     Holds(Vec<Step>),
     /// Can't be an index value, which has been reported.
     Refused,
@@ -111,7 +111,7 @@ fn only_argument(segment: &PathSegment) -> Option<&Type> {
         _ => None,
     });
     let first = types.next()?;
-    // A set's hasher may follow; nothing else that is indexed has two.
+    // A set may also have a hasher; other indexed types have one argument.
     (types.next().is_none() || segment.ident == "HashSet").then_some(first)
 }
 

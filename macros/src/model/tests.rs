@@ -1,4 +1,4 @@
-//! What the model makes of structs, right and wrong.
+//! Models of valid and invalid structs.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -39,7 +39,7 @@ fn shape_of(ty: TokenStream) -> (Vec<Layer>, String) {
     (index.layers, leaf)
 }
 
-/// Says that one thing is wrong, and returns what; the model is there all the same.
+/// Checks that there is one error, and returns it; the model exists all the same.
 fn mistake(tokens: TokenStream) -> String {
     let (_, mut mistakes) = read_tokens(tokens);
     assert_eq!(mistakes.len(), 1, "{mistakes:?}");
@@ -101,7 +101,7 @@ fn a_struct_with_metadata_and_no_kube_is_its_own_root() {
     assert_eq!(model.indexes[0].method, "by_owner");
 }
 
-// What `CustomResource` reports need not be reported twice.
+// Errors that `CustomResource` reports need not be reported twice.
 #[test]
 fn what_kube_reports_itself_is_left_to_it() {
     for broken in [quote! { group = "g" }, quote! { kind = 5 }, quote! { kind }, quote! { kind = "no type" }]

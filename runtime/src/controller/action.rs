@@ -12,7 +12,7 @@ use crate::{chain::chain, workqueue::Priority};
 #[must_use = "an action does something only when it is returned"]
 pub struct Action {
     pub(crate) next: Next,
-    /// Of the next run; `None`: that of this one.
+    /// The priority of the next run; `None` keeps that of this run.
     pub(crate) priority: Option<Priority>,
 }
 
@@ -52,7 +52,7 @@ impl Action {
 
     /// Not ready yet: run again after a delay that grows with every attempt.
     ///
-    /// Attempts keep counting: this is no success, but nothing is reported as an error either.
+    /// Attempts keep counting: this is neither a success nor an error.
     pub fn backoff() -> Self {
         Self::of(Next::Backoff { at_least: Duration::ZERO })
     }

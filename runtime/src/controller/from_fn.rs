@@ -11,7 +11,7 @@ pub struct FromFn<F>(pub(super) F);
 impl<K, F, Running, E> Reconciler<K> for FromFn<F>
 where
     K: Marker,
-    // Of the closures' traits the one that `async` closures with captures have, too: the future owns them.
+    // `FnOnce`, because `async` closures with captures implement only this trait: the future owns the captures.
     F: FnOnce(Arc<K::Seen>, Context<K>) -> Running + Clone + Send + Sync + 'static,
     Running: Future<Output = Result<Action, E>> + Send,
     E: Into<Box<dyn Error + Send + Sync>> + Send,

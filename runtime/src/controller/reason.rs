@@ -36,7 +36,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns what a reason counts beside another one.
+    /// Returns the weight of a reason in comparison with another one.
     fn weight(&self) -> u8 {
         match self {
             Self::Resync => 0,

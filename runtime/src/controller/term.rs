@@ -53,7 +53,7 @@ impl Term {
         Self { stop: stop.clone(), freshness: Freshness::Synced, _held: None }
     }
 
-    /// A term that was won; whoever has it is waited for.
+    /// A term that was won; stopping waits until it is dropped.
     pub(crate) fn won(stop: Stop, start: Arc<TermStart>, held: TaskTrackerToken) -> Self {
         Self { stop, freshness: Freshness::Current(start), _held: Some(Arc::new(held)) }
     }

@@ -1,4 +1,4 @@
-//! The trace that a run belongs to, as whoever traces the program names it.
+//! The trace that a run belongs to, named by the program's tracing library.
 
 use std::{fmt, sync::Arc};
 

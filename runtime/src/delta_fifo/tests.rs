@@ -145,7 +145,7 @@ async fn it_has_synced_once_the_first_replace_of_every_extent_is_handled() {
     let farm = fifo.sink(Extent::Namespace("farm".into()), None);
     shop.apply(vec![upsert("early", 1)]);
     drop(fifo.pop(limit(9)).await);
-    assert!(!fifo.has_synced(), "changes are no list");
+    assert!(!fifo.has_synced(), "changes are not a list");
 
     shop.replace(List::new(vec![], "2", Epoch::Same));
     farm.replace(List::new(vec![], "3", Epoch::Same));

@@ -17,7 +17,7 @@ type Source<K> = Box<dyn FnOnce(ReflectorConfig) -> ReflectorTask<K> + Send>;
 
 /// Puts an informer together from sources: the user's own, or `ClientListWatch` without a factory.
 ///
-/// It has all that a factory's informer has, and is shared by nobody who gets no clone of it.
+/// It offers everything a factory-built informer does, and is shared only through clones.
 ///
 /// ```
 /// # use watchkeeper::{informer::Assembly, list_watch::ListerWatcher, reflector::{FirstList, ReflectorConfig}};
@@ -46,7 +46,7 @@ pub struct Assembly<W: Watched> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssemblyError {
-    /// There is no source.
+    /// The informer has no source.
     #[error("an informer of {0} needs a source: one for everything, or one a namespace")]
     NoSource(Kind),
     /// Two sources would fill one part of the cache.

@@ -30,7 +30,7 @@ const PASSED_OVER: usize = 64;
 /// The add of a successor stays apart from a delete. No delete is swallowed of what the handler was shown; of one name that
 /// comes and goes all the time, the lives that it was never shown are bounded.
 ///
-/// Resyncs wait in a line of their own, behind changes: of nine calls one is theirs while both wait. What changes
+/// Resyncs wait in a queue of their own, behind changes: while both wait, one call in nine goes to a resync. What changes
 /// before its turn is shown as a change alone. Content that was listed at once comes before any resync.
 pub(super) struct Backlog<K> {
     changes: NotificationQueue<K>,
@@ -84,7 +84,7 @@ impl<K: Object> Backlog<K> {
         self.changes.append_adds(objects, origin, now);
     }
 
-    /// Adds a resync of what does not wait as a change; it stands in for one that has not begun.
+    /// Adds a resync of objects without a pending change; it replaces one that has not begun.
     pub(super) fn push_resync(&mut self, snapshot: Arc<ResyncSnapshot<K>>, now: Instant) {
         ResyncCursor::of(snapshot, now).except(self.changes.keys()).line_up(&mut self.resyncs);
     }

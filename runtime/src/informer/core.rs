@@ -38,7 +38,7 @@ pub(super) struct InformerCore<K> {
     pub(super) fifo: DeltaFifo<K>,
     pub(super) health: Arc<Health>,
     pub(super) reliability: Arc<Reliability>,
-    /// Of each extent.
+    /// The latest version of each extent.
     pub(super) latest: Vec<(Extent, Arc<AskLatest>)>,
     pub(super) meter: CacheMeter,
     pub(super) synced: Latch,

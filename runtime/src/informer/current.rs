@@ -111,7 +111,7 @@ struct Asked<'a> {
     start: &'a TermStart,
     kind: &'a Kind,
     reliability: &'a Reliability,
-    /// Of each extent.
+    /// The latest version of each extent.
     latest: &'a [(Extent, Arc<AskLatest>)],
     /// Waits until the cache shows a version, for so long at most.
     shows: Box<Shows>,

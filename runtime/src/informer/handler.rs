@@ -6,14 +6,14 @@ use super::change::{AddOrigin, Deleted};
 
 /// Handles the changes of the objects of an informer.
 ///
-/// Calls come one at a time, in order, from a task of the handler's own: being slow delays nobody else, and what
-/// piles up meanwhile is folded per object (add and update to an add, updates to one with the oldest old state,
-/// anything and a delete to the delete). Of a name that is taken again and again meanwhile, only the last few of the lives
-/// that the handler was never shown are told, each by its deletion. A panic is contained and counted, and the next call comes. The cache
+/// Calls come one at a time, in order, from a task of the handler's own. A slow handler delays only itself; changes
+/// that wait are merged per object (add and update to an add, updates to one with the oldest old state,
+/// anything and a delete to the delete). If a name is reused often meanwhile, the handler sees only
+/// the last few of the objects that it has missed, each by its deletion. A panic is contained and counted, and the next call comes. The cache
 /// shows at least the state that a call brings.
 ///
-/// A resync waits behind changes and is shown object by object: of nine calls one is its own while both wait, and what
-/// changes before its turn is shown as a change alone.
+/// Changes take precedence over a resync: while both are pending, one call in nine belongs to the resync. An object
+/// that changes first is delivered once, as the change.
 ///
 /// A compact cache decodes each object just before the call. A state that does not decode is left out; the next one
 /// that does comes as an add, since no earlier state was kept.

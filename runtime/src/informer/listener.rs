@@ -47,7 +47,7 @@ pub(super) trait Hears<K>: Slot {
 }
 
 /// The task of a handler that has something to do again, if it waited: to be woken once all backlogs are filled, so that
-/// tasks do not empty the first ones beside the thread that fills the others.
+/// tasks do not empty the first ones while the thread still fills the others.
 #[must_use]
 pub(super) struct Idler(Option<Waker>);
 
@@ -300,7 +300,7 @@ fn tell<K: Object>(handler: &dyn EventHandler<K>, notification: &Notification<K>
 
 enum Next<K> {
     Call(Notification<K>),
-    /// A resync waits, of which much is no longer to be shown.
+    /// A resync waits, but many of its objects need not be shown any more.
     Seek,
     End,
 }

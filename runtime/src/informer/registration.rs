@@ -1,4 +1,4 @@
-//! What is left in the hands of whoever registered a handler or an observer.
+//! The guard of a registered handler or observer.
 
 use std::{fmt, future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -70,7 +70,7 @@ impl Registration {
 
     /// Removes the handler, and waits for the call that may be under way.
     ///
-    /// It is removed at once, whether the future is awaited or not. From inside the handler there is no wait.
+    /// It is removed at once, whether the future is awaited or not. Inside the handler it does not wait.
     pub fn remove(self) -> impl Future<Output = ()> + Send + 'static {
         let slot = self.slot.clone();
         drop(self);

@@ -106,7 +106,7 @@ impl Reliability {
         doubts.max_by_key(|doubt| doubt.until)
     }
 
-    /// Has the part that holds a key list anew, unless it did so lately.
+    /// Relists the part that holds a key, unless it was listed lately.
     pub(super) fn compare(&self, key: &ObjectKey) -> Comparison {
         let Some(part) = self.parts.iter().find(|part| part.extent.holds(key)) else {
             return Comparison::TooSoon;
@@ -150,7 +150,7 @@ impl Reliability {
         &self.server
     }
 
-    /// Has the part of an extent list anew, however lately it did so.
+    /// Relists the part of an extent, even if it was listed lately.
     pub(super) fn list_anew(&self, extent: &Extent) {
         if let Some(part) = self.part(extent) {
             part.list_at(Instant::now());
@@ -203,7 +203,7 @@ impl Part {
     }
 }
 
-/// Returns whether something may be done again, and takes note of it.
+/// Returns whether something may be done again, and records it.
 fn is_due(last: &mut Option<Instant>, now: Instant) -> bool {
     let due = last.is_none_or(|last| now - last >= ONCE_IN);
     if due {

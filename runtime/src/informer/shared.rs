@@ -212,7 +212,7 @@ impl<W: Watched> SharedInformer<W> {
         self.handle.core.reliability.doubt()
     }
 
-    /// Lists anew what holds a key, because an answer contradicts the cache.
+    /// Relists the part that holds a key, because an answer contradicts the cache.
     pub(crate) fn compare(&self, key: &ObjectKey) -> Comparison {
         self.handle.core.reliability.compare(key)
     }

@@ -84,7 +84,7 @@ pub enum FailureCause {
     Unauthorized,
     /// The server does not serve the kind.
     NotServed,
-    /// There was no answer, or it broke off.
+    /// The answer did not arrive, or was cut off.
     Unreachable,
     /// The code that lists or watches panicked.
     Panicked,
@@ -341,7 +341,7 @@ impl Health {
     pub(super) fn tell_fallen(&self, name: &str, Fallen { key, version, cached, .. }: &Fallen) {
         let what = format!(
             "a change of {key} at version {version}, although it is cached at {cached}: the server lost its history, or its \
-             versions fall; it is listed anew"
+             versions fall; it is listed again"
         );
         let error = ListWatchError::Unexpected(what);
         let error = WatchError::new(name.to_owned(), FetchPart::Watch, error, 0, Duration::ZERO);

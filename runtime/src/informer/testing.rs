@@ -73,7 +73,7 @@ pub(super) fn broken(text: &str) -> Item1 {
     Item::Unreadable(Unreadable { identity, error: "data: not a map".to_owned() }.into())
 }
 
-/// An item of which nothing can be read.
+/// An item that cannot be read at all.
 pub(super) fn nameless() -> Item1 {
     Item::Unreadable(Unreadable { identity: Identity::default(), error: "no JSON".to_owned() }.into())
 }

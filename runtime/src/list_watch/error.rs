@@ -39,10 +39,10 @@ pub enum ListWatchError {
     /// The body is not what a list or a watch looks like.
     #[error("the answer can't be read: {}", plain(.0))]
     Unreadable(String),
-    /// A watch brought something that is no event of its kind; it was skipped, and the watch goes on.
+    /// A watch delivered something that is not an event of its kind; it was skipped, and the watch continues.
     #[error("skipped {}", plain(.0))]
     Unexpected(String),
-    /// One object, or what is sent beside the objects, is larger than a client may be made to hold.
+    /// One object, or the rest of the answer, is larger than the limit.
     #[error("{what} is larger than {limit} bytes")]
     TooLarge {
         /// What it is.
@@ -76,9 +76,9 @@ pub enum ListWatchError {
     /// The code that lists or watches panicked: a source, a hook, a schedule, or what the objects are written to.
     #[error("the code that fetches it panicked (the panic's own message says where)")]
     Panicked,
-    /// What was given as a namespace can't be one: nothing is asked for.
+    /// The namespace is invalid; no request was sent.
     #[error(
-        "{0:?} is no namespace: its name is 1 to 63 of a-z, 0-9 and '-', and begins and ends with a letter or a digit"
+        "{0:?} is not a namespace: its name is 1 to 63 of a-z, 0-9 and '-', and begins and ends with a letter or a digit"
     )]
     NoNamespace(String),
     /// A source that is no Kubernetes API server failed in a way of its own.

@@ -9,8 +9,8 @@ use crate::clock::WallClock;
 
 /// Returns what `Retry-After` asks for: seconds, or the time until a date, which is over at once if it has passed.
 ///
-/// A date counts from the answer's own `Date`, so that clocks that differ do no harm, or else from this machine's. Of the
-/// three forms of a date only the one that senders must write is read (`Sun, 06 Nov 1994 08:49:37 GMT`).
+/// A date counts from the answer's own `Date`, so that clocks may differ, or else from this machine's clock. Only the form
+/// of a date that senders must use is read (`Sun, 06 Nov 1994 08:49:37 GMT`).
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let asked = text(headers, &header::RETRY_AFTER)?;
     if !asked.is_empty() && asked.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -105,7 +105,7 @@ mod tests {
         ] {
             assert_eq!(error_of(text), expected, "{text}");
         }
-        let custom = serde_json::Error::custom("hunter2 is no colour");
+        let custom = serde_json::Error::custom("hunter2 is not a colour");
         assert_eq!(without_content(&custom), REFUSED);
         assert_eq!(without_content(&serde_json::Error::custom("missing field `a` in `hunter2`")), REFUSED);
     }

@@ -3,9 +3,9 @@
 use super::{Manager, checks::Probe};
 
 impl Manager {
-    /// Adds a check to `/healthz`: while it fails, the process had better be started anew.
+    /// Adds a check to `/healthz`: while it fails, the process should be restarted.
     ///
-    /// It is called by whoever probes: it must return at once. One that panics fails.
+    /// Each probe calls it, so it must return at once. A panic counts as a failure.
     ///
     /// ```
     /// # use watchkeeper::prelude::*;

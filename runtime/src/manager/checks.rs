@@ -1,4 +1,4 @@
-//! Checks of the program's own, beside those that a manager makes.
+//! Checks of the program, in addition to those of the manager.
 
 use std::{
     fmt,

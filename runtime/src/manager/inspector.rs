@@ -21,10 +21,10 @@ use crate::{
 /// Most keys of each sort that a report lists.
 const LISTED: usize = 100;
 
-/// Tells how a manager is doing, and why an object is not being reconciled; clones look at the same manager.
+/// Reports the state of a manager, and why an object is not being reconciled; clones share the manager.
 ///
-/// Made before the start, it knows controllers once they run. It keeps none of them, nor their caches, alive: of one that
-/// has ended it says that. Whatever it returns is a snapshot, and may be outdated when it is read.
+/// Created before the start, it sees controllers once they run. It keeps neither them nor their caches alive: if one
+/// has ended, the report says so. Each report is a snapshot, and may be outdated when it is read.
 #[derive(Clone, Default)]
 pub struct Inspector {
     shared: Arc<Shared>,
@@ -83,7 +83,7 @@ impl Inspector {
         KeyReports::new(reports)
     }
 
-    /// Tells whether the process is fit to go on, as `/healthz` does: if not, it had better be started anew.
+    /// Returns whether the process is healthy, as `/healthz` does: if not, it should be restarted.
     ///
     /// It fails where a replica leads without renewing its Lease, where an informer is over by a defect, and where a
     /// [check](super::Manager::health_check) of the program's own does.

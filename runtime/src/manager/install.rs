@@ -39,8 +39,8 @@ const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(
 impl Manager {
     /// Installs, or updates, the definition of a custom resource, and waits until the type's version is served.
     ///
-    /// A forced server-side apply as field manager `watchkeeper`: what the definition says is taken over, and what it
-    /// leaves unsaid stays with whoever set it.
+    /// This is a forced server-side apply as field manager `watchkeeper`: it takes over the fields that the definition sets,
+    /// and leaves other fields to their owners.
     ///
     /// Only the version of the type is waited for, not the others of the definition. Where a webhook converts objects, no
     /// object is asked for: that webhook may be part of this program, and answer only once the manager runs.

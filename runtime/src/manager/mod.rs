@@ -116,7 +116,7 @@ const GRACE_PERIOD: Duration = Duration::from_secs(30);
 pub struct Manager {
     /// What controllers and the program use: gated, where there is an election.
     client: kube::Client,
-    /// What no gate stands before: for informers and the Lease.
+    /// Not gated by leadership: used by informers and for the Lease.
     direct: kube::Client,
     client_taken: AtomicBool,
     election: Option<Held>,

@@ -25,7 +25,7 @@ impl Manager {
 
     /// Returns what answers the same, for a server of the program's own.
     ///
-    /// It keeps to what [`http`](Self::http) was given so far; [`Http::off`] serves nothing beside it.
+    /// It keeps to what [`http`](Self::http) was given so far; [`Http::off`] serves nothing else.
     pub fn http_service(&self) -> HttpService {
         self.serve.service(&self.inspector, &self.metrics, &self.direct)
     }

@@ -40,7 +40,7 @@ pub(super) struct Process {
     pub(super) factories: Factories,
     pub(super) leadership: Option<Leadership>,
     pub(super) cluster: ClientOrigin,
-    /// What no gate stands before.
+    /// A client without a gate.
     pub(super) client: kube::Client,
     pub(super) stop: CancellationToken,
     pub(super) version: Version,

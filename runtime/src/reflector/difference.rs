@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::object::ObjectKey;
 
-/// One object of which a store shows something else than its source held at the same version.
+/// One object that differs between a store and its source at the same version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The object.

@@ -206,7 +206,7 @@ mod tests {
         begun + Duration::from_secs(seconds)
     }
 
-    /// When a failure at every second is logged, within so many.
+    /// The seconds at which a failure in every second is logged, within a period.
     fn told_at(speaker: &mut FailureLogEntry, begun: Instant, fault: Fault, seconds: u64) -> Vec<u64> {
         let told = |at: &u64| speaker.failed(later(begun, *at), fault, 2) != LogLevel::Repeats;
         (0..seconds).filter(told).collect()

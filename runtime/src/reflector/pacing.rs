@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::backoff::{Backoff, BackoffSchedule};
 
-/// How long lists must not have been needed for the relisting delay to start anew.
+/// How long no list must have been needed for the relisting delay to reset.
 const HEALTHY: Duration = Duration::from_secs(120);
 
 /// The cap of the delays before a kind that is not served is asked for again; jitter up to doubles it.
@@ -154,7 +154,7 @@ impl Pacing {
         self.rereading.hurry(now)
     }
 
-    /// Starts the reopening delay anew: a stream has delivered, or lived.
+    /// Resets the reopening delay: a stream has delivered something, or lasted.
     pub(super) fn stream_was_good(&mut self) {
         self.reopening.reset();
     }

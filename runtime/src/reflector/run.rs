@@ -51,7 +51,7 @@ pub(super) struct ReflectorLoop<K, L, S> {
     pub(super) checks: Checks,
 }
 
-/// Whether it was reported to the store that there is no watch.
+/// Whether the store knows that the watch is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchNotice {
     Fine,

@@ -57,8 +57,7 @@ where
 
     /// Takes an event of the server while a stream is open; returns how the stream ends, if it does.
     ///
-    /// The stream that a restored server would break stands before the question, so that it need not be opened
-    /// again where all is well.
+    /// Asks while the stream is open, so that it need not be opened again if the server was not restored.
     pub(super) async fn on_server_event(&mut self, event: ServerEvent, phase: Phase) -> Option<End> {
         match (event, phase) {
             (ServerEvent::Recovered, _) => None,
@@ -106,7 +105,7 @@ where
             self.member.found_loss(self.asked_at);
         }
         let name = &self.reporter.name;
-        warn!(kind = %name, "the server lost its history: listing {name} anew");
+        warn!(kind = %name, "the server lost its history: listing {name} again");
     }
 
     /// Lets the store know that it shows what the server has, as far as that can be known.
@@ -124,7 +123,7 @@ where
         self.is_current();
     }
 
-    /// Lists because the store has reason to doubt what it shows.
+    /// Lists because the store's contents may be wrong.
     pub(super) fn list_to_compare(&mut self) {
         let name = &self.reporter.name;
         debug!(kind = %name, "listing {name} to compare");

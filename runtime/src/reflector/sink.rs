@@ -14,9 +14,9 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
     /// Returns the key under which it holds exactly what an item of a list says.
     ///
     /// Asked of each object as it comes, before the list is whole: what is held already is dropped at once, and the
-    /// list names its key among [`List::unchanged`]. A store answers with a key only where it shows the same content, of
-    /// the same UID and version, and nothing that was handed to it before can change that any more. The default
-    /// recognises nothing: then lists come whole.
+    /// list names its key among [`List::unchanged`]. A store returns a key only if it shows the same content, with
+    /// the same UID and version, and earlier deliveries cannot change that any more. By default it returns `None`: then
+    /// lists are delivered whole.
     fn unchanged(&self, _item: &Item<K>) -> Option<ObjectKey> {
         None
     }
@@ -39,7 +39,7 @@ pub trait ReflectorStore<K>: Send + Sync + 'static {
         Some(Vec::new())
     }
 
-    /// Ends when the store wants a list, because it has reason to doubt what it shows; by default never.
+    /// Resolves when the store requests a relist because its contents may be wrong. Never resolves by default.
     ///
     /// Waited for again and again, and dropped meanwhile: what was asked for must not get lost.
     fn wants_list(&self) -> impl Future<Output = ()> + Send {
@@ -93,15 +93,15 @@ pub enum Epoch {
 pub enum FetchReport {
     /// A list was taken, or a watch delivered or stayed open for 10 s: what failed of this part is over.
     Healthy(FetchPart),
-    /// A watch brought something that is no event of this kind; it was skipped and the watch goes on.
+    /// A watch delivered something that is not an event of this kind; it was skipped, and the watch continues.
     Skipped(WatchError),
     /// A list, an opening or a stream failed; it will be tried again.
     Failed(WatchError),
-    /// The connection failed, and there is no watch.
+    /// The connection failed, and the watch is lost.
     WatchLost,
     /// After that, a watch is open again, or a list was taken.
     WatchBack,
-    /// What was handed over shows at least what the server held after so many losses of its history.
+    /// The delivered state is at least as new as the server was after this many losses of its history.
     Current {
         /// How many.
         losses: u64,

@@ -42,7 +42,7 @@ impl<K: Object> Snapshot<K> {
 
     /// Takes an event; returns the version of the list if it is the one that ends it.
     ///
-    /// An object without a readable key is kept beside the others.
+    /// An object without a readable key is kept apart from the others.
     pub(super) fn take(
         &mut self,
         event: WatchEvent<K>,

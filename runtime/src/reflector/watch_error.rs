@@ -37,10 +37,10 @@ impl WatchError {
         Self { name: name.into(), part, error: Arc::new(error), attempts, retry_in, news: LogLevel::Begins }
     }
 
-    /// Logs it at a fitting level: as a warning what is [`LogLevel`], the rest for those who debug.
+    /// Logs it at a fitting level: a warning if [`LogLevel`] says so, otherwise debug.
     ///
-    /// A failure is logged when it begins, after 30 s, and then less and less often. Of what a stream brings that has to be
-    /// skipped, only the first is logged: there may be thousands.
+    /// A failure is logged when it begins, after 30 s, and then less and less often. Only the first event that a stream
+    /// has to skip is logged: there may be thousands.
     pub fn log(&self) {
         let Self { name, attempts, .. } = self;
         match &self.news {

@@ -71,11 +71,11 @@ impl<C: Object> Apply<C> {
         self
     }
 
-    /// Applies it with the reconciled object as one of several owners, none of which controls it.
+    /// Applies it with the reconciled object as one of several owners without a controller.
     ///
-    /// Garbage collection removes it with the last of them. Otherwise as [`unowned`](Self::unowned). Of several owners
-    /// of one kind each keeps the others; they should say the same of it. A change of it enqueues no key by
-    /// [`Controller::owns`](crate::Controller::owns), which looks for the one that controls: say
+    /// Garbage collection removes it with the last owner. In other respects it is like [`unowned`](Self::unowned). Several
+    /// owners of one kind keep each other; they should apply the same fields. A change of it does not trigger
+    /// [`Controller::owns`](crate::Controller::owns), which looks for the controlling owner: use
     /// [`watches`](crate::Controller::watches) with [`owners_of`](crate::controller::owners_of).
     pub fn uncontrolled(mut self) -> Self {
         self.child.ownership = Ownership::Shares;

@@ -13,13 +13,12 @@ use crate::{
 
 /// Why a write did not happen, or may not have.
 ///
-/// Every variant names the object. None of them holds its content, but for what the server says of a refused value.
+/// Every variant names the object. None contains the object's content, except the server's message about a refused value.
 ///
-/// Returned from a run, a [`Conflict`](Self::Conflict), an [`AlreadyExists`](Self::AlreadyExists), a
-/// [`Doubted`](Self::Doubted) and a [`Overloaded`](Self::Overloaded) are no failures. All others are: the key is retried with
-/// growing delay, since rights, definitions and quotas change without the object changing; and not before the time that
-/// the server names. Whoever knows better wraps them in [`Terminal`](crate::Terminal), or says so in
-/// `Reconciler::is_terminal`.
+/// [`Conflict`](Self::Conflict), [`AlreadyExists`](Self::AlreadyExists), [`Doubted`](Self::Doubted) and
+/// [`Overloaded`](Self::Overloaded) do not count as failures. Any other error is retried with exponential back-off, since
+/// permissions, CRDs and quotas change without the object, and never before the server's `Retry-After`. To stop retrying,
+/// wrap the error in [`Terminal`](crate::Terminal), or implement `Reconciler::is_terminal`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -171,8 +170,8 @@ pub enum WriteError {
     },
     /// The server took the status, and did not store all of it: its definition does not know these fields.
     ///
-    /// What it knows is stored. Returned from a run this is a failure; whoever writes more than an older definition
-    /// knows, on purpose, lets it pass.
+    /// The known fields are stored. Returned from a run this is a failure; ignore it if your program writes fields that an
+    /// older CRD lacks on purpose.
     #[error(
         "{object}: the server dropped {}: the definition of {} has no such field; install the definition that belongs to \
          this program", plain(&fields.join(", ")), object.kind

@@ -91,7 +91,7 @@ fn telling_fields<'a>(list: &'a [Value], others: &'a [Value]) -> Vec<&'a str> {
             let in_place = matches_in_place(list, others, &fields)?;
             Some((in_place, fields))
         });
-        // Of several, the one under which most elements keep their place; of equals the first.
+        // The one under which most elements keep their place; among equals, the first.
         matches.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, fields)| fields)
     };
     let singles = by_place(others_names.iter().map(|name| vec![*name]).collect());

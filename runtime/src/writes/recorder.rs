@@ -1,4 +1,4 @@
-//! Tells events to the server, beside the runs that they come from, and never in their way.
+//! Sends events to the server in the background, so that runs never wait for them.
 //!
 //! An event is recorded under a lock that nobody holds for long, and sent by a task of the controller, one after the
 //! other. What the server refuses is dropped; what did not get through is sent again, after a pause that grows. Memory

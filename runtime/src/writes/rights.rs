@@ -1,4 +1,4 @@
-//! What a controller must be allowed to do, as it is declared, and what it does beside that.
+//! The permissions that a controller declares, and the undeclared ones that it uses.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -107,7 +107,7 @@ pub(crate) struct Right {
 /// Where a right is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum RightScope {
-    /// Of the cluster as a whole, whatever namespaces a controller keeps to.
+    /// For the whole cluster, even if a controller is restricted to namespaces.
     Cluster,
     /// In the controller's namespaces, or in all.
     Namespaces,

@@ -190,7 +190,7 @@ impl SeriesCache {
         Some(Outgoing { key, name, on_server, first, last, count, trace_id })
     }
 
-    /// The server knows of so many.
+    /// The server has this many.
     pub(super) fn sent(&mut self, key: &Arc<EventKey>, count: u32, now: Instant) {
         let Some(series) = self.series.get_mut(key) else { return };
         if series.sent > 0 {

@@ -34,12 +34,12 @@ impl Gateway {
         self.way.send_replace(Way::Closed);
     }
 
-    /// Lets requests through again.
+    /// Allows requests again.
     pub fn open(&self) {
         self.way.send_replace(Way::Open);
     }
 
-    /// Ends when the way is closed, or the gateway is gone.
+    /// Resolves when the way is closed, or the gateway is dropped.
     fn closed(&self) -> BoxFuture<'static, ()> {
         let mut way = self.way.subscribe();
         async move { drop(way.wait_for(|way| *way == Way::Closed).await) }.boxed()

@@ -1,4 +1,4 @@
-//! A real kube-apiserver in a process of its own, which ends with this one whatever happens.
+//! A real kube-apiserver in a process of its own, which always ends with this one.
 
 use std::{
     fmt, fs,
@@ -15,7 +15,7 @@ use kube::{Client, Config, config::Kubeconfig};
 /// How long a server may take until it is ready.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How often a server is launched whose port is somebody else's.
+/// How often to launch a server whose port is in use.
 const LAUNCHES: u32 = 10;
 
 /// The folder of etcd's data, in the server's own.
@@ -202,7 +202,7 @@ async fn launch(binaries: &Path, dir: &Path, port: u16) -> (Minded, Kubeconfig) 
     let mut launches = 0;
     loop {
         launches += 1;
-        // The log holds what earlier launches said as well.
+        // The log also contains earlier launches.
         let said_before = log().len();
         let (minded, ready) = start(&program, dir, port).await;
         if let Some(path) = ready {

@@ -1,4 +1,4 @@
-//! What the end-to-end suite runs on: the embedded server, or a real kube-apiserver.
+//! The back ends of the end-to-end suite: the embedded server, or a real kube-apiserver.
 
 mod gateway;
 mod kube_apiserver;
@@ -22,7 +22,7 @@ pub use stage::{Heard, Log, Stage};
 /// The environment variable that names the folder of the real server's binaries.
 pub const BINARIES: &str = "WATCHKEEPER_KUBE_APISERVER";
 
-/// Which server a test runs on.
+/// The server that a test runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Backend {
     /// The embedded server, over TLS.
@@ -41,17 +41,17 @@ impl Backend {
     }
 }
 
-/// Returns the folder of the real server's binaries, where the environment names one.
+/// Returns the folder of the real server's binaries, if the environment names one.
 pub fn binaries() -> Option<PathBuf> {
     std::env::var_os(BINARIES).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Who talks to a server.
+/// The user of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
     /// May do everything.
     Admin,
-    /// May do what [`Server::allow_viewer`] says.
+    /// Has the permissions of [`Server::allow_viewer`].
     Viewer,
 }
 
@@ -103,7 +103,7 @@ impl Server {
         ClientBuilder::try_from(config).expect("a client can be built of it").with_layer(gateway).build()
     }
 
-    /// Writes a user's kubeconfig as a process of its own reads it.
+    /// Writes a user's kubeconfig for another process.
     ///
     /// # Panics
     /// Never: a kubeconfig is JSON as well.
@@ -124,7 +124,7 @@ impl Server {
 
     /// Forgets the history up to now.
     ///
-    /// A kube-apiserver goes on serving the past from its own cache for some seconds, or until it restarts.
+    /// A kube-apiserver continues to serve old state from its own cache for some seconds, or until it restarts.
     pub async fn compact(&self) {
         match self {
             Self::Embedded(server) => server.compact(),
@@ -153,7 +153,7 @@ impl Server {
         }
     }
 
-    /// Puts an older state back, and returns when the server is ready again.
+    /// Restores an older state, and returns when the server is ready again.
     ///
     /// # Panics
     /// When the state is another server's.
@@ -165,7 +165,7 @@ impl Server {
         }
     }
 
-    /// Lets the viewer list and watch a resource of the core group in a namespace.
+    /// Allows the viewer to list and watch a resource of the core group in a namespace.
     ///
     /// The embedded server knows no namespaces here: it allows the resource in all of them.
     pub async fn allow_viewer(&self, admin: &Kit, resource: &str) {
@@ -189,10 +189,10 @@ pub enum Backup {
     Copy,
 }
 
-/// The group of what says who may do what.
+/// The group of roles and bindings.
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Lets the viewer list and watch by a Role and its RoleBinding.
+/// Allows the viewer to list and watch by a Role and its RoleBinding.
 async fn bind_viewer(admin: &Kit, resource: &str) {
     let name = format!("read-{resource}");
     let role = Role {

@@ -1,4 +1,4 @@
-//! What a test gets: a server, a namespace of its own, clients, and ears.
+//! The environment of a test: a server, a namespace of its own, clients, and recorders.
 
 use std::{
     fmt::{self, Write as _},
@@ -24,7 +24,7 @@ use crate::{Hearing, hear};
 /// How long anything may take that a test waits for.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// A server, a namespace nobody else uses, and clients for it.
+/// A server, a namespace of its own, and clients for it.
 pub struct Stage {
     /// The server.
     pub server: Server,
@@ -34,7 +34,7 @@ pub struct Stage {
     pub client: Client,
     /// Cuts the client's watches.
     pub cuts: Cuts,
-    /// What the runtime logged in this test.
+    /// The runtime's log of this test.
     pub log: Log,
     kit: Kit,
 }
@@ -107,7 +107,7 @@ fn brisk() -> ReflectorConfig {
     ReflectorConfig { backoff, ..ReflectorConfig::default() }
 }
 
-/// A line a notification, as a handler heard them.
+/// One line per notification of a handler.
 #[derive(Debug)]
 pub struct Heard {
     lines: Arc<watch::Sender<Vec<String>>>,
@@ -149,11 +149,11 @@ impl Heard {
     /// Waits until exactly these lines have come.
     ///
     /// # Panics
-    /// As soon as it can't be any more, or after a while, with what came.
+    /// As soon as it can't hold any more, or after a while, with what was recorded.
     pub async fn comes_to(&self, wanted: &[&str]) {
         let mut lines = self.lines.subscribe();
         let reached = lines.wait_for(|lines| lines.len() >= wanted.len());
-        // The check tells better than the wait what is missing.
+        // The check gives a better message than the wait.
         let _ = tokio::time::timeout(PATIENCE, reached).await;
         assert_eq!(self.lines(), wanted);
     }
@@ -177,7 +177,7 @@ fn name(object: &impl Object) -> String {
     object.meta().name.clone().unwrap_or_default()
 }
 
-/// What was logged, as text.
+/// The log as text.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     text: Arc<Mutex<String>>,

@@ -1,8 +1,8 @@
-//! Plants bugs in a copy of the repository, one at a time, and fails where the tests do not find one.
+//! Plants bugs in a copy of the repository, one at a time, and fails if the tests miss one.
 //!
 //! ```text
 //! cargo run --bin planted                    # all of them
-//! cargo run --bin planted -- tokens timer    # those whose names hold one of these
+//! cargo run --bin planted -- tokens timer    # those whose names contain one of these
 //! cargo run --bin planted -- --date today    # a few, other ones each day (or a date: 2026-11-22)
 //! cargo run --bin planted -- --check         # only whether they fit the code, and the tests claim what they break
 //! ```

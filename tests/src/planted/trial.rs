@@ -27,10 +27,11 @@ const FEATURES: [&str; 4] = ["-p", "watchkeeper-apiserver", "-p", "watchkeeper-b
 
 /// The packages that differ between the copy and the repository. Cargo gives the outputs of a package the same name in
 /// every workspace, so these packages get a profile of their own.
-const OF_THE_COPY: [&str; 6] = [
+const OF_THE_COPY: [&str; 7] = [
     "watchkeeper",
     "watchkeeper-macros",
     "watchkeeper-apiserver",
+    "watchkeeper-trials",
     "watchkeeper-examples",
     "watchkeeper-tests",
     "watchkeeper-benches",
@@ -101,7 +102,6 @@ impl Trials {
             .args(FEATURES)
             .args(match target {
                 TestTarget::Lib => ["-p", "watchkeeper", "--lib"].to_vec(),
-                TestTarget::Apiserver => ["-p", "watchkeeper-apiserver", "--lib"].to_vec(),
                 TestTarget::Suite | TestTarget::Chaos | TestTarget::Trials => {
                     ["-p", "watchkeeper-tests", "--test", target.name()].to_vec()
                 }
@@ -118,7 +118,6 @@ impl Trials {
         let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let wanted = match target {
             TestTarget::Lib => "watchkeeper",
-            TestTarget::Apiserver => "watchkeeper_apiserver",
             TestTarget::Suite | TestTarget::Chaos | TestTarget::Trials => target.name(),
         };
         let program = messages.filter(|message| message["target"]["name"] == wanted).find_map(|message| {

@@ -1,4 +1,4 @@
-//! What is asked of a server: plain requests, whose answers are read whole and not decoded.
+//! Requests to a server: plain ones, whose answers are read completely and not decoded.
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -9,9 +9,9 @@ use watchkeeper::kube::{Client, client::Body};
 
 use crate::job::Mode;
 
-/// Where config maps are.
+/// The path of ConfigMaps.
 pub(super) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// Where the custom objects are.
+/// The path of the custom objects.
 pub(super) const SITES: &str = "/apis/bench.example.dev/v1/namespaces/default/sites";
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -82,7 +82,7 @@ pub(super) async fn whole(client: &Client, request: Request<Body>) -> anyhow::Re
     response.into_body().collect_bytes().await.context("the answer broke off")
 }
 
-/// Sends a request; an answer that is none of success is an error.
+/// Sends a request; an unsuccessful answer is an error.
 pub(super) async fn open(client: &Client, request: Request<Body>) -> anyhow::Result<Response<Body>> {
     let response = client.send(request).await?;
     anyhow::ensure!(response.status().is_success(), "{}", response.status());

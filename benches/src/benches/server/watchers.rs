@@ -48,7 +48,7 @@ impl Deadlines {
     }
 }
 
-/// What all watchers share.
+/// The state that all watchers share.
 #[derive(Default)]
 struct Heard {
     events: AtomicUsize,

@@ -275,7 +275,7 @@ fn a_resync_that_has_not_begun_is_one_with_the_next() {
     assert_eq!(cached.case.drained(), ["~a@1>a@1"]);
 }
 
-/// What a handler makes of what it is told; it refuses what contradicts that.
+/// The state that a handler builds from its calls; it panics if a call contradicts it.
 #[derive(Default)]
 struct Folded {
     view: BTreeMap<String, String>,
@@ -444,7 +444,7 @@ const FLOODS: &[Flood] = &[
         (0..size).for_each(|n| case.update(&format!("o{n}@1"), &format!("o{n}@2")));
         (0..size).for_each(|n| case.delete(&format!("o{n}@3")));
     }),
-    ("a list of many, of which each changes", |case, size| {
+    ("a list of many, and each one changes", |case, size| {
         let listed = (0..size).map(|n| cached(&format!("o{n}@1"))).collect();
         case.0.push_adds(listed, AddOrigin::InitialList, Instant::now());
         (0..size).for_each(|n| case.update(&format!("o{n}@1"), &format!("o{n}@2")));

@@ -86,7 +86,7 @@ impl ListerWatcher<ConfigMap> for Sent {
 struct Followed {
     informer: SharedInformer<ConfigMap>,
     send: mpsc::UnboundedSender<WatchEvent<ConfigMap>>,
-    /// What a handler, which does not block, was told.
+    /// The calls of a handler that does not block.
     told: mpsc::UnboundedReceiver<u64>,
     _keep: Vec<Box<dyn Send>>,
 }

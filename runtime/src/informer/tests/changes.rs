@@ -179,7 +179,7 @@ async fn a_server_that_lost_its_history_may_mean_another_state_by_the_same_versi
     let other = || vec![item_with("a@5", "other")];
     fed.source(0).replace(List::new(other(), "5", Epoch::Same));
     settle().await;
-    assert!(eyes.handler.take().is_empty(), "the same version is no news");
+    assert!(eyes.handler.take().is_empty(), "the same version is not a change");
     fed.source(0).replace(List::new(other(), "5", Epoch::New));
     settle().await;
     assert_eq!(eyes.handler.take(), ["~a@5>5"]);
@@ -285,7 +285,7 @@ async fn a_relist_shows_unchanged_objects_once_to_a_handler_whose_resync_is_due(
     fed.replace(&["a@1"], "2");
     settle().await;
     assert!(due.take().is_empty() && other.take().is_empty(), "nothing changed, nothing is due");
-    // The list is queued when the period ends: it stands in for the resync.
+    // The list is queued when the period ends: it replaces the resync.
     fed.replace(&["a@1"], "3");
     tokio::time::advance(period).await;
     settle().await;
@@ -309,7 +309,7 @@ async fn an_unreadable_state_keeps_the_earlier_one_marked_until_one_decodes() {
     assert_eq!(eyes.observer.take(), seen);
     assert_eq!(fed.informer.sync_state().unreadable.len(), 2);
 
-    // A list that shows the same unreadable state infers no deletion, and is no news.
+    // A list with the same unreadable state is neither a deletion nor a change.
     fed.replace_with(vec![broken("a@2"), broken("new@3")], "4");
     settle().await;
     assert_eq!(eyes.observer.take(), ["@Some(4) Replace"]);

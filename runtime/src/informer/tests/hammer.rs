@@ -45,7 +45,7 @@ impl EventHandler<ConfigMap> for View {
 
     fn on_update(&self, old: Arc<ConfigMap>, new: Arc<ConfigMap>) {
         let held = self.set(&new).expect("updated, but never added");
-        assert_eq!(show(&*held), show(&*old), "the old state is what was told last");
+        assert_eq!(show(&*held), show(&*old), "the old state is that of the last call");
         assert!(
             held.metadata.uid == new.metadata.uid && version(&held) <= version(&new),
             "time went backwards"

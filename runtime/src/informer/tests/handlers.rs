@@ -311,7 +311,7 @@ async fn a_slow_handler_delays_no_other_and_its_backlog_folds() {
     while !quick_log.take().iter().any(|line| line.starts_with("+last")) {
         tokio::task::yield_now().await;
     }
-    // Two that are live, two that are gone; what was listed counts beside what came for it since.
+    // Two are live, two are gone; listed objects count in addition to their later changes.
     assert!(slow.backlog().depth <= 5 && slow.backlog().oldest.is_some());
     // One for each add: the one under way, and at most two more that were not folded away.
     (0..3).for_each(|_| release.send(()).unwrap());
@@ -320,7 +320,7 @@ async fn a_slow_handler_delays_no_other_and_its_backlog_folds() {
     }
     let heard = slow_log.sorted();
     assert_eq!(heard.len(), 5, "{heard:?}");
-    assert!(heard.iter().any(|line| line == "-new@103 final"), "never seen, and yet its delete is told");
+    assert!(heard.iter().any(|line| line == "-new@103 final"), "never seen, and yet its delete is delivered");
     drop(quick);
 }
 
@@ -391,7 +391,7 @@ async fn each_resync_period_is_served_on_its_own() {
     tokio::time::sleep(Duration::from_secs(101)).await;
     assert_eq!((never.len(), quick.len(), slow.len()), (0, 10, 4));
     assert!(quick.take().iter().all(|line| line == "~a@1>1"));
-    // A real change in between is told to all, and moves nobody's period.
+    // All handlers see a real change in between, and it moves no period.
     fed.upsert("a@2");
     settle().await;
     assert_eq!((never.take(), quick.len(), slow.len()), (vec!["~a@1>2".to_owned()], 1, 5));

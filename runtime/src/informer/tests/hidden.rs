@@ -19,7 +19,7 @@ use crate::{
     store::Lookup,
 };
 
-/// A transform that fails while it is told to, and counts its runs.
+/// A transform that fails on demand, and counts its runs.
 #[derive(Clone, Default)]
 struct Moody {
     fails: Arc<AtomicBool>,

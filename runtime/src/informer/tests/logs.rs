@@ -63,7 +63,7 @@ fn secret(name: &str, data: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn no_object_reaches_the_log_however_broken_it_is() {
     let log = Everything::default();
-    // As long as there is one subscriber only, a callsite that a test beside this one meets first is off for all.
+    // While only one subscriber exists, a callsite that another test reaches first is off for all.
     let _second = Dispatch::new(NoSubscriber::default());
     let _captured = tracing::subscriber::set_default(log.clone());
     let list = format!(

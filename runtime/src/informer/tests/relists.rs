@@ -1,4 +1,4 @@
-//! Lists that repeat what is cached: they are told apart from what changed as they come.
+//! Lists that repeat what is cached: unchanged objects are recognised while they arrive.
 
 use std::sync::{
     Arc,

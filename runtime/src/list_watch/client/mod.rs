@@ -163,7 +163,7 @@ impl<K: Object> ClientListWatch<K> {
         options
     }
 
-    /// A name that is no namespace could lead to another resource, or to an empty list of none.
+    /// An invalid namespace could address another resource, or silently list nothing.
     fn path(&self) -> Result<String, ListWatchError> {
         let namespace = self.namespace.as_deref().filter(|_| self.kind.scope == Scope::Namespaced);
         match namespace.filter(|namespace| !is_dns_label(namespace)) {

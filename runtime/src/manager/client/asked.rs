@@ -14,7 +14,7 @@ const LONGEST: usize = 253;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) verb: &'static str,
-    /// `websites.web.example.dev`, `pods/status`; a path that is no resource's stands for itself.
+    /// `websites.web.example.dev`, `pods/status`; the path itself if it does not address a resource.
     pub(super) resource: String,
 }
 

@@ -30,8 +30,8 @@ const READ_AT_ONCE: usize = 32 << 10;
 
 /// Sends watches over connections of their own, and all other requests through a pool.
 ///
-/// A pool hands every chunk from the connection's task to the reader's. A watch lives for minutes and brings one
-/// chunk an event, so that its reader had better read the connection itself.
+/// A pool hands every chunk from the connection's task to the reader's. A watch lives for minutes and delivers one
+/// chunk per event, so its reader reads the connection itself.
 #[derive(Clone, Debug)]
 pub(super) struct DirectWatches<P, C> {
     pool: P,

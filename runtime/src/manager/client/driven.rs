@@ -88,7 +88,7 @@ impl<S: Read + Write + Unpin + Send + 'static> Body for Driven<S> {
                 return polled;
             }
         }
-        // A task that has used up its share is told so by a wake: others first.
+        // A task that has used up its budget yields: it wakes itself and returns.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -73,7 +73,7 @@ pub(super) fn infer() -> BoxFuture<'static, Result<(Client, ClientOrigin), Error
 /// unless `disable_compression`, its `HTTP` spans, and `valid_until`. It differs in that
 ///
 /// - every failure is seen as it happens: kube's retry of 429, 503 and 504, which would hide them from the back-off of
-///   each informer, is left out, and so are its error lines, since whoever sent a request says what became of it;
+///   each informer, is left out, and so are its error lines, since the caller reports the result;
 /// - dead peers are found by TCP keep-alive (15 s, 3 probes);
 /// - a watch has a connection of its own, read in the task that reads the watch: no event crosses tasks. Watches are
 ///   never compressed;

@@ -51,12 +51,12 @@ impl Place {
         }
     }
 
-    /// Says that there is no cluster to be found.
+    /// Reports that no cluster was found.
     pub(super) fn refuse(&self, cause: KubeconfigError) -> Error {
         let problem = match self {
             Self::None => {
-                "no cluster is configured: KUBECONFIG is not set, there is no ~/.kube/config, and this is no \
-                           pod with a service account; set KUBECONFIG"
+                "no cluster is configured: KUBECONFIG is not set, ~/.kube/config does not exist, and this \
+                 process is not running in a pod with a service account; set KUBECONFIG"
                     .to_owned()
             }
             Self::Named(_) | Self::Home(_) => self.unusable(&what_is_wrong(&cause)),
@@ -100,10 +100,11 @@ fn what_is_wrong(cause: &KubeconfigError) -> String {
             format!("its context names the cluster {name:?}, which is not in it")
         }
         KubeconfigError::ReadConfig(error, _) => one_line(error),
-        // What follows its first line shows the file, which may hold a token.
+        // The lines after the first one quote the file, which may contain a token.
         KubeconfigError::Parse(error) => {
             let said = error.to_string();
-            format!("it is no YAML that a kubeconfig can be: {}", said.lines().next().unwrap_or_default())
+            let first = said.lines().next().unwrap_or_default();
+            format!("it is not a valid kubeconfig: {}", first.trim_start_matches("error: "))
         }
         _ => one_line(cause),
     }

@@ -19,7 +19,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Reads a path; `None` for one that is no resource.
+    /// Reads a path; `None` if it does not address a resource.
     pub(super) fn of(path: &str) -> Option<Self> {
         let all: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
         // What a server may read otherwise is not read here.

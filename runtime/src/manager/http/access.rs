@@ -53,7 +53,7 @@ impl Refusal {
 }
 
 impl Reviewer {
-    /// Asks through a client that no gate stands before.
+    /// Sends reviews through a client without a gate.
     pub(super) fn new(client: Client) -> Self {
         let desk = Mutex::new(Desk::new(Instant::now()));
         Self { shared: Arc::new(Shared { client, desk, moved: Notify::new() }) }

@@ -78,7 +78,7 @@ pub(super) struct Reloader {
 enum Look {
     Same,
     Taken,
-    /// They can't be used; they may be written one after the other, so that is no news yet.
+    /// They can't be used; this is not reported yet, because the two files may be written one after the other.
     Pending,
     /// They still can't.
     Broken(String),
@@ -218,10 +218,10 @@ fn broken(path: &Path, error: &pem::Error) -> Unusable {
     let what = match error {
         pem::Error::MissingSectionEnd { .. } => "ends within a section",
         pem::Error::IllegalSectionStart { .. } => "has a section that begins wrongly",
-        pem::Error::Base64Decode(_) => "has a section that is no base64",
+        pem::Error::Base64Decode(_) => "has a section that is not base64",
         _ => "can't be decoded",
     };
-    Unusable::new(path, &format!("is broken PEM, it {what}: write it anew, or {REMEDY}"))
+    Unusable::new(path, &format!("is broken PEM, it {what}: write it again, or {REMEDY}"))
 }
 
 fn holds(bytes: &[u8], text: &str) -> bool {
@@ -298,7 +298,7 @@ mod tests {
             (&one.certificate, "", "tls.key", "holds no key in PEM"),
             (&one.certificate, &one.certificate, "tls.key", "holds a certificate and no key"),
             (&one.certificate, &encrypted, "tls.key", "decrypt it by `openssl pkey`"),
-            (&one.certificate, cut, "tls.key", "is broken PEM, it ends within a section: write it anew"),
+            (&one.certificate, cut, "tls.key", "is broken PEM, it ends within a section: write it again"),
             (&one.certificate, &other.key, "tls.key", "is not the key of the first certificate in"),
             (&"z".repeat(2 << 20), &one.key, "tls.crt", "is longer than 1048576 bytes"),
         ] {

@@ -45,7 +45,7 @@ const LIFE: Duration = Duration::from_secs(60);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long to wait where the system has no more connections to give.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The first byte of whoever speaks TLS: that of a handshake's record.
+/// The first byte of a TLS connection: the type of a handshake record.
 const HANDSHAKE: u8 = 22;
 
 /// A port that is this process's, although it answers nothing yet.
@@ -60,7 +60,7 @@ impl Bound {
     /// Takes the port, if there is to be one.
     ///
     /// # Errors
-    /// The address can't be read, or not be listened at, or there is no certificate for it.
+    /// The address is invalid, can't be listened at, or lacks a certificate.
     pub(in crate::manager) fn take(http: &Http) -> Result<Option<Self>, Error> {
         let Some(address) = &http.address else { return Ok(None) };
         let tls = http.tls.as_ref().map(tls::load).transpose().map_err(|unusable| Error::Http {

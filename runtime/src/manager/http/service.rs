@@ -186,7 +186,7 @@ impl Site {
             None => report,
             Some(check) => match report.only(&check) {
                 Some(report) => report,
-                None => return text(StatusCode::NOT_FOUND, format_args!("there is no check {check:?}")),
+                None => return text(StatusCode::NOT_FOUND, format_args!("unknown check {check:?}")),
             },
         };
         let report = without_excluded(report, asked);

@@ -136,20 +136,20 @@ impl From<SocketAddr> for Http {
 pub(super) fn read(address: &str) -> Result<Vec<SocketAddr>, Error> {
     let text = address.trim();
     if let Some(port) = text.strip_prefix(':').filter(|port| !port.contains(':')) {
-        let port = port.parse().map_err(|_| unreadable(address, "its port is no number up to 65535"))?;
+        let port = port.parse().map_err(|_| unreadable(address, "its port is not a number up to 65535"))?;
         return Ok(everywhere(port));
     }
     if let Ok(address) = text.parse() {
         return Ok(vec![address]);
     }
     let Some((host, port)) = text.rsplit_once(':') else { return Err(unreadable(address, "it has no port")) };
-    let port: u16 = port.parse().map_err(|_| unreadable(address, "its port is no number up to 65535"))?;
+    let port: u16 = port.parse().map_err(|_| unreadable(address, "its port is not a number up to 65535"))?;
     if host.contains(['/', ':', '@', ' ']) {
-        return Err(unreadable(address, "it is no host and port"));
+        return Err(unreadable(address, "it is not a host and port"));
     }
     let found = (host, port).to_socket_addrs().map_err(|source| Error::Http {
         address: address.to_owned(),
-        problem: format!("{host:?} is no host that is known here: {REMEDY}"),
+        problem: format!("{host:?} is not a known host: {REMEDY}"),
         source: Some(source),
     })?;
     Ok(found.collect())
@@ -215,13 +215,13 @@ mod tests {
             ("rubbish", "it has no port"),
             ("", "it has no port"),
             ("8080", "it has no port"),
-            (":", "its port is no number"),
-            (":70000", "its port is no number"),
-            ("localhost:http", "its port is no number"),
-            ("http://0.0.0.0:8080", "it is no host and port"),
-            ("::1:8080", "it is no host and port"),
-            ("fe80::1:8080", "it is no host and port"),
-            ("a b:8080", "it is no host and port"),
+            (":", "its port is not a number"),
+            (":70000", "its port is not a number"),
+            ("localhost:http", "its port is not a number"),
+            ("http://0.0.0.0:8080", "it is not a host and port"),
+            ("::1:8080", "it is not a host and port"),
+            ("fe80::1:8080", "it is not a host and port"),
+            ("a b:8080", "it is not a host and port"),
         ] {
             let Err(error) = read(text) else { panic!("{text} is an address") };
             let error = format!("{error:?}");

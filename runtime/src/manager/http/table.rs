@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 /// In a flood of others a probe would be closed before it is read. So many as there may be are taken in each such time.
 const PEACE: Duration = Duration::from_millis(25);
 
-/// The connections that are open, so many at most.
+/// The open connections, up to a limit.
 #[derive(Debug)]
 pub(super) struct Table {
     most: usize,
@@ -56,7 +56,7 @@ impl Table {
         left.filter(|left| !left.is_zero())
     }
 
-    /// Takes a connection in; where it is one too many, another is told to go. Returns its number, and what tells it.
+    /// Adds a connection; beyond the limit, cancels another one. Returns its number, and the token that cancels it.
     pub(super) fn enter(&mut self, peer: IpAddr, now: Instant) -> (u64, CancellationToken) {
         if self.open.len() >= self.most {
             self.close_one(now);

@@ -141,7 +141,7 @@ impl Member {
         self.server.state().losses()
     }
 
-    /// Reports lost history, found by a request that was sent when so many losses were known.
+    /// Reports lost history, found by a request; `known` is the number of losses when it was sent.
     pub(super) fn found_loss(&mut self, known: u64) {
         self.server.change(|state| state.lose(Instant::now(), known));
         self.seen.losses = self.losses();

@@ -10,7 +10,7 @@ const REOPENS_WITHIN: Duration = Duration::from_secs(5);
 /// How long it is in doubt while nobody reaches the server: what is written then fails anyway.
 const IN_OUTAGE: Duration = Duration::from_secs(300);
 
-/// How long lost history puts a cache in doubt whose informer reaches the server, and so is listing anew.
+/// How long lost history makes a cache unreliable if its informer reaches the server, and so is relisting.
 const LISTS_WITHIN: Duration = Duration::from_secs(300);
 
 /// How long it puts one in doubt whose informer does not reach the server.
@@ -42,7 +42,7 @@ pub(super) struct ServerState {
 /// How a cache stands to its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheStatus {
-    /// The cache shows at least what the server held after so many losses of its history.
+    /// The cache is at least as new as the server was after this many losses of its history.
     pub(crate) losses: u64,
     /// Since when its watch is lost to the connection.
     pub(crate) cut: Option<Instant>,
@@ -75,7 +75,7 @@ impl ServerState {
         self.recoveries
     }
 
-    /// Takes note of a loss that was found when so many were known; a loss that was reported meanwhile is the same.
+    /// Records a loss; `known` is the number of losses when its request was sent, so a later report is the same loss.
     pub(super) fn lose(&mut self, now: Instant, known: u64) {
         if known == self.losses {
             self.losses += 1;

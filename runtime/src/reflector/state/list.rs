@@ -33,7 +33,7 @@ pub(in crate::reflector) enum Listed {
     Whole(Epoch),
     /// The list shows the past: it must not be taken.
     TooOld,
-    /// The chain of pages leads in a circle, or nowhere, after so many.
+    /// The chain of pages is a circle, or breaks off, after this many.
     Endless(u32),
 }
 

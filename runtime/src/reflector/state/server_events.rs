@@ -51,7 +51,7 @@ impl State {
         Some(step)
     }
 
-    /// Lists anew because answers contradict what the store shows.
+    /// Relists because answers contradict the store.
     pub(in crate::reflector) fn contradicted(&mut self) {
         if self.version.is_some() {
             self.goal = Goal::List;

@@ -171,7 +171,7 @@ impl State {
         }
     }
 
-    /// Starts over: the server's versions begin anew.
+    /// Starts over: the server's versions start again.
     pub(in crate::reflector) fn history_lost(&mut self, now: Instant) {
         self.probe = ProbeNeed::NotNeeded;
         self.epoch = Epoch::New;

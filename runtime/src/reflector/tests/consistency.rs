@@ -74,7 +74,7 @@ async fn a_store_that_has_not_handled_all_is_asked_again_and_given_up_in_the_end
     assert_eq!(rig.told(), ["replace@5 []", "~6"], "the watch is read again after two pauses");
     rig.answers((0..50).map(|_| None));
     rig.pass(120).await;
-    assert_eq!(rig.told().len(), 2, "what can't be found out is no difference");
+    assert_eq!(rig.told().len(), 2, "an unknown state is not a difference");
     assert!(rig.store.differences.lock().unwrap().is_empty(), "it was asked");
 }
 

@@ -149,7 +149,7 @@ impl ListerWatcher<ConfigMap> for Source {
     }
 }
 
-/// Writes down what the store is told.
+/// Records the calls of the store.
 #[derive(Default)]
 pub(super) struct Recorder {
     told: Mutex<Vec<String>>,
@@ -418,7 +418,7 @@ fn events(text: &str) -> Act {
             "-" => WatchEvent::Deleted(object()),
             "~" => bookmark(InitialEventsMark::Absent),
             "!" => bookmark(InitialEventsMark::End),
-            _ => panic!("{word} is no event"),
+            _ => panic!("{word} is not an event"),
         }
     };
     Act::Tell(text.split_whitespace().map(event).collect())

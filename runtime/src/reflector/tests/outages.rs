@@ -97,7 +97,7 @@ async fn a_rolling_restart_of_less_than_a_minute_causes_no_relist() {
     assert_eq!(*rig.told().last().unwrap(), "+n/b@6");
 }
 
-/// Lists that follow outages of so many seconds each, with a minute of quiet after each.
+/// Lists that follow outages of this many seconds each, with a quiet minute after each.
 async fn lists_after_outages(outages: impl IntoIterator<Item = usize>) -> usize {
     let (mut watches, mut latest) = (Vec::new(), Vec::new());
     for seconds in outages {

@@ -304,7 +304,7 @@ async fn watches_that_hold_changes_back_are_told_and_lists_stand_in_for_them() {
     let told = |attempt| format!("failed #{attempt}: {told}");
     assert_eq!(rig.told()[3..], ["replace@20 []".to_owned(), told(2)], "an object that went tells as well");
     rig.pass(300).await;
-    assert_eq!(rig.told()[5..], ["replace@30 []", "+n/c@31"], "the list showed nothing that was missed");
+    assert_eq!(rig.told()[5..], ["replace@30 []", "+n/c@31"], "the list showed that no event was missed");
     assert!(rig.is_healthy());
 }
 

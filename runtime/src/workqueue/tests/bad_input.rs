@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::workqueue::{Drained, KeyState, RateLimit, RateLimiter, TokenBucket};
 
-/// A limiter that answers as it is told to.
+/// A limiter with fixed answers.
 struct Answers(fn(u32) -> Duration);
 
 impl RateLimiter for Answers {

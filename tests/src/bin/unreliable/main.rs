@@ -28,7 +28,7 @@ use watchkeeper_tests::{
     backend::{KubeApiserver, Server, User, binaries},
 };
 
-/// What the command line asks for.
+/// The command line.
 struct Asked {
     seeds: u64,
     first: u64,

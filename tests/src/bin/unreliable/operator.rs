@@ -1,4 +1,4 @@
-//! One replica: a Deployment for each website of a namespace. It says on standard output when runs begin and end.
+//! One replica: a Deployment for each website of a namespace. It prints the start and end of each run.
 
 use std::{
     io::Write as _,
@@ -75,7 +75,7 @@ impl Reconciler<Website> for Sites {
     }
 }
 
-/// Says when work on a key begins, and when it ends.
+/// Prints the start and the end of work on a key.
 struct AtWork(u64);
 
 impl AtWork {

@@ -31,7 +31,7 @@ use tokio::{
 
 type Reply = Response<UnsyncBoxBody<Bytes, anyhow::Error>>;
 
-/// What happened to requests.
+/// The results of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) requests: AtomicUsize,
@@ -58,14 +58,14 @@ struct Shared {
     counts: Arc<Counts>,
 }
 
-/// What a request meets.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Passes,
     InternalError,
     TooManyRequests,
     Reset,
-    /// It is carried out, and nobody hears of it.
+    /// It is carried out, and the reply is lost.
     ReplyLost,
     /// A watch alone.
     Gone,

@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use tokio::time::{Instant, sleep};
 use watchkeeper::clock::WallClock;
 
-/// A stretch of work on a key, in microseconds since 1970; one without an end goes on.
+/// A period of work on a key, in microseconds since 1970; without an end it is still running.
 #[derive(Clone, Debug)]
 pub(crate) struct Stretch {
     pub(crate) key: String,
@@ -23,7 +23,7 @@ pub(crate) struct Stretch {
     pub(crate) ended: Option<u128>,
 }
 
-/// What a replica said of its work.
+/// The output of a replica about its work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Work(Arc<Mutex<HashMap<(u32, String), Stretch>>>);
 
@@ -47,7 +47,7 @@ impl Work {
         }
     }
 
-    /// Ends what was at work in a process that is gone.
+    /// Ends the work of a process that has exited.
     fn ended(&self) {
         let now = WallClock::system().now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
         let mut stretches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +80,7 @@ pub(crate) struct Replica {
     ended: Option<Instant>,
 }
 
-/// Starts the process, and hears what it says of its work.
+/// Starts the process, and reads its output.
 fn spawn(command: &mut Command, folder: &Path, work: &Work) -> anyhow::Result<Child> {
     let log = fs::File::options().create(true).append(true).open(folder.join("log"))?;
     let mut child = command.stdout(Stdio::piped()).stderr(log).spawn()?;

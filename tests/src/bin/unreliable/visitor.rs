@@ -31,7 +31,7 @@ const LATE: Duration = Duration::from_secs(60);
 /// How long the visitor waits for the last changes.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What is at the server, seen without a proxy.
+/// The state of the server, read without a proxy.
 pub(crate) struct View {
     sites: <Website as watchkeeper::informer::Watched>::Lister,
     deployments: Lister<Deployment>,
@@ -46,12 +46,12 @@ impl View {
     }
 }
 
-/// What a change must lead to.
+/// The expected result of a change.
 #[derive(Clone, Debug)]
 enum Wanted {
     /// A Deployment with these replicas and another UID than this one.
     Deployment { replicas: i32, not: Option<String> },
-    /// The site is gone.
+    /// The site is deleted.
     Nothing,
 }
 
