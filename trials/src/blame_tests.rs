@@ -359,7 +359,7 @@ fn a_process_that_ends_within_a_trial_says_which_and_fails() {
     if !cfg!(all(target_os = "linux", target_env = "gnu")) {
         return;
     }
-    let name = "trials::blame_tests::a_process_that_ends_within_a_trial_says_which_and_fails";
+    let name = "blame_tests::a_process_that_ends_within_a_trial_says_which_and_fails";
     let mut again = Command::new(std::env::current_exe().unwrap());
     let output = again.args(["--exact", name]).env(ENDS, "1").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
@@ -547,7 +547,7 @@ fn trials_are_shared_by_several_jobs_and_gone_on_with() {
     let left = trials().part(2, 3).for_at_most(Duration::ZERO).run();
     let from = left.left_out_from.clone().unwrap();
     let go_on = left.go_on.clone().unwrap();
-    let test = "trials::blame_tests::trials_are_shared_by_several_jobs_and_gone_on_with";
+    let test = "blame_tests::trials_are_shared_by_several_jobs_and_gone_on_with";
     assert_eq!(go_on, format!("WATCHKEEPER_TRIALS='part 2/3 from {from}' cargo test {test} -- --nocapture"));
     assert!(left.to_string().contains(&format!("to go on there: {go_on}")), "{left}");
     let rest = trials().part(2, 3).going_on_from(from).run();
