@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::http::StartError;
 use crate::kit::{DEADLINE, Kit, Observer, Scope};
+use crate::start_error::StartError;
 
 /// What a server is to hold from its start.
 #[derive(Clone, Debug, Default)]

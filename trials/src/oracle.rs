@@ -12,27 +12,27 @@ use watchkeeper_apiserver::inside::{Prepared, begin_of_second};
 
 use crate::changes;
 use crate::exit;
-use crate::harness::{DELETED, Harness, Meddling, Rest, Sent, panic_text};
-use crate::owed;
-use crate::place::Case;
+use crate::foreign_additions;
+use crate::harness::{DELETED, ForeignWrite, Harness, Rest, Sent, panic_text};
 use crate::plan::{Plan, paused_runtime};
+use crate::schedule::Schedule;
 use crate::supervise::supervise;
-use crate::timeline::{Line, Who};
+use crate::timeline::{Actor, Line};
 use crate::visit::Visit;
 use crate::world::{Difference, World};
 
 /// How long nothing must happen for all to be at rest.
 const QUIET: Duration = Duration::from_secs(30);
-/// How long a calm run is looked at when it is at rest.
-const CALM: Duration = Duration::from_secs(900);
-/// How many requests an operator may send for each of a calm run, and besides, while it has this time to come to rest;
+/// How long the baseline run is looked at when it is at rest.
+const BASELINE_TIME: Duration = Duration::from_secs(900);
+/// How many requests an operator may send for each of the baseline run, and besides, while it has this time to come to rest;
 /// with more time it may send more.
 const BOUND: (usize, usize, Duration) = (20, 500, Duration::from_secs(600));
-/// How much later the second of two calm runs begins, so that times that they write differ.
+/// How much later the second of two baseline runs begins, so that times that they write differ.
 const LATER: Duration = Duration::from_secs(67);
 
 /// What a story says where the user could not do what the script says.
-const OF_REFUSED_STEPS: &str = "a step of the user was refused that is not refused in a calm run, or the other way \
+const OF_REFUSED_STEPS: &str = "a step of the user was refused that is not refused in a baseline run, or the other way \
     round: so the end need not be the same, and the check is only whether a restarted operator finds work";
 /// What a story says where kube's runtime may have dropped a run.
 const OF_PAGES: &str = "this is not the operator's fault if it lists through kube's runtime, which runs a reconciler \
@@ -41,9 +41,9 @@ const OF_PAGES: &str = "this is not the operator's fault if it lists through kub
 
 /// What a run without trouble came to.
 #[derive(Clone, Debug)]
-pub(crate) struct Calm {
+pub(crate) struct Baseline {
     pub(crate) world: World,
-    pub(crate) meddled: BTreeSet<Meddling>,
+    pub(crate) foreign_writes: BTreeSet<ForeignWrite>,
     pub(crate) requests: usize,
     /// The steps of the script that were refused.
     pub(crate) refused: BTreeSet<usize>,
@@ -51,11 +51,11 @@ pub(crate) struct Calm {
 
 /// What a run came to.
 #[derive(Debug)]
-pub(crate) struct Played {
+pub(crate) struct RunOutcome {
     pub(crate) sent: Vec<Sent>,
     pub(crate) steps: usize,
-    pub(crate) calm: Calm,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) baseline: Baseline,
+    pub(crate) faults: Vec<Violation>,
     /// Something planned found nothing to act on.
     pub(crate) inert: bool,
     pub(crate) lines: Vec<Line>,
@@ -64,7 +64,7 @@ pub(crate) struct Played {
 /// What is wrong with a run.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum Violation {
     /// It never came to rest.
     NeverAtRest {
         /// What happened last.
@@ -77,26 +77,26 @@ pub enum Fault {
         /// What changed last.
         last: String,
     },
-    /// The end is not that of a calm run.
+    /// The end is not that of the baseline run.
     AnotherEnd(Vec<Difference>),
     /// An operator that starts anew at the end finds work: this one had missed something.
     LeftWork(Vec<Difference>),
     /// Objects are being deleted and never go.
     NeverGone(Vec<String>),
-    /// It changed or deleted what somebody else made, which it does not do in a calm run.
-    Meddled(Vec<String>),
+    /// It changed or deleted what somebody else made, which it does not do in the baseline run.
+    ChangedForeign(Vec<String>),
     /// It undid what somebody else wrote.
     Undid(String),
     /// It sent more requests than any trouble explains.
     Flood {
         /// How many.
         requests: usize,
-        /// How many a calm run takes.
-        calm: usize,
+        /// How many the baseline run takes.
+        baseline: usize,
     },
     /// The operator ended by itself.
     Ended(Vec<String>),
-    /// A user waited in vain for a state to which a calm run comes.
+    /// A user waited in vain for a state to which the baseline run comes.
     InVain(Vec<String>),
     /// Two runs without trouble differ, so that there is nothing to compare with: where, and what may be done.
     Chance(String),
@@ -104,7 +104,7 @@ pub enum Fault {
     Claim(String),
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |f: &mut fmt::Formatter<'_>, differences: &[Difference]| {
             differences.iter().take(12).try_for_each(|difference| write!(f, "\n  {difference}"))?;
@@ -118,11 +118,11 @@ impl fmt::Display for Fault {
             Self::ChangesAtRest { times, last } => {
                 write!(
                     f,
-                    "it changes things although nothing happens: {times} times in {CALM:?}; last: {last}"
+                    "it changes things although nothing happens: {times} times in {BASELINE_TIME:?}; last: {last}"
                 )
             }
             Self::AnotherEnd(differences) => {
-                f.write_str("the end is not that of a calm run:")?;
+                f.write_str("the end is not that of the baseline run:")?;
                 list(f, differences)
             }
             Self::LeftWork(differences) => {
@@ -130,13 +130,13 @@ impl fmt::Display for Fault {
                 list(f, differences)
             }
             Self::NeverGone(names) => write!(f, "deleted, and never gone: {}", names.join(", ")),
-            Self::Meddled(what) => {
-                write!(f, "it changes what somebody else made, as it never does in a calm run:")?;
+            Self::ChangedForeign(what) => {
+                write!(f, "it changes what somebody else made, as it never does in the baseline run:")?;
                 what.iter().try_for_each(|what| write!(f, "\n  {what}"))
             }
             Self::Undid(what) => write!(f, "it undoes what somebody else wrote: {what}"),
-            Self::Flood { requests, calm } => {
-                write!(f, "it sends {requests} requests and more, where a calm run takes {calm}")
+            Self::Flood { requests, baseline } => {
+                write!(f, "it sends {requests} requests and more, where the baseline run takes {baseline}")
             }
             Self::Ended(how) => {
                 let mut how: Vec<(&str, usize)> = how.iter().map(|how| (how.as_str(), 1)).collect();
@@ -165,40 +165,45 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Plays one case; without a calm run to compare with it is one.
-pub(crate) fn play(plan: &Plan, case: &Case, calm: Option<&Calm>, tell: bool) -> Played {
+/// Plays one case; without the baseline run to compare with it is one.
+pub(crate) fn run_schedule(
+    plan: &Plan,
+    schedule: &Schedule,
+    baseline: Option<&Baseline>,
+    tell: bool,
+) -> RunOutcome {
     let prepared = plan.prepared();
-    let play = |asked| on_a_runtime(on_stage(plan, prepared, case, calm, asked, tell));
-    let played = play(Asked::AtRest);
+    let run_schedule = |asked| on_paused_runtime(run_under(plan, prepared, schedule, baseline, asked, tell));
+    let outcome = run_schedule(Asked::AtRest);
     // The restarted operator has done the work. Only a run without that restart shows whether this one would have done it in time.
-    match played.faults[..] {
-        [Fault::LeftWork(_), ..] => play(Asked::AfterPatience),
-        _ => played,
+    match outcome.faults[..] {
+        [Violation::LeftWork(_), ..] => run_schedule(Asked::AfterPatience),
+        _ => outcome,
     }
 }
 
-/// Plays a calm run again, some time later, and tells it.
-pub(crate) fn play_again(plan: &Plan) -> Played {
+/// Plays the baseline run again, some time later, and tells it.
+pub(crate) fn run_baseline_again(plan: &Plan) -> RunOutcome {
     let prepared = plan.prepared();
-    on_a_runtime(async {
+    on_paused_runtime(async {
         sleep(LATER).await;
-        on_stage(plan, prepared, &Case::default(), None, Asked::AtRest, true).await
+        run_under(plan, prepared, &Schedule::default(), None, Asked::AtRest, true).await
     })
 }
 
-fn on_a_runtime(stage: impl Future<Output = Played>) -> Played {
+fn on_paused_runtime(stage: impl Future<Output = RunOutcome>) -> RunOutcome {
     let (runtime, local) = (paused_runtime(), LocalSet::new());
-    let played = runtime.block_on(local.run_until(Box::pin(stage)));
+    let outcome = runtime.block_on(local.run_until(Box::pin(stage)));
     drop(local);
     runtime.shutdown_background();
-    played
+    outcome
 }
 
 /// Returns how many requests are too many.
-fn bound(plan: &Plan, calm: Option<&Calm>) -> usize {
-    let Some(calm) = calm else { return 20_000 };
+fn bound(plan: &Plan, baseline: Option<&Baseline>) -> usize {
+    let Some(baseline) = baseline else { return 20_000 };
     let times = plan.patience.as_secs_f64() / BOUND.2.as_secs_f64();
-    ((calm.requests * BOUND.0 + BOUND.1) as f64 * times.max(1.0)) as usize
+    ((baseline.requests * BOUND.0 + BOUND.1) as f64 * times.max(1.0)) as usize
 }
 
 /// When the harness restarts the operator to see whether it finds work.
@@ -210,69 +215,70 @@ enum Asked {
     AfterPatience,
 }
 
-async fn on_stage(
+async fn run_under(
     plan: &Plan,
     prepared: &Prepared,
-    case: &Case,
-    calm: Option<&Calm>,
+    schedule: &Schedule,
+    baseline: Option<&Baseline>,
     asked: Asked,
     tell: bool,
-) -> Played {
+) -> RunOutcome {
     begin_of_second().await;
     let server = Arc::new(prepared.start());
-    let harness = Harness::new(server, case, bound(plan, calm), plan.patience, tell);
-    let _under_way = exit::under_way(case, &harness);
+    let harness = Harness::new(server, schedule, bound(plan, baseline), plan.patience, tell);
+    let _under_way = exit::under_way(schedule, &harness);
     let life = tokio::task::spawn_local(supervise(harness.clone(), plan.operator.clone()));
     let mut faults = Vec::new();
     harness.rest(Rest::OfAll, Duration::from_secs(1), Instant::now() + Duration::from_secs(60)).await;
     let done = Arc::new(AtomicUsize::new(0));
     let visit =
-        Visit { harness: harness.clone(), without: Arc::new(case.without.clone()), done: done.clone() };
+        Visit { harness: harness.clone(), without: Arc::new(schedule.without.clone()), done: done.clone() };
     if let Err(error) = tokio::task::spawn_local((plan.visitor)(visit)).await {
-        faults.push(Fault::Claim(format!("the script panicked: {}", panic_text(&*error.into_panic()))));
+        faults.push(Violation::Claim(format!("the script panicked: {}", panic_text(&*error.into_panic()))));
     }
-    harness.tell(Who::User, || "is done".to_owned());
-    let judge = Judge { plan, harness: &harness, calm, asked };
-    let world = judge.end(case, &mut faults).await;
+    harness.tell(Actor::User, || "is done".to_owned());
+    let verdict = Oracle { plan, harness: &harness, baseline, asked };
+    let world = verdict.end(schedule, &mut faults).await;
     life.abort();
-    judge.explain(&faults);
-    let book = harness.book();
-    let (meddled, requests, refused) = (book.meddled.clone(), book.sent.len(), book.refused.clone());
-    let calm = Calm { world, meddled, requests, refused };
-    let (sent, lines) = (book.sent.clone(), book.lines.clone());
-    drop(book);
+    verdict.explain(&faults);
+    let state = harness.state();
+    let (foreign_writes, requests, refused) =
+        (state.foreign_writes.clone(), state.sent.len(), state.refused.clone());
+    let baseline = Baseline { world, foreign_writes, requests, refused };
+    let (sent, lines) = (state.sent.clone(), state.lines.clone());
+    drop(state);
     let steps = done.load(std::sync::atomic::Ordering::Relaxed);
-    Played { sent, steps, calm, faults, inert: harness.is_inert(), lines }
+    RunOutcome { sent, steps, baseline, faults, inert: harness.is_inert(), lines }
 }
 
-struct Judge<'a> {
+struct Oracle<'a> {
     plan: &'a Plan,
     harness: &'a Harness,
-    calm: Option<&'a Calm>,
+    baseline: Option<&'a Baseline>,
     asked: Asked,
 }
 
-impl Judge<'_> {
+impl Oracle<'_> {
     /// Waits for the end, and says what is wrong with it.
-    async fn end(&self, case: &Case, faults: &mut Vec<Fault>) -> World {
-        let (world, left) = self.settled(case, faults).await;
+    async fn end(&self, schedule: &Schedule, faults: &mut Vec<Violation>) -> World {
+        let (world, left) = self.settled(schedule, faults).await;
         if faults.is_empty()
             && let Some(fault) = left
         {
             faults.push(fault);
         }
-        self.on_the_way(case, faults);
+        self.on_the_way(schedule, faults);
         if faults.is_empty() {
             self.claims(faults).await;
         }
-        if faults.is_empty() && self.calm.is_none() {
-            self.stays_calm(faults).await;
+        if faults.is_empty() && self.baseline.is_none() {
+            self.stays_at_rest(faults).await;
         }
         world
     }
 
     /// Waits until all is at rest and as it should be, or the time is over.
-    async fn settled(&self, case: &Case, faults: &mut Vec<Fault>) -> (World, Option<Fault>) {
+    async fn settled(&self, schedule: &Schedule, faults: &mut Vec<Violation>) -> (World, Option<Violation>) {
         let began = Instant::now();
         loop {
             // What was quiet in time is looked at until that is certain.
@@ -286,14 +292,14 @@ impl Judge<'_> {
                 faults.push(self.unrest());
                 return (self.world(), None);
             }
-            let asks = self.calm.is_some_and(|calm| self.has_another_end(calm, case));
+            let asks = self.baseline.is_some_and(|baseline| self.has_another_end(baseline, schedule));
             if asks && self.asked == Asked::AfterPatience && Instant::now() < deadline() {
                 sleep_until(deadline()).await;
                 continue;
             }
             let world = self.world();
-            let left = self.judge(&world, case).await;
-            let is_answered = matches!(left, None | Some(Fault::LeftWork(_)));
+            let left = self.verdict(&world, schedule).await;
+            let is_answered = matches!(left, None | Some(Violation::LeftWork(_)));
             if is_answered || Instant::now() >= deadline() {
                 return (world, left);
             }
@@ -306,101 +312,107 @@ impl Judge<'_> {
     }
 
     /// Says why it is never at rest.
-    fn unrest(&self) -> Fault {
+    fn unrest(&self) -> Violation {
         let is_flooded = self.harness.is_flooded();
-        let book = self.harness.book();
-        let ends = !book.ended.is_empty() && (book.ended_now || !self.plan.may_end);
-        match self.calm {
-            _ if ends => Fault::Ended(book.ended.clone()),
-            Some(calm) if is_flooded => Fault::Flood { requests: book.sent.len(), calm: calm.requests },
-            _ => Fault::NeverAtRest { last: book.disturbance.clone() },
+        let state = self.harness.state();
+        let ends = !state.ended.is_empty() && (state.ended_now || !self.plan.may_end);
+        match self.baseline {
+            _ if ends => Violation::Ended(state.ended.clone()),
+            Some(baseline) if is_flooded => {
+                Violation::Flood { requests: state.sent.len(), baseline: baseline.requests }
+            }
+            _ => Violation::NeverAtRest { last: state.disturbance.clone() },
         }
     }
 
     /// Says what is wrong with a world at rest.
-    async fn judge(&self, world: &World, case: &Case) -> Option<Fault> {
+    async fn verdict(&self, world: &World, schedule: &Schedule) -> Option<Violation> {
         let terminating = world.terminating();
         if !terminating.is_empty() {
-            return Some(Fault::NeverGone(terminating));
+            return Some(Violation::NeverGone(terminating));
         }
-        let calm = self.calm?;
-        if self.has_another_end(calm, case) {
+        let baseline = self.baseline?;
+        if self.has_another_end(baseline, schedule) {
             return self.fresh(world).await;
         }
-        let differences = world.differences(&calm.world);
-        (!differences.is_empty()).then_some(Fault::AnotherEnd(differences))
+        let differences = world.differences(&baseline.world);
+        (!differences.is_empty()).then_some(Violation::AnotherEnd(differences))
     }
 
-    /// Returns whether the end need not be that of the calm run: somebody else, or a step that was refused, made it so.
-    fn has_another_end(&self, calm: &Calm, case: &Case) -> bool {
-        let book = self.harness.book();
-        book.touched_foreign
-            || book.refused != calm.refused
-            || !case.without.is_empty()
-            || case.planned.iter().any(|one| one.trouble.changes_the_end())
+    /// Returns whether the end need not be that of the baseline run: somebody else, or a step that was refused, made it so.
+    fn has_another_end(&self, baseline: &Baseline, schedule: &Schedule) -> bool {
+        let state = self.harness.state();
+        state.touched_foreign
+            || state.refused != baseline.refused
+            || !schedule.without.is_empty()
+            || schedule.planned.iter().any(|one| one.trouble.changes_the_end())
     }
 
     /// Starts the operator anew: where it finds work, the earlier one had missed something.
-    async fn fresh(&self, world: &World) -> Option<Fault> {
-        self.harness.tell(Who::User, || "starts the operator anew, to see whether it finds work".to_owned());
+    async fn fresh(&self, world: &World) -> Option<Violation> {
+        self.harness
+            .tell(Actor::User, || "starts the operator anew, to see whether it finds work".to_owned());
         self.harness.kill(None);
         let deadline = self.harness.deadline(Instant::now()) + QUIET;
         self.harness.rest(Rest::OfAll, QUIET, deadline).await;
         let again = self.world();
         let differences = world.differences(&again);
-        (!differences.is_empty()).then_some(Fault::LeftWork(differences))
+        (!differences.is_empty()).then_some(Violation::LeftWork(differences))
     }
 
     /// What a run must not have done on its way, however it ended.
-    fn on_the_way(&self, case: &Case, faults: &mut Vec<Fault>) {
-        let depends = self.calm.is_some_and(|calm| self.has_another_end(calm, case));
-        let book = self.harness.book();
-        if !book.in_vain.is_empty() && faults.is_empty() && !depends {
-            faults.push(Fault::InVain(book.in_vain.clone()));
+    fn on_the_way(&self, schedule: &Schedule, faults: &mut Vec<Violation>) {
+        let depends = self.baseline.is_some_and(|baseline| self.has_another_end(baseline, schedule));
+        let state = self.harness.state();
+        if !state.in_vain.is_empty() && faults.is_empty() && !depends {
+            faults.push(Violation::InVain(state.in_vain.clone()));
         }
-        if let Some(calm) = self.calm {
-            let may = |(kind, field): &&Meddling| field == DELETED && self.plan.may_delete.contains(kind);
-            let more = book.meddled.difference(&calm.meddled).filter(|one| !may(one));
-            let more: Vec<&Meddling> = more.collect();
+        if let Some(baseline) = self.baseline {
+            let may = |(kind, field): &&ForeignWrite| field == DELETED && self.plan.may_delete.contains(kind);
+            let more = state.foreign_writes.difference(&baseline.foreign_writes).filter(|one| !may(one));
+            let more: Vec<&ForeignWrite> = more.collect();
             if !more.is_empty() {
-                let shown = book.meddled_objects.iter();
+                let shown = state.foreign_objects_written.iter();
                 let shown = shown.filter(|what| more.iter().any(|(_, field)| what.ends_with(field.as_str())));
-                faults.push(Fault::Meddled(shown.cloned().collect()));
+                faults.push(Violation::ChangedForeign(shown.cloned().collect()));
             }
         }
-        if !book.ended.is_empty() && faults.is_empty() && !self.plan.may_end {
-            faults.push(Fault::Ended(book.ended.clone()));
+        if !state.ended.is_empty() && faults.is_empty() && !self.plan.may_end {
+            faults.push(Violation::Ended(state.ended.clone()));
         }
-        drop(book);
-        owed::check(self.harness);
-        faults.extend(self.harness.book().undone.iter().cloned().map(Fault::Undid));
+        drop(state);
+        foreign_additions::check(self.harness);
+        faults.extend(self.harness.state().undone.iter().cloned().map(Violation::Undid));
     }
 
     /// Adds to the story what it does not show by itself.
-    fn explain(&self, faults: &[Fault]) {
+    fn explain(&self, faults: &[Violation]) {
         let (refused, paged) = {
-            let book = self.harness.book();
-            (book.refused.clone(), book.paged.clone())
+            let state = self.harness.state();
+            (state.refused.clone(), state.paged.clone())
         };
-        if self.calm.is_some_and(|calm| calm.refused != refused) {
-            self.harness.tell(Who::Note, || OF_REFUSED_STEPS.to_owned());
+        if self.baseline.is_some_and(|baseline| baseline.refused != refused) {
+            self.harness.tell(Actor::Note, || OF_REFUSED_STEPS.to_owned());
         }
-        let missed = |fault: &Fault| {
+        let missed = |fault: &Violation| {
             matches!(
                 fault,
-                Fault::AnotherEnd(_) | Fault::LeftWork(_) | Fault::NeverGone(_) | Fault::InVain(_)
+                Violation::AnotherEnd(_)
+                    | Violation::LeftWork(_)
+                    | Violation::NeverGone(_)
+                    | Violation::InVain(_)
             )
         };
         if faults.iter().any(missed) && !paged.is_empty() {
-            self.harness.tell(Who::Note, || format!("{OF_PAGES}: {}", paged.join(", ")));
+            self.harness.tell(Actor::Note, || format!("{OF_PAGES}: {}", paged.join(", ")));
         }
     }
 
-    async fn claims(&self, faults: &mut Vec<Fault>) {
+    async fn claims(&self, faults: &mut Vec<Violation>) {
         for claim in &self.plan.claims {
             let asked = tokio::task::spawn_local(claim(self.harness.server.kit().clone()));
             if let Err(error) = asked.await {
-                faults.push(Fault::Claim(panic_text(&*error.into_panic())));
+                faults.push(Violation::Claim(panic_text(&*error.into_panic())));
             }
         }
         if self.plan.change_claims.is_empty() {
@@ -411,19 +423,19 @@ impl Judge<'_> {
             let (claim, changes) = (claim.clone(), changes.clone());
             let held = tokio::task::spawn_local(async move { claim(&changes) });
             if let Err(error) = held.await {
-                faults.push(Fault::Claim(panic_text(&*error.into_panic())));
+                faults.push(Violation::Claim(panic_text(&*error.into_panic())));
             }
         }
     }
 
-    /// Looks at a calm run when it is at rest: it changes nothing any more.
-    async fn stays_calm(&self, faults: &mut Vec<Fault>) {
-        let before = self.harness.book().changes;
-        sleep(CALM).await;
-        let book = self.harness.book();
-        let times = book.changes - before;
+    /// Looks at the baseline run when it is at rest: it changes nothing any more.
+    async fn stays_at_rest(&self, faults: &mut Vec<Violation>) {
+        let before = self.harness.state().changes;
+        sleep(BASELINE_TIME).await;
+        let state = self.harness.state();
+        let times = state.changes - before;
         if times > 0 {
-            faults.push(Fault::ChangesAtRest { times, last: book.disturbance.clone() });
+            faults.push(Violation::ChangesAtRest { times, last: state.disturbance.clone() });
         }
     }
 }

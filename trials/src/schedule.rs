@@ -10,14 +10,14 @@ use crate::trouble::Trouble;
 
 /// Where a trouble strikes: at the n-th request of a sort.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct RequestPoint {
     /// The request in words, e.g. `patch websites/status shop/a`.
     pub(crate) request: String,
     /// Counted from 1.
     pub(crate) nth: u32,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RequestPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} #{}", self.request, self.nth)
     }
@@ -25,18 +25,18 @@ impl fmt::Display for Place {
 
 /// One trouble at one place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Planned {
-    pub(crate) place: Place,
+pub(crate) struct PlannedTrouble {
+    pub(crate) place: RequestPoint,
     pub(crate) trouble: Trouble,
 }
 
-impl fmt::Display for Planned {
+impl fmt::Display for PlannedTrouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.trouble)
     }
 }
 
-impl FromStr for Planned {
+impl FromStr for PlannedTrouble {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -46,7 +46,7 @@ impl FromStr for Planned {
         });
         let (request, nth, trouble) =
             parts.ok_or_else(|| format!("{text:?} is not of the form \"REQUEST #N: TROUBLE\""))?;
-        Ok(Self { place: Place { request, nth }, trouble: trouble.trim().parse()? })
+        Ok(Self { place: RequestPoint { request, nth }, trouble: trouble.trim().parse()? })
     }
 }
 
@@ -83,19 +83,19 @@ fn name_within(info: &RequestInfo, body: &[u8]) -> Option<String> {
 
 /// Some troubles, and the steps of the script that are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Case {
-    pub(crate) planned: Vec<Planned>,
+pub(crate) struct Schedule {
+    pub(crate) planned: Vec<PlannedTrouble>,
     /// Counted from 1.
     pub(crate) without: Vec<usize>,
 }
 
-impl Case {
-    pub(crate) fn of(planned: Vec<Planned>) -> Self {
+impl Schedule {
+    pub(crate) fn of(planned: Vec<PlannedTrouble>) -> Self {
         Self { planned, without: Vec::new() }
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let planned: Vec<String> = self.planned.iter().map(ToString::to_string).collect();
         f.write_str(&planned.join(" & "))?;
@@ -107,7 +107,7 @@ impl fmt::Display for Case {
     }
 }
 
-impl FromStr for Case {
+impl FromStr for Schedule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -130,14 +130,14 @@ mod tests {
     fn a_case_is_read_back_as_it_is_written() {
         let text = "patch websites/status shop/a #2: reply-lost & create deployments in shop #1: \
                     stranger-adds-finalizer-to-its-owner-after | without 2 3";
-        let case: Case = text.parse().expect("it is a case");
-        assert_eq!(case.planned.len(), 2);
-        assert_eq!(case.to_string(), text);
+        let schedule: Schedule = text.parse().expect("it is a case");
+        assert_eq!(schedule.planned.len(), 2);
+        assert_eq!(schedule.to_string(), text);
     }
 
     #[test]
     fn what_is_no_case_is_refused_with_what_is_wrong() {
-        let refused = |text: &str| text.parse::<Case>().expect_err("it is none");
+        let refused = |text: &str| text.parse::<Schedule>().expect_err("it is none");
         assert!(refused("nonsense").contains("REQUEST #N: TROUBLE"));
         assert!(refused("get x #1: sunshine").contains("no trouble \"sunshine\""));
         assert!(refused("get x #1: lost | without two").contains("no number of a step"));
