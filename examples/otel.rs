@@ -1,4 +1,4 @@
-//! Traces: each run of a reconciler is one, with its requests in it; its id stands in the log and in the event.
+//! Traces: each run of a reconciler is a trace with its requests; the log and the event carry its id.
 //!
 //! ```text
 //! cargo run --example otel
@@ -36,7 +36,7 @@ fn trace_id() -> Option<String> {
     trace.is_valid().then(|| trace.trace_id().to_string())
 }
 
-/// Sends spans to the standard output, and the log beside them. `HTTP` spans are for those who debug.
+/// Writes spans and the log to standard output. `HTTP` spans are for debugging.
 fn trace() -> SdkTracerProvider {
     let provider = SdkTracerProvider::builder()
         .with_simple_exporter(opentelemetry_stdout::SpanExporter::default())

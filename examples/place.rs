@@ -39,7 +39,7 @@ impl Place {
         Ok(Self { client, cuts, kubeconfig: Some(kubeconfig), _server: Some(server) })
     }
 
-    /// Says that there is no server inside this program.
+    /// Says that this program was built without the embedded server.
     ///
     /// # Errors
     /// Always.
@@ -64,7 +64,7 @@ impl Place {
         })
     }
 
-    /// Tells whether the server is inside this process.
+    /// Returns whether the server is inside this process.
     pub fn is_embedded(&self) -> bool {
         self.kubeconfig.is_some()
     }

@@ -74,8 +74,8 @@ fn trials(after_errors: AfterErrors) -> Trials {
             visit.create(&source("b")).await;
             visit.delete::<ConfigMap>("a").await;
         })
-        // This operator takes over whoever has the name, and what nobody owns any more it does not watch; kube's
-        // runtime does not notice that a server went back to an older state.
+        // This operator takes over any object with the name, and does not watch objects without an owner. kube's
+        // runtime does not notice that a server was restored to an older state.
         .only(|trouble| match trouble {
             Trouble::Server(event) => event != Event::Restored,
             trouble => !matches!(trouble, Trouble::Stranger(..)),

@@ -18,7 +18,7 @@ const PRIORITIES: [(&str, i64, &str); 2] = [
     ),
 ];
 
-/// The group, the version, and where they stand in the order of groups and of versions.
+/// The group, the version, and their positions in the order of groups and of versions.
 const SERVICES: [(&str, &str, u32, u32); 21] = [
     ("", "v1", 18_000, 1),
     ("admissionregistration.k8s.io", "v1", 16_700, 15),
@@ -43,7 +43,7 @@ const SERVICES: [(&str, &str, u32, u32); 21] = [
     ("storage.k8s.io", "v1", 16_800, 15),
 ];
 
-/// Creates what is not there; no version is taken for it.
+/// Creates missing objects without using up a version.
 pub(crate) fn install(state: &mut State) {
     own_service(state);
     for (name, value, description) in PRIORITIES {

@@ -23,14 +23,14 @@ use outside::{send, trust};
 /// The most requests of one call: clients in Go stop there.
 const REDIRECTS: usize = 10;
 
-/// What the real server reads of any body first.
+/// How much of a body the real server reads before anything else.
 const TYPE_META: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 
 /// A webhook in this process: reviews in, reviews out.
 pub(crate) type Handler = Arc<dyn Fn(Value) -> BoxFuture<'static, Value> + Send + Sync>;
 
-/// Where a webhook is, as its configuration says.
+/// The address of a webhook, from its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// By its URL.
@@ -83,12 +83,12 @@ impl Caller {
         self.handlers.insert(place, handler);
     }
 
-    /// Says where a service listens.
+    /// Sets the address of a service.
     pub(crate) fn resolve(&mut self, namespace: &str, name: &str, address: SocketAddr) {
         self.services.insert((namespace.to_owned(), name.to_owned()), address);
     }
 
-    /// Makes a call; an answer that is late is none.
+    /// Makes a call; a late answer counts as missing.
     pub(crate) async fn call(&self, call: &Call) -> Answer {
         let place = Place::of(&call.client)?;
         let url = url_of(&place, &call.client, call.timeout.as_secs());
@@ -160,7 +160,7 @@ fn read(response: &Response<Bytes>) -> Answer {
     })
 }
 
-/// Gives where an answer sends its client instead.
+/// Returns where an answer sends its client instead.
 fn redirect(response: &Response<Bytes>, from: &Uri) -> Option<Result<Uri, String>> {
     let location = response
         .headers()
@@ -187,7 +187,7 @@ fn has_scheme(location: &str) -> bool {
         && scheme.bytes().all(|c| c.is_ascii_alphanumeric() || b"+-.".contains(&c))
 }
 
-/// Asks a webhook of this process; one that panics has failed.
+/// Calls a webhook of this process; a panic counts as a failure.
 async fn inside(handler: &Handler, review: Value) -> Answer {
     let answer = AssertUnwindSafe(async { handler(review).await }).catch_unwind().await;
     answer.map_err(|_| "the webhook has panicked".to_owned())

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Tells the server's time: an origin, what tokio's clock has moved since, and a skew.
+/// Returns the server's time: an origin, plus the time on tokio's clock since then, plus a skew.
 ///
 /// A clone is the same clock.
 #[derive(Clone, Debug)]

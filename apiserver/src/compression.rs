@@ -1,4 +1,4 @@
-//! Compression: long answers are sent as gzip to whoever takes it.
+//! Compression: long answers are sent as gzip to clients that accept it.
 //!
 //! Over sockets alone: a client in the same process would have to undo at once what took its time.
 

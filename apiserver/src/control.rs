@@ -7,10 +7,10 @@
 //! | `POST /partition` | holds everything back, in both directions |
 //! | `POST /heal` | ends the partition |
 //! | `POST /faults` | arms the rule in the body, or each of a list of rules ([`RuleScript`]) |
-//! | `GET /faults` | says what has fired, a line a firing |
+//! | `GET /faults` | lists the faults that fired, one per line |
 //! | `DELETE /faults` | disarms all rules and lets go on what they hold |
-//! | `GET /requests` | lists what was asked: `{total, counts, requests}` |
-//! | `DELETE /requests` | forgets what was asked |
+//! | `GET /requests` | lists the requests: `{total, counts, requests}` |
+//! | `DELETE /requests` | forgets the requests |
 //!
 //! The port has no token: every user of this machine can reach it, and so cut connections, arm faults and read what was
 //! asked. What a browser sends for a web page is refused: see
@@ -65,7 +65,7 @@ impl Control {
     /// Closes the port, and returns when it is closed.
     pub(crate) async fn stop(mut self) {
         self.accepting.abort();
-        // The task was told to stop: how it ended says nothing.
+        // The task was cancelled: its result does not matter.
         let _ended = (&mut self.accepting).await;
     }
 }
@@ -86,7 +86,7 @@ async fn accept(socket: TcpListener, front: Arc<Front>) {
                 connections.spawn(async move {
                     let service = service_fn(|request| answer(&front, request));
                     let mut server = http1::Builder::new();
-                    // A client that goes away is no concern of the server.
+                    // The server ignores clients that disconnect.
                     let _ended = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
                 });
             }

@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The most objects in one review.
 const AT_ONCE: usize = 500;
 
-/// Has stored objects turned into a version's.
+/// Converts stored objects to a version.
 ///
 /// # Errors
 /// The webhook fails, or its answer is waited for.
@@ -81,7 +81,7 @@ pub(crate) fn unshown(
     Ok((stored, Some(again)))
 }
 
-/// Notes what a stored object becomes when it is shown, as far as that is known.
+/// Records the converted form of a stored object, if it is known.
 pub(crate) fn note(served: &Served, stored: &Stored, again: Option<Value>) {
     if let Some(mut again) = again {
         object::set(&mut again, "resourceVersion", stored.version.to_string());
@@ -101,7 +101,7 @@ pub(crate) fn carry(served: &Served, before: &Stored, after: &Stored) {
     }
 }
 
-/// Has stored objects turned into a version's, for those who can wait.
+/// Converts stored objects to a version, for callers that can wait.
 ///
 /// # Errors
 /// In words: the webhook fails.
@@ -119,7 +119,7 @@ pub(crate) async fn convert(caller: &Caller, served: &Served, objects: &[Arc<Sto
     Ok(())
 }
 
-/// Asks a webhook; `None` where its answer is waited for.
+/// Calls a webhook; `None` while its answer is pending.
 fn ask(
     state: &mut State,
     conversion: &Conversion,
@@ -132,7 +132,7 @@ fn ask(
     converted(conversion, into, &uid, objects, answer).map(Some).map_err(Status::internal)
 }
 
-/// Gives the version of reviews that both sides know.
+/// Returns the version of reviews that both sides know.
 fn review_version(conversion: &Conversion) -> Option<&str> {
     conversion.review_versions.iter().map(String::as_str).find(|version| matches!(*version, "v1" | "v1beta1"))
 }
@@ -180,7 +180,7 @@ fn converted(
     checked.collect()
 }
 
-/// Gives the objects of an answer that says it has succeeded.
+/// Returns the objects of a successful answer.
 fn success<'a>(conversion: &Conversion, uid: &str, answer: &'a Value) -> Result<&'a [Value], String> {
     let is_v1 = review_version(conversion) == Some("v1");
     let (group, version) = object::group_version(answer["apiVersion"].as_str().unwrap_or_default());
@@ -228,7 +228,7 @@ fn one(what: &str, into: &str, original: &Value, object: &Value) -> Result<Value
     restored(original, object.clone()).map_err(|why| format!("{first} metadata: {why}"))
 }
 
-/// Gives a converted object the metadata it had but for labels and annotations, which are the webhook's.
+/// Returns a converted object the metadata it had but for labels and annotations, which are the webhook's.
 fn restored(original: &Value, mut converted: Value) -> Result<Value, String> {
     let Some(given) = converted.get("metadata") else {
         return Err("missing metadata in converted object".to_owned());

@@ -24,7 +24,7 @@ fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     object::at(value, path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Reads the resource a CRD defines; `None` where a schema can't be read.
+/// Reads the resource a CRD defines; `None` if a schema can't be read.
 fn resource(state: &mut State, crd: &Value) -> Option<Resource> {
     let (group, names) = (text(crd, "spec.group"), &crd["spec"]["names"]);
     let id = ResourceId::new(group, text(crd, "spec.names.plural"));
@@ -134,7 +134,7 @@ pub(crate) fn changed(state: &mut State, name: &str) {
     state.unsettled = true;
 }
 
-/// Registers anew what the stored CRDs define, and nothing else.
+/// Replaces all custom resources by those that the stored CRDs define.
 pub(crate) fn register_all(state: &mut State) {
     state.registry.remove_custom();
     state.establishing.clear();
@@ -165,10 +165,10 @@ fn accept_versions(state: &mut State, stored: &Stored) {
     state.store.put(&id(), &stored.key, value);
 }
 
-/// Which waiting CRDs are established.
+/// The waiting CRDs that are established now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Those whose moment has come.
+    /// Those whose time has come.
     Now,
     /// All.
     All,
@@ -176,7 +176,7 @@ pub(crate) enum Due {
 
 /// Establishes the CRDs that are due, and takes away those that are deleted.
 ///
-/// Gives the number of objects touched.
+/// Returns the number of objects touched.
 pub(crate) fn step(state: &mut State, which: Due) -> usize {
     let now = Instant::now();
     let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut state.establishing)
@@ -322,7 +322,7 @@ fn clean_up(state: &mut State, stored: &Arc<Stored>) -> usize {
     touched + release(state, &(id(), stored.key.clone()), CRD_CLEANUP)
 }
 
-/// Serves no kind any more whose definition is gone, however it went.
+/// Removes every kind whose CRD no longer exists.
 fn forget_undefined(state: &mut State) {
     let is_gone = |resource: &&Arc<Resource>| {
         let name = format!("{}.{}", resource.plural(), resource.group());
@@ -342,7 +342,7 @@ pub(crate) fn is_terminating(state: &State, resource: &Resource) -> bool {
     state.store.get(&id(), &name).is_some_and(|crd| object::is_deleting(crd.pinned()))
 }
 
-/// Gives the moment the next CRD is due.
+/// Returns the time of the next CRD.
 pub(crate) fn next_due(state: &State) -> Option<Instant> {
     state.establishing.iter().map(|(due, _)| *due).min()
 }

@@ -13,7 +13,7 @@ const CUSTOM_VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
-/// What stands below a built-in kind and is no view of its objects: plural, name, kind with group and version, verbs.
+/// Subresources of built-in kinds other than status and scale: plural, name, kind with group and version, verbs.
 const BELOW: [(&str, &str, [&str; 3], &[&str]); 10] = [
     ("pods", "attach", ["", "", "PodAttachOptions"], &["create", "get"]),
     ("pods", "binding", ["", "", "Binding"], &["create"]),
@@ -31,7 +31,7 @@ const PROXY_VERBS: &[&str] = &["create", "delete", "get", "patch", "update"];
 /// One subresource: its name, its kind with group and version, its verbs.
 type Below<'a> = (&'a str, [&'a str; 3], Vec<&'static str>);
 
-/// Lists what stands below a resource, by name; the status of custom ones comes first.
+/// Lists the subresources of a resource by name; the status of custom resources comes first.
 fn below<'a>(resource: &'a Resource, served: &'a Served) -> Vec<Below<'a>> {
     let own = served.subresources.iter().map(|name| {
         let kind =
@@ -51,7 +51,7 @@ fn below<'a>(resource: &'a Resource, served: &'a Served) -> Vec<Below<'a>> {
     all
 }
 
-/// Gives all groups with their versions, preferred first.
+/// Returns all groups with their versions, preferred first.
 pub(crate) fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = registry.groups().into_iter().collect();
     groups.extend(UNSTORED_GROUPS.map(|group| (group.to_owned(), vec!["v1".to_owned()])));
@@ -161,7 +161,7 @@ fn subresource(resource: &Resource, (name, [group, version, kind], verbs): Below
     out
 }
 
-/// Which half of the aggregated discovery is asked for.
+/// The half of the aggregated discovery that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     /// The core group: `/api`.
@@ -249,7 +249,7 @@ fn discovered(resource: &Resource, served: &Served) -> Value {
     out
 }
 
-/// Writes `/version`: the server whose answers this one follows.
+/// Writes `/version`: that of the server that this one imitates.
 pub(crate) fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",

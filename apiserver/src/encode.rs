@@ -34,7 +34,7 @@ impl Deref for Tail<'_> {
 pub(crate) struct Encoder {
     /// The resource.
     pub(crate) resource: Arc<Resource>,
-    /// The version asked for.
+    /// The requested version.
     pub(crate) served: Arc<Served>,
     shape: Shape,
     head: Bytes,
@@ -62,12 +62,12 @@ impl Encoder {
         Self { resource, served, shape, head, key }
     }
 
-    /// Gives the shape.
+    /// Returns the shape.
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Tells forms apart in caches; partial objects of two meta versions differ in their head only.
+    /// Identifies a form in caches; partial objects of two meta versions differ only in their head.
     pub(crate) fn line_key(&self) -> FormKey {
         let beta = matches!(
             self.shape,
@@ -76,7 +76,7 @@ impl Encoder {
         FormKey { shape: self.key.shape + if beta { 8 } else { 0 }, ..self.key }
     }
 
-    /// Tells binary forms apart in caches.
+    /// Identifies a binary form in caches.
     pub(crate) fn binary_key(&self) -> FormKey {
         let key = self.line_key();
         FormKey { shape: key.shape + 16, ..key }
@@ -165,7 +165,7 @@ impl Encoder {
         out.freeze()
     }
 
-    /// Writes a change's line; `left` says that the object is only out of what is selected.
+    /// Writes a change's line; `left` says that the object has left the selection but still exists.
     pub(crate) fn change_line(&self, change: &Change, event: &str, left: bool) -> Bytes {
         let object = match (&change.previous, left) {
             (Some(previous), true) => {

@@ -1,4 +1,4 @@
-//! Garbage collection: objects whose owners are gone, and owners that wait for them.
+//! Garbage collection: objects whose owners no longer exist, and owners that wait for their dependents.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::state::State;
 use crate::store::{Place, Stored};
 use crate::write::{DeleteOptions, FOREGROUND, ORPHAN, Policy, remove_or_mark};
 
-/// Looks at every suspect until none is left; gives the number of objects written or removed.
+/// Checks every suspect until none is left; returns the number of objects written or removed.
 pub(crate) fn collect(state: &mut State) -> usize {
     let mut touched = 0;
     while let Some(place) = state.store.owners.next_suspect() {
@@ -49,7 +49,7 @@ fn orphan(state: &mut State, place: &Place, owner: &Stored) -> usize {
     touched + release(state, place, ORPHAN)
 }
 
-/// Deletes the dependents, and lets the owner go once none blocks.
+/// Deletes the dependents, and releases the owner once none of them blocks it.
 fn foreground(state: &mut State, place: &Place, owner: &Stored) -> usize {
     let uid = object::uid(&owner.value()).to_owned();
     let mut touched = 0;
@@ -173,7 +173,7 @@ fn strip(state: &mut State, place: &Place, which: impl Fn(&str) -> bool) -> usiz
     1
 }
 
-/// Removes a finalizer if it is there; the object goes if it was the last.
+/// Removes a finalizer if the object has it; removing the last one deletes the object.
 pub(crate) fn release(state: &mut State, place: &Place, finalizer: &str) -> usize {
     let Some(stored) = state.store.get(&place.0, &place.1).cloned() else { return 0 };
     if !object::finalizers(&stored.value()).contains(&finalizer) {

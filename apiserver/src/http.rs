@@ -111,7 +111,7 @@ impl Listener {
     /// Closes the port, and returns when it is closed.
     pub(crate) async fn stop(mut self) {
         self.accepting.abort();
-        // The task was told to stop: how it ended says nothing.
+        // The task was cancelled: its result does not matter.
         let _ended = (&mut self.accepting).await;
     }
 
@@ -170,7 +170,7 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, StartError>
     TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
 }
 
-/// Gives the usual address with a port.
+/// Returns the usual address with a port.
 pub(crate) fn loopback(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
@@ -194,7 +194,7 @@ async fn accept(socket: TcpListener, acceptor: TlsAcceptor, front: Arc<Front>) {
     }
 }
 
-/// Returns whether a rule asked for a reset.
+/// Returns whether a rule requests a reset.
 fn is_reset(error: &hyper::Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Interrupted>());
     cause == Some(&Interrupted::Reset)

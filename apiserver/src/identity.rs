@@ -1,25 +1,25 @@
-//! Identities: who sends a request.
+//! Identities: the users that send requests.
 
 use std::collections::BTreeMap;
 
 /// The group whose members may do everything.
 pub(crate) const MASTERS: &str = "system:masters";
 
-/// The group of everyone who has shown a token.
+/// The group of all users with a token.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 
-/// The group of everyone who has not.
+/// The group of all users without a token.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// The name of everyone who has not shown a token.
+/// The name of a user without a token.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
-/// Who sends a request, as far as authentication has found out.
+/// The sender of a request, as far as authentication has determined it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum User {
     /// May do everything.
     Admin,
-    /// A user whose rights are looked up.
+    /// A user whose permissions are looked up.
     Named {
         /// The user's name, e.g. `viewer`.
         name: String,
@@ -27,7 +27,7 @@ pub(crate) enum User {
         groups: Vec<String>,
         /// The uid; may be empty.
         uid: String,
-        /// What else is known of the user.
+        /// Extra information about the user.
         extra: BTreeMap<String, Vec<String>>,
     },
     /// Sent no token.
@@ -41,7 +41,7 @@ impl User {
         Self::Named { uid: name.clone(), name, groups, extra: BTreeMap::new() }
     }
 
-    /// Gives the name as messages have it.
+    /// Returns the name as messages have it.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Admin => "admin",
@@ -50,7 +50,7 @@ impl User {
         }
     }
 
-    /// Gives the uid.
+    /// Returns the uid.
     pub(crate) fn uid(&self) -> &str {
         match self {
             Self::Named { uid, .. } => uid,
@@ -58,7 +58,7 @@ impl User {
         }
     }
 
-    /// Gives the groups.
+    /// Returns the groups.
     pub(crate) fn groups(&self) -> Vec<&str> {
         match self {
             Self::Admin => vec![MASTERS, AUTHENTICATED],
@@ -76,7 +76,7 @@ impl User {
         }
     }
 
-    /// Gives what else is known.
+    /// Returns extra information about the user.
     pub(crate) fn extra(&self) -> Option<&BTreeMap<String, Vec<String>>> {
         match self {
             Self::Named { extra, .. } if !extra.is_empty() => Some(extra),
@@ -100,7 +100,7 @@ pub(crate) fn service_account(user: &str) -> Option<(&str, &str)> {
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 
-/// Gives the groups of the service accounts of a namespace.
+/// Returns the groups of the service accounts of a namespace.
 pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
 }

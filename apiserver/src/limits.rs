@@ -27,7 +27,7 @@ pub(crate) const ANNOTATIONS: usize = 256 * 1024;
 /// The most bytes in the data of a ConfigMap or a Secret.
 pub(crate) const DATA: usize = 1024 * 1024;
 
-/// What the faults of one object may take together, in bytes of text.
+/// The memory limit for the faults of one object, in bytes of text.
 pub(crate) const FAULTS: usize = 1024 * 1024;
 
 /// What the changes that a store remembers may take together, in bytes of JSON. Older ones are forgotten, as by a
@@ -37,7 +37,7 @@ pub(crate) const HISTORY: usize = 32 * 1024 * 1024;
 /// The most operations of one JSON patch.
 pub(crate) const PATCH_OPERATIONS: usize = 10_000;
 
-/// What the `copy` operations of one JSON patch may copy together, in bytes of JSON.
+/// The limit for all `copy` operations of one JSON patch, in bytes of JSON.
 pub(crate) const PATCH_COPIES: usize = 3 * 1024 * 1024;
 
 /// How many values one JSON patch may move: those that move, and those that make room for them in a list.
@@ -49,13 +49,13 @@ pub(crate) const CEL_TEXT: usize = 100_000;
 /// How deep an expression in CEL may be.
 pub(crate) const CEL_DEPTH: usize = 250;
 
-/// What one expression in CEL may cost.
+/// The cost limit of one CEL expression.
 pub(crate) const CEL_CALL: u64 = 1_000_000;
 
-/// What the expressions of one object may cost together.
+/// The cost limit of all expressions of one object.
 pub(crate) const CEL_OBJECT: u64 = 10_000_000;
 
-/// What one match condition of a webhook may cost.
+/// The cost limit of one match condition of a webhook.
 pub(crate) const CEL_CONDITION: u64 = 2_500_000;
 
 /// The longest list that `lists.range` makes.
@@ -97,13 +97,13 @@ pub(crate) fn count(text: &[u8]) -> usize {
 /// Reads YAML. Aliases can expand beyond memory, so every value is counted.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error.
 pub(crate) fn read_yaml(body: &[u8]) -> Result<Value, serde_yaml_ng::Error> {
     let mut left = Left { values: VALUES, letters: BODY };
     Counted(&mut left).deserialize(serde_yaml_ng::Deserializer::from_slice(body))
 }
 
-/// What a document may still hold.
+/// The remaining budget of a document.
 struct Left {
     values: usize,
     letters: usize,
@@ -189,7 +189,7 @@ impl<'de> Visitor<'de> for Counted<'_> {
     }
 }
 
-/// Gives how deep a value nests, which a text or a number does not, and how many values are in it.
+/// Returns how deep a value nests, which a text or a number does not, and how many values are in it.
 pub(crate) fn depth_and_values(value: &Value) -> (usize, usize) {
     let both = |(depth, values): (usize, usize), below: &Value| {
         let (below, more) = depth_and_values(below);
@@ -202,7 +202,7 @@ pub(crate) fn depth_and_values(value: &Value) -> (usize, usize) {
     }
 }
 
-/// Gives the bytes that a value takes as JSON, up to escapes.
+/// Returns the bytes that a value takes as JSON, up to escapes.
 pub(crate) fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(true) => 4,

@@ -1,4 +1,4 @@
-//! The embedded API server alone, for `kubectl` and for tools that run beside it.
+//! The embedded API server as a program, for `kubectl` and other tools.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use watchkeeper_apiserver::{ApiServer, Restored, StartError};
 
-/// The version that the server says it is.
+/// The version that the server reports.
 const KUBERNETES: &str = "v1.36.3";
 
 /// A Kubernetes API server for development and tests: storage, watches and custom resources, no workloads.
@@ -20,16 +20,16 @@ struct Options {
     /// The loopback address to serve on; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// Where to write the kubeconfig.
+    /// The path of the kubeconfig to write.
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
     /// A folder of custom resource definitions (*.yaml, *.yml, *.json) to serve from the start.
     #[arg(long, value_name = "DIR")]
     crd: Option<PathBuf>,
-    /// The file that keeps the state; without it everything is gone when this process ends.
+    /// The file that keeps the state; without it the state is lost when this process ends.
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// What decides who may do what: RBAC for roles and bindings; else all but the administrator may only look around.
+    /// How requests are authorized. With RBAC by roles and bindings; otherwise only the administrator may do everything.
     #[arg(long, value_name = "MODE")]
     authorization_mode: Option<Mode>,
     /// Leave garbage and terminating namespaces alone, as kube-apiserver does without kube-controller-manager.
@@ -40,7 +40,7 @@ struct Options {
     control: Option<SocketAddr>,
 }
 
-/// What decides who may do what.
+/// How requests are authorized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
     /// Roles and bindings.
@@ -48,7 +48,7 @@ enum Mode {
     Rbac,
 }
 
-/// Why the server did not come up.
+/// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -66,7 +66,7 @@ async fn main() -> std::process::ExitCode {
     match run(Options::parse()).await {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(failure) => {
-            // Nobody is left to tell when standard error is gone.
+            // If standard error is closed, errors can't be reported.
             let _told = writeln!(std::io::stderr(), "watchkeeper-apiserver: {failure}");
             std::process::ExitCode::FAILURE
         }
@@ -99,7 +99,7 @@ async fn run(options: Options) -> Result<(), Failure> {
     if let Some(url) = &control {
         write(&options.kubeconfig.with_file_name("control-url"), url)?;
     }
-    // `ready` comes first: scripts wait for it. A reader that has gone away is no reason to stop serving.
+    // `ready` comes first because scripts wait for it. The server goes on if the reader has closed the pipe.
     let state = state(options.data.as_deref(), server.restored());
     let text = format!("ready\n{}", greeting(&server.url(), &options.kubeconfig, &state, control.as_deref()));
     let _told = std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
@@ -111,7 +111,7 @@ async fn run(options: Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says where the server is, how to join in, and what it does not do.
+/// Describes the server's address, how to use it, and what it lacks.
 fn greeting(url: &str, kubeconfig: &Path, state: &str, control: Option<&str>) -> String {
     let kubeconfig = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
     let mut text = format!(
@@ -122,7 +122,7 @@ fn greeting(url: &str, kubeconfig: &Path, state: &str, control: Option<&str>) ->
     );
     if let Some(control) = control {
         text += &format!(
-            "control:  {control}, also in the file control-url beside the kubeconfig\n\
+            "control:  {control}, also in the file control-url next to the kubeconfig\n\
              \x20         POST /compact   forget history, so that old watches are answered 410\n\
              \x20         POST /faults    arm a fault: the JSON is that of `RuleScript`\n\
              \x20         GET  /requests  the requests so far, as JSON\n"
@@ -131,7 +131,7 @@ fn greeting(url: &str, kubeconfig: &Path, state: &str, control: Option<&str>) ->
     text
 }
 
-/// Says where the state is, and what was there at the start.
+/// Describes where the state is kept, and what was found at the start.
 fn state(data: Option<&Path>, restored: Option<&Restored>) -> String {
     let Some(path) = data else { return "in memory, gone when this process ends".to_owned() };
     let Some(restored) = restored else { return format!("kept in {}, which is new", path.display()) };
@@ -139,7 +139,7 @@ fn state(data: Option<&Path>, restored: Option<&Restored>) -> String {
     let mut text = format!("kept in {}: {objects} objects at version {resource_version}", path.display());
     if *unfinished_bytes > 0 {
         text += &format!(
-            "; {unfinished_bytes} bytes of an unfinished write, at byte {end}, are cut off: nobody was told of it"
+            "; {unfinished_bytes} bytes of an unfinished write, at byte {end}, are cut off: no client had seen it"
         );
     }
     text
@@ -213,7 +213,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
 
         let path = std::env::temp_dir().join(format!("kubeconfig-{}", std::process::id()));
-        // One that everybody may read is there already.
+        // An existing file that everyone may read.
         std::fs::write(&path, "old and long").expect("a file");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("its mode");
         write(&path, "new").expect("it is written");

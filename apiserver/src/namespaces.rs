@@ -154,7 +154,7 @@ fn conditions(clock: &Clock, kinds: &[String], finalizers: &[String]) -> Vec<Val
     ]
 }
 
-/// Sets conditions, keeping the time of those whose status stays.
+/// Sets conditions, keeping the transition time of those whose status stays.
 fn set_conditions(namespace: &mut Value, mut conditions: Vec<Value>) {
     let status = object::child_mut(object::map_mut(namespace), "status");
     let before = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();

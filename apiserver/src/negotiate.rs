@@ -23,7 +23,7 @@ pub(crate) enum Shape {
     Object,
     /// Metadata only.
     Partial(MetaVersion),
-    /// Metadata only, asked for as a list.
+    /// Metadata only, as a list.
     PartialList(MetaVersion),
     /// Rows for people.
     Table(MetaVersion),
@@ -39,7 +39,7 @@ pub(crate) enum MetaVersion {
 }
 
 impl MetaVersion {
-    /// Gives `meta.k8s.io/…`.
+    /// Returns `meta.k8s.io/…`.
     pub(crate) fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",
@@ -48,7 +48,7 @@ impl MetaVersion {
     }
 }
 
-/// What a request accepts, decided.
+/// The decision about what a request accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accept {
     /// The encoding.
@@ -66,7 +66,7 @@ pub(crate) enum Of {
     Custom,
 }
 
-/// What is being answered, for what can be offered.
+/// The sort of answer, which decides what can be offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// An object, a list or a status.
@@ -104,7 +104,7 @@ fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
         .collect()
 }
 
-/// Returns whether nothing but plain JSON is asked for, as most requests do.
+/// Returns whether plain JSON is requested and nothing else, as in most requests.
 fn is_plain(headers: &HeaderMap) -> bool {
     let mut all = headers.get_all(header::ACCEPT).iter();
     let first = all.next().is_none_or(|value| value.as_bytes() == b"application/json");
@@ -141,7 +141,7 @@ fn shape(clause: &Clause<'_>) -> Option<Shape> {
 /// Decides the form of an answer from the Accept header.
 ///
 /// # Errors
-/// 406: nothing asked for is offered.
+/// 406: none of the requested forms is offered.
 pub(crate) fn accept(headers: &HeaderMap, answer: Answer, of: Of) -> Result<Accept, Status> {
     if is_plain(headers) {
         return Ok(Accept { media: Media::Json, shape: Shape::Object });
@@ -179,10 +179,10 @@ pub(crate) fn error_media(headers: &HeaderMap) -> Media {
     clauses(headers).iter().find_map(|clause| media(clause.media)).unwrap_or(Media::Json)
 }
 
-/// Returns whether a clause asks for the aggregated form of discovery, or refuses all forms.
+/// Returns whether a clause requests the aggregated form of discovery, or refuses all forms.
 ///
 /// # Errors
-/// 406: nothing asked for is offered.
+/// 406: none of the requested forms is offered.
 pub(crate) fn discovery(headers: &HeaderMap) -> Result<Discovery, Status> {
     let all = clauses(headers);
     if all.is_empty() {

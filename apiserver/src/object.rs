@@ -27,7 +27,7 @@ pub fn uid(object: &Value) -> &str {
     text(object, "uid")
 }
 
-/// Gives the metadata for writing, making it where it is absent.
+/// Returns the metadata for writing, and adds it if it is absent.
 pub(crate) fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
     child_mut(map_mut(object), "metadata")
 }
@@ -40,7 +40,7 @@ pub fn map_mut(value: &mut Value) -> &mut Map<String, Value> {
     value.as_object_mut().expect("made an object just above")
 }
 
-/// Gives a map inside a map, replacing what is none.
+/// Returns a map inside a map; replaces a value that is not a map.
 pub(crate) fn child_mut<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
     map_mut(map.entry(key).or_insert(Value::Null))
 }
@@ -77,7 +77,7 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
     list.map(|all| all.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
 }
 
-/// Sets the finalizers; none removes the field.
+/// Sets the finalizers; an empty list removes the field.
 pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[String]) {
     if finalizers.is_empty() {
         remove(object, "finalizers");

@@ -4,7 +4,7 @@ use http::{Method, Uri};
 
 pub(crate) use percent::decode;
 
-/// What is done to a resource.
+/// The operation on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
     /// Reads one object.
@@ -26,7 +26,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Gives the word of the API, e.g. `deletecollection`.
+    /// Returns the word of the API, e.g. `deletecollection`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl std::fmt::Display for Verb {
     }
 }
 
-/// What a request is about, read from its method, path and query alone.
+/// The target of a request, read only from its method, path and query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
     /// The verb; `None` on paths that are no resource, and for HEAD, OPTIONS and the like.
@@ -81,7 +81,7 @@ pub struct RequestInfo {
     pub(crate) shape: Shape,
 }
 
-/// What the path names.
+/// What the path addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A collection of objects.
@@ -210,17 +210,17 @@ impl Query {
         )
     }
 
-    /// Gives the first value of a key.
+    /// Returns the first value of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// Gives the first value of a key, empty when it is absent.
+    /// Returns the first value of a key, empty when it is absent.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_default()
     }
 
-    /// Gives every value of a key.
+    /// Returns every value of a key.
     pub(crate) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }
@@ -231,7 +231,7 @@ impl Query {
     }
 }
 
-/// Percent decoding, lenient: what is no escape stays.
+/// Percent decoding, lenient: an invalid escape stays as it is.
 mod percent {
     /// Decodes `%XX`; invalid UTF-8 is replaced.
     pub(crate) fn decode(text: &str) -> String {

@@ -75,7 +75,7 @@ impl Front {
         }
     }
 
-    /// Lets everything go on.
+    /// Releases everything.
     pub(crate) fn heal(&self) {
         if let Some(armed) = lock(&self.partition).take() {
             armed.disarm();
@@ -98,7 +98,7 @@ impl Front {
         &self.tokens
     }
 
-    /// Gives the token that is cancelled when all connections are to break.
+    /// Returns the token that is cancelled when all connections are to break.
     pub(crate) fn epoch(&self) -> Result<CancellationToken, Interrupted> {
         match &*lock(&self.epoch) {
             Epoch::Serving(token) => Ok(token.clone()),
@@ -109,7 +109,7 @@ impl Front {
     /// Breaks every connection, stream and request, restarts the core, then serves again.
     ///
     /// # Errors
-    /// The version to go back to is forgotten; nothing has happened then.
+    /// The version to go back to has expired; nothing has changed then.
     pub(crate) fn restart(&self, what: Restart) -> Result<(), Forgotten> {
         self.core.can_restart(what)?;
         self.stop();
@@ -141,7 +141,7 @@ impl Front {
         let answer = self.answer(request, passage, epoch.clone());
         tokio::select! {
             biased;
-            // Most answers are there at once.
+            // Most answers are ready at once.
             answer = answer => if epoch.is_cancelled() { Err(Interrupted::Cut) } else { answer },
             () = epoch.cancelled() => Err(Interrupted::Cut),
         }
@@ -248,7 +248,7 @@ impl Front {
         Ok(response)
     }
 
-    /// Puts what the rules have for an answer into its body.
+    /// Applies the rules for an answer to its body.
     fn dress(
         &self,
         reply: Reply,
@@ -257,7 +257,7 @@ impl Front {
         epoch: CancellationToken,
     ) -> Response<FaultyBody> {
         let version = if grafts.is_empty() && matches!(reply, Reply::Full(_)) {
-            // Nothing is planted that would be told of.
+            // No fault would be reported.
             0
         } else {
             self.core.resource_version()

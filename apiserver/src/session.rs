@@ -1,4 +1,4 @@
-//! Sessions: what one request has been told by webhooks, and what it waits for.
+//! Sessions: the webhook answers that one request has received, and those that it waits for.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const MOST_CALLS: usize = 200;
 /// A call to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
-    /// What is asked, but for its uid: equal calls have equal answers.
+    /// A call without its uid: equal calls have equal answers.
     pub(crate) key: String,
     /// The webhook's `clientConfig`.
     pub(crate) client: Value,
@@ -20,10 +20,10 @@ pub(crate) struct Call {
     pub(crate) timeout: Duration,
 }
 
-/// The answer to a call: a review, or why there is none.
+/// The answer to a call: a review, or the reason why it failed.
 pub(crate) type Answer = Result<Value, String>;
 
-/// What one request keeps from one attempt to the next.
+/// The state that one request keeps from one attempt to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     answers: Vec<(Call, Answer)>,
@@ -38,7 +38,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Gives the answer to a call, and the uid it was asked with; without one the call is wanted.
+    /// Returns the answer to a call and its uid; `None` requests the call.
     pub(crate) fn answer(&mut self, call: Call) -> Option<(String, Answer)> {
         let there = self.answers.iter().find(|(made, _)| made.key == call.key);
         match there {
@@ -53,7 +53,7 @@ impl Session {
         }
     }
 
-    /// Takes the calls to be made; none when too many have been made already.
+    /// Takes the calls to make; `None` if there were too many already.
     pub(crate) fn take_wanted(&mut self) -> Vec<Call> {
         let wanted = std::mem::take(&mut self.wanted);
         if self.answers.len() + wanted.len() > MOST_CALLS { Vec::new() } else { wanted }
@@ -70,7 +70,7 @@ impl Session {
         self.warnings.push(text.to_owned());
     }
 
-    /// Gives the texts for `Warning` headers.
+    /// Returns the texts for `Warning` headers.
     pub(crate) fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -20,10 +20,10 @@ use crate::session::Session;
 use crate::store::{Store, Unsaved};
 use crate::tokens::Tokens;
 
-/// What decides about rights.
+/// The source of permissions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Authorization {
-    /// What a test gives to users.
+    /// The permissions that a test gives to users.
     #[default]
     Grants,
     /// Roles and their bindings, besides that.
@@ -74,13 +74,13 @@ pub(crate) struct State {
     pub(crate) documents: Documents,
     /// The time.
     pub(crate) clock: Clock,
-    /// What decides about rights.
+    /// The source of permissions.
     pub(crate) authorization: Authorization,
     /// The version up to which aggregated roles are up to date.
     pub(crate) aggregated: u64,
-    /// Users who last impersonated by the old right, `impersonate`.
+    /// Users who last impersonated by the older permission, `impersonate`.
     pub(crate) old_impersonators: BTreeSet<String>,
-    /// Rights beyond none.
+    /// Permissions without any rules.
     pub(crate) grants: BTreeSet<Grant>,
     /// The tokens of users.
     pub(crate) tokens: Arc<Tokens>,
@@ -98,7 +98,7 @@ pub(crate) struct State {
     pub(crate) cleans_up: bool,
     /// Calls the webhooks that streams need.
     pub(crate) caller: Caller,
-    /// What webhooks have said to the request at hand.
+    /// The webhook answers of the current request.
     pub(crate) session: Session,
     random: SmallRng,
 }
@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// Makes a state that goes on from this one, on its own, by the machine's clock.
+    /// Creates an independent state that continues from this one, by the machine's clock.
     pub(crate) fn fork(&self) -> Self {
         Self {
             store: self.store.fork(),
@@ -160,7 +160,7 @@ impl State {
         self.issued.insert(issued.token.clone(), issued);
     }
 
-    /// Gives what is to be kept beside the objects: the tokens that still hold.
+    /// Returns what is kept in addition to the objects: the tokens that are still valid.
     pub(crate) fn facts(&self) -> Vec<Value> {
         let now = self.clock.now();
         self.issued.values().filter(|issued| now < issued.ends).map(IssuedToken::fact).collect()
@@ -169,7 +169,7 @@ impl State {
     /// Takes a fact over that was kept.
     ///
     /// # Errors
-    /// It is none that this server writes.
+    /// This server does not write it.
     pub(crate) fn take_fact(&mut self, fact: &Value) -> Result<(), serde_json::Error> {
         let issued = IssuedToken::deserialize(fact)?;
         self.issued.insert(issued.token.clone(), issued);
@@ -188,7 +188,7 @@ impl State {
         format_uuid(self.random.random())
     }
 
-    /// Makes a uid of a name: the same whenever it is asked for.
+    /// Derives a uid from a name: always the same.
     pub(crate) fn fixed_uid(&self, name: &str) -> String {
         let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |seed: u64, byte| {
             (seed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -202,19 +202,19 @@ impl State {
         (0..5).map(|_| char::from(LETTERS[self.random.random_range(0..LETTERS.len())])).collect()
     }
 
-    /// Gives the uid of the object that the request at hand makes: the same in each of its attempts.
+    /// Returns the uid of the object that the current request creates: the same in each of its attempts.
     pub(crate) fn uid_of_the_request(&mut self) -> String {
         let uid = self.session.uid.take().unwrap_or_else(|| self.make_uid());
         self.session.uid.insert(uid).clone()
     }
 
-    /// Gives the letters behind a `generateName`: the same in each attempt of the request at hand.
+    /// Returns the random suffix of a `generateName`: the same in each attempt of the current request.
     pub(crate) fn suffix_of_the_request(&mut self) -> String {
         let suffix = self.session.suffix.take().unwrap_or_else(|| self.make_suffix());
         self.session.suffix.insert(suffix).clone()
     }
 
-    /// Gives the moment of the request at hand, in whole seconds: the same in each of its attempts.
+    /// Returns the time of the current request, in whole seconds: the same in each of its attempts.
     pub(crate) fn now_of_the_request(&mut self) -> String {
         let now = self.session.now.take().unwrap_or_else(|| self.clock.seconds());
         self.session.now.insert(now).clone()

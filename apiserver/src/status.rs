@@ -1,4 +1,4 @@
-//! Statuses: the API server's answers to what it refuses, word for word.
+//! Statuses: the API server's answers to refused requests, word for word.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use bytes::Bytes;
 use http::{Response, header};
 use serde_json::{Map, Value, json};
 
-/// Says one field's fault inside an `Invalid` or `Conflict` answer.
+/// One error of a field inside an `Invalid` or `Conflict` answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cause {
     /// The machine word, e.g. `FieldValueInvalid`.
     pub(crate) reason: &'static str,
     /// The text after the field's name.
     pub(crate) message: String,
-    /// The path of the field; empty where there is none.
+    /// The path of the field; empty if it has none.
     pub(crate) field: String,
 }
 
@@ -69,18 +69,18 @@ pub(crate) enum Body {
     Text,
 }
 
-/// A refusal: what to answer instead of the thing asked for.
+/// A refusal: the answer in place of the requested object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Status {
     /// The HTTP code.
     pub(crate) code: u16,
-    /// The machine word; a few errors have none.
+    /// The machine-readable reason; a few errors have none.
     pub(crate) reason: Option<&'static str>,
     /// The text for people.
     pub(crate) message: String,
     /// Details: `{name, group, kind, causes, retryAfterSeconds}`, only what applies.
     pub(crate) details: Option<Value>,
-    /// A token that goes on where an expired one ended.
+    /// A token that continues where an expired one ended.
     pub(crate) go_on: Option<Box<str>>,
     /// Seconds for the header `Retry-After`.
     pub(crate) retry_after: Option<u32>,
@@ -90,7 +90,7 @@ pub(crate) struct Status {
     pub(crate) warnings: Box<[String]>,
 }
 
-/// The text for a path or a kind nobody serves.
+/// The text for an unknown path or kind.
 pub(crate) const NO_SUCH_RESOURCE: &str = "the server could not find the requested resource";
 
 impl Status {
@@ -125,7 +125,7 @@ impl Status {
         Self { body: Body::Text, ..Self::new(404, None, "404 page not found\n") }
     }
 
-    /// 404: the server knows the group, not this resource of it.
+    /// 404: the server knows the group, but not this resource.
     pub(crate) fn no_such_resource() -> Self {
         Self::new(404, Some("NotFound"), NO_SUCH_RESOURCE).with_details(json!({}))
     }
@@ -142,7 +142,7 @@ impl Status {
         Self::new(405, Some("MethodNotAllowed"), message).with_details(json!({}))
     }
 
-    /// 409: an object of this name is there already.
+    /// 409: an object with this name already exists.
     pub(crate) fn already_exists(group: &str, plural: &str, name: &str) -> Self {
         let message = format!("{} {name:?} already exists", qualified(group, plural));
         Self::new(409, Some("AlreadyExists"), message).with_details(named(group, plural, name))
@@ -185,7 +185,7 @@ impl Status {
         Self::new(400, Some("BadRequest"), message)
     }
 
-    /// 500 without a reason: what the real server says of some bad input.
+    /// 500 without a reason: the real server's answer to some invalid input.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(500, None, message)
     }
@@ -224,7 +224,7 @@ impl Status {
         Self::new(401, Some("Unauthorized"), "Unauthorized")
     }
 
-    /// 406: none of the forms asked for is offered.
+    /// 406: none of the requested forms is offered.
     pub(crate) fn not_acceptable(offered: &str) -> Self {
         let message = format!("only the following media types are accepted: {offered}");
         Self::new(406, Some("NotAcceptable"), message)
@@ -241,7 +241,7 @@ impl Status {
         Self::new(413, Some("RequestEntityTooLarge"), message)
     }
 
-    /// 410: the version asked for is forgotten.
+    /// 410: the requested version has expired.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, Some("Expired"), message)
     }
@@ -293,7 +293,7 @@ pub(crate) fn qualified(group: &str, plural: &str) -> String {
     if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
-/// Builds details with what is not empty of name, group and kind.
+/// Builds details from the non-empty parts of name, group and kind.
 pub(crate) fn named(group: &str, kind: &str, name: &str) -> Value {
     let mut map = Map::new();
     for (key, value) in [("name", name), ("group", group), ("kind", kind)] {

@@ -23,7 +23,7 @@ impl Default for Tokens {
 }
 
 impl Tokens {
-    /// Makes a user known and gives its token.
+    /// Registers a user and returns its token.
     pub(crate) fn issue(&self, user: &str) -> String {
         let token = token_of(user);
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);

@@ -78,7 +78,7 @@ impl Settings {
         self.left_out.into_inner()
     }
 
-    /// Tells whether there is a real kube-apiserver.
+    /// Returns whether there is a real kube-apiserver.
     fn has_kube_apiserver(&self) -> bool {
         *self.kube_apiserver.get_or_init(|| {
             let program = kube_apiserver::program();
@@ -114,14 +114,14 @@ pub(crate) struct Contest {
     columns: Vec<Column>,
 }
 
-/// Says whether a load generator runs beside the sides.
+/// Returns whether a load generator runs next to the sides.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Load {
     Unneeded,
     Served,
 }
 
-/// Says whether sides run one after another.
+/// Returns whether sides run one after another.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turns {
     Apart,
@@ -187,7 +187,7 @@ impl Contest {
         self.row(side, Mode::Default, label, goals)
     }
 
-    /// Adds a side that is told how to work.
+    /// Adds a side with settings.
     pub(crate) fn variant(self, side: Side, mode: Mode, note: &str, goals: &Goals) -> Self {
         let label = format!("{side}, {note}");
         self.row(side, mode, label, goals)

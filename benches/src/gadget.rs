@@ -116,7 +116,7 @@ pub(crate) fn small(at: usize) -> Gadget {
     Gadget { metadata, spec, status: None }
 }
 
-/// Adds up what each of some gadgets says: whoever knows the sum has looked at all of them.
+/// Adds up a field of some gadgets, which proves that all of them were read.
 pub(crate) fn replicas<G: Borrow<Gadget>>(gadgets: impl IntoIterator<Item = G>) -> usize {
     gadgets.into_iter().map(|gadget| gadget.borrow().spec.replicas as usize).sum()
 }

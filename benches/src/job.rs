@@ -1,4 +1,4 @@
-//! What a measured process is told, and who it is.
+//! The settings of a measured process, and its identity.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(crate) enum Bench {
     WatchThroughput,
     /// 1, 10 and 50 controllers on one kind.
     FanOut,
-    /// A writer at full speed beside 0, 10 and 50 readers.
+    /// A writer at full speed with 0, 10 and 50 readers.
     ReadersWriter,
     /// Reads of the cache: by key, by index, by labels.
     ListerGet,
@@ -35,7 +35,7 @@ pub(crate) enum Bench {
     ReconcileThroughput,
     /// How often each of 200 keys that are always ready is served.
     Fairness,
-    /// The embedded API server, beside a real kube-apiserver.
+    /// The embedded API server, compared with a real kube-apiserver.
     Server,
     /// How long an operator takes to build, and how large it is.
     BuildCost,
@@ -58,7 +58,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// Tells whether it is measured by the program of Go's peers.
+    /// Returns whether it is measured by the program of Go's peers.
     pub(crate) fn is_go(self) -> bool {
         matches!(self, Self::ClientGo | Self::ControllerRuntime)
     }
@@ -115,33 +115,33 @@ pub(crate) enum Mode {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Question {
     Main,
-    /// Of the first list: every key through a queue as well, as for a controller.
+    /// First list: every key also goes through a queue, as for a controller.
     Keys,
-    /// Of the first list: the keys of pods.
+    /// First list: the keys of Pods.
     Pods,
-    /// Of the queue: adds against a backlog and many workers.
+    /// Queue: adds against a backlog and many workers.
     Contended,
-    /// Of the queue: keys that all wait for the same moment.
+    /// Queue: keys that all wait for the same moment.
     Delayed,
-    /// Of the cache: what showing everything again costs.
+    /// Cache: the cost of a resync.
     Resync,
-    /// Of the controller: many reconciles in flight at once.
+    /// Controller: many reconciles in flight at once.
     Storm,
     /// Of readers: each object that a list returns is read.
     Walk,
-    /// Of a server: how long it takes to start.
+    /// Server: how long it takes to start.
     Start,
-    /// Of a server: long lists.
+    /// Server: long lists.
     List,
-    /// Of a server: watchers who each hear of a namespace.
+    /// Server: watchers of one namespace each.
     Apart,
-    /// Of a server: watchers who all hear everything.
+    /// Server: watchers of everything.
     Together,
-    /// Of a server: what an object takes.
+    /// Server: the memory of an object.
     Memory,
 }
 
-/// What a measured process is told: one flat record, which Go's peers read as well.
+/// The settings of a measured process: one flat record, which the Go peers read as well.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) bench: Bench,

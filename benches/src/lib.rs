@@ -1,4 +1,4 @@
-//! watchkeeper beside its peers: `cargo run --release -p watchkeeper-benches -- NAME`.
+//! watchkeeper compared with its peers: `cargo run --release -p watchkeeper-benches -- NAME`.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its table")]
 
@@ -65,7 +65,7 @@ enum Inner {
     },
     /// Writes the saved figures into the READMEs and the book.
     Render,
-    /// Runs a hot path so many times.
+    /// Runs a hot path this many times.
     #[command(hide = true)]
     Path { path: Path, rounds: u64 },
     /// Measures one side once.

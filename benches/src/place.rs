@@ -75,7 +75,7 @@ fn core() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let core = first_core(&status).filter(|_| has_taskset);
     if core.is_none() {
-        println!("tables of one core are left out: there is no taskset");
+        println!("tables of one core are left out: taskset is missing");
     }
     core
 }
@@ -85,7 +85,7 @@ fn first_core(status: &str) -> Option<String> {
     allowed.split([',', '-']).next().filter(|core| !core.is_empty()).map(str::to_owned)
 }
 
-/// Builds the program with mimalloc, beside this one.
+/// Builds the program with mimalloc, in addition to this one.
 fn mimalloc() -> Option<PathBuf> {
     let built = build_mimalloc();
     if let Err(why) = &built {

@@ -54,7 +54,7 @@ const LINES: [Line; 6] = [
     },
     Line {
         says: "initial list of 100,000 objects of 1.7 KB: seconds, peak MB",
-        title: "initial-list: 100000 objects of 1.7 KB (each kube-rs row beside the mode above it)",
+        title: "initial-list: 100000 objects of 1.7 KB (each kube-rs row has the mode of the row above it)",
         figures: &[("wall", 1.0), ("peak", 1.0)],
         modes: [
             &["streaming (default)", "pages of 500"],
@@ -79,7 +79,7 @@ const LINES: [Line; 6] = [
 /// What the titles of the server's tables begin with.
 const OF_SERVER: &str = "server: ";
 
-/// Writes the READMEs and the book anew.
+/// Renders the READMEs and the book again.
 ///
 /// # Errors
 /// Nothing was saved, or a file has no marks.

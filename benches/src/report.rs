@@ -38,7 +38,7 @@ pub(crate) enum Better {
 /// What a row must reach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
-    /// On a peer's row: the first row is at least so many times better.
+    /// On a peer's row: the first row is at least this many times better.
     Times(f64),
     /// On a peer's row: the first row takes at most this share.
     Share(f64),
@@ -72,12 +72,12 @@ impl Column {
         Self { missing: Missing::Unreached, ..self }
     }
 
-    /// A figure of which less is better.
+    /// A figure where less is better.
     pub(crate) const fn cost(key: &'static str, title: &'static str) -> Self {
         Self::new(key, title, Better::Less)
     }
 
-    /// A figure of which more is better.
+    /// A figure where more is better.
     pub(crate) const fn rate(key: &'static str, title: &'static str) -> Self {
         Self::new(key, title, Better::More)
     }
@@ -109,7 +109,7 @@ impl Row {
         Self { label, goals, runs: Vec::new(), failure: None }
     }
 
-    /// Adds a run; one that failed is told below the table.
+    /// Adds a run; the table's notes list one that failed.
     pub(crate) fn add(&mut self, run: anyhow::Result<Measures>) {
         match run {
             Ok(measures) => self.runs.push(measures),
@@ -127,7 +127,7 @@ impl Row {
         (!figures.is_empty()).then(|| Sorted::new(figures))
     }
 
-    /// Tells whether there should be a figure and no run has one: none ended, or none came that far.
+    /// Returns whether there should be a figure and no run has one: none ended, or none came that far.
     pub(crate) fn is_unreached(&self, column: &Column) -> bool {
         let none = self.runs.iter().all(|run| !run.contains_key(column.key));
         none && (self.runs.is_empty() || column.missing == Missing::Unreached)

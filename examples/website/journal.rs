@@ -17,7 +17,7 @@ use super::operator::{BURST, RATE, Website, WebsiteStatus};
 
 /// The window in which starts are counted.
 const SECOND: Duration = Duration::from_secs(1);
-/// How late a requeue may come, beside the limiter's wait.
+/// How late a requeue may come, in addition to the limiter's wait.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Records reconciles as they start, and the requeues that were promised.
@@ -80,7 +80,7 @@ impl Journal {
             record.last_second.pop_front();
         }
         record.busiest_second = record.busiest_second.max(record.last_second.len());
-        // A run before its time was caused by a change: that is no requeue.
+        // A run before its time was caused by a change, so it does not count as a requeue.
         if let Some(due) = record.due.remove(key).filter(|due| *due <= now) {
             let backlog = record.last_second.len().saturating_sub(BURST as usize);
             let wait = SECOND.mul_f64(backlog as f64 / f64::from(RATE));

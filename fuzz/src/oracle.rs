@@ -81,7 +81,7 @@ fn no_list<K: Object>(found: &Result<ListPage<K>, ListWatchError>) -> Judged {
     }
 }
 
-/// Reads version, continue token and items; `None` where it is no list.
+/// Reads version, continue token and items; `None` if it is not a list.
 fn head_and_items(list: &Value) -> Option<(String, Option<String>, &[Value])> {
     let text = |value: Option<&Value>| match value {
         None | Some(Value::Null) => Some(String::new()),
@@ -157,7 +157,7 @@ impl Wanted<'_> {
             return match found {
                 Ok(WatchEvent::Error(_)) if is_status => Ok(()),
                 Err(ListWatchError::Unreadable(_)) if !is_status => Ok(()),
-                found => Err(format!("a line that is no event became {found:?}")),
+                found => Err(format!("a line that is not an event became {found:?}")),
             };
         };
         match (sort, found) {

@@ -56,7 +56,7 @@ pub(crate) enum Scope {
     Untold,
 }
 
-/// Reads all `#[kube(...)]` of a struct; `None` where there is none.
+/// Reads all `#[kube(...)]` of a struct; `None` if there is none.
 ///
 /// Other keys are skipped, and so is what can't be read: `CustomResource` reports it at the same token.
 pub(crate) fn kube(attributes: &[Attribute]) -> Option<Kube> {
@@ -84,7 +84,7 @@ pub(crate) fn kube(attributes: &[Attribute]) -> Option<Kube> {
     found.then(|| Kube { root: root.or(kind), scope, has_status })
 }
 
-/// Takes the name of a type from `key = "Name"`, with the literal's span; `None` if it is no identifier.
+/// Takes the name of a type from `key = "Name"`, with the literal's span; `None` if it is not an identifier.
 fn type_name(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<Ident>> {
     let literal: LitStr = meta.value()?.parse()?;
     Ok(literal.parse().ok())
@@ -159,7 +159,7 @@ pub(crate) fn on_struct(attributes: &[Attribute], mistakes: &mut Mistakes) -> On
     read
 }
 
-/// `index`, or `index = "name"`, on a field, and `path = field` beside it.
+/// `index`, or `index = "name"`, on a field, and an optional `path = field`.
 pub(crate) struct IndexKey {
     /// Where `index` stands.
     pub(crate) span: Span,
@@ -262,12 +262,12 @@ fn steps(way: &Expr, path: &mut Vec<Step>) -> syn::Result<()> {
     Ok(())
 }
 
-/// Keeps what serde is told of a field, or of a struct.
+/// Keeps the serde attributes of a field or a struct.
 pub(crate) fn serde(attributes: &[Attribute]) -> Vec<Attribute> {
     attributes.iter().filter(|attribute| attribute.path().is_ident("serde")).cloned().collect()
 }
 
-/// What serde is told of a struct, as far as it concerns single fields.
+/// The serde attributes of a struct that concern single fields.
 pub(crate) struct SerdeContainer {
     /// How fields are renamed, as it was written.
     pub(crate) rename_all: Option<LitStr>,
@@ -275,7 +275,7 @@ pub(crate) struct SerdeContainer {
     pub(crate) default: bool,
 }
 
-/// Reads what serde is told of a struct; `None` where its fields are not decoded one by one.
+/// Reads the serde attributes of a struct; `None` if its fields are not decoded one by one.
 pub(crate) fn serde_container(attributes: &[Attribute]) -> Option<SerdeContainer> {
     let mut read = SerdeContainer { rename_all: None, default: false };
     for attribute in serde(attributes) {

@@ -8,7 +8,7 @@ use quote::quote;
 
 use crate::{expand, model::Model};
 
-/// Reports mistakes at their tokens, beside a stand-in for the code they prevent.
+/// Reports mistakes at their tokens, together with a stub for the code that they prevent.
 pub(crate) fn expand(model: Option<&Model>, error: &syn::Error) -> TokenStream {
     let error = error.to_compile_error();
     let stand_in = model.map(expand::expand);

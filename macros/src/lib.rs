@@ -14,8 +14,8 @@ use syn::DeriveInput;
 
 /// Derives an informer and a typed lister for a custom resource.
 ///
-/// Stands beside `#[derive(CustomResource)]` on the spec, in either order, and reads `#[kube(...)]`; or on a
-/// hand-written root type, which is a struct with a field `metadata` that implements `kube::Resource`.
+/// Derive it on the spec together with `CustomResource`, in either order: it reads `#[kube(...)]`. Or derive it on a
+/// hand-written root type, a struct with a field `metadata` that implements `kube::Resource`.
 ///
 /// ```rust
 /// #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -47,7 +47,7 @@ use syn::DeriveInput;
 /// | any other type that implements `Display`, such as an enum | a reference |
 /// | `Option`, `Vec`, sets, arrays and boxes of these | that of the element: each element is an index value |
 ///
-/// Of a field that holds other structs, `path` indexes the text inside:
+/// If a field holds other structs, `path` indexes the text inside:
 ///
 /// ```rust
 /// #[informer(index = "by_secret", path = name)]

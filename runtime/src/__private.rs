@@ -69,7 +69,7 @@ impl<T: Display + ?Sized> ShownValue for T {
 
 /// Bounds what a `path` of the derive can end at.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no text, so a path can't end at it",
+    message = "`{Self}` is not text, so a path can't end at it",
     label = "let the path end at a `String`, or at an `Option`, `Vec`, `Box` or `Arc` of strings"
 )]
 pub trait TextValues {

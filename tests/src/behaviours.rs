@@ -38,7 +38,7 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// Says whether a behaviour must have a test by now.
+/// Returns whether a behaviour must have a test by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// The suite fails without one.

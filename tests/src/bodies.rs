@@ -55,7 +55,7 @@ impl Bodies {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Tells whether nothing was written.
+    /// Returns whether nothing was written.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -27,18 +27,18 @@ pub enum Passes {
 }
 
 impl Passes {
-    /// Tells whether requests reach the server.
+    /// Returns whether requests reach the server.
     pub fn requests(self) -> bool {
         matches!(self, Self::Both | Self::RequestsAlone)
     }
 
-    /// Tells whether answers come back.
+    /// Returns whether answers come back.
     pub fn replies(self) -> bool {
         matches!(self, Self::Both | Self::RepliesAlone)
     }
 }
 
-/// The connection of one client. What it swallows is lost for good, and nobody is told.
+/// The connection of one client. It drops bytes silently.
 #[derive(Clone, Debug)]
 pub struct Cable {
     passes: Arc<watch::Sender<Passes>>,

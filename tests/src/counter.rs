@@ -47,17 +47,17 @@ impl Gate {
         Arc::new(Self { open: Semaphore::new(Semaphore::MAX_PERMITS), reached: watch::Sender::new(0) })
     }
 
-    /// Makes a gate that lets nobody through until it is told to.
+    /// Creates a closed gate.
     pub fn shut() -> Arc<Self> {
         Arc::new(Self { open: Semaphore::new(0), reached: watch::Sender::new(0) })
     }
 
-    /// Lets so many more through.
+    /// Lets this many more callers through.
     pub fn let_pass(&self, runs: usize) {
         self.open.add_permits(runs);
     }
 
-    /// Waits until so many have come to it.
+    /// Waits until this many callers have arrived.
     pub async fn reached(&self, times: usize) {
         let reached = self.reached.subscribe().wait_for(|reached| *reached >= times).await.map(|_| ());
         reached.expect("the gate outlives the wait");

@@ -50,8 +50,8 @@ pub fn families(page: &str) -> BTreeMap<String, Family> {
             assert!(families.insert(named.clone(), family).is_none(), "{named} is there twice");
         } else {
             let sample = sample(line);
-            assert!(sample.name.starts_with(&named), "{line} stands under {named}");
-            let family = families.get_mut(&named).expect("a type stands before");
+            assert!(sample.name.starts_with(&named), "{line} follows the type of {named}");
+            let family = families.get_mut(&named).expect("a type precedes its samples");
             family.labels.extend(sample.labels.keys().filter(|label| *label != "le").cloned());
             let bound = sample.labels.get("le").and_then(|bound| bound.parse::<f64>().ok());
             if let Some(bound) = bound.filter(|bound| bound.is_finite() && !family.bounds.contains(bound)) {

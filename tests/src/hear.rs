@@ -1,4 +1,4 @@
-//! Hears what one thread logs, whatever the threads beside it do.
+//! Records what one thread logs, whatever other threads do.
 
 use tracing::{Dispatch, subscriber};
 

@@ -67,7 +67,7 @@ impl Made {
         self.children.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Tells whether there never was one.
+    /// Returns whether there never was one.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

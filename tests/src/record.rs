@@ -70,12 +70,12 @@ impl Record {
         *self.count.borrow()
     }
 
-    /// Tells whether nothing has started yet.
+    /// Returns whether nothing has started yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Waits until so many have started.
+    /// Waits until this many runs have started.
     ///
     /// # Panics
     /// After ten minutes of (paused) time.

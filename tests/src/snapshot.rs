@@ -1,4 +1,4 @@
-//! Texts that people read, kept in a file beside the test that makes them.
+//! Texts that people read, kept in a file next to the test that makes them.
 
 use std::{env, fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Dispatch: which webhooks are asked, in which order, and what becomes of their answers.
+//! Dispatch: which webhooks are called, in which order, and how their answers are used.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::session::Call;
 use crate::state::State;
 use crate::status::Status;
 
-/// What is known of a webhook's answer.
+/// The state of one webhook's answer.
 enum Said {
-    /// It has not been asked yet.
+    /// It has not been called yet.
     Nothing,
     /// It failed, and that is passed over.
     Failed,
@@ -33,7 +33,7 @@ pub(crate) fn are_to_validate(state: &State) -> bool {
     are_there(state, Family::Validating)
 }
 
-/// Has the mutating webhooks change an object; gives whether it has changed.
+/// Lets the mutating webhooks change an object; returns whether it has changed.
 ///
 /// # Errors
 /// A webhook's no, a failure that is not passed over, or that an answer is waited for.
@@ -73,7 +73,7 @@ pub(crate) fn mutate(state: &mut State, asked: &Asked, object: &mut Option<Value
     Ok(changed)
 }
 
-/// Whether all are asked, or those that want to be asked again.
+/// Whether all are called, or only those that want to be called again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     First,
@@ -113,7 +113,7 @@ fn apply(
     Ok(true)
 }
 
-/// Asks the validating webhooks, all at once.
+/// Calls the validating webhooks, all at once.
 ///
 /// # Errors
 /// The first no, a failure that is not passed over, or that answers are waited for.
@@ -157,7 +157,7 @@ fn wants(
     })
 }
 
-/// Gives what a webhook says, as far as it is known.
+/// Returns a webhook's answer, if it has arrived.
 fn ask(
     state: &mut State,
     family: Family,

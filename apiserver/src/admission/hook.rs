@@ -1,4 +1,4 @@
-//! Hooks: one webhook of a configuration, and whether it wants to be asked.
+//! Hooks: one webhook of a configuration, and whether it wants to be called.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::store::{ResourceId, Stored};
 /// The group of configurations.
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// Which kind of webhooks.
+/// The kind of webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     /// They may change the object.
@@ -41,7 +41,7 @@ pub(super) struct Hook {
     index: usize,
 }
 
-/// Gives all webhooks of a family, by the names of their configurations.
+/// Returns all webhooks of a family, by the names of their configurations.
 pub(super) fn hooks(state: &State, family: Family) -> Vec<Hook> {
     let configurations = state.store.scan(&ResourceId::new(GROUP, family.plural()), "");
     let all = configurations.flat_map(|configuration| {
@@ -56,7 +56,7 @@ pub(super) fn are_there(state: &State, family: Family) -> bool {
     state.store.count(&ResourceId::new(GROUP, family.plural())) > 0
 }
 
-/// Why a webhook can't tell whether it is to be asked.
+/// Why it is unknown whether a webhook must be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unclear {
     /// The namespace of the request is not there.
@@ -100,21 +100,21 @@ impl Hook {
         Duration::from_secs(seconds.clamp(1, 30))
     }
 
-    /// Returns whether it may be asked about a write that is only tried.
+    /// Returns whether it may be called for a dry run.
     pub(super) fn takes(&self, trial: Trial) -> bool {
         trial == Trial::Real || matches!(self.text("sideEffects", "Unknown"), "None" | "NoneOnDryRun")
     }
 
-    /// Gives the version of reviews that it takes and this server writes.
+    /// Returns the version of reviews that it takes and this server writes.
     pub(super) fn review_version(&self) -> Option<&str> {
         let versions = self.value()["admissionReviewVersions"].as_array()?;
         versions.iter().filter_map(Value::as_str).find(|version| matches!(*version, "v1" | "v1beta1"))
     }
 
-    /// Gives the version in which it wants to be asked; `None` if it does not.
+    /// Returns the version that it accepts; `None` if it does not want to be called.
     ///
     /// # Errors
-    /// It can't be told.
+    /// It can't be decided.
     pub(super) fn wants(
         &self,
         state: &State,
@@ -150,7 +150,7 @@ impl Hook {
         Ok(self.meets_conditions(asked, &version, object)?.then_some(version))
     }
 
-    /// Gives the first version that a rule names.
+    /// Returns the first version that a rule names.
     fn version(&self, asked: &Asked) -> Option<Arc<Served>> {
         let rules = self.value()["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
         let exact = rules.iter().any(|rule| fits(rule, asked, &asked.served));
@@ -226,7 +226,7 @@ fn fits(rule: &Value, asked: &Asked, served: &Served) -> bool {
         && resources.iter().filter_map(Value::as_str).any(|text| is_named(text, asked))
 }
 
-/// Returns whether `pods`, `pods/log`, `*`, `*/log`, `pods/*` or `*/*` names what is asked about.
+/// Returns whether `pods`, `pods/log`, `*`, `*/log`, `pods/*` or `*/*` matches the request's resource.
 fn is_named(text: &str, asked: &Asked) -> bool {
     let (plural, subresource) = text.split_once('/').unwrap_or((text, ""));
     let below = subresource == "*" || subresource == asked.subresource;

@@ -1,4 +1,4 @@
-//! Admission webhooks: asked before a write, by the configurations that are stored.
+//! Admission webhooks, called before a write according to the stored configurations.
 //!
 //! The core is one synchronous step, and a webhook is not: a write that needs an answer it has not ends, the call is made
 //! without the lock, and the write begins again with the answer. What must not change from one attempt to the next, a

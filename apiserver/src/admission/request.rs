@@ -1,4 +1,4 @@
-//! Requests: what a webhook is asked about.
+//! Requests: the part of a write that webhooks see.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::identity::User;
 use crate::kinds::{Reach, Resource, Served};
 use crate::object;
 
-/// What is done to an object.
+/// The operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// It is made.
@@ -20,7 +20,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Gives the word of the API.
+    /// Returns the word of the API.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -47,7 +47,7 @@ pub(crate) enum Trial {
     DryRun,
 }
 
-/// What webhooks are asked about.
+/// The write that webhooks are called for.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     /// The resource.
@@ -56,19 +56,19 @@ pub(crate) struct Asked {
     pub(crate) served: Arc<Served>,
     /// The subresource; empty for the object itself.
     pub(crate) subresource: String,
-    /// Group, version and kind of the objects where they are not the resource's own.
+    /// Group, version and kind of the objects, if they differ from the resource's own.
     pub(crate) kind: Option<[&'static str; 3]>,
-    /// The namespace; empty for none.
+    /// The namespace; empty if there isn't any.
     pub(crate) namespace: String,
-    /// The name; empty where it is to be made up.
+    /// The name; empty if the server generates it.
     pub(crate) name: String,
-    /// What is done.
+    /// The operation.
     pub(crate) operation: Operation,
-    /// Who does it.
+    /// The user.
     pub(crate) user: User,
     /// Whether it is only tried.
     pub(crate) trial: Trial,
-    /// The field manager, where the request names one.
+    /// The field manager, if the request names one.
     pub(crate) manager: Option<String>,
     /// The object as it was.
     pub(crate) old: Option<Value>,
@@ -89,7 +89,7 @@ impl Asked {
         self.resource.built_in().is_some_and(|row| row.kind == "Namespace")
     }
 
-    /// Gives the versions that a rule may name: the request's first, then those an object can be shown in.
+    /// Returns the versions that a rule may name: the request's first, then those an object can be shown in.
     pub(super) fn versions(&self) -> Vec<Arc<Served>> {
         let others = self.resource.versions.iter().filter(|served| served.served);
         let others = others.filter(|served| served.version != self.served.version && !self.is_subresource());
@@ -156,7 +156,7 @@ impl Asked {
         request
     }
 
-    /// Returns whether an object is still where it was sent to; what is created may get another name.
+    /// Returns whether an object kept its namespace and name; a created one may get another name.
     pub(super) fn may_become(&self, before: &Value, after: &Value) -> bool {
         let named = self.operation == Operation::Create || object::name(before) == object::name(after);
         named && object::namespace(before) == object::namespace(after)

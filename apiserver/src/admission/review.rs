@@ -1,4 +1,4 @@
-//! Reviews: what is sent to a webhook, and what may come back.
+//! Reviews: the request to a webhook, and its possible answers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,10 +14,10 @@ pub(super) fn review(version: &str, uid: &str, mut request: Value) -> Value {
     json!({"kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"), "request": request})
 }
 
-/// What a webhook has said.
+/// A webhook's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Verdict {
-    /// What it warns of.
+    /// Its warnings.
     pub(super) warnings: Vec<String>,
     /// Whether the write may go on, and how the object changes.
     pub(super) outcome: Result<Option<Value>, Box<Refusal>>,
@@ -32,7 +32,7 @@ pub(super) struct Refusal {
 /// Reads the answer to a review.
 ///
 /// # Errors
-/// What is wrong with it, in the server's words.
+/// The error, in the server's words.
 pub(super) fn verdict(family: Family, version: &str, uid: &str, answer: &Value) -> Result<Verdict, String> {
     let invalid = |why: String| Err(format!("received invalid webhook response: {why}"));
     readable(version, answer).map_err(|why| format!("failed to call webhook: {why}"))?;
@@ -89,7 +89,7 @@ pub(super) fn verdict(family: Family, version: &str, uid: &str, answer: &Value) 
     Ok(Verdict { warnings, outcome: Ok(Some(patch)) })
 }
 
-/// Says why an answer can't be read as a review of a version; one that says no kind can.
+/// Describes why an answer can't be read as a review of a version.
 fn readable(version: &str, answer: &Value) -> Result<(), String> {
     let text = |key: &str| answer[key].as_str().unwrap_or_default();
     let (given, kind) = (text("apiVersion"), text("kind"));
@@ -132,7 +132,7 @@ fn json_error(error: &serde_json::Error, bytes: &[u8]) -> String {
     }
 }
 
-/// Patches an object as a webhook asks.
+/// Applies a webhook's patch to an object.
 ///
 /// # Errors
 /// 500: the patch does not fit.
@@ -143,7 +143,7 @@ pub(super) fn patched(object: &Value, patch: &Value) -> Result<Value, Status> {
 }
 
 impl Refusal {
-    /// Gives the answer to the client.
+    /// Returns the answer to the client.
     pub(super) fn status(&self, hook: &str) -> Status {
         let text = |key: &str| self.result[key].as_str().unwrap_or_default();
         let code = self.result["code"].as_u64().filter(|code| (400..600).contains(code)).unwrap_or(400);
@@ -160,7 +160,7 @@ impl Refusal {
     }
 }
 
-/// Gives a reason of the API; others are left out.
+/// Returns a reason of the API; others are left out.
 fn reason(text: &str) -> Option<&'static str> {
     const REASONS: [&str; 12] = [
         "AlreadyExists",

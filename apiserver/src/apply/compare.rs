@@ -1,4 +1,4 @@
-//! What differs between two states of an object.
+//! The difference between two states of an object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,7 +124,7 @@ impl Difference {
     }
 }
 
-/// The items of a list with what tells them apart, in its order; of doubles, the first counts.
+/// The items of a list with their identities, in order; of duplicates, the first counts.
 pub(super) struct Items<'a> {
     pub(super) list: Vec<(PathElement, &'a Value)>,
     places: BTreeMap<PathElement, usize>,
@@ -148,7 +148,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Returns whether a map or list has nothing in it.
+/// Returns whether a map or list is empty.
 pub(super) fn is_bare(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,

@@ -1,23 +1,23 @@
-//! What an apply or an update is made from, and why an apply is refused.
+//! The input of an apply or an update, and the reasons to refuse an apply.
 
 use serde_json::Value;
 
 use super::conflict::{self, Conflict};
 use crate::schema::Schema;
 
-/// What happens when another manager owns a field.
+/// What to do if another manager owns a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Force {
     /// The apply fails with a conflict.
     Refuse,
-    /// The field is taken over.
+    /// The field changes its owner.
     Take,
 }
 
-/// What an apply is made from.
+/// The input of an apply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ApplyInput<'a> {
-    /// The object as it is; none: the apply creates it.
+    /// The live object; `None` if the apply creates it.
     pub(crate) live: Option<&'a Value>,
     /// The body of the request.
     pub(crate) applied: &'a Value,
@@ -37,12 +37,12 @@ pub(crate) struct ApplyInput<'a> {
     pub(crate) now: &'a str,
 }
 
-/// What a create or update is tracked by.
+/// The input for tracking a create or an update.
 #[derive(Debug)]
 pub(crate) struct UpdateInput<'a> {
-    /// The object as it was; none: it is created.
+    /// The object before; `None` if it is created.
     pub(crate) live: Option<&'a Value>,
-    /// The object as it shall be; its `managedFields` are what the client sent, and become what is to be stored.
+    /// The object after; its `managedFields` are those that the client sent, and become those to store.
     pub(crate) new: &'a mut Value,
     /// The field manager.
     pub(crate) manager: &'a str,
@@ -58,7 +58,7 @@ pub(crate) struct UpdateInput<'a> {
     pub(crate) now: &'a str,
 }
 
-/// Why an apply was refused.
+/// The reason for refusing an apply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ApplyError {
     /// Other managers own fields that would change: 409, a cause each.
@@ -69,7 +69,7 @@ pub(crate) enum ApplyError {
     NotTyped {
         /// Shows namespace, name and kind.
         object: String,
-        /// Says what does not fit, and where.
+        /// Describes the mismatch and its place.
         detail: String,
     },
     /// The body has `managedFields`: 400.

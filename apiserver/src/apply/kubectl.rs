@@ -17,7 +17,7 @@ fn annotation(object: &Value) -> Option<&str> {
     object.get("metadata")?.get("annotations")?.get(ANNOTATION)?.as_str()
 }
 
-/// Collects the fields that kubectl applied from the client and that nobody changed since.
+/// Collects the fields that kubectl applied from the client and that have not changed since.
 pub(super) fn unchanged_since_applied(schema: &Schema, live: &Value) -> FieldSet {
     let Some(applied) = annotation(live).and_then(|text| serde_json::from_str::<Value>(text).ok()) else {
         return FieldSet::default();
@@ -30,7 +30,7 @@ pub(super) fn unchanged_since_applied(schema: &Schema, live: &Value) -> FieldSet
     typed::fields(root, &applied).difference(&difference.modified.union(&difference.removed))
 }
 
-/// Rewrites the annotation, if the object has one, from what is applied now.
+/// Rewrites the annotation, if the object has one, from the applied fields.
 pub(super) fn remember(object: &mut Value, applied: &Value) {
     if annotation(object).is_none_or(str::is_empty) {
         return;

@@ -9,7 +9,7 @@ use super::set::FieldSet;
 /// The most update managers that are kept apart.
 const MOST_UPDATERS: usize = 10;
 
-/// Who the oldest update managers become when there are too many.
+/// The name that the oldest update managers share when there are too many.
 const ANCIENT: &str = "ancient-changes";
 
 /// How a manager writes.
@@ -17,22 +17,22 @@ const ANCIENT: &str = "ancient-changes";
 pub(super) enum Operation {
     /// By server-side apply.
     Apply,
-    /// By all else.
+    /// By any other request.
     Update,
 }
 
-/// Tells managers apart.
+/// Identifies a manager.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Identity {
     pub(super) manager: String,
     pub(super) operation: Operation,
-    /// Empty for appliers, who are the same in all versions.
+    /// Empty for appliers, who are the same manager in all versions.
     pub(super) api_version: String,
     /// Empty for the main endpoint.
     pub(super) subresource: String,
 }
 
-/// What one manager owns.
+/// The fields of one manager.
 #[derive(Clone, Debug)]
 pub(super) struct Owned {
     pub(super) fields: FieldSet,
@@ -73,7 +73,7 @@ impl Identity {
             text.push_str(&format!(" with subresource {:?}", self.subresource));
         }
         if self.operation == Operation::Update {
-            // The scale subresource has a group of its own.
+            // The scale subresource has its own group.
             let version = match self.subresource.as_str() {
                 "scale" => "autoscaling/v1",
                 _ => &self.api_version,
@@ -85,7 +85,7 @@ impl Identity {
 }
 
 impl Managers {
-    /// Reads `managedFields`; none if an entry is malformed.
+    /// Reads `managedFields`; `None` if an entry is malformed.
     pub(super) fn parse(list: &Value) -> Option<Managers> {
         let mut managers = Managers::default();
         for entry in list.as_array()? {
@@ -118,7 +118,7 @@ impl Managers {
         self.drop_empty();
     }
 
-    /// Forgets managers that own nothing.
+    /// Removes managers that own nothing.
     pub(super) fn drop_empty(&mut self) {
         self.entries.retain(|_, owned| !owned.fields.is_empty());
     }

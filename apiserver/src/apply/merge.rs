@@ -1,4 +1,4 @@
-//! Merges what is applied into what is there.
+//! Merges the applied fields into the live object.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::schema::NodeRef;
 use super::compare::{Items, is_bare};
 use super::set::Shape;
 
-/// Merges two values of a node; the applied one wins wherever it says something.
+/// Merges two values of a node; the applied one wins wherever it is set.
 pub(super) fn merge(node: NodeRef<'_>, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
     let shape = Shape::of(node, live, applied);
     if shape == Shape::Leaf || (is_bare(live) && is_bare(applied)) {

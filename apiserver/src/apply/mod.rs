@@ -1,4 +1,4 @@
-//! Who owns which fields: server-side apply and the tracking of updates.
+//! Ownership of fields: server-side apply and the tracking of updates.
 
 mod compare;
 mod conflict;

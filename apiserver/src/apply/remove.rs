@@ -8,7 +8,7 @@ use super::set::{FieldSet, PathElement, Shape};
 
 /// Removes the fields of a set from a value.
 ///
-/// A map or list out of which all is taken, but which is not in the set itself, becomes null.
+/// A map or list that loses all its items, and is not in the set itself, becomes null.
 pub(super) fn remove(node: NodeRef<'_>, value: &Value, fields: &FieldSet) -> Value {
     match (Shape::of(node, Some(value), None), value) {
         (Shape::Map, Value::Object(map)) => {

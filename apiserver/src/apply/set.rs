@@ -12,9 +12,9 @@ use crate::schema::{Kind, ListKind, MapKind, NodeRef};
 pub(super) enum PathElement {
     /// Names a field of a map.
     Field(String),
-    /// Tells an item of a map list by its keys, whose values are JSON texts.
+    /// Identifies an item of a map list by its keys, whose values are JSON texts.
     Key(Vec<(String, String)>),
-    /// Tells an item of a set by its JSON text.
+    /// Identifies an item of a set by its JSON text.
     Value(String),
     /// Counts the items of an atomic list; never written by this server.
     Index(usize),
@@ -26,7 +26,7 @@ impl PathElement {
         PathElement::Field(name.to_owned())
     }
 
-    /// Tells an item of a list apart from the others.
+    /// Identifies an item of a list.
     pub(super) fn item(list: NodeRef<'_>, item: &Value) -> PathElement {
         match list.list() {
             ListKind::Map(keys) => {
@@ -104,7 +104,7 @@ pub(super) struct FieldSet {
 }
 
 impl FieldSet {
-    /// Adds a path; the empty path stands for the whole object, which nobody owns.
+    /// Adds a path; the empty path is the whole object, which cannot be owned.
     pub(super) fn insert(&mut self, path: &[PathElement]) {
         match path {
             [] => {}
@@ -242,7 +242,7 @@ impl FieldSet {
         }
     }
 
-    /// Reads a `fieldsV1`; none if it is malformed.
+    /// Reads a `fieldsV1`; `None` if it is malformed.
     pub(super) fn parse(fields: &Value) -> Option<FieldSet> {
         let mut set = FieldSet::default();
         for (name, below) in fields.as_object()? {

@@ -92,7 +92,7 @@ impl Subject {
         self.live.as_ref().expect("an object")
     }
 
-    /// Lists who owns what: manager, operation and fields.
+    /// Lists the owners: manager, operation and fields.
     fn owners(&self) -> Vec<(String, Value)> {
         let list = self.live()["metadata"]["managedFields"].as_array().cloned();
         let list = list.unwrap_or_default().into_iter();

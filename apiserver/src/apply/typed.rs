@@ -1,4 +1,4 @@
-//! Reads what is applied against the schema.
+//! Reads the applied fields against the schema.
 
 use std::collections::BTreeSet;
 

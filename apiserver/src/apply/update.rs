@@ -16,7 +16,7 @@ use super::remove::remove;
 use super::set::FieldSet;
 use super::typed;
 
-/// Who owns what was there before the first apply.
+/// The name of the owner of all that existed before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Records who owns the fields of a created or updated object in its `metadata.managedFields`.
@@ -144,7 +144,7 @@ fn conflicts(managers: &Managers, applier: &Identity, written: &FieldSet) -> Con
         .collect()
 }
 
-/// Takes out of a merged object what the applier owned, no longer gives, and nobody else owns.
+/// Removes from a merged object the fields that only the applier owned and has now left out.
 fn prune(root: NodeRef<'_>, merged: &Value, last: &FieldSet, managers: &Managers) -> Value {
     let all = typed::fields(root, merged).with_named(root);
     let last = last.with_named(root);
@@ -154,7 +154,7 @@ fn prune(root: NodeRef<'_>, merged: &Value, last: &FieldSet, managers: &Managers
         .values()
         .fold(FieldSet::default(), |all, owned| all.union(&owned.fields))
         .with_named(root);
-    // First back comes what somebody owns, then what nobody ever did.
+    // Owned fields are restored first, then fields that never had an owner.
     let kept = typed::fields(root, &pruned).with_named(root).union(&owned);
     let pruned = remove(root, merged, &all.difference(&kept));
     let left = typed::fields(root, &pruned).with_named(root);
@@ -266,7 +266,7 @@ fn sent_or_stored(sent: Option<Value>, stored: Option<Value>) -> Managers {
     }
 }
 
-/// Returns whether a list means that nobody owns anything.
+/// Returns whether a list removes all owners.
 fn clears(list: &Value) -> bool {
     match list.as_array().map(Vec::as_slice) {
         Some([]) => true,

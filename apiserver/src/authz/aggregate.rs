@@ -1,4 +1,4 @@
-//! Aggregation: roles whose rules are those of others, chosen by labels.
+//! Aggregation: roles that collect the rules of other roles, chosen by labels.
 
 use std::sync::Arc;
 

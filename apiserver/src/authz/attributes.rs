@@ -1,11 +1,11 @@
-//! Attributes: what a request asks for, as authorization sees it.
+//! Attributes: a request as authorization sees it.
 
 use http::Method;
 
 use crate::route::{RequestInfo, Shape};
 use crate::status::Status;
 
-/// A request's verb and what it is for.
+/// The verb and the target of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
     /// The verb, e.g. `get`.
@@ -16,11 +16,11 @@ pub(crate) struct Attributes {
     pub(crate) resource: String,
     /// The subresource; empty for the object itself.
     pub(crate) subresource: String,
-    /// The object's name, or the one that a selection by `metadata.name` asks for; empty for none.
+    /// The object's name, or the name in a `metadata.name` selector; empty if neither is given.
     pub(crate) name: String,
-    /// The namespace; empty for all, or for what has none.
+    /// The namespace; empty for all namespaces and for cluster-scoped objects.
     pub(crate) namespace: String,
-    /// The path of what is no resource.
+    /// The path of a request that does not address a resource.
     pub(crate) path: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Attributes {
         }
     }
 
-    /// Gives the resource as rules name it: `pods`, or `pods/log`.
+    /// Returns the resource as rules name it: `pods`, or `pods/log`.
     pub(crate) fn combined(&self) -> String {
         match self.subresource.as_str() {
             "" => self.resource.clone(),
@@ -50,7 +50,7 @@ impl Attributes {
         }
     }
 
-    /// 403 in the server's words; a reason stands at the end.
+    /// 403 in the server's words, with an optional reason at the end.
     pub(crate) fn forbidden(&self, user: &str, reason: &str) -> Status {
         let verb = &self.verb;
         let what = match &self.path {

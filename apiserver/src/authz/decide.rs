@@ -17,9 +17,9 @@ const DISCOVERY: [&str; 3] = ["/api", "/apis", "/openapi"];
 /// Whether a user may; the text is the reason, and may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Somebody says yes.
+    /// A rule allows it.
     Allowed(String),
-    /// Nobody says yes.
+    /// No rule allows it.
     NoOpinion(String),
 }
 
@@ -65,7 +65,7 @@ fn reaches(grant: &Grant, namespace: &str) -> bool {
     grant.namespace.as_deref().is_none_or(|own| own == namespace)
 }
 
-/// Returns whether everyone may, or everyone with a token, where no roles are asked.
+/// Returns whether everyone, or everyone with a token, is allowed if roles are not enforced.
 fn is_open(user: &User, asked: &Attributes) -> bool {
     let Some(path) = &asked.path else {
         let own = matches!(

@@ -1,4 +1,4 @@
-//! Default roles and bindings: what every cluster begins with, but for those of its own components.
+//! Default roles and bindings of every cluster, except those of the cluster's own components.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ const ALL: &str = "create delete deletecollection get list patch update watch";
 /// A rule: verbs, groups and resources, with blanks between; the core group is `core`.
 type Rule = (&'static str, &'static str, &'static str);
 
-/// What the role `view` lets.
+/// The permissions of the role `view`.
 const VIEW: &[Rule] = &[
     (
         READ,
@@ -51,7 +51,7 @@ const VIEW: &[Rule] = &[
     (READ, "resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates"),
 ];
 
-/// What the role `edit` lets beyond `view`.
+/// The permissions of the role `edit` beyond `view`.
 const EDIT: &[Rule] = &[
     (READ, "core", "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy"),
     ("impersonate", "core", "serviceaccounts"),
@@ -85,7 +85,7 @@ const EDIT: &[Rule] = &[
     (WRITE, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
 ];
 
-/// What the role `admin` lets beyond `edit`.
+/// The permissions of the role `admin` beyond `edit`.
 const ADMIN: &[Rule] =
     &[("create", "authorization.k8s.io", "localsubjectaccessreviews"), (ALL, GROUP, "rolebindings roles")];
 

@@ -1,4 +1,4 @@
-//! Escalation: nobody gives rights away that they have not, unless a right says so.
+//! Escalation: users can only grant permissions that they have, unless a permission allows more.
 
 use std::ops::ControlFlow;
 

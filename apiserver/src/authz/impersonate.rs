@@ -1,4 +1,4 @@
-//! Impersonation: acting as somebody else, where rights allow it.
+//! Impersonation: acting as another user, if the roles allow it.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::route::decode;
 use crate::state::State;
 use crate::status::Status;
 
-/// The start of the headers that carry what else is known of a user.
+/// The prefix of the headers with extra information about a user.
 const EXTRA: &str = "impersonate-extra-";
 
-/// From so many values on, one right for all of them is looked for first.
+/// With at least this many values, one permission for all of them is looked for first.
 const MANY: usize = 4;
 
 /// The most users of whom it is remembered how they impersonate.
@@ -32,10 +32,10 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Reads the headers; `None` where there are none.
+    /// Reads the headers; `None` if there are none.
     ///
     /// # Errors
-    /// 400 where they name no user.
+    /// 400 if they do not name a user.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Option<Self>, Status> {
         let values = |name: &str| -> Vec<String> {
             headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
@@ -89,7 +89,7 @@ impl Wanted {
         self.name.strip_prefix("system:node:").filter(|node| !node.is_empty())
     }
 
-    /// Gives the modes that can be tried, by the word in their verbs; the last is the old one.
+    /// Returns the modes that can be tried, by the word in their verbs; the last is the old one.
     fn modes(&self) -> Vec<Mode> {
         let mut modes = Vec::new();
         match (self.node(), service_account(&self.name)) {
@@ -103,7 +103,7 @@ impl Wanted {
     }
 }
 
-/// A way to impersonate, each with rights of its own.
+/// A way to impersonate, each with its own permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// `impersonate:MODE` and `impersonate-on:MODE:VERB`.
@@ -112,12 +112,12 @@ enum Mode {
     Legacy,
 }
 
-/// Gives the user to go on as.
+/// Returns the user to continue as.
 ///
 /// The way that worked last for a user is tried first, and a refusal is in the words of the first that was tried.
 ///
 /// # Errors
-/// 403 where the user may not.
+/// 403 if the user is not allowed to.
 pub(crate) fn impersonate(
     state: &mut State,
     user: &User,

@@ -1,4 +1,4 @@
-//! Authorization: who may do what, by rights that a test gives or by roles.
+//! Authorization: who may do what, by permissions that a test grants or by roles.
 
 #[cfg(feature = "rbac")]
 mod aggregate;

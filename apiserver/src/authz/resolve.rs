@@ -13,7 +13,7 @@ use crate::store::{ResourceId, Store};
 /// The group of roles and bindings.
 pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Where a rule comes from.
+/// The origin of a rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source<'a> {
     binding: &'a Value,
@@ -61,7 +61,7 @@ impl fmt::Display for Missing {
 
 /// Visits the rules that hold for a user in a namespace, or everywhere, until the visitor has enough.
 ///
-/// Gives what could not be resolved on the way.
+/// Returns what could not be resolved on the way.
 pub(super) fn visit<'a>(
     store: &'a Store,
     user: &User,
@@ -111,7 +111,7 @@ fn applies(subject: &Value, name: &str, groups: &[&str], namespace: &str) -> boo
     }
 }
 
-/// Gives the rules of the role that a reference names.
+/// Returns the rules of the role that a reference names.
 ///
 /// # Errors
 /// There is no such role.

@@ -49,7 +49,7 @@ impl<'a> Rule<'a> {
             && (self.names().next().is_none() || self.names().any(|name| name == asked.name))
     }
 
-    /// Counts the simple rules it is made of.
+    /// Counts the simple rules that it consists of.
     pub(super) fn size(self) -> usize {
         let count = |texts: &mut dyn Iterator<Item = &'a str>| texts.count();
         let verbs = count(&mut self.verbs());
@@ -104,7 +104,7 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// Returns whether a rule's resource names what is asked for: `pods`, `pods/log` or `*/log`.
+/// Returns whether a rule's resource matches the request's: `pods`, `pods/log` or `*/log`.
 fn names(resource: &str, asked: &Attributes) -> bool {
     if asked.subresource.is_empty() {
         return resource == asked.resource;

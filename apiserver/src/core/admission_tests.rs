@@ -1,4 +1,4 @@
-//! Claims about webhooks: who is asked, what is asked, and what becomes of the answers.
+//! Claims about webhooks: which ones are called, what they get, and how their answers are used.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
 
 type Seen = Arc<Mutex<Vec<Value>>>;
 
-/// A core with webhooks at `https://hooks/NAME`; each notes what it is asked.
+/// A core with webhooks at `https://hooks/NAME`; each records its calls.
 struct Stage {
     caller: Caller,
     seen: Seen,
@@ -105,7 +105,7 @@ fn map(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "v"}})
 }
 
-/// Registers a webhook on ConfigMaps, with other fields where they are given.
+/// Registers a webhook on ConfigMaps, optionally with other fields.
 async fn register(core: &Core, family: &str, name: &str, fields: Value) {
     let mut hook = json!({
         "name": format!("{name}.example.com"), "clientConfig": {"url": format!("https://hooks/{name}")},
@@ -322,7 +322,7 @@ async fn rules_selectors_and_conditions_choose_who_is_asked() {
         (&scaled[0]["object"]["spec"]["replicas"], &scaled[0]["oldObject"]["spec"]["replicas"]),
         (&json!(3), &json!(1))
     );
-    // A configuration is nobody's to refuse.
+    // A webhook can't refuse changes to webhook configurations.
     call(&core, Method::DELETE, &format!("{HOOKS}/validatingwebhookconfigurations/other"), Value::Null).await;
     assert_eq!(names(take()), Vec::<String>::new());
 }

@@ -1,4 +1,4 @@
-//! Answers: what was read or written, as HTTP responses in the form asked for.
+//! Answers: objects and results as HTTP responses in the requested form.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header};
@@ -14,18 +14,18 @@ use crate::status::Status;
 use crate::watch::WatchStream;
 use crate::write::{Shown, Written};
 
-/// What handling came to.
+/// The result of handling a request.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// A whole answer.
     Full(Response<Bytes>),
     /// A stream of events.
     Watch(Box<WatchStream>),
-    /// Handle it again once this version is there.
+    /// Handle it again once this version exists.
     Wait(u64),
 }
 
-/// Whether waiting for a version is over.
+/// Whether the wait for a version has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
     /// It may still come.
@@ -76,7 +76,7 @@ pub(super) fn warn(response: &mut Response<Bytes>, warnings: &[String]) {
 /// Refuses shapes that do not fit one object.
 ///
 /// # Errors
-/// 406: a list was asked for.
+/// 406: the client accepts only a list.
 pub(super) fn fits_object(resource: &Resource, shape: Shape) -> Result<(), Status> {
     if let Shape::PartialList(_) = shape {
         if resource.is_custom() {
@@ -94,7 +94,7 @@ pub(super) fn fits_object(resource: &Resource, shape: Shape) -> Result<(), Statu
 /// Refuses shapes that do not fit a list.
 ///
 /// # Errors
-/// 406: one object was asked for.
+/// 406: the client accepts only one object.
 pub(super) fn fits_list(resource: &Resource, shape: Shape) -> Result<(), Status> {
     if let Shape::Partial(_) = shape {
         let what = go_type(resource);
@@ -125,7 +125,7 @@ pub(super) fn written(written: &Written, encoder: &Encoder) -> Response<Bytes> {
     response
 }
 
-/// How long a line of YAML gets before it goes on in the next.
+/// The width at which a line of YAML is broken.
 const YAML_WIDTH: usize = 80;
 
 /// Folds long lines of YAML as Go's writer does: at the first space behind the width, between two words.
@@ -166,7 +166,7 @@ fn fold_line(line: &str, indent: usize, out: &mut String) {
     }
 }
 
-/// Puts a finished response into the encoding asked for: YAML, protobuf, or indented JSON.
+/// Encodes a finished response in the requested form: YAML, protobuf, or indented JSON.
 pub(super) fn finish(mut response: Response<Bytes>, headers: &HeaderMap, uri: &Uri) -> Response<Bytes> {
     let is_json =
         response.headers().get(header::CONTENT_TYPE).is_some_and(|v| v.as_bytes() == b"application/json");
@@ -185,7 +185,7 @@ pub(super) fn finish(mut response: Response<Bytes>, headers: &HeaderMap, uri: &U
             let text = serde_yaml_ng::to_string(&value).ok();
             (text.map(|text| fold(&text).into_bytes()), "application/yaml")
         }
-        // What has no binary form stays JSON.
+        // A body without a binary form stays JSON.
         Media::Protobuf => (proto::encode(&value), proto::MEDIA),
         Media::Json => (serde_json::to_vec_pretty(&value).ok(), "application/json"),
     };

@@ -1,4 +1,4 @@
-//! Claims about a core where roles decide; `tests/authz` asks a real server the same, and more.
+//! Claims about a core that enforces roles; `tests/authz` checks a real server the same way, and more.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};

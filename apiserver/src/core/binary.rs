@@ -1,4 +1,4 @@
-//! Binary bodies: requests in protobuf, put into JSON before anything else reads them.
+//! Binary bodies: requests in protobuf, converted to JSON before anything else reads them.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use crate::write::{Target, media_type};
 /// The most bytes of a body that are shown when it can't be read.
 const SHOWN: usize = 30;
 
-/// Gives a request to a resource with its body as JSON.
+/// Returns a request to a resource with its body as JSON.
 ///
 /// # Errors
 /// 400 for a body that is not an object, 413 for too many values, 415 for a custom one.
@@ -30,7 +30,7 @@ pub(super) fn in_json<'a>(request: &'a ApiRequest, target: &Target) -> Result<Co
     json_of(request, if deletes { ("v1", "DeleteOptions") } else { (&version, kind) })
 }
 
-/// Gives a request with its body as JSON; `expected` is the version and kind of a body that names none.
+/// Returns a request with its body as JSON; `expected` is the default version and kind of the body.
 ///
 /// # Errors
 /// 400 for a body that is not an object, 413 for too many values.
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(refused.status(), 400);
     }
 
-    // What kube-apiserver does with it, to panic, is no example.
+    // kube-apiserver panics here; this server refuses the request.
     #[tokio::test(start_paused = true)]
     async fn custom_resources_refuse_protobuf_but_not_its_delete_options() {
         let core = Core::new(CoreConfig::default());

@@ -1,4 +1,4 @@
-//! Bindings: a pod is given to a node, by its subresource or by the older kind of its own.
+//! Bindings: assigning a pod to a node, by its subresource or by the older kind `Binding`.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ fn parse(body: &[u8]) -> Result<Value, Status> {
 /// Binds a pod to a node.
 ///
 /// # Errors
-/// 400, 404 and 409 as a real server has them, and 500 for a target that is no node.
+/// 400, 404 and 409 as a real server has them, and 500 for a target that is not a node.
 pub(super) fn bind(
     state: &mut State,
     target: &Target,
@@ -114,7 +114,7 @@ fn check_versions(target: &Target, binding: &Value, stored: &Stored) -> Result<(
     Ok(())
 }
 
-/// Says why a pod can't be bound.
+/// Describes why a pod can't be bound.
 fn refusal(pod: &Value) -> Option<String> {
     let name = object::name(pod);
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();

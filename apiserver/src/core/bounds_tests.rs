@@ -1,4 +1,4 @@
-//! Claims about limits: what is refused before it costs anything, and that what is taken can be kept.
+//! Claims about limits: requests beyond them are refused early, and accepted objects can be kept.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, header};

@@ -1,7 +1,7 @@
-//! Commits: what a write changes is on disk before anybody is told of it.
+//! Commits: a write is on disk before any client sees it.
 //!
-//! One task writes at a time, everything that has come since the last time: so many writes share one sync. What can't
-//! be written is taken back, and whoever waits for it is told so.
+//! One task at a time writes everything that has arrived since the last sync, so concurrent writes share a sync. A
+//! change that can't be written is rolled back, and those who wait for it get an error.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,14 +18,14 @@ use crate::store::Batch;
 /// Whether it is on disk, or why not.
 pub(super) type Outcome = Result<(), Arc<DataError>>;
 
-/// Waits until what was written before is on disk.
+/// Waits until all earlier writes are on disk.
 pub(super) type Ticket = oneshot::Receiver<Outcome>;
 
 /// The state, as the task that writes needs it.
 pub(super) trait Shared: Send + Sync + 'static {
     /// Locks the state.
     fn state(&self) -> Guard<'_>;
-    /// Gives the committer.
+    /// Returns the committer.
     fn committer(&self) -> Option<&Committer>;
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Committer {
     runtime: Handle,
 }
 
-/// Who waits, and whether somebody writes; locked after the state.
+/// The waiters, and whether a write is running; locked after the state.
 #[derive(Debug, Default)]
 struct Turn {
     waiting: Vec<oneshot::Sender<Outcome>>,
@@ -54,7 +54,7 @@ enum Phase {
     Serving,
     /// A last snapshot is to be written.
     Closing,
-    /// The file is let go of as soon as nobody writes.
+    /// The file is released as soon as the current write ends.
     Closed,
 }
 
@@ -79,13 +79,13 @@ impl Committer {
         }
     }
 
-    /// Gives what to wait for before anybody is told of this state; `None` where all of it is on disk.
+    /// Returns what to wait for before this state is shown to anyone; `None` if all of it is on disk.
     pub(super) fn ticket(&self, state: &State) -> Option<Ticket> {
         let mut turn = lock(&self.turn);
         (state.store.has_unsaved() || turn.running).then(|| turn.wait())
     }
 
-    /// Has what is unsaved written.
+    /// Starts writing unsaved changes.
     pub(super) fn start<S: Shared>(&self, shared: &Weak<S>) {
         let mut turn = lock(&self.turn);
         if !turn.running
@@ -96,7 +96,7 @@ impl Committer {
         }
     }
 
-    /// Asks for a last snapshot; after it the file is free for others.
+    /// Requests a last snapshot; after it the file can be opened by others.
     pub(super) fn close(&self, _state: &State) -> Option<Ticket> {
         let mut turn = lock(&self.turn);
         if turn.phase != Phase::Serving {
@@ -106,7 +106,7 @@ impl Committer {
         Some(turn.wait())
     }
 
-    /// Lets go of the file, without a snapshot, as soon as nobody writes.
+    /// Releases the file without a snapshot, as soon as the current write ends.
     pub(super) fn abandon(&self) {
         let mut turn = lock(&self.turn);
         turn.phase = Phase::Closed;
@@ -121,7 +121,7 @@ impl Committer {
         how(lock(&self.file).as_mut().expect("it is open"));
     }
 
-    /// Takes what is to be written next; `None` ends the turn.
+    /// Takes the next batch; `None` ends the turn.
     fn next(&self, state: &mut State) -> Option<Job> {
         let mut turn = lock(&self.turn);
         let last = turn.phase == Phase::Closing;
@@ -141,7 +141,7 @@ impl Committer {
         Some(Job { batch, image, waiting: std::mem::take(&mut turn.waiting), last })
     }
 
-    /// Takes back what could not be written; gives everybody who waits for it.
+    /// Rolls back changes that could not be written; returns their waiters.
     fn take_back(&self, state: &mut State, batch: &Batch) -> Vec<oneshot::Sender<Outcome>> {
         for fact in state.store.undo(batch) {
             state.forget_fact(&fact);
@@ -160,7 +160,7 @@ impl Turn {
     }
 }
 
-/// Writes until nothing is left.
+/// Writes until no changes are left.
 async fn run<S: Shared>(shared: Arc<S>) {
     let Some(committer) = shared.committer() else { return };
     loop {
@@ -171,7 +171,7 @@ async fn run<S: Shared>(shared: Arc<S>) {
         let writing = tokio::task::spawn_blocking(move || {
             write(&mut lock(&file), path, &to_write, image.as_ref(), last)
         });
-        // A runtime that ends, or a panic: nobody knows what has been written.
+        // A runtime that ends, or a panic: what has reached the disk is unknown.
         let written = writing.await.unwrap_or_else(|error| {
             let (path, earlier) = (committer.path.clone(), error.to_string());
             Err(DataError::Unknown { path, earlier })
@@ -189,13 +189,13 @@ async fn run<S: Shared>(shared: Arc<S>) {
             }
         };
         for tell in waiting {
-            // Whoever is gone needs no answer.
+            // A waiter that has gone needs no answer.
             let _gone = tell.send(outcome.clone());
         }
     }
 }
 
-/// Writes one batch; returns whether the log is due for a snapshot.
+/// Writes one batch; returns whether the log needs a snapshot.
 fn write(
     slot: &mut Option<DataFile>,
     path: PathBuf,
@@ -221,7 +221,7 @@ fn write(
     written.map(|()| outgrown)
 }
 
-/// Gives the whole state.
+/// Returns the whole state.
 pub(super) fn image(state: &State, started: u64) -> Image {
     let (version, objects) = (state.store.version(), state.store.everything());
     Image { version, started, objects, facts: state.facts() }

@@ -15,14 +15,14 @@ use crate::table::{Columns, Header, IncludeObject, TableInput, table};
 
 const DEPRECATED: &str = "v1 ComponentStatus is deprecated in v1.19+";
 
-/// The components and the ports that a real server asks; this one is its own store.
+/// The components and ports that a real server checks; etcd is this server itself.
 const COMPONENTS: [(&str, Option<u16>); 3] =
     [("controller-manager", Some(10257)), ("scheduler", Some(10259)), ("etcd-0", None)];
 
-/// Answers a request for statuses, or says by `None` that it is for something else.
+/// Answers a request for statuses; `None` for other requests.
 ///
 /// # Errors
-/// 405 for all but reading them, 404 for a component that there is none of, 400 for bad selectors.
+/// 405 for all verbs but reads, 404 for an unknown component, 400 for bad selectors.
 pub(super) fn read(
     state: &State,
     request: &ApiRequest,
@@ -81,7 +81,7 @@ fn selector(query: &Query) -> Result<Selector, Status> {
     }
 }
 
-/// Shows statuses in the shape asked for; `whole` is what stands in the plain one.
+/// Shows statuses in the requested shape; `whole` is the content of the plain one.
 fn shown(state: &State, shape: Shape, objects: &[Value], whole: Value) -> Value {
     let partial = |meta: MetaVersion, object: &Value| {
         json!({

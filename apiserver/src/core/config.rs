@@ -1,4 +1,4 @@
-//! Settings: what a core is told at its start, and at a restart.
+//! Settings of a core, given at its start and at a restart.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::call::Caller;
 use crate::clock::Clock;
 use crate::state::Authorization;
 
-/// What a restart forgets.
+/// What a restart loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
     /// Nothing: streams are cut, data and history stay.
@@ -29,7 +29,7 @@ pub enum Restart {
 pub(crate) enum Controllers {
     /// It does.
     On,
-    /// A test does, or nobody.
+    /// A test does, or no one.
     Off,
 }
 
@@ -38,9 +38,9 @@ pub(crate) enum Controllers {
 pub(crate) struct CoreConfig {
     /// The file that keeps the state; nowhere when absent.
     pub(crate) data: Option<PathBuf>,
-    /// The clock of `creationTimestamp` and the like.
+    /// The clock of timestamps such as `creationTimestamp`.
     pub(crate) clock: Clock,
-    /// What decides about rights.
+    /// The source of permissions.
     pub(crate) authorization: Authorization,
     /// Makes the calls of webhooks.
     pub(crate) caller: Caller,
@@ -50,7 +50,7 @@ pub(crate) struct CoreConfig {
     pub(crate) first_version: u64,
     /// The number of changes kept for each resource.
     pub(crate) history: usize,
-    /// The time between two bookmarks of a watch that asked for them.
+    /// The time between two bookmarks of a watch that requested them.
     pub(crate) bookmark_period: Duration,
     /// The time from a CRD's creation to its being served.
     pub(crate) establish_delay: Duration,

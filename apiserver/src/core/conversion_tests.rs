@@ -1,4 +1,4 @@
-//! Claims about conversion webhooks: what is asked, what is stored, and what is shown in each version.
+//! Claims about conversion webhooks: calls, stored objects, and objects shown in each version.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Claims about a core that keeps its state: what is told is on disk, and a restart changes nothing.
+//! Claims about a core that keeps its state: what clients see is on disk, and a restart changes nothing.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{ApiRequest, Core, CoreConfig, Reply, Restart, Restored};
 use crate::data::DataFile;
 use crate::identity::User;
 
-/// A data file of its own, gone at the end.
+/// A data file of its own, deleted at the end.
 struct Kept(PathBuf);
 
 impl Kept {
@@ -26,7 +26,7 @@ impl Kept {
         Core::open(CoreConfig { data: Some(self.0.clone()), ..CoreConfig::default() }).expect("a data file")
     }
 
-    /// What a server would find that starts now, after a crash.
+    /// The state that a server would find if it started now, after a crash.
     fn after_a_crash(&self) -> Core {
         let copy = self.0.with_file_name("copy");
         std::fs::copy(&self.0, &copy).expect("a copy");

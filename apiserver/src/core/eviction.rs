@@ -20,7 +20,7 @@ const MOST_DISRUPTED: usize = 2000;
 /// Evicts a pod.
 ///
 /// # Errors
-/// 400, 404 and 409 as for a deletion, 429 where the budget has no room, 500 for a pod of two budgets.
+/// 400, 404 and 409 as for a deletion, 429 if the budget is used up, 500 for a pod of two budgets.
 pub(super) fn evict(
     state: &mut State,
     target: &Target,
@@ -54,7 +54,7 @@ pub(super) fn evict(
     Ok(Written::created(Shown::Other(status)))
 }
 
-/// Returns whether a pod disturbs nobody when it goes: it is not at work.
+/// Returns whether evicting a pod disturbs no one, because it is not running.
 fn needs_no_budget(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Pending" | "Succeeded" | "Failed"))
         || object::is_deleting(pod)

@@ -29,7 +29,7 @@ async fn admin(core: &Core, method: Method, uri: &str, body: Value) -> Value {
     value
 }
 
-/// Gives the names of the flow schema and the level that an answer names.
+/// Returns the names of the flow schema and the level that an answer names.
 async fn flow(core: &Core, uri: &str, user: User) -> Option<(String, String)> {
     let (_, headers, _) = send(core, Method::GET, uri, Value::Null, user).await;
     let mut names = Vec::new();
@@ -80,7 +80,7 @@ async fn an_answer_names_the_flow_schema_that_is_for_it_whatever_it_says() {
         let named = flow(&core, uri, user.clone()).await;
         assert_eq!(named, Some((schema.to_owned(), level.to_owned())), "{uri} by {user:?}");
     }
-    // What may last as long as its client likes is not counted.
+    // Requests that may last as long as their client likes are not counted.
     assert_eq!(flow(&core, "/api/v1/namespaces/default/pods/a/log", User::Admin).await, None);
 }
 

@@ -1,4 +1,4 @@
-//! The guard: the state, locked; who waits for what was written is woken once the lock is gone.
+//! The guard: the locked state; releasing it wakes those who wait for written versions.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};

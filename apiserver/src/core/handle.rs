@@ -1,4 +1,4 @@
-//! Handling: from a request's path and verb to the read or write it asks for.
+//! Handling: from a request's path and verb to a read or a write.
 
 use bytes::Bytes;
 use http::{Method, Response};
@@ -83,7 +83,7 @@ pub(super) fn handle(
     Ok(outcome)
 }
 
-/// Has what a request shows or changes turned into its version by the kind's webhook.
+/// Converts the objects that a request touches to the requested version, using the kind's conversion webhook.
 fn prepare(state: &mut State, target: &Target, verb: Verb) -> Result<(), Status> {
     let id = &target.resource.storage;
     let objects: Vec<_> = match (verb, target.name.is_empty()) {

@@ -86,7 +86,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The subresources whose requests flow control does not count.
 const LONG_RUNNING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// The time between two looks at a replica that lags.
+/// The interval at which a lagging replica is checked.
 const REPLICA_PAUSE: Duration = Duration::from_millis(50);
 
 /// The answer to one request.
@@ -120,7 +120,7 @@ impl Inner {
         Locked { state: Guard::lock(&self.state), inner: self }
     }
 
-    /// Gives the flow that a request belongs to; none for those that hold a connection as long as they like.
+    /// Returns the flow of a request; `None` for requests that hold a connection as long as they like.
     fn class(&self, state: &State, user: &User, asked: &Attributes) -> Option<Class> {
         if asked.path.is_none() && LONG_RUNNING.contains(&&*asked.subresource) {
             return None;
@@ -129,7 +129,7 @@ impl Inner {
         flows.classify(&state.store, user, asked)
     }
 
-    /// Gives what to wait for before anybody is told of this state.
+    /// Returns what to wait for before this state is shown to anyone.
     fn ticket(&self, state: &State) -> Option<Ticket> {
         self.committer.as_ref()?.ticket(state)
     }
@@ -145,7 +145,7 @@ impl Shared for Inner {
     }
 }
 
-/// The state, locked; what was written is on its way to the disk when the lock goes.
+/// The locked state; changes are on their way to the disk when the lock is released.
 struct Locked<'a> {
     state: Guard<'a>,
     inner: &'a Inner,
@@ -200,10 +200,10 @@ impl Core {
     /// Starts a core as its data file has it, if it is to have one.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// The error in the file.
     ///
     /// # Panics
-    /// Outside of a tokio runtime, where there is a data file.
+    /// Outside of a tokio runtime, if there is a data file.
     pub(crate) fn open(config: CoreConfig) -> Result<(Self, Option<Restored>), DataError> {
         #[cfg(feature = "persistence")]
         if let Some(path) = &config.data {
@@ -213,7 +213,7 @@ impl Core {
         Ok((Self::new(config), None))
     }
 
-    /// Starts a core that goes on from the state of this one, on its own and without a data file.
+    /// Starts a core that continues from the state of this one, independent of it and without a data file.
     pub(crate) fn fork(&self, config: &CoreConfig) -> Self {
         let state = self.inner.lock().fork();
         Self::over(state, None, config)
@@ -244,7 +244,7 @@ impl Core {
     /// Writes a last snapshot and lets go of the data file; writes are refused from then on.
     ///
     /// # Errors
-    /// Something could not be written that nobody has been told of.
+    /// A change could not be written, and this has not been reported yet.
     pub(crate) async fn close(&self) -> Result<(), Arc<DataError>> {
         let Some(committer) = &self.inner.committer else { return Ok(()) };
         let Some(ticket) = committer.close(&self.inner.lock()) else { return Ok(()) };
@@ -260,7 +260,7 @@ impl Core {
         }
     }
 
-    /// Lets go of the data file as it is.
+    /// Releases the data file as it is.
     pub(crate) fn abandon(&self) {
         if let Some(committer) = &self.inner.committer {
             committer.abandon();
@@ -283,7 +283,7 @@ impl Core {
         }
     }
 
-    /// Restarts: every stream ends, then what is said is forgotten.
+    /// Restarts: every stream ends, then the given state is forgotten.
     ///
     /// # Errors
     /// The version to go back to is forgotten; the data stays as it is.
@@ -326,12 +326,12 @@ impl Core {
         target::peek(&self.inner.lock(), info)
     }
 
-    /// Changes the object a request names, as somebody else would.
+    /// Changes the object of a request, as another client would.
     pub(crate) fn bump(&self, info: &RequestInfo) {
         target::bump(&mut self.inner.lock(), info);
     }
 
-    /// Runs the controllers (garbage, namespaces, CRDs) until nothing is left to do, delays included.
+    /// Runs the controllers (garbage, namespaces, CRDs) until they have nothing left to do, delays included.
     pub(crate) fn settle(&self) {
         run_controllers(&mut self.inner.lock(), crd::Due::All);
     }
@@ -341,17 +341,17 @@ impl Core {
         gc::collect(&mut self.inner.lock())
     }
 
-    /// Gives the newest resource version.
+    /// Returns the newest resource version.
     pub(crate) fn resource_version(&self) -> u64 {
         self.inner.lock().store.version()
     }
 
-    /// Lets a named user do something.
+    /// Allows a named user something.
     pub(crate) fn allow(&self, grant: Grant) {
         self.inner.lock().grants.insert(grant);
     }
 
-    /// Gives the user that a user acts as.
+    /// Returns the user that a user acts as.
     ///
     /// # Errors
     /// 403 where rights don't allow it.
@@ -364,7 +364,7 @@ impl Core {
         authz::impersonate(&mut self.inner.lock(), user, wanted, asked)
     }
 
-    /// Gives the tokens of users.
+    /// Returns the tokens of users.
     pub(crate) fn tokens(&self) -> Arc<Tokens> {
         self.inner.lock().tokens.clone()
     }
@@ -374,7 +374,7 @@ impl Core {
         service_tokens::account_of(&self.inner.lock(), token)
     }
 
-    /// Gives the clock.
+    /// Returns the clock.
     pub(crate) fn clock(&self) -> Clock {
         self.inner.lock().clock.clone()
     }
@@ -422,7 +422,7 @@ impl Core {
             }
             let Ok(Outcome::Wait(version)) = outcome else { break durable(ticket).await.and(outcome) };
             if view.is_some() {
-                // A replica says nothing of its progress: it is asked again and again.
+                // A replica does not announce its progress, so it is polled.
                 sleep(REPLICA_PAUSE).await;
             } else if let Some(mut reached) = reached {
                 let _late = timeout(PATIENCE, reached.wait_for(|now| *now >= version)).await;

@@ -28,7 +28,7 @@ pub(super) fn document(
     let rest = rest.strip_prefix("v3").ok_or_else(Status::page_not_found)?;
     if rest.is_empty() {
         let index = state.documents.index(&state.registry).to_string();
-        // As the real server has it, whatever is asked for.
+        // The real server answers this to every request.
         return Ok(Some(answer::typed(200, "text/plain; charset=utf-8", Bytes::from(index))));
     }
     let name = rest.strip_prefix('/').ok_or_else(Status::page_not_found)?;

@@ -1,4 +1,4 @@
-//! Reads: get, list and watch, in the form asked for.
+//! Reads: get, list and watch, in the requested form.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use crate::state::State;
 use crate::store::Store;
 use crate::{authz, bootstrap, flow_control, namespaces};
 
-/// What a server found in its data file.
+/// The content of a server's data file at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
@@ -14,9 +14,9 @@ pub struct Restored {
     pub objects: usize,
     /// The newest resource version.
     pub resource_version: u64,
-    /// The bytes of an unfinished write that were cut off at the end; nobody was told of what was in them.
+    /// The bytes of an unfinished write that were cut off at the end; no client had seen their content.
     pub unfinished_bytes: u64,
-    /// Where they were cut off, in bytes from the start of the file.
+    /// The offset at which they were cut off, in bytes from the start of the file.
     pub end: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Reviews: who am I, and what may I; answered and never stored.
+//! Reviews of identity and access; answered and never stored.
 
 use bytes::Bytes;
 use http::{Method, Response};
@@ -16,10 +16,10 @@ use crate::state::{Authorization, State};
 use crate::status::{Cause, Status};
 use crate::write::WriteOptions;
 
-/// Answers a review, or says by `None` that the request is none.
+/// Answers a review; `None` for other requests.
 ///
 /// # Errors
-/// 405 for all but POST, 400 and 422 for bodies that ask nothing, 403 for those who may not ask.
+/// 405 for all but POST, 400 and 422 for incomplete bodies, 403 for users who may not ask.
 pub(super) fn review(
     state: &State,
     request: &ApiRequest,
@@ -55,7 +55,7 @@ pub(super) fn review(
     Ok(Some(answer::json(201, Bytes::from(answered.to_string()))))
 }
 
-/// Notes who has asked what.
+/// Records a review.
 fn track(state: &State, request: &ApiRequest, kind: &str, review: &mut Value) -> Result<(), Status> {
     let agent = request
         .headers
@@ -95,7 +95,7 @@ fn user_info(user: &User) -> Value {
     info
 }
 
-/// Says whose token one is, and for whom.
+/// Describes the user and the audiences of a token.
 fn whose(state: &State, _: &ApiRequest, _: &RequestInfo, body: &Value) -> Result<Value, Status> {
     let token = body["spec"]["token"].as_str().unwrap_or_default();
     if token.is_empty() {
@@ -172,7 +172,7 @@ fn refused(causes: &[Cause]) -> Status {
     Status::invalid("authorization.k8s.io", "", "", causes)
 }
 
-/// Gives what both are, or all that is wrong with either.
+/// Returns what both are, or all that is wrong with either.
 fn both<A, B>(first: Result<A, Vec<Cause>>, second: Result<B, Vec<Cause>>) -> Result<(A, B), Status> {
     match (first, second) {
         (Ok(first), Ok(second)) => Ok((first, second)),
@@ -202,7 +202,7 @@ fn subject(spec: &Value) -> Result<User, Vec<Cause>> {
     Ok(User::Named { name, groups, uid: text("uid"), extra })
 }
 
-/// Reads what a review asks for.
+/// Reads the attributes of a review.
 fn asked_for(spec: &Value) -> Result<Attributes, Vec<Cause>> {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let text = |attributes: &Value, key: &str| attributes[key].as_str().unwrap_or_default().to_owned();

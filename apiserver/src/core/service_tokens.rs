@@ -1,4 +1,4 @@
-//! Tokens of service accounts: given out on request, and known again.
+//! Tokens of service accounts: issued on request, and recognised later.
 //!
 //! They look like the real ones: what is in them can be read, by client-go for one. Only this server can tell that they are
 //! genuine, as it remembers them.
@@ -18,16 +18,16 @@ use crate::state::{IssuedToken, State};
 use crate::status::{Cause, Status};
 use crate::write::{Shown, Target, WriteOptions, Written, admit_sent};
 
-/// Whom tokens are for where a request names nobody.
+/// The default audience.
 const AUDIENCE: &str = "https://kubernetes.default.svc";
 
-/// The seconds a token holds where a request says nothing.
+/// The default lifetime, in seconds.
 const HOUR: i64 = 3600;
 
 /// Answers a request for a token.
 ///
 /// # Errors
-/// 404 for an absent account, 400 and 422 for requests that ask nothing sensible.
+/// 404 for a missing account, 400 and 422 for invalid requests.
 pub(super) fn request(
     state: &mut State,
     target: &Target,
@@ -123,7 +123,7 @@ fn track(request: &mut Value, manager: &str, now: &str) {
     });
 }
 
-/// Writes a token: what it says, and letters that nobody can guess.
+/// Writes a token: its claims, and a random part.
 fn written(
     state: &mut State,
     account: &Value,
@@ -141,13 +141,13 @@ fn written(
     [head.to_string(), claims.to_string(), secret].map(|part| URL_SAFE_NO_PAD.encode(part)).join(".")
 }
 
-/// Finds the user of a token, while it holds and its account is there.
+/// Finds the user of a token, if it is valid and its account exists.
 pub(super) fn account_of(state: &State, token: &str) -> Option<User> {
     let user = holder(state, token)?;
     audiences(token).iter().any(|one| one == AUDIENCE).then_some(user)
 }
 
-/// Finds whose token it is, whomever it is for.
+/// Finds the user of a token, for any audience.
 fn holder(state: &State, token: &str) -> Option<User> {
     let issued = state.issued.get(token).filter(|issued| state.clock.now() < issued.ends)?;
     let accounts = crate::store::ResourceId::new("", "serviceaccounts");
@@ -165,7 +165,7 @@ fn holder(state: &State, token: &str) -> Option<User> {
     Some(User::Named { name, groups, uid: issued.uid.clone(), extra })
 }
 
-/// What a token says of itself.
+/// The claims of a token.
 fn claims(token: &str) -> Value {
     let part = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
     part.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
@@ -177,10 +177,10 @@ fn audiences(token: &str) -> Vec<String> {
     said.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Finds the user of a token, and which of the audiences asked for it is good for; none asked for is this server.
+/// Finds the user of a token, and which of the audiences it is valid for; by default this server.
 ///
 /// # Errors
-/// Why it is nobody's, in a real server's words.
+/// The reason why it is invalid, in a real server's words.
 pub(super) fn reviewed(state: &State, token: &str, asked: &[&str]) -> Result<(User, Vec<String>), String> {
     const INVALID: &str = "invalid bearer token";
     let asked = if asked.is_empty() { &[AUDIENCE] } else { asked };

@@ -13,7 +13,7 @@ use crate::write::Target;
 /// The subresources of pods that only a cluster can offer.
 const NOT_OFFERED: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// 404 as the group deserves: text for groups nobody serves and for custom ones.
+/// 404 in the form for the group: text for unknown groups and for custom ones.
 pub(super) fn unknown(state: &State, group: &str) -> Status {
     if group.is_empty() || state.registry.is_built_in_group(group) {
         Status::no_such_resource()
@@ -68,7 +68,7 @@ pub(super) fn makes(target: &Target) -> bool {
     )
 }
 
-/// Says of what sort a resource is, where forms of answers are negotiated.
+/// Returns the sort of a resource, for the negotiation of forms.
 pub(super) fn of(target: &Target) -> Of {
     if target.resource.is_custom() { Of::Custom } else { Of::BuiltIn }
 }
@@ -79,7 +79,7 @@ pub(super) fn peek(state: &State, info: &RequestInfo) -> Option<Value> {
     Some(target.served.show_stored(state.store.get(&target.resource.storage, &target.key())?))
 }
 
-/// Writes the named object as somebody else would: an annotation changes, and so does its version.
+/// Updates the named object as another client would: an annotation changes, and so does its version.
 pub(super) fn bump(state: &mut State, info: &RequestInfo) {
     let Ok(target) = find(state, info) else { return };
     let Some(stored) = state.store.get(&target.resource.storage, &target.key()).cloned() else { return };

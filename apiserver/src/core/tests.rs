@@ -555,7 +555,7 @@ fn apply(uri: &str, body: &Value) -> ApiRequest {
     request
 }
 
-// What kube-rs operators send for a status.
+// The status patch of operators that use kube-rs.
 #[tokio::test(start_paused = true)]
 async fn an_apply_need_not_name_an_object_that_is_there() {
     let core = with_widgets().await;
@@ -583,7 +583,7 @@ async fn an_apply_that_expects_a_uid_makes_no_object() {
     assert_eq!((code.as_u16(), &refused["message"]), (409, &json!(why)));
 }
 
-// What Go clients write for a port that is not set.
+// The request of Go clients for a port that is not set.
 #[tokio::test(start_paused = true)]
 async fn a_services_target_is_its_port_where_none_is_given() {
     let core = Core::new(CoreConfig::default());

@@ -175,7 +175,7 @@ async fn what_a_real_server_fixes_at_creation_stays() {
     let changed = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "other"}]}}}});
     let (code, answer) = call(&core, Method::PATCH, &format!("{jobs}/j"), changed).await;
     assert_eq!((code, &answer["details"]["causes"][0]["field"]), (422, &json!("spec.template")));
-    // A patch that changes nothing is taken, and so is one of what may change.
+    // A patch without changes is accepted, and so is one of fields that may change.
     for fine in
         [json!({"spec": {"template": template}}), json!({"spec": {"suspend": true, "parallelism": 2}})]
     {

@@ -1,4 +1,4 @@
-//! Claims about what is answered and never stored: bindings, component statuses, and reviews of tokens.
+//! Claims about answers that are never stored: bindings, component statuses, and reviews of tokens.
 
 use std::time::Duration;
 

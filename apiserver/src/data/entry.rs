@@ -18,9 +18,9 @@ pub(crate) enum Entry<'a> {
     Delete { group: Cow<'a, str>, plural: Cow<'a, str>, key: Cow<'a, str>, version: u64 },
     /// History up to a version is forgotten.
     Compacted(u64),
-    /// A fact beside the objects.
+    /// A fact that is not part of an object.
     Fact(Cow<'a, Value>),
-    /// The server was started, for so many a time.
+    /// The server was started; counts its starts.
     Started(u64),
     /// The end of a snapshot.
     End { version: u64, started: u64, entries: u64 },
@@ -64,18 +64,18 @@ pub(crate) struct Image {
     pub(crate) started: u64,
     /// Every object.
     pub(crate) objects: Vec<(ResourceId, Arc<Stored>)>,
-    /// What is kept beside the objects.
+    /// What is kept in addition to the objects.
     pub(crate) facts: Vec<Value>,
 }
 
 impl Image {
-    /// Gives the lines of the snapshot, its end left out.
+    /// Returns the lines of the snapshot, its end left out.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         let facts = self.facts.iter().map(|fact| Entry::Fact(Cow::Borrowed(fact)));
         self.objects.iter().map(|(id, stored)| Entry::object(id, stored)).chain(facts)
     }
 
-    /// Gives the end of the snapshot.
+    /// Returns the end of the snapshot.
     pub(super) fn end(&self) -> Entry<'static> {
         let entries = self.objects.len() + self.facts.len();
         Entry::End { version: self.version, started: self.started, entries: entries as u64 }

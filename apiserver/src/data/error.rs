@@ -1,9 +1,9 @@
-//! What is wrong with a data file, and what to do about it.
+//! The errors of a data file, and their remedies.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a data file can't be used, or not be written.
+/// Why a data file can't be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -16,14 +16,14 @@ pub enum DataError {
     /// The system refused something.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was tried, e.g. `write`.
+        /// The operation, e.g. `write`.
         what: &'static str,
         /// The file it was tried on.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file is something else.
+    /// The file has another format.
     #[error(
         "{} is not a data file of this server; choose another path, a file that is not there is made", path.display()
     )]
@@ -44,7 +44,7 @@ pub enum DataError {
         /// The format this server reads and writes.
         known: u32,
     },
-    /// The file was changed or cut short by something else than an unfinished write.
+    /// The file was changed or truncated by something other than an unfinished write.
     #[error(
         "{} is damaged at byte {offset}, in record {record}: {why}; nothing was loaded. Restore a copy, or move the \
          file away to begin empty{}", path.display(), remedy(path, *offset, *place)
@@ -56,12 +56,12 @@ pub enum DataError {
         offset: u64,
         /// The number of the record, the first is 1.
         record: u64,
-        /// Which part of the file the record belongs to.
+        /// The part of the file with the record.
         place: DamagedPart,
-        /// What does not fit.
+        /// The mismatch.
         why: String,
     },
-    /// An earlier sync failed, so what is on disk is not known.
+    /// An earlier sync failed, so the content of the disk is unknown.
     #[error(
         "cannot write {}: an earlier sync failed ({earlier}), so what is on disk is not known; restart the server",
         path.display()
@@ -69,7 +69,7 @@ pub enum DataError {
     Unknown {
         /// The data file.
         path: PathBuf,
-        /// What the system said then.
+        /// The system's error at that time.
         earlier: String,
     },
     /// The server has stopped.
@@ -84,13 +84,13 @@ pub enum DataError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DamagedPart {
-    /// The snapshot: without its end nothing can be loaded.
+    /// The snapshot: without its end the file can't be loaded.
     Snapshot,
     /// The changes after it: those before the damage can be kept.
     Log,
 }
 
-/// Says how to go on with what is before a damaged record.
+/// Describes how to keep the records before a damaged one.
 fn remedy(path: &Path, offset: u64, place: DamagedPart) -> String {
     match place {
         DamagedPart::Snapshot => String::new(),
@@ -108,7 +108,7 @@ fn quoted(path: &Path) -> String {
 }
 
 impl DataError {
-    /// Makes an error of what the system said.
+    /// Wraps an error of the system.
     pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { what, path, source }

@@ -19,19 +19,19 @@ const SHORT: u64 = 4 << 20;
 /// A data file in use; dropping it lets others have it.
 #[derive(Debug)]
 pub(crate) struct DataFile {
-    /// Where the file itself is: a link to it is followed once, and stays.
+    /// The path of the file itself: a link to it is followed once, at the start.
     path: PathBuf,
     /// Locked as long as it is open, also if it was opened by a symbolic link.
     file: File,
-    /// Where the last synced record ends.
+    /// The end of the last synced record.
     length: u64,
-    /// The length from which on a snapshot is due.
+    /// The length at which a snapshot is needed.
     limit: u64,
-    /// What a sync has said that failed.
+    /// The error of a failed sync.
     unknown: Option<String>,
 }
 
-/// What opening has found.
+/// The content at opening.
 #[derive(Debug)]
 pub(crate) enum Opened {
     /// No file, or an empty one: [`DataFile::replace`] comes first.
@@ -44,7 +44,7 @@ impl DataFile {
     /// Opens a file, cutting off an unfinished write; one that is not there is made.
     ///
     /// # Errors
-    /// The file is in use, damaged, something else or can't be opened; it is as it was then.
+    /// The file is in use, damaged, of another format or can't be opened; it has not changed.
     pub(crate) fn open(path: &Path) -> Result<Opened, DataError> {
         let (mut file, path) = locked(path)?;
         let mut bytes = Vec::new();
@@ -58,7 +58,7 @@ impl DataFile {
         if loaded.unfinished > 0 {
             tracing::warn!(
                 path = %old.path.display(), at = loaded.end, bytes = loaded.unfinished,
-                "the last record was not written to its end, and nobody was told of it: it is cut off"
+                "the last record is incomplete and no client has seen it: it is cut off"
             );
             let cut = old.file.set_len(loaded.end).and_then(|()| old.file.sync_all());
             cut.map_err(DataError::io("cut the unfinished record off", &old.path))?;
@@ -67,13 +67,13 @@ impl DataFile {
         Ok(Opened::Old(old, loaded))
     }
 
-    /// Makes every write fail, as a disk that is taken away does.
+    /// Makes every write fail, as if the disk were removed.
     #[cfg(test)]
     pub(crate) fn take_away_writing(&mut self) {
         self.file = File::open(&self.path).expect("it can be read");
     }
 
-    /// Gives the path.
+    /// Returns the path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -86,7 +86,7 @@ impl DataFile {
     /// Writes entries; when it returns, they are on disk.
     ///
     /// # Errors
-    /// None of the entries counts: the file ends where it did. After a failed sync nothing is written any more.
+    /// The entries are not stored, and the file ends where it did. After a failed sync, all later writes fail.
     pub(crate) fn append<'a>(
         &mut self,
         entries: impl IntoIterator<Item = Entry<'a>>,
@@ -110,7 +110,7 @@ impl DataFile {
     fn append_frame(&mut self, frame: &[u8]) -> Result<(), DataError> {
         self.file.write_all(frame).map_err(DataError::io("write", &self.path))?;
         if let Err(source) = self.file.sync_data() {
-            // The system may take the pages for clean now: another sync would prove nothing.
+            // The system may now consider the pages clean, so another sync would prove nothing.
             self.unknown = Some(source.to_string());
             return Err(DataError::Io { what: "sync", path: self.path.clone(), source });
         }
@@ -118,7 +118,7 @@ impl DataFile {
         Ok(())
     }
 
-    /// Takes back what was written from a place on.
+    /// Removes everything from an offset on.
     fn go_back(&mut self, length: u64) {
         let back = self.file.set_len(length).and_then(|()| self.file.seek(SeekFrom::Start(length)));
         if let Err(error) = back {
@@ -127,7 +127,7 @@ impl DataFile {
         self.length = length;
     }
 
-    /// Puts a snapshot in the place of all that is there; when it returns, it is on disk.
+    /// Replaces the content by a snapshot; when it returns, the snapshot is on disk.
     ///
     /// # Errors
     /// The file is as it was.
@@ -135,18 +135,17 @@ impl DataFile {
         if let Some(earlier) = self.unknown.clone() {
             return Err(DataError::Unknown { path: self.path.clone(), earlier });
         }
-        let beside = beside(&self.path, ".new");
-        let written = write_snapshot(&beside, image).map_err(DataError::io("write", &beside)).and_then(
-            |(file, length)| {
-                std::fs::rename(&beside, &self.path).map_err(DataError::io("replace", &self.path))?;
+        let new = sibling(&self.path, ".new");
+        let written =
+            write_snapshot(&new, image).map_err(DataError::io("write", &new)).and_then(|(file, length)| {
+                std::fs::rename(&new, &self.path).map_err(DataError::io("replace", &self.path))?;
                 Ok((file, length))
-            },
-        );
+            });
         let (file, length) = match written {
             Ok(written) => written,
             Err(error) => {
-                // It is in nobody's way: the next snapshot is written over it.
-                let _left = std::fs::remove_file(&beside);
+                // The next snapshot overwrites it.
+                let _left = std::fs::remove_file(&new);
                 self.limit = twice(self.length);
                 return Err(error);
             }
@@ -158,7 +157,7 @@ impl DataFile {
     }
 }
 
-/// Gives the length at which what a length was once has doubled; short logs may grow at first.
+/// Returns the length at which what a length was once has doubled; short logs may grow at first.
 fn twice(length: u64) -> u64 {
     length + length.max(SHORT)
 }
@@ -191,14 +190,14 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Names a file beside another.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// Names a file in the same folder as another.
+fn sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
 }
 
-/// Gives how files with data are opened: for reading and writing, by their owner alone.
+/// Returns how files with data are opened: for reading and writing, by their owner alone.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
@@ -207,7 +206,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Opens a file and locks it; one that is not there is made. Gives where it is, all links followed.
+/// Opens a file and locks it; creates it if it is missing. Returns its path with all links resolved.
 ///
 /// The lock is on the file itself and not on a name, so a symbolic link is safe. A hard link is not: a snapshot is
 /// renamed over the file, and the link still leads to the old one.

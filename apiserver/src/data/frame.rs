@@ -5,10 +5,10 @@ use std::ops::Range;
 /// The bytes before a payload: kind, length, the payload's checksum, the checksum of those.
 pub(super) const HEAD: usize = 13;
 
-/// The unit in which disks write; what was not written is zero.
+/// The unit in which disks write; unwritten parts are zero.
 const SECTOR: usize = 512;
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Part of a snapshot.
@@ -45,7 +45,7 @@ pub(super) fn write(out: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
     out.extend(payload);
 }
 
-/// What stands at a place of a file.
+/// The content at an offset of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// A whole frame; the range is its payload.
@@ -54,7 +54,7 @@ pub(super) enum Found {
     Nothing,
     /// A frame that was not written to its end.
     Unfinished,
-    /// Something else.
+    /// Anything else.
     Damage(&'static str),
 }
 

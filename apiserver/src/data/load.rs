@@ -1,4 +1,4 @@
-//! Loading: bytes of a data file to what they say, all of it or nothing.
+//! Loading: parses the bytes of a data file, completely or not at all.
 
 use std::path::Path;
 
@@ -15,21 +15,21 @@ const TITLE: &str = "watchkeeper-apiserver data ";
 /// The format that is read and written.
 const FORMAT: u32 = 1;
 
-/// Gives the first line of a file.
+/// Returns the first line of a file.
 pub(super) fn title() -> String {
     format!("{TITLE}{FORMAT}\n")
 }
 
-/// An entry, and where it stands.
+/// An entry and its offset.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Line {
-    /// Where its record begins, in bytes from the start of the file.
+    /// The offset of its record, in bytes from the start of the file.
     offset: u64,
     /// The number of its record, the first is 1.
     record: u64,
     /// The part of the file that it belongs to.
     place: DamagedPart,
-    /// What it says.
+    /// The entry.
     pub(crate) entry: Entry<'static>,
 }
 
@@ -41,7 +41,7 @@ impl Line {
     }
 }
 
-/// What a data file says.
+/// The content of a data file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Loaded {
     /// The version of the snapshot.
@@ -50,11 +50,11 @@ pub(crate) struct Loaded {
     pub(crate) started: u64,
     /// The snapshot's objects and facts.
     pub(crate) snapshot: Vec<Line>,
-    /// What came after it, oldest first.
+    /// The changes after it, oldest first.
     pub(crate) log: Vec<Line>,
     /// The length of the snapshot, in bytes.
     pub(super) snapshot_length: u64,
-    /// Where the last whole record ends, in bytes.
+    /// The end of the last whole record, in bytes.
     pub(crate) end: u64,
     /// The bytes of an unfinished write after that.
     pub(crate) unfinished: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Loaded {
 /// Reads a whole file.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The error and its place.
 pub(super) fn load(path: &Path, bytes: &[u8]) -> Result<Loaded, DataError> {
     let start = first_line(path, bytes)?;
     let mut reader = Reader { path, bytes, at: start, record: 0, place: DamagedPart::Snapshot };
@@ -156,7 +156,7 @@ impl Reader<'_> {
         let lines = payload.split_inclusive(|byte| *byte == b'\n');
         let parsed = lines.map(|line| {
             let entry = serde_json::from_slice(line)
-                .map_err(|error| self.damaged(format!("a line is no entry: {error}")))?;
+                .map_err(|error| self.damaged(format!("a line is not a valid entry: {error}")))?;
             Ok(Line { offset: self.at as u64, record: self.record, place: self.place, entry })
         });
         parsed.collect()

@@ -1,4 +1,4 @@
-//! Claims about data files: what is written is read, a crash costs nothing, damage is refused.
+//! Claims about data files: written entries are read, a crash loses nothing, damage is refused.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A folder of its own, gone at the end.
+/// A folder of its own, deleted at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -151,7 +151,7 @@ proptest! {
         for length in 1..=bytes.len() {
             let loaded = load::load(&folder.file(), &bytes[..length]);
             if length < first {
-                // A snapshot is put in place whole: a part of it is no crash.
+                // A snapshot is put in place as a whole, so a part of one can't come from a crash.
                 prop_assert!(matches!(loaded, Err(DataError::Damaged { .. } | DataError::NotData { .. })), "{length}");
                 continue;
             }
@@ -283,7 +283,7 @@ fn a_snapshot_replaces_what_a_link_leads_to_and_not_the_link() {
     drop(file);
     assert!(link.is_symlink(), "the link is still one");
     assert_eq!(open(&real).expect("whole").version, 8);
-    assert_eq!(fs::read_dir(&elsewhere).expect("a folder").count(), 1, "nothing is left beside it");
+    assert_eq!(fs::read_dir(&elsewhere).expect("a folder").count(), 1, "no other file is left");
 }
 
 // A33
@@ -401,5 +401,5 @@ fn a_line_that_nests_without_end_is_damage() {
     frame::write(&mut bytes, frame::Kind::Log, line.as_bytes());
     fs::write(folder.file(), &bytes).expect("written");
     let error = open(&folder.file()).expect_err("damaged").to_string();
-    assert!(error.contains("a line is no entry: recursion limit exceeded"), "{error}");
+    assert!(error.contains("a line is not a valid entry: recursion limit exceeded"), "{error}");
 }

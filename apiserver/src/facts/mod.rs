@@ -21,7 +21,7 @@ pub(crate) enum Presence {
     Always,
     /// Unless it is empty.
     NotEmpty,
-    /// Its own fields stand in the parent.
+    /// Its own fields belong to the parent.
     Inlined,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Count {
     Map,
 }
 
-/// What a value is.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A string.
@@ -53,11 +53,11 @@ pub(crate) enum Form {
     Bytes,
     /// A message, by its place in the table.
     Message(usize),
-    /// A message with a form of its own in JSON.
+    /// A message with a special form in JSON.
     Special(Special),
 }
 
-/// Messages that JSON writes as something else than an object of their fields.
+/// Messages whose JSON is not an object of their fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Special {
     /// A time in seconds.
@@ -88,23 +88,23 @@ pub(crate) enum Ownership {
 pub(crate) struct Field {
     /// The number on the wire.
     pub(crate) number: u32,
-    /// The name in JSON; empty where it has none.
+    /// The name in JSON; empty if it has none.
     pub(crate) name: &'static str,
     /// When it is written.
     pub(crate) presence: Presence,
     /// How many values it has.
     pub(crate) count: Count,
-    /// What each of them is.
+    /// The type of each.
     pub(crate) form: Form,
     /// How a list's items are owned.
     pub(crate) ownership: Ownership,
     /// Whether it is owned as one value.
     pub(crate) atomic: bool,
-    /// The key by which strategic merge patches tell a list's items apart; empty for scalars.
+    /// The merge key of a strategic merge patch's list; empty for scalars.
     pub(crate) merge: Option<&'static str>,
-    /// What it is where nothing is given.
+    /// The default.
     pub(crate) default: Option<Value>,
-    /// The values that it, or each item of it, may have; empty where it is no enumeration.
+    /// The values that it, or each of its items, may have; empty if it is not an enumeration.
     pub(crate) values: Vec<String>,
 }
 
@@ -141,7 +141,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Gives a message by its place.
+    /// Returns a message by its place.
     pub(crate) fn at(&self, place: usize) -> &Message {
         &self.messages[place]
     }
@@ -184,20 +184,20 @@ impl Facts {
         Some(&self.messages[*place])
     }
 
-    /// Gives all messages.
+    /// Returns all messages.
     #[cfg(test)]
     pub(crate) fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// Gives all kinds with their versions.
+    /// Returns all kinds with their versions.
     #[cfg(test)]
     pub(crate) fn kinds(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         self.kinds.keys().copied()
     }
 }
 
-/// Gives the table, read at first use.
+/// Returns the table, read at first use.
 pub(crate) fn facts() -> &'static Facts {
     static FACTS: LazyLock<Facts> = LazyLock::new(|| read(include_str!("fields.txt")));
     &FACTS

@@ -1,4 +1,4 @@
-//! What a rule does: the names of all faults, and what they turn into.
+//! The actions of rules: the names of all faults, and their effects.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::store::Lag;
 
 /// The names of all faults; each starts a [`Rule::then`](super::Rule::then).
 ///
-/// Each says what a client is expected to do about it.
+/// Each describes what a client is expected to do about it.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {}
 
@@ -41,16 +41,16 @@ impl Fault {
     /// A client can't know that its write is done: it tries again, and must handle a conflict or `AlreadyExists`.
     pub const CommitThenDrop: Action = Action(Effect::CommitThenDrop);
 
-    /// Carries the request out, and holds the answer back until the rule is gone.
+    /// Carries the request out, and delays the answer until the rule is removed.
     ///
     /// With [`lasting`](HeldReply::lasting) until that time is over. A client that gave up must accept its own write
     /// when a watch shows it; one that waits must not believe an answer older than what it has seen since.
     pub const CommitThenHold: HeldReply = HeldReply { time: None };
 
-    /// Lets somebody else write the named object just before the request does.
+    /// Changes the named object, as another client would, just before the request is carried out.
     ///
     /// An annotation changes, so the version rises: an update or patch with a version, and a deletion with that
-    /// precondition, get a 409 Conflict. A client reads the object anew and tries again.
+    /// precondition, get a 409 Conflict. A client reads the object again and retries.
     pub const Bump: Action = Action(Effect::Bump);
 
     /// Answers a page's request by 410, with a token that goes on at the newest state.
@@ -63,7 +63,7 @@ impl Fault {
     /// It concerns lists that carry a token alone. A client falls back to one whole list.
     pub const ExpiredTokenForGood: Action = Action(Effect::ExpiredToken(Token::Absent));
 
-    /// Gives every page a token to go on by; pages after the true last one are empty.
+    /// Adds a continue token to every page; pages after the real last one are empty.
     ///
     /// A client must not list for ever.
     pub const EndlessList: Action = Action(Effect::EndlessList);
@@ -121,7 +121,7 @@ impl Fault {
         Distortion::new(Distort::EndMark(mark), Events::InitialEnd)
     }
 
-    /// Lets so many bytes of an answer pass in each period, the first at once.
+    /// Lets this many bytes of an answer pass in each period, the first at once.
     ///
     /// It acts on bodies of every kind. A client goes on as long as something comes.
     #[must_use]
@@ -132,7 +132,7 @@ impl Fault {
     /// Answers with this code instead of looking at the request.
     ///
     /// The body is a `Status` with the usual reason of the code. Open streams are left alone, unless it is sent
-    /// [as an event](StatusReply::as_event). A client honours `Retry-After` at 429 and 503, lists anew after a 410
+    /// [as an event](StatusReply::as_event). A client honours `Retry-After` at 429 and 503, lists again after a 410
     /// in either form, and says which kind is forbidden.
     #[must_use]
     pub fn Status(code: u16) -> StatusReply {
@@ -165,7 +165,7 @@ impl Fault {
     }
 }
 
-/// What a rule does, whole; every fault turns into one.
+/// A rule's action; every fault becomes one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Action(pub(super) Effect);
 
@@ -184,14 +184,14 @@ pub(super) enum Effect {
     CommitThenHold(HeldReply),
 }
 
-/// So many bytes a period.
+/// Bytes per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Drip {
     pub(super) bytes: usize,
     pub(super) period: Duration,
 }
 
-/// Whether a refused page says how to go on.
+/// Whether a refused page contains a token to continue with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Offered,
@@ -205,7 +205,7 @@ pub struct HeldReply {
 }
 
 impl HeldReply {
-    /// Lets the answer go after this time, in tokio's clock.
+    /// Delays the answer by this time on tokio's clock.
     #[must_use]
     pub fn lasting(self, time: Duration) -> Self {
         Self { time: Some(time) }
@@ -247,7 +247,7 @@ impl Action {
         )
     }
 
-    /// Writes the action as it stands in a test.
+    /// Writes the action as code for a test.
     pub(super) fn script(&self) -> String {
         match &self.0 {
             Effect::Interrupt(interruption) => interruption.script(),

@@ -1,4 +1,4 @@
-//! Distortions: what is done to the events of a watch, or the items of a list.
+//! Distortions of the events of a watch, or the items of a list.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::watch::{EventType, Frame, Phase};
 
 /// Events, or items of a list, that come otherwise than they should.
 ///
-/// It goes on for as long as the stream does, unless it is limited.
+/// It lasts as long as the stream, unless it is limited.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Distortion {
     pub(super) what: Distort,
@@ -30,7 +30,7 @@ pub(super) enum Distort {
     EndMark(Mark),
 }
 
-/// Which events are concerned; items of a list are [`Changes`](Events::Changes).
+/// The affected events; items of a list count as [`Changes`](Events::Changes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Events {
@@ -54,9 +54,9 @@ pub enum Events {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Garble {
-    /// The line, or the whole list, is no JSON; the newline is there.
+    /// The line, or the whole list, is not valid JSON; the newline is kept.
     Json,
-    /// The event is of a type nobody knows; items of lists have none and stay.
+    /// The event has an unknown type; items of lists have no type and stay.
     Type,
     /// The object is of another kind.
     Kind,
@@ -66,7 +66,7 @@ pub enum Garble {
     Identity,
 }
 
-/// What the mark at the end of the initial events turns into.
+/// The replacement for the mark at the end of the initial events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Mark {
@@ -88,7 +88,7 @@ impl Distortion {
         self
     }
 
-    /// Lets so many of the events concerned pass first.
+    /// Lets this many of the matching events pass first.
     #[must_use]
     pub fn after_events(mut self, events: u32) -> Self {
         self.after = events;
@@ -101,14 +101,14 @@ impl Distortion {
         self.after_events(n.saturating_sub(1)).events(1)
     }
 
-    /// Acts on so many events of an answer, then no more.
+    /// Acts on this many events of an answer, then stops.
     #[must_use]
     pub fn events(mut self, events: u32) -> Self {
         self.limit = Some(events);
         self
     }
 
-    /// Acts on each event with this chance, from 0 to 1; equal seeds act alike.
+    /// Acts on each event with this probability, from 0 to 1; equal seeds give equal results.
     #[must_use]
     pub fn chance(mut self, p: f64, seed: u64) -> Self {
         self.chance = Some(p.clamp(0.0, 1.0));

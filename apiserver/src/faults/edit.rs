@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::distort::{Distort, Distortion, Garble, Mark};
 use crate::watch::{EventType, Frame};
 
-/// A distortion planted in one answer, with what it remembers and holds.
+/// A distortion of one answer, with its memory and the events that it holds back.
 #[derive(Debug)]
 pub(crate) struct Edit {
     pub(super) rule: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Edit {
     dice: SmallRng,
     /// The last changes, for sending them again.
     recent: VecDeque<Frame>,
-    /// What is sent later.
+    /// Delayed events.
     held: Vec<Frame>,
     due: Option<Instant>,
 }
@@ -128,7 +128,7 @@ impl Edit {
         if self.due.is_some() { self.held.push(frame) } else { out.push_back(frame) }
     }
 
-    /// Lets go what is held.
+    /// Releases delayed events.
     pub(super) fn flush(&mut self, out: &mut VecDeque<Frame>) {
         self.due = None;
         let held = std::mem::take(&mut self.held);

@@ -1,4 +1,4 @@
-//! What has fired, and at which request.
+//! The faults that fired, and their requests.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl fmt::Display for Firing {
     }
 }
 
-/// Says in words what a request is about.
+/// Describes a request in words.
 fn describe(info: &RequestInfo) -> String {
     let Some(verb) = info.verb else { return info.path.clone() };
     let mut out = format!("{verb} {}", info.resource);

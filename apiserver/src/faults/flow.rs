@@ -20,7 +20,7 @@ use crate::route::{RequestInfo, Verb};
 use crate::store::{Lag, View};
 use crate::watch::{Frame, Phase};
 
-/// What rules put into one answer.
+/// The effects of all rules on one answer.
 #[derive(Debug)]
 pub(crate) enum Graft {
     /// A stop on its way to its place.
@@ -33,7 +33,7 @@ pub(crate) enum Graft {
     View(u64, View),
     /// Tokens without end, by this line.
     Endless(String),
-    /// Somebody else's write, just before.
+    /// A write by another client, just before.
     Bump,
 }
 
@@ -80,7 +80,7 @@ impl Plant {
     }
 }
 
-/// So many bytes a period, and how many are left of this one.
+/// Bytes per period, and how many of this period are left.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rule: u64,
@@ -131,11 +131,11 @@ struct Flow {
     pace: Option<Pace>,
     /// The rule that makes the stream lag.
     lagging: Option<u64>,
-    /// What a rule that is gone has let go.
+    /// What removed rules have released.
     freed: VecDeque<Frame>,
     /// The rule that holds the answer back.
     held: Option<u64>,
-    /// The events that may still pass; none when all may.
+    /// The number of events that may still pass; `None` for all.
     credit: Option<u32>,
 }
 
@@ -154,7 +154,7 @@ pub(super) struct Piece {
     pub(super) event: bool,
     pub(super) version: u64,
     pub(super) phase: Phase,
-    /// Whether nothing of it has passed yet.
+    /// Whether nothing has passed yet.
     pub(super) fresh: bool,
 }
 
@@ -174,7 +174,7 @@ pub(super) enum Gate {
     Say(Bytes, Then),
 }
 
-/// What passes of a piece.
+/// The part of a piece that passes.
 #[derive(Debug)]
 pub(super) enum Admitted {
     /// These bytes, and what stays behind for now.
@@ -225,12 +225,12 @@ impl Tap {
         self.events.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a rule is to be asked before anything passes.
+    /// Returns whether a rule must be checked before anything passes.
     pub(super) fn is_ruled(&self) -> bool {
         self.ruled.load(Ordering::Acquire)
     }
 
-    /// Has the stream woken when a rule changes.
+    /// Registers the stream to be woken when a rule changes.
     pub(super) fn listen(&self, cx: &Context<'_>) {
         self.waker.register(cx.waker());
     }
@@ -263,7 +263,7 @@ impl Tap {
         self.change(|flow| flow.credit = set(flow.credit));
     }
 
-    /// Forgets one rule's plants and lets go on what it holds.
+    /// Removes the effects of one rule and releases what it held.
     pub(super) fn release(&self, rule: u64) {
         self.change(|flow| {
             flow.plants.retain(|plant| plant.rule != rule);
@@ -280,7 +280,7 @@ impl Tap {
         });
     }
 
-    /// Forgets all plants and goes on.
+    /// Removes all effects and continues.
     pub(super) fn release_all(&self) {
         self.change(|flow| {
             for edit in &mut flow.edits {
@@ -301,7 +301,7 @@ impl Tap {
         self.waker.wake();
     }
 
-    /// Passes an event through all edits; gives what has fired.
+    /// Passes an event through all edits; returns what fired.
     pub(super) fn edit(&self, frame: Frame, out: &mut VecDeque<Frame>) -> Vec<Firing> {
         let mut flow = self.lock();
         if flow.edits.is_empty() {
@@ -321,7 +321,7 @@ impl Tap {
         fired.into_iter().map(|script| self.firing(script, version)).collect()
     }
 
-    /// Lets go what rules that are gone, and edits that are due, have held.
+    /// Releases what removed rules and due edits held.
     pub(super) fn flush_due(&self, out: &mut VecDeque<Frame>) -> Option<Instant> {
         let mut flow = self.lock();
         out.append(&mut flow.freed);
@@ -332,14 +332,14 @@ impl Tap {
         flow.edits.iter().filter_map(Edit::due).min()
     }
 
-    /// Lets go everything that edits hold: nothing comes after.
+    /// Releases everything that edits hold: the stream ends.
     pub(super) fn flush(&self, out: &mut VecDeque<Frame>) {
         let mut flow = self.lock();
         out.append(&mut flow.freed);
         flow.edits.iter_mut().for_each(|edit| edit.flush(out));
     }
 
-    /// Returns whether more may pass now, and what has just fired.
+    /// Returns whether more may pass now, and what just fired.
     pub(super) fn gate(&self, cx: &Context<'_>) -> (Gate, Option<Firing>) {
         self.listen(cx);
         let mut flow = self.lock();
@@ -369,7 +369,7 @@ impl Tap {
         (gate, Some(firing))
     }
 
-    /// Lets a piece pass as far as the plants allow; gives what stays behind, and what has fired.
+    /// Lets a piece pass as far as the effects allow; returns the rest, and what fired.
     pub(super) fn admit(&self, mut piece: Piece) -> (Admitted, Option<Firing>) {
         let mut flow = self.lock();
         let (len, version) = (piece.bytes.len(), self.version());

@@ -25,7 +25,7 @@ pub(super) enum Interrupt {
     Silence,
 }
 
-/// Where in an answer: after so many events, then so many bytes.
+/// A position in an answer: after a number of events, then a number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) events: u32,
@@ -42,7 +42,7 @@ pub(super) enum From {
     AfterList,
 }
 
-/// What becomes of a place that is between two lines.
+/// What to do with a position between two lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Edge {
     #[default]
@@ -55,7 +55,7 @@ impl Interruption {
         Self { kind, place: Place { events: 0, byte: None, from: From::Start, edge: Edge::Kept } }
     }
 
-    /// Lets so many more events pass first; bookmarks don't count.
+    /// Lets this many more events pass first; bookmarks don't count.
     ///
     /// A rule with this applies to watches alone.
     #[must_use]
@@ -70,7 +70,7 @@ impl Interruption {
         self.after_events(n.saturating_sub(1)).at_byte(0)
     }
 
-    /// Lets so many bytes of what comes then pass; waits for the next byte if 0.
+    /// Then lets this many bytes pass; waits for the next byte if 0.
     ///
     /// On a rule for every watch it acts once on each stream: cuts come again and again.
     #[must_use]

@@ -7,9 +7,9 @@ use super::edit::NO_JSON;
 use super::flow::Graft;
 use crate::read::token_past_the_end;
 
-/// Puts what rules have for a list into its body; gives the lines of those that acted.
+/// Applies the rules for a list to its body; returns the lines of those that acted.
 ///
-/// What is no list in JSON stays as it is.
+/// A body that is not a JSON list stays as it is.
 pub(crate) fn distort_list(body: Bytes, grafts: &mut [Graft]) -> (Bytes, Vec<String>) {
     if !grafts.iter().any(|graft| matches!(graft, Graft::Edit(_) | Graft::Endless(_))) {
         return (body, Vec::new());

@@ -1,11 +1,11 @@
-//! Which requests a rule is about, and how often it fires.
+//! The requests that a rule matches, and how often it fires.
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::route::{RequestInfo, Verb};
 
-/// Which requests a rule is about; what is not set matches all.
+/// The requests that a rule matches; a field that is not set matches all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Matcher {
     pub(super) verbs: Verbs,
@@ -32,7 +32,7 @@ pub(super) enum Verbs {
 pub(super) struct When {
     /// Matches let pass first.
     pub(super) skip: u64,
-    /// Of the matches after that, each this many-th counts.
+    /// After that, only every n-th match counts.
     pub(super) every: Option<u64>,
     /// Firings after which the rule is spent.
     pub(super) limit: Option<u64>,
@@ -79,7 +79,7 @@ impl Matcher {
             && self.user_agent.as_deref().is_none_or(|part| user_agent.contains(part))
     }
 
-    /// Writes the matcher as it stands in a test.
+    /// Writes the matcher as code for a test.
     pub(super) fn script(&self) -> String {
         let resource = self.resource.as_deref().unwrap_or("*");
         let mut out = match self.verbs {
@@ -119,7 +119,7 @@ impl Count {
         Self { when, dice: SmallRng::seed_from_u64(when.seed), seen: 0, fired: 0 }
     }
 
-    /// Takes note of one match and tells whether the rule fires at it.
+    /// Counts a match and returns whether the rule fires.
     pub(super) fn fires(&mut self) -> bool {
         if self.when.limit.is_some_and(|limit| self.fired >= limit) {
             return false;

@@ -1,4 +1,4 @@
-//! The registry: armed rules, open streams, and what has fired.
+//! The registry: active rules, open streams, and fired faults.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,11 +48,11 @@ struct ArmedRule {
     matcher: Matcher,
     action: Action,
     count: Count,
-    /// Dropped with the rule: whoever waits for it goes on.
+    /// Dropped with the rule; those who wait for it then continue.
     healed: Healed,
 }
 
-/// Lets go on, when it is dropped, whoever waits for it: in the order in which they came.
+/// Releases all waiters when it is dropped, in the order in which they came.
 #[derive(Debug, Default)]
 struct Healed(CancellationToken);
 
@@ -62,7 +62,7 @@ impl Drop for Healed {
     }
 }
 
-/// What becomes of one request.
+/// The decision about one request.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// It is served; the grafts go into its answer.
@@ -73,9 +73,9 @@ pub(crate) enum Verdict {
     Drop(Interrupted),
     /// It is served, and its connection breaks.
     ServeThenDrop,
-    /// It is served, and answered once the sender of this is gone, or after some time.
+    /// It is carried out, and answered once the sender of this is dropped, or after some time.
     ServeThenHold(CancellationToken, Option<Duration>),
-    /// It is served once the sender of this is gone.
+    /// It is carried out once the sender of this is dropped.
     Hold(CancellationToken),
 }
 
@@ -101,7 +101,7 @@ impl Faults {
         self.lock().log.iter().cloned().collect()
     }
 
-    /// Writes what has fired as lines that, put into a test, fire alike.
+    /// Writes the fired faults as code that, in a test, fires them again.
     #[must_use]
     pub fn script(&self) -> String {
         self.lock().log.iter().map(|firing| format!("{firing}\n")).collect()
@@ -188,9 +188,9 @@ impl Faults {
         self.told();
     }
 
-    /// Tells those who wait that something moved.
+    /// Wakes the waiters.
     pub(super) fn told(&self) {
-        // Who waits subscribes before it looks: nobody misses what came while there was no receiver.
+        // A waiter subscribes before it looks, so it can't miss what came while there was no receiver.
         if self.news.receiver_count() > 0 {
             self.news.send_replace(());
         }
@@ -336,7 +336,7 @@ impl Armed {
         registry.rules.iter().find(|rule| rule.id == self.id).map_or(0, |rule| rule.count.fired())
     }
 
-    /// Disarms the rule and lets go on what it holds back.
+    /// Removes the rule and releases what it holds back.
     pub fn disarm(self) {
         let streams: Vec<_> = {
             let mut registry = self.faults.lock();

@@ -68,7 +68,7 @@ impl StatusReply {
         self
     }
 
-    /// Says the same with another code, e.g. a too-large version by a 429.
+    /// Uses another code, e.g. a 429 for a too-large version.
     #[must_use]
     pub fn code(mut self, code: u16) -> Self {
         self.code = code;
@@ -85,7 +85,7 @@ impl StatusReply {
 
     /// Sends it inside a watch, as a line that is a `Status` and no event; then the stream ends cleanly.
     ///
-    /// So proxies and old servers have done. A client classifies it as it does an `ERROR` event.
+    /// Proxies and old servers do this. A client classifies it like an `ERROR` event.
     #[must_use]
     pub fn as_line(self) -> Saying {
         Saying { form: Form::Line, ..self.as_event() }
@@ -167,7 +167,7 @@ impl StatusReply {
     }
 }
 
-/// The version a request asked for, and the server's.
+/// The requested version, and the server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Versions {
     pub(super) asked: u64,
@@ -189,7 +189,7 @@ enum Form {
     Line,
 }
 
-/// What comes after a status inside a watch.
+/// What follows a status inside a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Close,
@@ -197,7 +197,7 @@ pub(super) enum Then {
 }
 
 impl Saying {
-    /// Lets so many more events pass first; bookmarks don't count.
+    /// Lets this many more events pass first; bookmarks don't count.
     #[must_use]
     pub fn after_events(mut self, events: u32) -> Self {
         self.after_events = events;

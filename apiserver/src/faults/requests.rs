@@ -10,7 +10,7 @@ use crate::route::{RequestInfo, Verb};
 /// The number of requests remembered whole; counts go on for ever.
 const REMEMBERED: usize = 10_000;
 
-/// What has been asked of the server; a clone is the same recorder.
+/// The requests that the server has received; a clone is the same recorder.
 ///
 /// Requests of the test kit itself are left out; refused ones and those a fault swallows are in.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +27,7 @@ struct Book {
     dropped: u64,
 }
 
-/// A request as it came; few are ever looked at.
+/// A request in its original form; few are ever read.
 #[derive(Debug)]
 struct Kept {
     method: Method,
@@ -65,7 +65,7 @@ impl Kept {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestRecord {
-    /// The verb; `None` for paths that are no resource.
+    /// The verb; `None` for paths that do not address a resource.
     pub verb: Option<Verb>,
     /// The HTTP method.
     pub method: String,
@@ -75,7 +75,7 @@ pub struct RequestRecord {
     pub query: String,
     /// The API group; empty for the core group.
     pub group: String,
-    /// The plural of the resource; empty for paths that are no resource.
+    /// The plural of the resource; empty for paths that do not address a resource.
     pub resource: String,
     /// The namespace in the path.
     pub namespace: Option<String>,
@@ -91,7 +91,7 @@ pub struct RequestRecord {
     pub accept: String,
     /// The header `Content-Type`.
     pub content_type: String,
-    /// The code answered; `None` while there is no answer, and when the connection broke first.
+    /// The status code; `None` before the answer, and if the connection broke first.
     pub status: Option<u16>,
 }
 
@@ -160,7 +160,7 @@ impl Requests {
         info: &Arc<RequestInfo>,
         user: &str,
     ) -> Recorded {
-        // Neither of these has a line break in it; the user stands last.
+        // Neither of these contains a line break; the user comes last.
         let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let (agent, accept) = (header(header::USER_AGENT), header(header::ACCEPT));
         let texts = [uri.query().unwrap_or_default(), agent, accept, header(header::CONTENT_TYPE), user];

@@ -71,7 +71,7 @@ impl Rule {
         self
     }
 
-    /// Matches clients whose `User-Agent` holds this text.
+    /// Matches clients whose `User-Agent` contains this text.
     pub fn user_agent(mut self, part: impl Into<String>) -> Self {
         self.matcher.user_agent = Some(part.into());
         self

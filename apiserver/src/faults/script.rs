@@ -1,4 +1,4 @@
-//! Rules as JSON, for those who steer the server from outside.
+//! Rules as JSON, for programs that control the server from outside.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::store::Lag;
 /// ```
 ///
 /// - `verb`: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, `read` and `write`
-///   (each of these), `everything` (what is no resource too) or `any`, which is also what its absence means;
+///   (each of these), `everything` (also paths without a resource) or `any`, which is the default;
 /// - `resource` (the plural), `namespace`, `name`, `subresource`, `userAgent` (a part of it), `resourceVersion`: what
 ///   is absent matches all;
 /// - `times`, `nth`, `every`, `probability` and `seed`: how often; each match when all are absent;

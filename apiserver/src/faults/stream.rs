@@ -18,7 +18,7 @@ use super::registry::Faults;
 use super::reply::Then;
 use crate::watch::{Frame, Phase, WatchStream};
 
-/// A registered tap; leaves the registry when the answer is over.
+/// A registered stream; leaves the registry when the answer ends.
 struct Registered {
     faults: Faults,
     id: u64,
@@ -41,7 +41,7 @@ enum Source<S> {
 struct Epoch {
     token: CancellationToken,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Who is woken at its end.
+    /// The waker to call at its end.
     listed: Option<Waker>,
 }
 
@@ -51,9 +51,9 @@ impl Epoch {
         Self { token, over, listed: None }
     }
 
-    /// Returns whether it is over; else its end wakes.
+    /// Returns whether it is over; otherwise its end wakes the task.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        // Who is listed already need not wait anew.
+        // This waker is already registered.
         if self.listed.as_ref().is_some_and(|listed| listed.will_wake(cx.waker())) {
             return self.token.is_cancelled();
         }
@@ -66,7 +66,7 @@ impl Epoch {
 /// An answer's body, under the rules.
 pub(crate) struct FaultyBody<S = Box<WatchStream>> {
     source: Source<S>,
-    /// What is left of a piece that has passed in part.
+    /// The rest of a piece that has passed in part.
     kept: Option<Piece>,
     /// Events that are to be sent next.
     queue: VecDeque<Frame>,
@@ -86,12 +86,12 @@ impl<S> FaultyBody<S> {
         Self { source, kept: None, queue: VecDeque::new(), alarm: None, registered: None, epoch: None }
     }
 
-    /// A whole body that nothing will interrupt.
+    /// A whole body without interruptions.
     pub(crate) fn whole(bytes: Bytes) -> Self {
         Self::new(Source::Whole(bytes))
     }
 
-    /// Gives a whole body that nothing will interrupt.
+    /// Returns a whole body without interruptions.
     pub(crate) fn as_whole(&self) -> Option<&Bytes> {
         match &self.source {
             Source::Whole(bytes) if self.registered.is_none() => Some(bytes),
@@ -101,7 +101,7 @@ impl<S> FaultyBody<S> {
 
     /// A whole body with something planted in it.
     pub(crate) fn planted(bytes: Bytes, faults: &Faults, tap: Tap, epoch: CancellationToken) -> Self {
-        // Rules armed later are about requests to come: nothing more is planted.
+        // Rules that are added later apply only to later requests.
         let registered = Self::register(faults, tap, u64::MAX);
         Self { registered: Some(registered), epoch: Some(Epoch::new(epoch)), ..Self::whole(bytes) }
     }
@@ -192,7 +192,7 @@ impl<S: Stream<Item = Frame> + Unpin> FaultyBody<S> {
         }
     }
 
-    /// Passes the next event straight on, or waits for it, where no rule has a say and nothing is held.
+    /// Passes the next event on directly, or waits for it, if no rule applies and nothing is held.
     fn poll_unruled(&mut self, cx: &mut Context<'_>) -> Option<Passed> {
         let (Source::Events(events), Some(Registered { faults, tap, .. })) =
             (&mut self.source, &self.registered)

@@ -69,7 +69,7 @@ impl Open {
         versions.into_iter().for_each(|version| self.send(EventType::Added, version));
     }
 
-    /// Reads all that comes without waiting; tells how it stands then.
+    /// Reads everything that arrives without waiting; returns the state after that.
     async fn read(&mut self) -> (String, End) {
         let mut text = String::new();
         let mut pauses = 0;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Writes a time as it stands in a test.
+/// Writes a time as code for a test.
 pub(super) fn duration(time: Duration) -> String {
     format!("Duration::from_millis({})", time.as_millis())
 }

@@ -4,7 +4,7 @@ use super::registry::Faults;
 
 /// The watches of one resource, `"*"` all: those open and those to come.
 ///
-/// A stream that is held sends nothing, bookmarks included; what it holds back goes on later.
+/// A held stream sends nothing, not even bookmarks; what it holds back is sent later.
 #[derive(Clone, Debug)]
 pub struct Watches {
     faults: Faults,
@@ -41,12 +41,12 @@ impl Watches {
         self.faults.set_credit(&self.resource, |_| Some(0));
     }
 
-    /// Lets `n` more events pass on each stream that is held, then holds it again.
+    /// Lets `n` more events pass on each held stream, then holds it again.
     pub fn release(&self, n: u32) {
         self.faults.set_credit(&self.resource, |credit| credit.map(|credit| credit.saturating_add(n)));
     }
 
-    /// Lets everything go on.
+    /// Releases everything.
     pub fn resume(&self) {
         self.faults.set_credit(&self.resource, |_| None);
     }

@@ -6,7 +6,7 @@ use super::GROUP;
 use crate::state::State;
 use crate::store::ResourceId;
 
-/// Who may be meant by the subjects of a schema.
+/// The subjects of a schema.
 #[derive(Clone, Copy)]
 enum Whom {
     Group(&'static str),
@@ -15,7 +15,7 @@ enum Whom {
     SystemAccounts,
 }
 
-/// What the rules of a schema are about.
+/// The requests that the rules of a schema match.
 #[derive(Clone, Copy)]
 enum What {
     Everything,
@@ -24,7 +24,7 @@ enum What {
     Nodes,
 }
 
-/// A schema: its name, its level, its place in the order, how flows are told apart, whom and what it is for.
+/// A flow schema: name, priority level, precedence, how flows are distinguished, subjects and requests.
 type Schema = (&'static str, &'static str, u32, &'static str, &'static [Whom], What);
 
 const EVERYBODY: &[Whom] = &[Whom::Group("system:unauthenticated"), Whom::Group("system:authenticated")];
@@ -61,7 +61,7 @@ const SCHEMAS: [Schema; 11] = [
     ("catch-all", "catch-all", 10_000, "ByUser", EVERYBODY, What::Everything),
 ];
 
-/// A level that limits: its name, its shares, what it may lend in percent, and its queues and hand size if it has any.
+/// A level with limits: its name, its shares, the percentage it may lend, and its queues and hand size, if any.
 type Level = (&'static str, u32, u32, Option<(u32, u32)>);
 
 const LEVELS: [Level; 7] = [
@@ -74,7 +74,7 @@ const LEVELS: [Level; 7] = [
     ("workload-low", 100, 90, Some((128, 6))),
 ];
 
-/// Creates the default schemas and levels that are not there; no version is taken for them.
+/// Creates missing default schemas and levels without using up a version.
 pub(crate) fn install(state: &mut State) {
     let exempt = json!({"nominalConcurrencyShares": 0, "lendablePercent": 0});
     add_level(state, "exempt", json!({"type": "Exempt", "exempt": exempt}));

@@ -1,6 +1,6 @@
 //! Flow control: the flow schema and the priority level that a request is counted to, as its answer names them.
 //!
-//! Nobody waits here, and nobody is refused: only the classification is a real server's.
+//! Requests are neither delayed nor refused here: only the classification is a real server's.
 
 mod defaults;
 mod rules;
@@ -27,16 +27,16 @@ pub(crate) struct Class {
     pub(crate) level: HeaderValue,
 }
 
-/// The flow schemas as they are stored, in the order in which they are asked.
+/// The stored flow schemas, in the order in which they are matched.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
-    /// The store's history and version at which they were looked for; none before the first time.
+    /// The store's history and version at which they were read; `None` before the first time.
     looked: Option<(u64, u64)>,
     schemas: Vec<(FlowSchema, Class)>,
 }
 
 impl Flows {
-    /// Classifies a request; none where no schema fits it, which takes deleting the default ones.
+    /// Classifies a request; `None` if no schema matches, which requires deleting the default ones.
     pub(crate) fn classify(&mut self, store: &Store, user: &User, asked: &Attributes) -> Option<Class> {
         self.look(store);
         let fitting = self.schemas.iter().find(|(schema, _)| schema.fits(user, asked));
@@ -58,7 +58,7 @@ impl Flows {
     }
 }
 
-/// Reads the schemas whose priority level is there: by precedence, then by name.
+/// Reads the schemas whose priority level exists: by precedence, then by name.
 fn read(store: &Store, [schemas, levels]: &[ResourceId; 2]) -> Vec<(FlowSchema, Class)> {
     let mut found: Vec<(FlowSchema, Class)> = Vec::new();
     for stored in store.scan(schemas, "") {

@@ -67,17 +67,17 @@ struct PathRule {
 }
 
 impl FlowSchema {
-    /// Reads a stored object; none where it is no flow schema.
+    /// Reads a stored object; `None` if it is not a flow schema.
     pub(super) fn read(stored: &Value) -> Option<Self> {
         Self::deserialize(&stored["spec"]).ok()
     }
 
-    /// Gives the place in the order; lower ones are asked first.
+    /// Returns the precedence; lower ones are matched first.
     pub(super) fn precedence(&self) -> i64 {
         self.matching_precedence
     }
 
-    /// Gives the name of the priority level.
+    /// Returns the name of the priority level.
     pub(super) fn level(&self) -> &str {
         &self.priority_level_configuration.name
     }

@@ -1,6 +1,6 @@
-//! Autoscalers: stored as `autoscaling/v2`, and shown as `v1` to who asks for that.
+//! Autoscalers: stored as `autoscaling/v2`, and shown as `v1` on request.
 //!
-//! What `v1` has no fields for travels in annotations, so that a write through it loses nothing.
+//! Fields that `v1` lacks are kept in annotations, so that a write through it loses nothing.
 
 use serde_json::{Map, Value, json};
 

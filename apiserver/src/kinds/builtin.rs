@@ -57,7 +57,7 @@ const POD_FIELDS: &[&str] = &[
 /// Groups that exist without a kind of their own here.
 pub(super) const MORE_GROUPS: [&str; 2] = ["authorization.k8s.io", "authentication.k8s.io"];
 
-/// Gives every row.
+/// Returns every row.
 pub(crate) fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
     BUILT_IN.iter().chain(&MORE)
 }
@@ -263,7 +263,7 @@ impl BuiltIn {
         }
     }
 
-    /// Gives the fields an empty object shows besides metadata.
+    /// Returns the fields an empty object shows besides metadata.
     pub(crate) fn empty_fields(&self) -> Value {
         if !self.empty.is_empty() {
             return serde_json::from_str(self.empty).unwrap_or_default();

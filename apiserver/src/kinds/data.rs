@@ -8,7 +8,7 @@ use crate::status::Cause;
 /// The longest key, in letters.
 const LONGEST_KEY: usize = 253;
 
-/// Says what is wrong with the data of a `ConfigMap` or a `Secret`.
+/// Checks the data of a `ConfigMap` or a `Secret`.
 pub(super) fn faults(kind: &str, object: &Value) -> Vec<Cause> {
     let of = |field: &str| object[field].as_object().into_iter().flatten();
     let binary = |value: &Value| value.as_str().map_or(0, decoded_length);
@@ -37,7 +37,7 @@ pub(super) fn faults(kind: &str, object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Says everything that is wrong with a key: it becomes the name of a file.
+/// Lists all errors of a key, which becomes the name of a file.
 fn key_faults(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if key.len() > LONGEST_KEY {
@@ -57,7 +57,7 @@ fn key_faults(key: &str) -> Vec<String> {
     faults
 }
 
-/// Gives the bytes that a text in base64 stands for.
+/// Decodes a text in base64.
 fn decoded_length(text: &str) -> usize {
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
     (text.len() / 4 * 3).saturating_sub(padding)

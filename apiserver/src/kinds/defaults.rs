@@ -39,7 +39,7 @@ fn pod(object: &mut Value) {
     }
 }
 
-/// Lets a container ask for what it is limited to, unless it says what it asks for.
+/// Sets a container's requests to its limits, unless it sets requests.
 fn request_limits(container: &mut Map<String, Value>) {
     let resources = child_mut(container, "resources");
     let limits = resources.get("limits").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -155,7 +155,7 @@ pub(super) fn admit_pod(pod: &mut Value) {
     put(spec, "tolerations", json!([toleration("not-ready"), toleration("unreachable")]));
 }
 
-/// Lets a new job select its own pods by its uid, unless it selects by itself.
+/// Lets a new job select its own pods by its uid, unless it sets a selector.
 pub(super) fn admit_job(job: &mut Value, uid: &str) {
     let name = crate::object::name(job).to_owned();
     let spec = child_mut(map_mut(job), "spec");
@@ -205,7 +205,7 @@ pub(super) fn admit_node(node: &mut Value) {
     }
 }
 
-/// Writes the absent times of conditions as null, as a server does whose times are no pointers.
+/// Writes absent times of conditions as null, as the real server does for times that are not pointers.
 pub(super) fn null_times(kind: &str, object: &mut Value) {
     let times: &[&str] = match kind {
         "Node" => &["lastHeartbeatTime", "lastTransitionTime"],
@@ -260,7 +260,7 @@ fn service(object: &mut Value) {
     }
 }
 
-/// Gives a pod's quality of service, as far as requests and limits tell.
+/// Returns a pod's quality of service, by its requests and limits.
 pub(super) fn qos_class(pod: &Value) -> &'static str {
     let containers = pod["spec"]["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
     let resources = |container: &Value, what: &str| {

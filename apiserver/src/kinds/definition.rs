@@ -10,7 +10,7 @@ fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     object::at(value, path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Says what is wrong with a CRD.
+/// Checks a CRD.
 pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (group, plural) = (text(crd, "spec.group"), text(crd, "spec.names.plural"));
@@ -81,7 +81,7 @@ pub(crate) fn faults(crd: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Says what is wrong with how objects are turned from version to version.
+/// Checks the settings of conversion between versions.
 fn conversion_faults(conversion: &Value) -> Vec<Cause> {
     let (config, versions) =
         ("spec.conversion.webhookClientConfig", "spec.conversion.conversionReviewVersions");
@@ -121,7 +121,7 @@ fn conversion_faults(conversion: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Returns whether a group is one of Kubernetes' own, which asks for an approval.
+/// Returns whether a group belongs to Kubernetes, which requires an approval.
 fn is_protected(group: &str) -> bool {
     group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io")
 }
@@ -133,7 +133,7 @@ fn is_url(text: &str) -> bool {
     })
 }
 
-/// Says in a CRD's conditions whether its group's owners have approved it, where they have to.
+/// Reports in a CRD's conditions whether its group's owners have approved it, if that is required.
 pub(crate) fn mark_approval(crd: &mut Value, now: &str) {
     let approval = approval(crd).to_owned();
     if !is_protected(text(crd, "spec.group")) || approval.is_empty() {
@@ -237,7 +237,7 @@ fn version_faults(version: &Value, index: usize, only: bool) -> Vec<Cause> {
     causes
 }
 
-/// Says which stored versions a changed CRD no longer has.
+/// Reports the stored versions that a changed CRD no longer has.
 pub(super) fn vanished(crd: &Value) -> Vec<Cause> {
     let stored = object::at(crd, "status.storedVersions").and_then(Value::as_array);
     let versions = object::at(crd, "spec.versions").and_then(Value::as_array);
@@ -277,13 +277,13 @@ pub(crate) fn set_condition(
     }
 }
 
-/// Says in a CRD's conditions that its objects will be removed.
+/// Reports in a CRD's conditions that its objects will be removed.
 pub(crate) fn mark_terminating(crd: &mut Value, now: &str) {
     let why = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
     set_condition(crd, now, "Terminating", "True", "InstanceDeletionPending", why);
 }
 
-/// Says in a CRD's conditions that its objects are being removed.
+/// Reports in a CRD's conditions that its objects are being removed.
 pub(crate) fn mark_deleting(crd: &mut Value, now: &str) {
     let why = "CustomResource deletion is in progress";
     set_condition(crd, now, "Terminating", "True", "InstanceDeletionInProgress", why);

@@ -8,7 +8,7 @@ use crate::object;
 /// Returns whether a field selector may name a path.
 ///
 /// # Errors
-/// The server's words for a path that is not known.
+/// The server's words for an unknown path.
 pub(crate) fn known_field(resource: &Resource, served: &Served, path: &str) -> Result<(), String> {
     let by_name = path == "metadata.name" || path == "metadata.namespace";
     if by_name || served.selectable.iter().any(|known| known == path) {
@@ -20,7 +20,7 @@ pub(crate) fn known_field(resource: &Resource, served: &Served, path: &str) -> R
     Err(format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""))
 }
 
-/// Gives a field's text as selectors compare it; absent fields have their kind's empty value.
+/// Returns a field's text as selectors compare it; absent fields have their kind's empty value.
 pub(crate) fn field_text(object: &Value, path: &str) -> String {
     match object::at(object, path) {
         Some(Value::String(text)) => text.clone(),

@@ -1,4 +1,4 @@
-//! Defaults of kinds that are stored and nothing else.
+//! Defaults of kinds that are only stored.
 
 use serde_json::{Map, Value, json};
 

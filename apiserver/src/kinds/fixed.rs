@@ -1,4 +1,4 @@
-//! What may not change in pods and services.
+//! Immutable fields of pods and services.
 
 use serde_json::{Value, json};
 
@@ -10,12 +10,12 @@ const POD: &str = "pod updates may not change fields other than \
                    `spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` \
                    (allow it to be set to 1 if it was previously negative)";
 
-/// Says that an update changes more of a pod's spec than it may.
+/// Reports changes of a pod's spec that an update may not make.
 pub(super) fn pod(before: &Value, new: &Value) -> Option<Cause> {
     (fixed(before) != fixed(new) || lost_toleration(before, new)).then(|| Cause::forbidden("spec", POD))
 }
 
-/// Says what an update changes of containers that were added to a pod before, which stay as they are.
+/// Reports changes of containers that were added to a pod before, which are immutable.
 pub(super) fn ephemeral(before: &Value, new: &Value) -> Vec<Cause> {
     let list = |pod: &'_ Value| -> Vec<Value> {
         pod["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default()
@@ -34,14 +34,14 @@ pub(super) fn ephemeral(before: &Value, new: &Value) -> Vec<Cause> {
     had.iter().filter_map(fault).collect()
 }
 
-/// Gives a pod's spec without what may change.
+/// Returns a pod's spec without what may change.
 fn fixed(pod: &Value) -> Value {
     let mut spec = pod["spec"].clone();
     let map = map_mut(&mut spec);
     for field in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"] {
         map.remove(field);
     }
-    // Gates may be taken away, by which the pod may still be told where to go.
+    // Gates may be removed, and the pod's scheduling may still be restricted along with it.
     if map.remove("schedulingGates").is_some() {
         map.remove("nodeSelector");
         map.remove("affinity");
@@ -66,7 +66,7 @@ fn lost_toleration(before: &Value, new: &Value) -> bool {
     had.map(shape).any(|toleration| !kept.iter().map(shape).any(|other| other == toleration))
 }
 
-/// Says what an update may not change of a service's addresses.
+/// Reports changes of a service's addresses that an update may not make.
 pub(super) fn service(before: &Value, new: &Value) -> Vec<Cause> {
     let (was, is) = (at(before, "spec.clusterIP"), at(new, "spec.clusterIP"));
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -1,20 +1,20 @@
-//! Walks into the maps of an object, and puts what is missing.
+//! Walks into the maps of an object, and adds missing ones.
 
 use serde_json::{Map, Value};
 
-/// Gives the object in a field of a map.
+/// Returns the object in a field of a map.
 pub(super) fn map<'a>(map: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
     map.get_mut(key).and_then(Value::as_object_mut)
 }
 
-/// Sets what is absent, null or an empty text.
+/// Sets a value that is absent, null or an empty text.
 pub(super) fn put(map: &mut Map<String, Value>, key: &str, value: Value) {
     if map.get(key).is_none_or(|there| there.is_null() || there == "") {
         map.insert(key.to_owned(), value);
     }
 }
 
-/// Gives the objects in a list of a map.
+/// Returns the objects in a list of a map.
 pub(super) fn maps<'a>(
     map: &'a mut Map<String, Value>,
     key: &str,

@@ -40,7 +40,7 @@ pub(crate) use schemas::format_warnings;
 pub(crate) use unstored::{UNSTORED_GROUPS, Unstored, unstored};
 pub(crate) use validate::selects;
 
-/// Where a kind comes from.
+/// The origin of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Origin {
     /// The server's own table.
@@ -52,11 +52,11 @@ pub(crate) enum Origin {
 /// The paths of a scale subresource, dotted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScalePaths {
-    /// Where the wanted number of replicas stands.
+    /// The path of the wanted number of replicas.
     pub(crate) spec: String,
-    /// Where the number there is stands.
+    /// The path of the current number of replicas.
     pub(crate) status: String,
-    /// Where the selector's text stands; empty for none.
+    /// The path of the selector's text; empty if it has none.
     pub(crate) selector: String,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Served {
     pub(crate) columns: Columns,
     /// The paths that field selectors may name, with a leading dot removed.
     pub(crate) selectable: Vec<String>,
-    /// What to warn users of this version of.
+    /// The warning for users of this version.
     pub(crate) deprecation: Option<String>,
     /// How stored objects turn into this version's.
     pub(crate) view: View,
@@ -103,7 +103,7 @@ pub(crate) struct Conversion {
 /// How a stored object is shown in a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// As it is.
+    /// Unchanged.
     Same,
     /// Renamed to this version, pruned and defaulted by its schema.
     Schema,
@@ -114,7 +114,7 @@ pub(crate) enum View {
 }
 
 impl Served {
-    /// Gives `group/version`.
+    /// Returns `group/version`.
     pub(crate) fn api_version(&self) -> String {
         object::api_version(&self.group, &self.version)
     }
@@ -129,7 +129,7 @@ impl Served {
         self.conversion.is_some() && stored.api_version() != Some(&*self.api_version())
     }
 
-    /// Shows a stored object in this version; what a webhook makes of it has to be there.
+    /// Shows a stored object in this version; a webhook's conversion must already be there.
     pub(crate) fn show_stored(&self, stored: &Stored) -> Value {
         let converted = if self.converts(stored) { stored.converted(self.id) } else { None };
         self.show(&converted.unwrap_or_else(|| stored.value())).into_owned()
@@ -171,7 +171,7 @@ impl Served {
 pub(crate) struct Resource {
     /// Its group and plural.
     pub(crate) id: ResourceId,
-    /// Where its objects are stored; another resource's for a second face of it.
+    /// The storage of its objects; that of another resource if this one is a second view of it.
     pub(crate) storage: ResourceId,
     /// The kind.
     pub(crate) kind: String,
@@ -189,27 +189,27 @@ pub(crate) struct Resource {
     pub(crate) versions: Vec<Arc<Served>>,
     /// The version objects are stored in, an index into `versions`.
     pub(crate) stored_as: usize,
-    /// Where it comes from.
+    /// Its origin.
     pub(crate) origin: Origin,
 }
 
 impl Resource {
-    /// Gives the group.
+    /// Returns the group.
     pub(crate) fn group(&self) -> &str {
         &self.id.group
     }
 
-    /// Gives the plural.
+    /// Returns the plural.
     pub(crate) fn plural(&self) -> &str {
         &self.id.plural
     }
 
-    /// Gives a served version.
+    /// Returns a served version.
     pub(crate) fn served(&self, version: &str) -> Option<&Arc<Served>> {
         self.versions.iter().find(|v| v.served && v.version == version)
     }
 
-    /// Gives the version objects are stored in.
+    /// Returns the version objects are stored in.
     pub(crate) fn storage_version(&self) -> &Arc<Served> {
         &self.versions[self.stored_as]
     }
@@ -219,7 +219,7 @@ impl Resource {
         matches!(self.origin, Origin::Custom)
     }
 
-    /// Gives the row of the built-in table.
+    /// Returns the row of the built-in table.
     pub(crate) fn built_in(&self) -> Option<&'static BuiltIn> {
         match self.origin {
             Origin::BuiltIn(row) => Some(row),

@@ -1,4 +1,4 @@
-//! More built-in kinds: those that are stored and nothing else.
+//! More built-in kinds that are only stored.
 
 use super::row::{ALL, BuiltIn, Generation, OnPut, Reach, SCALE, STATUS, row};
 
@@ -9,7 +9,7 @@ const RESOURCE: &str = "resource.k8s.io";
 const STORAGE: &str = "storage.k8s.io";
 const FLOW: &str = "flowcontrol.apiserver.k8s.io";
 
-/// A row whose empty objects are what the schema says.
+/// A row whose empty objects follow the schema.
 const fn plain(group: &'static str, kind: &'static str, plural: &'static str) -> BuiltIn {
     BuiltIn { empty: "", ..row(group, kind, plural) }
 }

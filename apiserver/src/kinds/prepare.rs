@@ -11,7 +11,7 @@ use crate::status::Cause;
 /// Whether an object's own fields hold its deletion back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// The kind knows no such thing.
+    /// The kind does not have this field.
     None,
     /// It waits for its controller.
     Held,
@@ -106,7 +106,7 @@ pub(crate) fn defaults(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Fills in what the typed server writes even where nothing was given.
+/// Fills in the values that the typed server always writes.
 pub(crate) fn fill_empty(resource: &Resource, object: &mut Value) {
     let Some(row) = resource.built_in() else { return };
     if let Value::Object(empty) = row.empty_fields() {
@@ -165,7 +165,7 @@ fn crd(object: &mut Value) {
     }
 }
 
-/// Says what is wrong with a new or changed object beyond its schema.
+/// Checks a new or changed object beyond its schema.
 pub(crate) fn faults(resource: &Resource, object: &Value, before: Option<&Value>) -> Vec<Cause> {
     let mut causes = validate::faults(resource, object, before);
     match kind(resource) {
@@ -217,7 +217,7 @@ fn event_faults(resource: &Resource, event: &Value) -> Option<Cause> {
     (!matches!(kind, "Normal" | "Warning")).then(|| Cause::invalid("type", "\"\"", &why))
 }
 
-/// Says what an update changes that may not change.
+/// Reports changes of immutable fields.
 pub(crate) fn update_faults(
     resource: &Resource,
     subresource: &str,

@@ -30,7 +30,7 @@ impl Registry {
         registry
     }
 
-    /// Gives a number no other served version has.
+    /// Returns a number no other served version has.
     pub(crate) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -56,12 +56,12 @@ impl Registry {
         self.resources.get(&ResourceId::new(group, plural))
     }
 
-    /// Gives every resource, by group and plural.
+    /// Returns every resource, by group and plural.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.values()
     }
 
-    /// Gives the resources that store objects of their own.
+    /// Returns the resources that store objects of their own.
     pub(crate) fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.all().filter(|r| r.id == r.storage)
     }
@@ -71,7 +71,7 @@ impl Registry {
         built_in().any(|row| row.group == group) || MORE_GROUPS.contains(&group)
     }
 
-    /// Gives all groups with their served versions, sorted by name, versions by preference.
+    /// Returns all groups with their served versions, sorted by name, versions by preference.
     pub(crate) fn groups(&self) -> BTreeMap<String, Vec<String>> {
         let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for resource in self.all() {

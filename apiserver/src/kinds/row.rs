@@ -5,14 +5,14 @@
 pub(crate) enum Reach {
     /// Each in one namespace.
     Namespaced,
-    /// In none.
+    /// Cluster-scoped.
     Cluster,
 }
 
-/// What makes `metadata.generation` grow.
+/// What increases `metadata.generation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// Nothing: the kind has none.
+    /// Nothing: the kind has no generation.
     None,
     /// A change of the spec.
     Spec,
@@ -24,7 +24,7 @@ pub(crate) enum Generation {
     One,
 }
 
-/// What PUT asks of the object it replaces.
+/// The condition of a PUT on the object that it replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnPut {
     /// The object must be there.
@@ -33,7 +33,7 @@ pub(crate) enum OnPut {
     WantsVersion,
     /// The object is created if it is absent.
     Creates,
-    /// As `Creates`, and an existing object's version must be named.
+    /// As `Creates`, and the version of an existing object must be given.
     CreatesAndWantsVersion,
 }
 
@@ -56,17 +56,17 @@ pub(crate) struct BuiltIn {
     pub(crate) reach: Reach,
     /// The subresources that read and write the object itself.
     pub(crate) subresources: &'static [&'static str],
-    /// What makes the generation grow.
+    /// What increases the generation.
     pub(crate) generation: Generation,
-    /// What PUT asks.
+    /// The condition of a PUT.
     pub(crate) on_put: OnPut,
     /// The fields selectors may name besides name and namespace.
     pub(crate) fields: &'static [&'static str],
-    /// What an empty object shows besides metadata, as JSON; empty for what the schema says.
+    /// The fields of an empty object besides metadata, as JSON; empty to follow the schema.
     pub(crate) empty: &'static str,
 }
 
-/// A row of which the rest is as most kinds have it.
+/// Builds a row with the values that most kinds share.
 pub(super) const fn row(group: &'static str, kind: &'static str, plural: &'static str) -> BuiltIn {
     BuiltIn {
         group,

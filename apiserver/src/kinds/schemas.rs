@@ -1,8 +1,8 @@
-//! Schemas of definitions as a typed server holds them: without what is empty, and with a word on formats it ignores.
+//! Schemas of CRDs as a typed server stores them: without empty fields, and with warnings about unknown formats.
 
 use serde_json::{Map, Value};
 
-/// Fields of a schema whose empty lists, maps and texts, and `false`, are as if they were absent.
+/// Fields of a schema where empty lists, maps and texts, and `false`, count as absent.
 const OMITTED: [&str; 26] = [
     "$ref",
     "$schema",
@@ -75,7 +75,7 @@ fn omit(map: &mut Map<String, Value>, fields: &[&str]) {
     map.retain(|field, value| !(fields.contains(&field.as_str()) && is_empty(value)));
 }
 
-/// Takes what is empty out of a definition's specification.
+/// Removes empty fields from a CRD's specification.
 pub(super) fn tidy(spec: &mut Map<String, Value>) {
     omit(spec, &["preserveUnknownFields"]);
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -115,7 +115,7 @@ fn each(schema: &mut Value, visit: &mut dyn FnMut(&mut Map<String, Value>)) {
     visit(fields);
 }
 
-/// Warns of formats that say nothing to the server.
+/// Warns of formats that the server ignores.
 pub(crate) fn format_warnings(crd: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     for version in crd["spec"]["versions"].as_array().into_iter().flatten() {

@@ -43,7 +43,7 @@ pub(super) fn change_type(before: &Value, new: &mut Value) {
     }
 }
 
-/// Gives the type; a service without one gets the default later.
+/// Returns the type; a service without one gets the default later.
 fn kind(spec: &Value) -> &str {
     spec["type"].as_str().unwrap_or("ClusterIP")
 }

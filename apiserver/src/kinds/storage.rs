@@ -38,7 +38,7 @@ pub(super) fn volumes(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Fills in the versions of the fields that files are made of.
+/// Fills in the versions of the fields that downward API files refer to.
 fn fields(source: &mut Map<String, Value>) {
     for item in maps(source, "items") {
         if let Some(field) = map(item, "fieldRef") {
@@ -61,7 +61,7 @@ pub(super) fn claim_templates(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Fills in what a claim asks for.
+/// Fills in the requests of a claim.
 pub(super) fn claim_spec(spec: &mut Map<String, Value>) {
     child_mut(spec, "resources");
     put(spec, "volumeMode", json!("Filesystem"));

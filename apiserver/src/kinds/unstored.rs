@@ -42,5 +42,5 @@ pub(crate) fn unstored(group: &str, version: &str) -> impl Iterator<Item = &'sta
     ALL.iter().filter(move |unstored| unstored.group == group && version == "v1")
 }
 
-/// Lists the groups that have nothing else; all are in version `v1` alone.
+/// Lists the groups that have nothing else; all are only in version `v1`.
 pub(crate) const UNSTORED_GROUPS: [&str; 2] = [AUTHENTICATION, AUTHORIZATION];

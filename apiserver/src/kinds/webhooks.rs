@@ -8,7 +8,7 @@ use crate::status::Cause;
 /// The versions of reviews that the server writes.
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// Says what is wrong with the webhooks of a configuration.
+/// Checks the webhooks of a configuration.
 pub(super) fn faults(configuration: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let hooks = configuration["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -22,7 +22,7 @@ use show::{show, show_all};
 /// The deadline of waits unless set, in tokio's time.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What the kit can handle: any typed Kubernetes object.
+/// The objects that the kit can handle: any typed Kubernetes object.
 pub trait Kind:
     kube::Resource<DynamicType = ()> + Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -71,13 +71,13 @@ impl Kit {
         Self { deadline, ..self.clone() }
     }
 
-    /// Returns the same kit with another namespace for what names none.
+    /// Returns the same kit with another default namespace.
     #[must_use]
     pub fn in_namespace(&self, namespace: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), ..self.clone() }
     }
 
-    /// Creates an object; returns what the server made of it.
+    /// Creates an object; returns the object that the server stored.
     ///
     /// # Panics
     ///
@@ -143,7 +143,7 @@ impl Kit {
         async move { call.send(request).await }
     }
 
-    /// Patches an object's status by a JSON merge patch of what stands under `status`.
+    /// Patches an object's status by a JSON merge patch that contains the value of `status`.
     ///
     /// # Panics
     ///
@@ -176,7 +176,7 @@ impl Kit {
 
     /// Deletes an object, finalizers or not, and creates its like under the same name, with another uid.
     ///
-    /// What it holds stays, but for its status and what the server itself writes.
+    /// Existing fields stay, except its status and the fields that the server writes.
     ///
     /// # Panics
     ///
@@ -231,7 +231,7 @@ impl Kit {
     ///
     /// # Panics
     ///
-    /// At the deadline, showing what was last seen.
+    /// At the deadline; shows the last state.
     #[track_caller]
     pub fn eventually_list<K: Kind>(
         &self,
@@ -282,7 +282,7 @@ impl Kit {
         }
     }
 
-    /// Returns the namespace of what names none.
+    /// Returns the default namespace.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }

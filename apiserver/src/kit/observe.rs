@@ -12,7 +12,7 @@ use serde_json::Value;
 /// The pause before a list or watch that failed is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Which objects are watched.
+/// The objects to watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     path: String,
@@ -38,10 +38,10 @@ impl Scope {
     }
 }
 
-/// Why a wait ended without what it was for.
+/// Why a wait ended without success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WaitError {
-    /// Why the objects could not be seen at last, if they could not.
+    /// Why the objects could not be read at the end, if so.
     pub(crate) failure: Option<String>,
 }
 
@@ -80,7 +80,7 @@ impl Observer {
         self.objects.values().cloned().collect()
     }
 
-    /// Asks after the first look and every change, until there is an answer or the time is over.
+    /// Evaluates the objects at first and after every change, until there is an answer or the time is over.
     pub(crate) async fn until<T>(
         &mut self,
         time: Duration,
@@ -100,7 +100,7 @@ impl Observer {
         }
     }
 
-    /// Returns after the first look, and then after each change.
+    /// Returns once at first, and then after each change.
     async fn changed(&mut self) {
         loop {
             let step = match &mut self.state {

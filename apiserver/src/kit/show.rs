@@ -28,7 +28,7 @@ pub(super) fn show(kind: &str, object: &Value) -> String {
     yaml.lines().map(|line| format!("    {line}\n")).collect()
 }
 
-/// Writes what was last seen.
+/// Writes the last state.
 pub(super) fn show_all(kind: &str, objects: &[Value]) -> String {
     match objects {
         [] => "  last seen: nothing, it is not there\n".to_owned(),

@@ -13,7 +13,7 @@ enum Kind {
     Number,
     /// Any value, as text.
     Any,
-    /// A message with a field for each key that it knows.
+    /// A message with a field for each known key.
     Fields(&'static [Field]),
     /// A message whose field of this number has one entry for each key.
     Entries(u32, &'static Kind),
@@ -26,7 +26,7 @@ enum Kind {
 /// A field: its number, its key, and how it is written; each item of a list.
 type Field = (u32, &'static str, &'static Kind);
 
-/// The key that stands for all that begin with `x-`.
+/// The key that represents all keys that begin with `x-`.
 const EXTENSIONS: &str = "x-";
 
 static DOCUMENT: Kind = Kind::Fields(&[
@@ -253,7 +253,7 @@ fn fields(all: &[Field], map: &Map<String, Value>, out: &mut Vec<u8>) {
         }
         match (map.get(*key), kind) {
             (None, _) => {}
-            // A default or an example is one value, whatever it is; items are written where they lie.
+            // A default or an example is one value of any type; items are written in place.
             (Some(Value::Array(items)), kind)
                 if *key == "enum" || !matches!(kind, Kind::Any | Kind::Items(_)) =>
             {
@@ -272,7 +272,7 @@ fn named(number: u32, name: &str, kind: &Kind, value: &Value, out: &mut Vec<u8>)
     put_bytes(out, number, &entry);
 }
 
-/// Writes one value; what is zero need not be said.
+/// Writes one value; zeros may be left out.
 fn put(number: u32, kind: &Kind, value: &Value, out: &mut Vec<u8>) {
     match kind {
         Kind::Text => put_bytes(out, number, value.as_str().unwrap_or_default().as_bytes()),

@@ -29,7 +29,7 @@ pub(super) fn group_version(group: &str, version: &str, kinds: &[Kind]) -> Value
     whole(paths.into_map(), json!({"schemas": schemas.into_map()}))
 }
 
-/// Writes the document of a path that is no group version: `api`, `apis`, `apis/GROUP` or `version`.
+/// Writes the document of a path that is not a group version: `api`, `apis`, `apis/GROUP` or `version`.
 pub(super) fn plain(name: &str) -> Value {
     let describe = match name {
         "version" => "get the version information of this server",

@@ -39,7 +39,7 @@ impl Document {
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     written: BTreeMap<String, (Vec<Kind>, Arc<Document>)>,
-    /// The document of version 2, with the hashes of those that it is made of.
+    /// The document of version 2, with the hashes of its sources.
     second: Option<(Vec<String>, Arc<Document>)>,
     /// Its binary form, with its hash.
     second_in_protobuf: Option<(String, Arc<Document>)>,
@@ -59,7 +59,7 @@ impl Documents {
         json!({"paths": paths})
     }
 
-    /// Gives the document of version 2.
+    /// Returns the document of version 2.
     pub(crate) fn second(&mut self, registry: &Registry) -> Arc<Document> {
         let found: Vec<_> = names(registry).iter().filter_map(|name| self.find(registry, name)).collect();
         let hashes: Vec<String> = found.iter().map(|document| document.hash.clone()).collect();
@@ -74,7 +74,7 @@ impl Documents {
         document
     }
 
-    /// Gives the document of version 2 in its binary form.
+    /// Returns the document of version 2 in its binary form.
     pub(crate) fn second_in_protobuf(&mut self, registry: &Registry) -> Arc<Document> {
         let text = self.second(registry);
         if let Some((known, document)) = &self.second_in_protobuf
@@ -110,7 +110,7 @@ impl Documents {
     }
 }
 
-/// Gives the address of a document as the index has it.
+/// Returns the address of a document as the index has it.
 pub(crate) fn address(name: &str, document: &Document) -> String {
     format!("/openapi/v3/{name}?hash={}", document.hash)
 }

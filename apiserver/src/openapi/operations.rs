@@ -6,14 +6,14 @@ use super::schemas::{DELETE_OPTIONS, Names, PATCH, SCALE, STATUS, reference};
 use crate::kinds::{Reach, Resource, Served, Unstored};
 use crate::schema::Schema;
 
-/// The media types of patches; a strategic merge needs strategies that the schemas here do not tell.
+/// The media types of patches; a strategic merge needs strategies that these schemas do not contain.
 const PATCHES: [&str; 3] =
     ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
 
 /// The media types of answers; custom kinds have no binary form.
 const ANSWERS: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
-/// What is done to a path.
+/// The operation on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Get,
@@ -36,7 +36,7 @@ impl Action {
         }
     }
 
-    /// Gives the word of `x-kubernetes-action`.
+    /// Returns the word of `x-kubernetes-action`.
     fn word(self) -> &'static str {
         match self {
             Self::List => "list",
@@ -57,7 +57,7 @@ impl Action {
         }
     }
 
-    /// Gives the query parameters, with what each is for.
+    /// Returns the query parameters, with what each is for.
     fn parameters(self) -> &'static [(&'static str, &'static str, &'static str)] {
         const DRY_RUN: (&str, &str, &str) = ("dryRun", "string", "`All`: check everything, store nothing");
         const MANAGER: (&str, &str, &str) = ("fieldManager", "string", "who makes the change");
@@ -107,7 +107,7 @@ struct Shown<'a> {
     component: &'a str,
     /// The component of the list.
     list: &'a str,
-    /// The subresource, or nothing.
+    /// The subresource, or an empty text.
     subresource: &'a str,
 }
 
@@ -194,7 +194,7 @@ impl Paths {
         }
     }
 
-    /// Gives the paths by name.
+    /// Returns the paths by name.
     pub(super) fn into_map(self) -> Map<String, Value> {
         self.found
     }
@@ -213,7 +213,7 @@ fn root_of(group: &str, version: &str) -> String {
     if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
 }
 
-/// Gives the path of a collection, with the parameters in it.
+/// Returns the path of a collection, with the parameters in it.
 fn collection_of(root: &str, plural: &str, reach: Reach) -> (String, &'static [&'static str]) {
     match reach {
         Reach::Cluster => (format!("{root}/{plural}"), &[]),

@@ -80,7 +80,7 @@ impl Schemas {
         Names { kind, list }
     }
 
-    /// Adds a kind that is answered and never stored, and its list where it has one.
+    /// Adds a kind that is answered and never stored, and its list if it has one.
     pub(super) fn add_unstored(&mut self, unstored: &Unstored) -> Names {
         let (group, version) = (self.group.clone(), self.version.clone());
         let Unstored { kind: word, plural, verbs, .. } = *unstored;
@@ -103,7 +103,7 @@ impl Schemas {
         self.mark(SCALE, "autoscaling", "v1", "Scale");
     }
 
-    /// Gives the components by name.
+    /// Returns the components by name.
     pub(super) fn into_map(self) -> Map<String, Value> {
         self.found
     }
@@ -143,7 +143,7 @@ fn definition(name: &str) -> Option<&'static Value> {
     Schema::definitions().get(name).or_else(|| MACHINERY.get(name))
 }
 
-/// Turns a published definition into a component; names what it refers to.
+/// Turns a published definition into a component; returns the names that it refers to.
 fn publish(schema: &Value, wanted: &mut Vec<String>) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
     let mut out = Map::new();
@@ -175,7 +175,7 @@ fn publish(schema: &Value, wanted: &mut Vec<String>) -> Value {
     Value::Object(out)
 }
 
-/// Says what an element of a list or map is that nothing is said about: an empty text.
+/// Sets the default of list and map elements that have no schema: an empty text.
 fn element(mut schema: Value) -> Value {
     if let Value::Object(fields) = &mut schema
         && fields.get("type").is_some_and(|kind| kind == "string")
@@ -186,7 +186,7 @@ fn element(mut schema: Value) -> Value {
     schema
 }
 
-/// Structs whose name may be left out: it is then the empty text.
+/// Structs whose name is optional and defaults to an empty text.
 const NAMELESS: [&str; 8] = [
     "ConfigMapEnvSource",
     "ConfigMapKeySelector",
@@ -198,7 +198,7 @@ const NAMELESS: [&str; 8] = [
     "SecretProjection",
 ];
 
-/// Says what a server publishes where the crate's types, which the definitions are made for, differ.
+/// Corrects the crate's definitions where a server publishes something else.
 fn correct(name: &str, schema: &mut Value) {
     let short = name.rsplit('.').next().unwrap_or_default();
     let Value::Object(fields) = schema else { return };
@@ -226,7 +226,7 @@ fn correct(name: &str, schema: &mut Value) {
     fields.remove("x-kubernetes-int-or-string");
 }
 
-/// Says which values the fields of a definition may have, which the crate's types leave out.
+/// Adds the enumerations that the crate's types leave out.
 fn enumerate(name: &str, schema: &mut Value) {
     let Some(message) = facts().defined(name) else { return };
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);

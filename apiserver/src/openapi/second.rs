@@ -1,8 +1,8 @@
-//! OpenAPI v2: one document of all kinds, made of those of version 3.
+//! OpenAPI v2: one document of all kinds, built from those of version 3.
 
 use serde_json::{Map, Value, json};
 
-/// What a schema of version 2 has not.
+/// The keywords that version 2 lacks.
 const UNKNOWN: [&str; 5] = ["nullable", "anyOf", "oneOf", "allOf", "not"];
 
 /// Merges documents of version 3 into one of version 2.
@@ -35,7 +35,7 @@ pub(super) fn merge(documents: impl IntoIterator<Item = Value>) -> Value {
 
 const GVK: &str = "x-kubernetes-group-version-kind";
 
-/// Adds the kinds that a definition stands for in another document.
+/// Adds the kinds of a definition from another document.
 fn join(definition: &mut Value, marks: Option<Value>) {
     let Some(Value::Array(marks)) = marks else { return };
     let Value::Object(fields) = definition else { return };
@@ -97,7 +97,7 @@ fn operation(given: &Value) -> Value {
     Value::Object(out)
 }
 
-/// Gives the media types of a body, and the schema of the first.
+/// Returns the media types of a body, and the schema of the first.
 fn content(body: &Value) -> (Value, Value) {
     let content = body["content"].as_object();
     let media = content.into_iter().flatten().map(|(media, _)| Value::from(media.as_str())).collect();
@@ -108,7 +108,7 @@ fn content(body: &Value) -> (Value, Value) {
 /// Turns a schema into one of version 2.
 fn schema_of(schema: &Value) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
-    // Version 3 wraps a reference that stands beside other words.
+    // Version 3 wraps a reference that has sibling keywords.
     if let Some([one]) = fields.get("allOf").and_then(Value::as_array).map(Vec::as_slice)
         && one.get("$ref").is_some()
     {

@@ -8,7 +8,7 @@ use crate::limits::{self, PATCH_OPERATIONS};
 /// Why a JSON patch was not applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum JsonPatchError {
-    /// The patch is no list of objects: 400.
+    /// The patch is not a list of objects: 400.
     #[error("error decoding patch: json: cannot unmarshal {0} into Go value of type {1}")]
     Malformed(&'static str, &'static str),
     /// The patch has too many operations: 413.
@@ -24,7 +24,7 @@ pub(crate) enum JsonPatchError {
     Excessive,
 }
 
-/// Applies a JSON patch to a document, all of it or nothing.
+/// Applies a JSON patch to a document, completely or not at all.
 ///
 /// Four things are let pass that the RFC forbids: `replace` of a map's absent key adds it, a path without a leading
 /// `/` loses all before its first `/`, `add` without a value writes null, and `test` takes a map's absent key for
@@ -46,7 +46,7 @@ pub(crate) fn json_patch(document: &mut Value, patch: &Value) -> Result<(), Json
     Ok(())
 }
 
-/// What a patch may still do.
+/// The remaining budget of a patch.
 struct Allowance {
     /// Bytes to copy.
     copies: usize,
@@ -94,7 +94,7 @@ impl Allowance {
 /// Applies a JSON patch as [`json_patch`] does.
 ///
 /// # Errors
-/// Why not, which clients that patch themselves are not told.
+/// The reason, which clients do not see.
 pub(crate) fn json_patch_of_webhook(document: &mut Value, patch: &Value) -> Result<(), String> {
     let (mut result, mut allowance) = (document.clone(), Allowance::default());
     for operation in patch.as_array().into_iter().flatten() {
@@ -109,7 +109,7 @@ pub(crate) fn json_patch_of_webhook(document: &mut Value, patch: &Value) -> Resu
     Ok(())
 }
 
-/// Says why an operation can't be done, in the server's words.
+/// Describes why an operation can't be carried out, in the server's words.
 fn why(document: &Value, operation: &Value) -> String {
     let text = |key: &str| operation[key].as_str().unwrap_or_default();
     let (op, path) = (text("op"), text("path"));
@@ -187,7 +187,7 @@ fn apply(
     json_patch::patch(document, &Patch(vec![operation])).map_err(|_| JsonPatchError::Rejected)
 }
 
-/// Drops what stands before the first `/`.
+/// Drops the text before the first `/`.
 fn rooted(path: &str) -> String {
     match path.find('/') {
         Some(start) => path[start..].to_owned(),

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-/// Applies a merge patch: nulls remove, objects merge, all else replaces.
+/// Applies a merge patch: null removes a field, objects merge, other values replace.
 ///
-/// A patch that is no object would replace the whole document: callers refuse it before.
+/// A patch that is not an object would replace the whole document; callers refuse it before.
 pub(crate) fn merge_patch(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *target = patch.clone();

@@ -14,7 +14,7 @@ const RETAIN: &str = "$retainKeys";
 const ORDER: &str = "$setElementOrder/";
 const DELETE: &str = "$deleteFromPrimitiveList/";
 
-/// Why a strategic merge patch cannot be applied: 500.
+/// Why a strategic merge patch can't be applied: 500.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StrategicError {
     /// An item lacks the key by which its list is merged.
@@ -25,7 +25,7 @@ pub(crate) enum StrategicError {
         /// Names the key.
         key: String,
     },
-    /// The items of a patch come in another order than `$setElementOrder` says, or are not in there.
+    /// The items of a patch have another order than `$setElementOrder`, or are missing from it.
     #[error(
         "The order in patch list:\n{list}\n doesn't match {ORDER} list:\n{order}\n",
         ORDER = "$setElementOrder"
@@ -36,7 +36,7 @@ pub(crate) enum StrategicError {
         /// Shows the order.
         order: String,
     },
-    /// A `$patch` directive is none of delete, merge and replace.
+    /// A `$patch` directive is not delete, merge or replace.
     #[error("unknown patch type: {directive} in map: {map}")]
     UnknownDirective {
         /// Names the directive.
@@ -125,7 +125,7 @@ fn merge_field(
             Some(below) => merge_map(below, current, change)?,
             None => *current = without_directives(change),
         },
-        // Nothing to merge with: the directive wins over what else the map holds.
+        // There is nothing to merge with: the directive wins over the rest of the map.
         (Value::Object(change), None) if change.contains_key(PATCH) => {}
         (Value::Array(change), Some(Value::Array(current))) => {
             let item = below.map(NodeRef::item);
@@ -218,12 +218,12 @@ fn merge_scalars(
     Ok(arranged(merged, &known, &order, None))
 }
 
-/// Tells the items of a list apart: by their merge key, or by all that they are.
+/// Identifies the items of a list: by their merge key, or by their whole value.
 fn identity(value: &Value, key: Option<&str>) -> String {
     key.map_or_else(|| value.to_string(), |key| value.get(key).map(Value::to_string).unwrap_or_default())
 }
 
-/// Gives the first place of each item of a list.
+/// Returns the first place of each item of a list.
 fn index<'v>(list: impl IntoIterator<Item = &'v Value>, key: Option<&str>) -> HashMap<String, usize> {
     let mut places = HashMap::new();
     for (at, value) in list.into_iter().enumerate() {
@@ -254,7 +254,7 @@ fn check_order<'v>(
 
 /// Orders a merged list: what `order` names keeps that order, the rest the one it had.
 ///
-/// Where both could come next, what was not there before comes first.
+/// If both could come next, a new item comes first.
 fn arranged(
     merged: impl IntoIterator<Item = Value>,
     known: &HashMap<String, usize>,

@@ -12,16 +12,16 @@ use super::{DEPTH, MAGIC, ProtoError};
 use crate::facts::{Count, Field, Form, Message, Presence, Special, facts};
 use crate::limits;
 
-/// Reads an enveloped object; `kind` and `apiVersion` are in it, as given or else as expected.
+/// Reads an object in an envelope; adds `kind` and `apiVersion`, by default the expected ones.
 ///
 /// # Errors
-/// What keeps it from being an object.
+/// The reason why it is not an object.
 pub(crate) fn decode(body: &[u8], (api_version, kind): (&str, &str)) -> Result<Value, ProtoError> {
     let values = Cell::new(limits::VALUES);
     enveloped(body, Room { depth: DEPTH, values: &values }, (api_version, kind))
 }
 
-/// What a body may still hold. An empty message needs far more memory than its two bytes.
+/// The remaining budget of a body. An empty message needs far more memory than its two bytes.
 #[derive(Clone, Copy)]
 struct Room<'c> {
     /// The messages that may lie in each other.
@@ -31,7 +31,7 @@ struct Room<'c> {
 }
 
 impl Room<'_> {
-    /// Goes into a message.
+    /// Enters a message.
     fn down(self) -> Result<Self, ProtoError> {
         let depth = self.depth.checked_sub(1).ok_or(ProtoError::TooDeep)?;
         Ok(Self { depth, ..self })
@@ -245,7 +245,7 @@ fn either(message: &Message, bytes: &[u8], room: Room<'_>) -> Result<Value, Prot
     Ok(alone.or(flag).unwrap_or(if has_flag { Value::Bool(false) } else { Value::Null }))
 }
 
-/// Reads JSON kept as bytes; an object in an envelope of its own is read as well.
+/// Reads JSON kept as bytes; also reads an object in its own envelope.
 fn json(field: &Field, bytes: &[u8], room: Room<'_>) -> Result<Value, ProtoError> {
     let room = room.down()?;
     let mut reader = Reader::new(bytes);

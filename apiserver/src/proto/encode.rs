@@ -9,7 +9,7 @@ use super::MAGIC;
 use super::wire::{put_bytes, put_double, put_number};
 use crate::facts::{Count, Field, Form, Message, Presence, Special, facts};
 
-/// Writes an object in its envelope; `None` for a kind that nobody has fields for.
+/// Writes an object in its envelope; `None` for a kind with unknown fields.
 pub(crate) fn encode(object: &Value) -> Option<Vec<u8>> {
     let text = |key: &str| object[key].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -80,7 +80,7 @@ fn sorted(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
     entries
 }
 
-/// Writes one value; what is of another type is the zero of this one.
+/// Writes one value; a value of another type becomes the zero of this one.
 fn one(field: &Field, number: u32, value: &Value, out: &mut Vec<u8>) {
     match field.form {
         Form::Text => put_bytes(out, number, value.as_str().unwrap_or_default().as_bytes()),

@@ -1,6 +1,6 @@
 //! Protobuf: Kubernetes' binary form of built-in kinds, into JSON and out of it, by the table of facts.
 //!
-//! An object stands in an envelope (`k8s\0`, then its kind and its bytes); events of watches are framed by their length.
+//! An object is wrapped in an envelope (`k8s\0`, then its kind and its bytes); events of watches are framed by their length.
 
 mod decode;
 mod encode;
@@ -19,25 +19,25 @@ pub(crate) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
 /// The media type of a stream of events.
 pub(crate) const STREAM_MEDIA: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
-/// What every object begins with.
+/// The first bytes of every object.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// How deep messages may lie in each other.
 const DEPTH: u32 = 100;
 
-/// What is wrong with a body, or with an object that is to become one.
+/// The error of a body, or of an object to encode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtoError {
-    /// There is nothing.
+    /// The body is empty.
     #[error("empty data")]
     Empty,
-    /// It is something else.
+    /// It has another format.
     #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
     NoPrefix,
     /// It ends too early.
     #[error("unexpected EOF")]
     Short,
-    /// The bytes are no message.
+    /// The bytes are not a valid message.
     #[error("proto: illegal wireType {0}")]
     WireType(u8),
     /// A number has more than 64 bits.
@@ -49,7 +49,7 @@ pub(crate) enum ProtoError {
     /// There are more values than a body may have.
     #[error("proto: too many values")]
     TooMany,
-    /// A field's bytes don't say what its type is made of.
+    /// A field's bytes do not fit its type.
     #[error("{0}: not a valid {1}")]
     Value(&'static str, &'static str),
     /// Nobody has fields for this kind.

@@ -1,4 +1,4 @@
-//! Bodies as protobuf: what is read back is what was written.
+//! Bodies as protobuf: reading returns what was written.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -169,7 +169,7 @@ fn an_event_has_its_length_before_it() {
     assert!(event(&json!({"type": "ADDED", "object": {"kind": "Widget", "apiVersion": "g/v1"}})).is_none());
 }
 
-/// Makes a value of a form; `depth` bounds what lies below it.
+/// Generates a value of a form; `depth` bounds its nesting.
 fn any_of(form: Form, depth: u32) -> BoxedStrategy<Value> {
     match form {
         Form::Text => "[a-zé]{1,4}".prop_map(Value::from).boxed(),
@@ -223,7 +223,7 @@ fn message_of(place: usize, depth: u32) -> BoxedStrategy<Value> {
                 .prop_map(|map| Value::Object(Map::from_iter(map)))
                 .boxed(),
         };
-        // A field that is left out when empty is not asked for as empty.
+        // A field that is omitted when empty is not requested as empty.
         let skips = field.presence == Presence::NotEmpty;
         let name = field.name;
         let given = prop::option::weighted(0.3, value).prop_map(move |value| {

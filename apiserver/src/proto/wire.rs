@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
     /// Reads the next field; `None` at the end.
     ///
     /// # Errors
-    /// The bytes end early, or are no fields.
+    /// The bytes end early, or are not valid fields.
     pub(super) fn field(&mut self) -> Result<Option<(u32, Raw<'a>)>, ProtoError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         Err(ProtoError::Overflow)
     }
 
-    /// Returns whether nothing is left.
+    /// Returns whether all bytes were read.
     pub(super) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

@@ -24,14 +24,14 @@ pub(crate) use options::{ListOptions, Match};
 pub(crate) enum Reached<T> {
     /// The answer.
     Now(T),
-    /// Ask again once this version is there; after three seconds it is too large.
+    /// Retry once this version exists; after three seconds it is reported as too large.
     At(u64),
 }
 
-/// Reads a resource version; empty is none.
+/// Reads a resource version; `None` if it is empty.
 ///
 /// # Errors
-/// The server's words for what is no number.
+/// The server's words for an invalid number.
 pub(crate) fn parse_version(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -68,7 +68,7 @@ pub(crate) fn selects(selector: &Selector, served: &Served, stored: &Stored) -> 
     selector.matches(value, field_text)
 }
 
-/// Narrows a scope by what a field selector says of name and namespace.
+/// Narrows a scope by the name and namespace in a field selector.
 pub(crate) fn narrow(mut scope: Scope, selector: &Selector) -> Scope {
     if let Some(namespace) = selector.fields.exact("metadata.namespace")
         && scope.namespace.is_none()
@@ -84,10 +84,10 @@ pub(crate) fn narrow(mut scope: Scope, selector: &Selector) -> Scope {
     scope
 }
 
-/// Reads one object not older than the version asked for, as a view has it.
+/// Reads one object of a view, at least as new as the requested version.
 ///
 /// # Errors
-/// 404, or 500 for a version that is no number.
+/// 404, or 500 for a version that is not a number.
 pub(crate) fn get(
     state: &State,
     resource: &Resource,
@@ -201,7 +201,7 @@ pub(crate) fn list(
         let taken = take(&mut wanted, limit, &options.selector, served);
         let after = match taken.last {
             None => 0,
-            // The first page of everything is asked for often, and need not be counted.
+            // The first page of everything is requested often, and need not be counted.
             Some(_) if from.is_empty() && scope == Scope::default() => {
                 state.store.count(&resource.storage) - taken.seen
             }
@@ -218,7 +218,7 @@ pub(crate) fn list(
     Ok(Reached::Now(Page { items: taken.items, version: shown, go_on, remaining }))
 }
 
-/// What a page took.
+/// The result of reading a page.
 struct Taken {
     items: Vec<Arc<Stored>>,
     /// How many objects were looked at.
@@ -227,7 +227,7 @@ struct Taken {
     last: Option<Arc<str>>,
 }
 
-/// Takes what is selected, up to the limit; the rest stays in the iterator.
+/// Takes the selected objects, up to the limit; the rest stays in the iterator.
 fn take<'a>(
     wanted: &mut impl Iterator<Item = &'a Arc<Stored>>,
     limit: usize,
@@ -247,7 +247,7 @@ fn take<'a>(
     taken
 }
 
-/// 410 for the page a token asks for, with a token that goes on at the newest state.
+/// 410 for an expired continue token, with a token that continues at the newest state.
 pub(crate) fn expired_page(token: &str) -> Status {
     match Token::decode(token) {
         Ok(token) => expired_token(&token.start),
@@ -255,7 +255,7 @@ pub(crate) fn expired_page(token: &str) -> Status {
     }
 }
 
-/// Makes a token that goes on after the last object there can be.
+/// Creates a token that continues after the last possible object.
 pub(crate) fn token_past_the_end(version: i64) -> String {
     Token { version, start: char::MAX.to_string() }.encode()
 }
@@ -276,7 +276,7 @@ const BASE64: GeneralPurpose = {
     GeneralPurpose::new(&URL_SAFE, config.with_decode_padding_mode(DecodePaddingMode::RequireNone))
 };
 
-/// Where a page ended: the list's version and the key to start at, relative to the list.
+/// The end of a page: the list's version and the next key, relative to the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Token {
     version: i64,

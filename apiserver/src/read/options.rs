@@ -8,7 +8,7 @@ use crate::status::{Cause, Status};
 /// How `resourceVersionMatch` wants the version met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
-    /// Not said.
+    /// Not set.
     Unset,
     /// The version or a later one.
     NotOlderThan,
@@ -19,15 +19,15 @@ pub(crate) enum Match {
 /// The options of a list or watch, read and checked.
 #[derive(Clone, Debug)]
 pub(crate) struct ListOptions {
-    /// What is selected.
+    /// The selected objects.
     pub(crate) selector: Selector,
-    /// The version as given; empty for none.
+    /// The version as given; empty if not set.
     pub(crate) version: String,
     /// How the version is to be met.
     pub(crate) matching: Match,
     /// The most items of a page; 0 for no limit.
     pub(crate) limit: usize,
-    /// The token of the page before; empty for none.
+    /// The continue token; empty if not set.
     pub(crate) go_on: String,
     /// Whether a watch is to begin with the state.
     pub(crate) initial_events: Option<bool>,
@@ -145,7 +145,7 @@ fn number(text: &str) -> Result<Option<i64>, Status> {
 /// Reads the two selectors of a query.
 ///
 /// # Errors
-/// 400: malformed, or a field nobody may select by.
+/// 400: malformed, or a field that does not support selection.
 fn selector(query: &Query, resource: &Resource, served: &Served) -> Result<Selector, Status> {
     let labels = LabelSelector::parse(query.text("labelSelector")).map_err(|e| Status::bad_request(e.0))?;
     let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(|e| Status::bad_request(e.0))?;

@@ -153,13 +153,13 @@ pub(super) fn definitions_of(kind: &str) -> Map<String, Value> {
     generator.take_definitions(false)
 }
 
-/// Reads what a definition says about a field.
+/// Reads a field of a definition.
 pub(super) fn description(definition: &str, field: &str) -> &'static str {
     let field = definitions().get(definition).and_then(|schema| schema.get("properties")?.get(field));
     field.and_then(|field| field.get("description")?.as_str()).unwrap_or_default()
 }
 
-/// Finds what is known of a definition's field.
+/// Finds the facts about a definition's field.
 fn field(owner: &str, property: &str) -> Option<&'static Field> {
     facts().field(facts().defined(owner)?, property)
 }
@@ -188,7 +188,7 @@ pub(super) fn is_atomic_struct(definition: &str) -> bool {
     facts().defined(definition).is_some_and(|message| message.atomic)
 }
 
-/// Returns whether a definition stands for any JSON, whatever its own schema says.
+/// Returns whether a definition accepts any JSON, whatever its own schema says.
 pub(super) fn is_any_json(definition: &str) -> bool {
     matches!(
         short(definition),
@@ -205,7 +205,7 @@ pub(super) fn is_any_json(definition: &str) -> bool {
 pub(super) fn key_default(owner: &str, property: &str) -> Option<Value> {
     let field = field(owner, property)?;
     let zero = |value: &Value| *value == "" || *value == 0 || *value == false;
-    // The zero of a field that is left out when empty is no default.
+    // A zero is not a default if the field is omitted when empty.
     field.default.clone().filter(|value| field.presence == Presence::Given || !zero(value))
 }
 

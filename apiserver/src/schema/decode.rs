@@ -26,7 +26,7 @@ fn walk(node: NodeRef<'_>, at: &Place<'_>, value: &mut Value) -> Result<(), Stri
     check(node, at, value)?;
     match value {
         Value::Object(fields) => {
-            // A null map value is the zero of its type, a null field is no field.
+            // A null map value is the zero of its type; a null field counts as absent.
             fields.retain(|name, value| match node.property(name) {
                 Some(_) => !value.is_null(),
                 None => node.additional().is_some() || node.is_free(),
@@ -85,7 +85,7 @@ fn check(node: NodeRef<'_>, at: &Place<'_>, value: &Value) -> Result<(), String>
     }
 }
 
-/// Names what was found; of a number that is no integer also its value.
+/// Names the type that was found, and the value of a number that is not an integer.
 fn found(wanted: Kind, value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -119,7 +119,7 @@ fn go_type(node: NodeRef<'_>) -> String {
     }
 }
 
-/// Checks texts that stand for bytes or times.
+/// Checks texts that encode bytes or times.
 fn content(node: NodeRef<'_>, text: &str) -> Result<(), String> {
     match node.node().definition.as_str() {
         "MicroTime" => time(text, Fraction::Micros),

@@ -7,7 +7,7 @@ use super::prune::allows_null;
 
 /// Sets absent fields, and nulls that may not be, to their defaults.
 ///
-/// A default goes in only where its parent is: nothing appears below an absent object.
+/// A default is only added to an existing parent: nothing appears below an absent object.
 pub(super) fn apply(node: NodeRef<'_>, value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! What is wrong with a field, in the server's words.
+//! Errors of fields, in the server's words.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 /// One violation of a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldError {
-    /// Says what kind of violation it is.
+    /// The kind of violation.
     pub(crate) reason: FieldReason,
-    /// Names the field, such as `spec.ports[0].name`; `<nil>` where there is none.
+    /// The path of the field, such as `spec.ports[0].name`; `<nil>` if it has none.
     pub(crate) field: String,
     /// Explains it, such as `Required value`: a cause's message.
     pub(crate) message: String,
@@ -24,9 +24,9 @@ pub(crate) enum FieldReason {
     Invalid,
     /// The value has another type.
     TypeInvalid,
-    /// The value is none of an enumeration.
+    /// The value is not in the enumeration.
     NotSupported,
-    /// The value is there twice.
+    /// The value is a duplicate.
     Duplicate,
     /// The value is well formed, but not allowed here.
     Forbidden,
@@ -66,7 +66,7 @@ impl FieldError {
         FieldError { reason: FieldReason::Invalid, field: field.into(), message }
     }
 
-    /// Reports a value of the wrong type, of which only the type's name is shown.
+    /// Reports a value of the wrong type; shows only the type's name.
     pub(crate) fn type_invalid(field: impl Into<String>, found: &str, detail: &str) -> FieldError {
         let message = format!("Invalid value: \"{found}\": {detail}: \"{found}\"");
         FieldError { reason: FieldReason::TypeInvalid, field: field.into(), message }
@@ -83,7 +83,7 @@ impl FieldError {
         FieldError { reason: FieldReason::NotSupported, field: field.into(), message }
     }
 
-    /// Reports a value that is there a second time.
+    /// Reports a duplicate value.
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> FieldError {
         let message = format!("Duplicate value: {value}");
         FieldError { reason: FieldReason::Duplicate, field: field.into(), message }
@@ -114,7 +114,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Quotes what is not a string as well, as enumerations are shown.
+/// Quotes other values than strings as well, as in enumerations.
 fn quoted(value: &Value) -> String {
     match value {
         Value::String(_) => value.to_string(),

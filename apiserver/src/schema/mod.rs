@@ -27,7 +27,7 @@ use self::parse::{BuiltIn, Origin};
 
 /// Describes a kind's objects; cheap to clone.
 ///
-/// The root's `apiVersion`, `kind` and `metadata` are known to every schema; `metadata` is always that of `ObjectMeta`.
+/// Every schema has the root's `apiVersion`, `kind` and `metadata`; `metadata` is always an `ObjectMeta`.
 #[derive(Clone, Debug)]
 pub struct Schema {
     source: Source,
@@ -45,7 +45,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// What makes the schema not structural; fields are relative to the CRD (`spec.validation.openAPIV3Schema…`).
+    /// Why the schema is not structural; fields are relative to the CRD (`spec.validation.openAPIV3Schema…`).
     pub(crate) fn from_crd(schema: &Value) -> Result<Schema, Vec<FieldError>> {
         let errors = structural::check(schema);
         if !errors.is_empty() {
@@ -78,7 +78,7 @@ impl Schema {
         builtin::definition_name(group, version, kind)
     }
 
-    /// Reads what the definition of a built-in kind or struct says about a field; empty if nothing.
+    /// Reads a field in the definition of a built-in kind or struct; empty if it is missing.
     pub(crate) fn description(definition: &str, field: &str) -> &'static str {
         builtin::description(definition, field)
     }
@@ -89,7 +89,7 @@ impl Schema {
         Schema { source: Source::Custom(Arc::new(arena), root), has_rules: false }
     }
 
-    /// Returns whether this is a built-in kind, whose server has types for everything.
+    /// Returns whether this is a built-in kind, for which the server has types.
     pub(crate) fn is_builtin(&self) -> bool {
         self.origin() == Origin::BuiltIn
     }
@@ -111,7 +111,7 @@ impl Schema {
 
     /// Removes the fields that the schema does not know.
     ///
-    /// Also drops nulls where the schema has neither `nullable` nor a default for them.
+    /// Also drops nulls for which the schema has neither `nullable` nor a default.
     pub(crate) fn prune(&self, object: &mut Value) {
         self.prune_unknown(object);
         prune::nulls(self.root(), object);

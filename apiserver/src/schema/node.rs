@@ -17,7 +17,7 @@ pub(crate) struct Arena {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeId(usize);
 
-/// What JSON a node accepts.
+/// The JSON that a node accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// Any JSON: the schema says nothing.
@@ -45,7 +45,7 @@ pub enum ListKind {
     /// The list is one value.
     #[default]
     Atomic,
-    /// Every scalar is an item of its own.
+    /// Every scalar is an item.
     Set,
     /// Items are objects, identified by the named fields.
     Map(Vec<String>),
@@ -54,7 +54,7 @@ pub enum ListKind {
 /// How the fields of an object are owned and merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum MapKind {
-    /// Every field has owners of its own.
+    /// Every field has its own owners.
     #[default]
     Granular,
     /// The object is one value.
@@ -69,7 +69,7 @@ pub(crate) struct Node {
     pub(crate) additional: Option<NodeId>,
     pub(crate) items: Option<NodeId>,
     pub(crate) list: ListKind,
-    /// The key by which strategic merge patches tell a list's items apart; empty for scalars.
+    /// The merge key of a strategic merge patch's list; empty for scalars.
     pub(crate) merge: Option<String>,
     pub(crate) map: MapKind,
     pub(crate) nullable: bool,
@@ -106,7 +106,7 @@ impl Arena {
         self.nodes[id.0] = node;
     }
 
-    /// Gives access to a node for changes.
+    /// Returns a node for changes.
     pub(crate) fn edit(&mut self, id: NodeId) -> &mut Node {
         &mut self.nodes[id.0]
     }
@@ -158,7 +158,7 @@ impl<'a> NodeRef<'a> {
         &self.node().list
     }
 
-    /// Gives the key by which strategic merge patches merge a list here; empty for scalars.
+    /// Returns the key by which strategic merge patches merge a list here; empty for scalars.
     pub(crate) fn merge_key(self) -> Option<&'a str> {
         self.node().merge.as_deref()
     }
@@ -214,7 +214,7 @@ impl<'a> NodeRef<'a> {
         self.item().property(key)?.node().default.as_ref()
     }
 
-    /// Builds the value that a typed server writes where nothing was given.
+    /// Builds the value that a typed server writes by default.
     pub(crate) fn zero(self) -> Value {
         match self.kind() {
             Kind::Object => {

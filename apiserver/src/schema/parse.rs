@@ -24,7 +24,7 @@ pub(super) fn custom(schema: &Value) -> (Arena, NodeId) {
     (reader.arena, root)
 }
 
-/// Makes the schema of objects about which nothing is known but their metadata.
+/// Creates the schema of objects of which only the metadata is known.
 pub(super) fn untyped() -> (Arena, NodeId) {
     let mut reader = Reader::new(Origin::Custom, Cow::Borrowed(metadata()));
     let meta = reader.object_meta();
@@ -64,7 +64,7 @@ pub(super) fn built_in(group: &str, version: &str, kind: &str) -> Option<&'stati
     KINDS.get(builtin::definition_name(group, version, kind)?)
 }
 
-/// Where a schema comes from, which decides how it is completed.
+/// The origin of a schema, which decides how it is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Custom,
@@ -118,7 +118,7 @@ impl Reader {
         id
     }
 
-    /// Reads a schema; `owner` names the definition it stands in, for the table of list keys.
+    /// Reads a schema; `owner` names the definition that contains it, for the table of list keys.
     fn read(&mut self, schema: &Value, owner: &str) -> NodeId {
         if let Some(name) = reference(schema) {
             return self.definition(name);
@@ -174,7 +174,7 @@ impl Reader {
         }
     }
 
-    /// Gives a property of a built-in definition what the crate's schema leaves out.
+    /// Returns a property of a built-in definition what the crate's schema leaves out.
     fn listed(&mut self, id: NodeId, schema: &Value, owner: &str, property: &str) -> NodeId {
         if self.origin == Origin::BuiltIn && !owner.is_empty() && reference(schema).is_none() {
             let node = self.arena.edit(id);

@@ -74,7 +74,7 @@ pub(super) fn nulls(node: NodeRef<'_>, value: &mut Value) {
     }
 }
 
-/// Returns whether a null may stay where this node is declared.
+/// Returns whether a null may stay at this node.
 pub(super) fn allows_null(node: NodeRef<'_>) -> bool {
     node.node().nullable || node.kind() == Kind::Any
 }

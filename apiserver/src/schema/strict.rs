@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use super::node::NodeRef;
 use super::parse::Origin;
 
-/// Lists what is wrong with the fields of a JSON text.
+/// Lists the field errors of a JSON text.
 ///
 /// A text that is no JSON has no such errors: parsing it reports that.
 pub(super) fn report(root: NodeRef<'_>, origin: Origin, text: &[u8]) -> Vec<String> {
@@ -41,7 +41,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A place in a text; written out only for what is found there.
+/// A place in a text; written out only for errors.
 #[derive(Clone, Copy)]
 enum At<'a> {
     Root,
@@ -60,14 +60,14 @@ impl fmt::Display for At<'_> {
     }
 }
 
-/// Walks a JSON text and the schema along with it; below an unknown field there is none.
+/// Walks a JSON text together with its schema; below an unknown field the schema is absent.
 struct Walker<'a> {
     node: Option<NodeRef<'a>>,
     at: At<'a>,
     found: &'a mut Found,
 }
 
-/// What was found, each once, in the order in which it was.
+/// The errors, each once, in order.
 #[derive(Default)]
 struct Found {
     list: Vec<Finding>,

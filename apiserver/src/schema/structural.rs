@@ -1,4 +1,4 @@
-//! Tells whether a CRD's schema is structural.
+//! Returns whether a CRD's schema is structural.
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -35,13 +35,13 @@ pub(super) fn check(schema: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is asked of a node by where it stands.
+/// The requirements on a node at its position.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
     Field,
     Item,
-    /// Within `anyOf` and the like, where a schema may only restrict.
+    /// Within `anyOf` and similar keywords, where a schema may only restrict.
     Restriction,
 }
 

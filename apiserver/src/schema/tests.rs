@@ -1,4 +1,4 @@
-//! What schemas keep, fill in, refuse and say, as the real server did.
+//! The effects of schemas: pruning, defaults, refusals and messages, as on the real server.
 
 use serde_json::{Value, json};
 

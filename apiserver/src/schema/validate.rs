@@ -34,7 +34,7 @@ pub(super) fn check_part(
     errors
 }
 
-/// Checks a part of an object of a built-in kind, in whose lists keys may be there twice.
+/// Checks a part of an object of a built-in kind, whose lists may contain duplicate keys.
 pub(super) fn check_values(
     node: NodeRef<'_>,
     prefix: &str,
@@ -82,7 +82,7 @@ fn is_meta(node: NodeRef<'_>, name: &str) -> bool {
     (node.node().resource || node.node().embedded) && name == "metadata"
 }
 
-/// Asks an embedded resource for its kind, and checks its labels.
+/// Checks that an embedded resource has a kind, and checks its labels.
 fn embedded(place: Place<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     let Value::Object(fields) = value else { return };
     for name in ["apiVersion", "kind"] {

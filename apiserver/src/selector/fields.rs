@@ -56,17 +56,17 @@ impl FieldSelector {
         Ok(Self(terms))
     }
 
-    /// Gives the terms.
+    /// Returns the terms.
     pub(crate) fn terms(&self) -> &[FieldTerm] {
         &self.0
     }
 
-    /// Returns whether there are none.
+    /// Returns whether it is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Gives the value a path must have, if the selector says one.
+    /// Returns the value that a path must have, if the selector sets one.
     pub(crate) fn exact(&self, path: &str) -> Option<&str> {
         self.0.iter().find(|t| t.path == path && t.relation == Relation::Is).map(|t| t.value.as_str())
     }

@@ -4,7 +4,7 @@ use memchr::memmem::Finder;
 
 use super::SelectorError;
 
-/// What one requirement asks of a label.
+/// The condition of one requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Need {
     Exists,
@@ -29,7 +29,7 @@ impl LabelSelector {
     /// Reads a selector, e.g. `a=1,b in (x,y),!c`.
     ///
     /// # Errors
-    /// What can't be understood, in the server's words.
+    /// The error, in the server's words.
     pub(crate) fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut parser = Parser { tokens: lex(text), at: 0 };
         parser
@@ -263,7 +263,7 @@ const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.
 /// Checks the key of a label or annotation.
 ///
 /// # Errors
-/// The server's words for what is wrong.
+/// The server's words for the error.
 pub(crate) fn check_label_key(key: &str) -> Result<(), String> {
     let (prefix, name) = match key.split('/').collect::<Vec<_>>().as_slice() {
         [name] => (None, *name),
@@ -292,7 +292,7 @@ pub(crate) fn check_label_key(key: &str) -> Result<(), String> {
 /// Checks the value of a label.
 ///
 /// # Errors
-/// The server's words for what is wrong.
+/// The server's words for the error.
 pub(crate) fn check_label_value(value: &str) -> Result<(), String> {
     if value.len() > 63 {
         return Err("must be no more than 63 bytes".to_owned());

@@ -10,7 +10,7 @@ mod labels;
 pub(crate) use fields::FieldSelector;
 pub(crate) use labels::{LabelSelector, TextFilter, check_label_key, check_label_value};
 
-/// Returns whether an object's labels fit a `LabelSelector` as objects hold them; one that asks nothing fits all.
+/// Returns whether labels match a `LabelSelector` as stored in objects; an empty one matches all.
 pub(crate) fn matches_labels(selector: &Value, object: &Value) -> bool {
     let wanted = selector["matchLabels"].as_object();
     let fits = wanted

@@ -89,7 +89,7 @@ impl<F> Builder<F> {
         self
     }
 
-    /// Has roles decide who may do what, as with `--authorization-mode=RBAC` of kube-apiserver.
+    /// Enforces roles, as with `--authorization-mode=RBAC` of kube-apiserver.
     ///
     /// Roles, bindings and aggregated roles count as they are written; members of `system:masters`, the administrator
     /// among them, may do everything. The default roles of a cluster are there, those of its own components left out.
@@ -112,7 +112,7 @@ impl<F> Builder<F> {
         self
     }
 
-    /// Has a webhook of this process asked where a configuration names its URL; it needs no TLS.
+    /// Serves the URL of a webhook configuration by a function of this process; TLS is not needed.
     ///
     /// The handler gets an `AdmissionReview` and gives one back, both as JSON. Configurations are stored and deleted like
     /// any object. A handler that panics has failed, and one that takes longer than its configuration says is late: what
@@ -126,7 +126,7 @@ impl<F> Builder<F> {
         self
     }
 
-    /// Has a webhook of this process asked where a configuration names its service and path; it needs no TLS.
+    /// Serves the service and path of a webhook configuration by a function of this process; TLS is not needed.
     ///
     /// See [`webhook`](Builder::webhook).
     pub fn service_webhook<H, Fut>(mut self, namespace: &str, name: &str, path: &str, handler: H) -> Self
@@ -140,7 +140,7 @@ impl<F> Builder<F> {
         self
     }
 
-    /// Says where a service of webhooks listens: there is no network of a cluster that would.
+    /// Sets the address of a webhook's service, since the server has no cluster network.
     ///
     /// It is called over TLS as `NAME.NAMESPACE.svc`, and its certificate is checked by the configuration's `caBundle`.
     pub fn webhook_service(mut self, namespace: &str, name: &str, address: SocketAddr) -> Self {
@@ -162,7 +162,7 @@ impl<F> Builder<F> {
         self
     }
 
-    /// Sets the time between two bookmarks of a watch that asks for them.
+    /// Sets the time between two bookmarks of a watch that requests them.
     pub fn bookmark_period(mut self, period: Duration) -> Self {
         self.config.bookmark_period = period;
         self
@@ -251,7 +251,7 @@ impl Parts {
 }
 
 impl Builder<ForMemory> {
-    /// Starts the server; namespaces and definitions are there when it returns.
+    /// Starts the server; namespaces and CRDs exist when it returns.
     ///
     /// # Panics
     ///
@@ -263,11 +263,11 @@ impl Builder<ForMemory> {
         }
     }
 
-    /// Starts a server without a data file, and keeps what it is at its start, for many others.
+    /// Starts a server without a data file, and keeps its initial state as a template for other servers.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// See [`start`](Self::start).
     pub(crate) async fn prepare(self) -> Prepared {
         let (config, deadline) = (self.config.clone(), self.deadline);
         let server = self.start().await;
@@ -275,7 +275,7 @@ impl Builder<ForMemory> {
         Prepared { core: server.core().clone(), config, setup: server.setup.clone(), deadline }
     }
 
-    /// Starts the server, for those who expect that it may not.
+    /// Starts the server, and reports failures as errors.
     ///
     /// # Errors
     ///
@@ -311,7 +311,7 @@ impl Builder<ForHttp> {
         self
     }
 
-    /// Starts the server; namespaces and definitions are there when it returns.
+    /// Starts the server; namespaces and CRDs exist when it returns.
     ///
     /// # Errors
     ///

@@ -65,7 +65,7 @@ async fn config(server: &ApiServer<OverHttp>) -> Config {
         .expect("a config")
 }
 
-/// A kube client all of whose requests go over one connection.
+/// A kube client that sends all requests over one connection.
 async fn client(server: &ApiServer<OverHttp>, connection: Connection) -> Client {
     let config = config(server).await;
     let service = ServiceBuilder::new()
@@ -104,7 +104,7 @@ async fn a_kube_client_writes_lists_and_watches_over_one_connection() {
     let watches = join_all((0..20).map(|_| lines(&client, &short))).await;
     maps.delete("m0", &DeleteParams::default()).await.expect("deleted");
     assert!(maps.get("m0").await.expect_err("gone").to_string().contains("not found"));
-    // They end without an error, once their time is over.
+    // They end without an error when their time is over.
     let seen = join_all(watches.into_iter().map(TryStreamExt::try_collect::<Vec<String>>)).await;
     for lines in seen {
         let lines = lines.expect("a clean end");

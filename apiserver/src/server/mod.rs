@@ -36,7 +36,7 @@ use setup::{Setup, There};
 /// past the fault rules and isn't counted among the [`requests`](ApiServer::requests).
 ///
 /// Users are known by their tokens: `admin-token` may do everything, `viewer-token` nothing but discovery unless
-/// [`allow`](ApiServer::allow) says so. There is no kubelet, scheduler or workload controller: a Deployment gets
+/// [`allow`](ApiServer::allow) says so. Kubelet, scheduler and workload controllers are absent: a Deployment gets
 /// no Pods and a status only from those who write it.
 pub struct ApiServer<T = InMemory> {
     running: Running,
@@ -74,7 +74,7 @@ impl Running {
     async fn close(self) {
         self.0.stop();
         if let Err(error) = self.0.core().close().await {
-            tracing::error!(%error, "the server stops, and what nobody was told of is lost");
+            tracing::error!(%error, "the server stops; changes that no client has seen are lost");
         }
     }
 }
@@ -225,7 +225,7 @@ impl ApiServer<InMemory> {
 }
 
 impl<T> ApiServer<T> {
-    /// Tells what was in the data file at the start; `None` where there is no file, or a new one.
+    /// Returns what was in the data file at the start; `None` without a file, or with a new one.
     #[must_use]
     pub fn restored(&self) -> Option<&Restored> {
         self.restored.as_ref()
@@ -255,12 +255,12 @@ impl<T> ApiServer<T> {
         self.core().resource_version()
     }
 
-    /// Lets a user use a verb on a resource, by its plural, in every group and namespace: a ClusterRole.
+    /// Allows a user a verb on a resource, by its plural, in every group and namespace: a ClusterRole.
     pub fn allow(&self, user: &str, verb: Verb, resource: &str) {
         self.grant(user, verb, resource, None);
     }
 
-    /// Lets a user use a verb on a resource, by its plural, in one namespace: a Role.
+    /// Allows a user a verb on a resource, by its plural, in one namespace: a Role.
     ///
     /// Lists and watches across all namespaces stay forbidden.
     pub fn allow_in(&self, namespace: &str, user: &str, verb: Verb, resource: &str) {
@@ -293,14 +293,14 @@ impl<T> ApiServer<T> {
         self.faults().on_reads(resource).then(frozen)
     }
 
-    /// Cuts every client off from the server: what is sent either way is lost, and no connection ends.
+    /// Cuts all clients off from the server: data in both directions is lost, and connections stay open.
     ///
     /// It is [`Fault::Silence`](crate::Fault::Silence) for everything, the test kit left out.
     pub fn partition(&self) {
         self.running.0.partition();
     }
 
-    /// Ends a [`partition`](ApiServer::partition): what was held back arrives, as packets sent again do.
+    /// Ends a [`partition`](ApiServer::partition): held data arrives, like packets that are sent again.
     pub fn heal(&self) {
         self.running.0.heal();
     }
@@ -317,9 +317,9 @@ impl<T> ApiServer<T> {
         self.core().compact_to(version);
     }
 
-    /// Breaks every connection, then comes back with what `what` leaves.
+    /// Breaks every connection, then restarts with the state that `what` selects.
     ///
-    /// After [`Restart::Empty`] the builder's definitions and namespaces are gone too;
+    /// After [`Restart::Empty`] the builder's CRDs and namespaces are gone too;
     /// [`install`](ApiServer::install) brings them back.
     ///
     /// # Panics
@@ -332,7 +332,7 @@ impl<T> ApiServer<T> {
         }
     }
 
-    /// Creates the builder's namespaces and definitions where they are missing.
+    /// Creates missing CRDs and namespaces of the builder.
     ///
     /// # Errors
     ///
@@ -341,7 +341,7 @@ impl<T> ApiServer<T> {
         self.setup.install(&self.kit, There::Stays).await
     }
 
-    /// Lets the server's own controllers finish what is due now: garbage, namespaces, definitions.
+    /// Runs the server's own controllers until all due work is done: garbage, namespaces, CRDs.
     pub async fn settle(&self) {
         self.core().settle();
         tokio::task::yield_now().await;

@@ -1,11 +1,11 @@
-//! What a server holds from its start: namespaces and definitions.
+//! The content of a server at its start: namespaces and CRDs.
 
 use serde_json::{Value, json};
 
 use crate::kit::{DEADLINE, Kit, Observer, Scope};
 use crate::start_error::StartError;
 
-/// What a server is to hold from its start.
+/// The content of a server at its start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Setup {
     pub(super) namespaces: Vec<String>,
@@ -13,7 +13,7 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// The namespace of what names none: the only one added, else `default`.
+    /// The default namespace: the only one added, otherwise `default`.
     pub(super) fn namespace(&self) -> String {
         match self.namespaces.as_slice() {
             [one] => one.clone(),
@@ -37,12 +37,12 @@ impl Setup {
     }
 }
 
-/// What becomes of a definition that is there already.
+/// What to do with a CRD that already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum There {
     /// It stays as it is.
     Stays,
-    /// It becomes what the builder says: it is of an earlier run.
+    /// It is replaced by the builder's: it is from an earlier run.
     Updated,
 }
 
@@ -64,7 +64,7 @@ async fn install_crd(kit: &Kit, name: &str, crd: &Value, there: There) -> Result
     })
 }
 
-/// Makes a definition that is there already, from an earlier run, what it is to be.
+/// Replaces a CRD from an earlier run by the builder's.
 async fn update_crd(kit: &Kit, name: &str, crd: &Value) -> Result<(), String> {
     let path = format!("{CRDS}/{name}?fieldManager=watchkeeper-apiserver");
     let request = http::Request::patch(path)
@@ -75,7 +75,7 @@ async fn update_crd(kit: &Kit, name: &str, crd: &Value) -> Result<(), String> {
     patched.map(drop).map_err(|error| error.to_string())
 }
 
-/// What became of a request to create.
+/// The result of a request to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Posted {
     Made,

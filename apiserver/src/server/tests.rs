@@ -38,7 +38,7 @@ async fn read_all(client: &kube::Client, uri: &str) -> (Vec<String>, bool) {
     (seen, true)
 }
 
-/// Reads a watch until so many objects were added, or to its end; gives their number.
+/// Reads a watch until this many objects were added, or to its end; returns their number.
 async fn read_added(client: &kube::Client, uri: &str, wanted: usize) -> usize {
     let mut lines = Box::pin(client.request_stream(get(uri)).await.unwrap().lines());
     let mut added = 0;
@@ -452,7 +452,7 @@ async fn servers_that_start_from_a_prepared_one_are_alike_and_apart() {
     };
     let (made, again) = (one.create(&map("a")).await, other.create(&map("b")).await);
     assert_eq!(made.metadata.namespace.as_deref(), Some("shop"));
-    assert_eq!(made.metadata.uid, again.metadata.uid, "chance begins anew");
+    assert_eq!(made.metadata.uid, again.metadata.uid, "the random generator starts again");
     assert_eq!(made.metadata.resource_version, again.metadata.resource_version);
     assert!(one.get::<ConfigMap>("b").await.is_none() && other.get::<ConfigMap>("a").await.is_none());
     let third = prepared.start();

@@ -1,4 +1,4 @@
-//! The backlog: what is written and not on disk yet, for servers that keep their state.
+//! The backlog: changes that are not on disk yet, for servers that keep their state.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ pub(crate) enum Unsaved {
     Change(ResourceId, Arc<Change>),
     /// History up to a version is forgotten.
     Compacted(u64),
-    /// A fact beside the objects.
+    /// A fact that is not part of an object.
     Fact(Value),
 }
 
-/// How far what is on disk has come.
+/// The last version on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Durable {
     /// The newest version that is on disk.
     pub(crate) version: u64,
-    /// Counts how often versions were taken back; what was open before shows what never was.
+    /// Counts rollbacks; streams opened before one may have shown changes that were rolled back.
     pub(crate) era: u64,
 }
 
-/// What a store has to be kept.
+/// The changes that must be saved.
 #[derive(Debug)]
 pub(super) struct Backlog {
     pub(super) entries: Vec<Unsaved>,
@@ -37,12 +37,12 @@ pub(super) struct Backlog {
     pub(super) durable: watch::Sender<Durable>,
 }
 
-/// What is to be written next.
+/// The next batch to write.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// What came since the last one, oldest first.
+    /// The changes since the last batch, oldest first.
     pub(crate) entries: Vec<Unsaved>,
-    /// Whether only a snapshot says it all.
+    /// Whether only a snapshot is complete.
     pub(crate) whole: bool,
     /// The newest version in it.
     pub(crate) version: u64,

@@ -18,11 +18,11 @@ use crate::selector::TextFilter;
 pub(crate) struct FormKey {
     /// The served version's own number.
     pub(crate) served: u64,
-    /// Which of its shapes.
+    /// The shape.
     pub(crate) shape: u8,
 }
 
-/// Bytes made once for each form and shared by all who ask.
+/// Bytes made once for each form and shared by all readers.
 #[derive(Debug)]
 pub(crate) struct FormCache<K>(Mutex<Vec<(K, Bytes)>>);
 
@@ -33,12 +33,12 @@ impl<K> Default for FormCache<K> {
 }
 
 impl<K: PartialEq> FormCache<K> {
-    /// Forgets all bytes; they are made again if asked for.
+    /// Drops all bytes; they are made again on demand.
     pub(super) fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Gives the bytes of a form, making them the first time.
+    /// Returns the bytes of a form, making them the first time.
     pub(crate) fn get(&self, key: K, make: impl FnOnce() -> Bytes) -> Bytes {
         let mut forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, bytes)) = forms.iter().find(|(k, _)| *k == key) {
@@ -50,10 +50,10 @@ impl<K: PartialEq> FormCache<K> {
     }
 }
 
-/// The lines that tell of one change, each made once for all who follow in its form.
+/// The lines of one change, each made once for all followers of its form.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    /// The form that was asked for first: most follow in one.
+    /// The form that was requested first: most followers share one.
     first: OnceLock<(LineKey, Bytes)>,
     others: FormCache<LineKey>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Lines {
 type LineKey = (FormKey, u8);
 
 impl Lines {
-    /// Gives the line of a form, making it the first time.
+    /// Returns the line of a form, making it the first time.
     pub(crate) fn get(&self, key: LineKey, make: impl Fn() -> Bytes) -> Bytes {
         let (first, bytes) = self.first.get_or_init(|| (key, make()));
         if *first == key { bytes.clone() } else { self.others.get(key, make) }
@@ -91,14 +91,14 @@ impl Head {
 /// How often the server itself reads an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// When it is asked for.
+    /// On demand.
     Seldom,
-    /// With requests for others: its value is at hand.
+    /// Together with requests for other versions: its value is at hand.
     EveryTurn,
 }
 
 impl Use {
-    /// Tells it of a resource.
+    /// Adds a resource's form.
     pub(super) fn of(id: &ResourceId) -> Self {
         match &*id.group {
             "rbac.authorization.k8s.io" | "admissionregistration.k8s.io" | "apiextensions.k8s.io" => {
@@ -122,10 +122,10 @@ pub(crate) struct Stored {
     text: Box<[u8]>,
     head: Arc<Head>,
     ticket: Ticket,
-    /// The value of what is read at every turn, or nested too deep to be read back from its text.
+    /// The value of an object that is read often, or nested too deeply to be parsed again.
     pinned: Option<Arc<Value>>,
     recent: Arc<Recent>,
-    /// What webhooks have made of it, by the number of the served version.
+    /// The conversions by webhooks, by the number of the served version.
     converted: OnceLock<Box<Mutex<Converted>>>,
 }
 
@@ -159,7 +159,7 @@ impl Stored {
         }
     }
 
-    /// Gives the object, `resourceVersion` included.
+    /// Returns the object, `resourceVersion` included.
     pub(crate) fn value(&self) -> Arc<Value> {
         if let Some(value) = &self.pinned {
             return value.clone();
@@ -172,51 +172,51 @@ impl Stored {
         value
     }
 
-    /// Gives an object that is [of use at every turn](Use::EveryTurn); null for others.
+    /// Returns an object that is [of use at every turn](Use::EveryTurn); null for others.
     pub(crate) fn pinned(&self) -> &Value {
         self.pinned.as_deref().unwrap_or(&Value::Null)
     }
 
-    /// Gives the version that it is written in.
+    /// Returns the version that it is written in.
     pub(crate) fn api_version(&self) -> Option<&str> {
         self.head.api_version.as_ref()?.as_str()
     }
 
-    /// Gives what a webhook has made of it for a served version.
+    /// Returns the conversion by a webhook to a served version.
     pub(crate) fn converted(&self, served: u64) -> Option<Arc<Value>> {
         let all = self.converted.get()?.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().find(|(id, _)| *id == served).map(|(_, value)| value.clone())
     }
 
-    /// Notes what a webhook has made of it.
+    /// Stores the conversion by a webhook.
     pub(crate) fn note_converted(&self, served: u64, value: Value) {
         let all = self.converted.get_or_init(Box::default);
         all.lock().unwrap_or_else(PoisonError::into_inner).push((served, Arc::new(value)));
     }
 
-    /// Gives the length of its JSON, in bytes.
+    /// Returns the length of its JSON, in bytes.
     pub(super) fn length(&self) -> usize {
         self.text.len()
     }
 
-    /// Gives its JSON but for the opening brace, `kind` and `apiVersion`.
+    /// Returns its JSON without the opening brace, `kind` and `apiVersion`.
     pub(crate) fn tail(&self) -> &[u8] {
         &self.text[1..]
     }
 
-    /// Gives the metadata that is selected by: name, namespace and labels, under `metadata`.
+    /// Returns the metadata that is selected by: name, namespace and labels, under `metadata`.
     ///
-    /// Cheaper than the whole value, where that is not at hand.
+    /// Cheaper than the whole value, if that is not at hand.
     pub(crate) fn outline(&self) -> Arc<Value> {
         if let Some(value) = self.pinned.clone().or_else(|| self.recent.get(&self.ticket)) {
             return value;
         }
-        // What is read here has been written as JSON; deep nesting is pinned.
+        // This text was written as JSON; deeply nested values are kept.
         let outline: Outline = serde_json::from_slice(&self.text).unwrap_or_default();
         Arc::new(serde_json::to_value(outline).unwrap_or_default())
     }
 
-    /// Returns whether its labels may fit a selector, by a look through its text.
+    /// Returns whether its labels may match a selector, by searching its text.
     pub(crate) fn may_fit(&self, filter: &TextFilter) -> bool {
         filter.passes(&self.text)
     }
@@ -244,7 +244,7 @@ fn is_deeper(value: &Value, than: usize) -> bool {
     }
 }
 
-/// What is read of an object for selectors.
+/// The fields of an object that selectors read.
 #[derive(Default, Deserialize, Serialize)]
 struct Outline {
     #[serde(default)]
@@ -264,7 +264,7 @@ fn text(value: &Value) -> Box<[u8]> {
     if without_type(value, &mut out).is_err() {
         out = b"{}".to_vec();
     }
-    // A copy of the right size: what is cut off would be a hole in the heap for as long as the text is there.
+    // A copy of the right size: unused capacity would stay allocated as long as the text.
     Box::from(&out[..])
 }
 
@@ -285,7 +285,7 @@ fn without_type(value: &Value, out: &mut Vec<u8>) -> Result<(), serde_json::Erro
     map.end()
 }
 
-/// What a change did to its object.
+/// The kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ChangeKind {
     /// Wrote it.
@@ -301,7 +301,7 @@ pub(crate) struct Change {
     pub(crate) version: u64,
     /// The moment of it.
     pub(crate) at: Instant,
-    /// What it did.
+    /// The kind of change.
     pub(crate) kind: ChangeKind,
     /// The new state; for a deletion the last state at the deletion's version.
     pub(crate) object: Arc<Stored>,

@@ -1,4 +1,4 @@
-//! Feeds: changes reach those who follow a resource from one log, which all of them share.
+//! Feeds: all followers of a resource read its changes from one shared log.
 
 use std::collections::VecDeque;
 use std::future::{Future as _, poll_fn};
@@ -14,12 +14,12 @@ use super::change::Change;
 /// The most changes that a feed takes at once.
 const AT_ONCE: usize = 64;
 
-/// The log of what happens in one scope, and who reads it.
+/// The log of one scope, and its readers.
 #[derive(Debug)]
 pub(super) struct Hub {
     /// Moves with each change, and at the end; written under the lock of the log.
     next: AtomicU64,
-    /// Counts how often those who wait were woken; written under the lock of the log.
+    /// Counts wake-ups; written under the lock of the log.
     wakings: AtomicU64,
     furthest_behind: usize,
     log: Mutex<Log>,
@@ -29,7 +29,7 @@ pub(super) struct Hub {
 struct Log {
     /// The newest changes; empty once everybody has read them.
     changes: VecDeque<Arc<Change>>,
-    /// Who is to be woken, by the number of the feed.
+    /// The wakers, by the number of the feed.
     waiting: Vec<(u64, Waker)>,
     feeds: usize,
     /// How many feeds have read everything.
@@ -39,7 +39,7 @@ struct Log {
 }
 
 impl Hub {
-    /// Makes a log that nobody reads yet; a feed that is further behind than this ends.
+    /// Creates a log without readers; a feed that falls further behind than this ends.
     pub(super) fn new(furthest_behind: usize) -> Arc<Self> {
         let (next, wakings) = (AtomicU64::new(0), AtomicU64::new(0));
         Arc::new(Self { next, wakings, furthest_behind, log: Mutex::default() })
@@ -55,14 +55,14 @@ impl Hub {
         Feed { hub, id, next, taken: VecDeque::new(), listed: None }
     }
 
-    /// Returns whether nobody reads it.
+    /// Returns whether it has no readers.
     pub(super) fn is_deserted(&self) -> bool {
         self.lock().feeds == 0
     }
 
-    /// Adds a change; [`Hub::wake`] wakes those who wait for it, once no lock is held.
+    /// Adds a change; [`Hub::wake`] wakes the readers, once no lock is held.
     ///
-    /// What this costs does not depend on how many read it.
+    /// The cost does not depend on the number of readers.
     pub(super) fn publish(&self, change: Arc<Change>) {
         let mut log = self.lock();
         if log.caught_up == log.feeds {
@@ -76,7 +76,7 @@ impl Hub {
         self.next.fetch_add(1, Ordering::Release);
     }
 
-    /// Ends all feeds once they have read what is there.
+    /// Ends all feeds once they have read everything.
     pub(super) fn end(&self) {
         let mut log = self.lock();
         if !std::mem::replace(&mut log.over, true) {
@@ -84,7 +84,7 @@ impl Hub {
         }
     }
 
-    /// Wakes those who wait, each once, however much has come.
+    /// Wakes the waiting readers, each once, however many changes came.
     pub(super) fn wake(&self) {
         let waiting = {
             let mut log = self.lock();
@@ -114,7 +114,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Gives the next change; `None` is the end.
+    /// Returns the next change; `None` is the end.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<Change>>> {
         // One reader with much to read does not keep others from theirs.
         pin!(cooperative(poll_fn(|cx| self.poll_taken(cx)))).poll(cx)
@@ -153,7 +153,7 @@ impl Feed {
         self.listed.as_ref().is_some_and(|(at, listed)| *at == now && listed.will_wake(waker))
     }
 
-    /// Asks to be woken by what comes next.
+    /// Registers to be woken by the next change.
     fn list(&mut self, log: &mut Log, waker: &Waker) {
         if self.is_listed(waker) {
             return;
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Makes so many changes.
+    /// Makes this many changes.
     fn changes(count: usize) -> Vec<Arc<Change>> {
         let (mut store, id) = (Store::new(0, count), ResourceId::new("", "configmaps"));
         (0..count).for_each(|at| drop(store.put(&id, &format!("n/{at}"), json!({}))));

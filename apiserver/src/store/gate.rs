@@ -8,12 +8,12 @@ use tokio::sync::watch;
 
 use super::backlog::Durable;
 
-/// What an open gate lets a stream do.
+/// What an open gate allows a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// Show what it has.
+    /// Show its changes.
     Show,
-    /// End: what it has never was.
+    /// End: its changes were rolled back.
     End,
 }
 

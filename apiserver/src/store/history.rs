@@ -14,7 +14,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Gives the length of the changed objects together, in bytes of JSON.
+    /// Returns the length of the changed objects together, in bytes of JSON.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

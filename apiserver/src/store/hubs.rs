@@ -10,7 +10,7 @@ use super::scope::{Scope, split};
 /// How many changes a follower may be behind before it is cut.
 const FURTHEST_BEHIND: usize = 10_000;
 
-/// The logs of one resource; those that nobody reads go when they are come upon.
+/// The logs of one resource; unused ones are removed when they are found.
 #[derive(Debug, Default)]
 pub(super) struct Hubs {
     all: Option<Arc<Hub>>,
@@ -84,7 +84,7 @@ fn make() -> Arc<Hub> {
     Hub::new(FURTHEST_BEHIND)
 }
 
-/// Those who wait for what has been published; they are woken when this is dropped, which holds no lock then.
+/// Readers of published changes; dropping this wakes them, when the lock is released.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes(pub(super) Vec<Arc<Hub>>);
 

@@ -12,7 +12,7 @@ use super::gate::Gate;
 use super::resource_id::ResourceId;
 
 impl Store {
-    /// Notes everything from now on, to be kept; what is there already is.
+    /// Records everything from now on, to be saved; the present state is not recorded.
     pub(crate) fn keep(&mut self) {
         let (durable, _) = watch::channel(Durable { version: self.version, era: 0 });
         self.backlog = Some(Backlog { entries: Vec::new(), whole: false, durable });
@@ -30,7 +30,7 @@ impl Store {
         self.backlog.as_ref().is_some_and(|backlog| backlog.whole || !backlog.entries.is_empty())
     }
 
-    /// Takes what is to be written.
+    /// Takes the next batch to write.
     pub(crate) fn take_unsaved(&mut self) -> Batch {
         let version = self.version;
         match &mut self.backlog {
@@ -43,7 +43,7 @@ impl Store {
         }
     }
 
-    /// Says that a batch is on disk.
+    /// Reports that a batch is on disk.
     pub(crate) fn saved(&self, batch: &Batch) {
         if let Some(backlog) = &self.backlog {
             backlog.durable.send_if_modified(|durable| {
@@ -56,12 +56,12 @@ impl Store {
         }
     }
 
-    /// Gives the gate of a stream that begins now; `None` where nothing is kept.
+    /// Returns the gate of a new stream; `None` if nothing is saved.
     pub(crate) fn gate(&self) -> Option<Gate> {
         self.backlog.as_ref().map(|backlog| Gate::new(backlog.durable.subscribe()))
     }
 
-    /// Says that versions went back: only a snapshot says what there is, and streams that are open end.
+    /// Reports that versions went back: only a snapshot is complete, and open streams end.
     pub(super) fn went_back(&mut self) {
         let version = self.version;
         if let Some(backlog) = &mut self.backlog {
@@ -73,7 +73,7 @@ impl Store {
 
     /// Takes a batch back that could not be kept, and whatever came after it; every feed ends.
     ///
-    /// Gives the facts among it, none where versions went back in between: what is there then is another state.
+    /// Returns the facts in it; `None` if versions went back in between, since the state is another then.
     pub(crate) fn undo(&mut self, batch: &Batch) -> Vec<Value> {
         let Some(backlog) = &mut self.backlog else { return Vec::new() };
         backlog.whole |= batch.whole;
@@ -117,7 +117,7 @@ impl Store {
         self.owners.note(&place, there.as_deref(), previous.as_deref());
     }
 
-    /// Gives every object there is.
+    /// Returns every object.
     pub(crate) fn everything(&self) -> Vec<(ResourceId, Arc<Stored>)> {
         let mut ids: Vec<&ResourceId> = self.shelves.keys().collect();
         ids.sort();
@@ -127,7 +127,7 @@ impl Store {
         all.collect()
     }
 
-    /// Puts an object in that was there before anybody looked: at the present version, with no change to tell of.
+    /// Adds an object that existed before any reader: at the present version, without a change.
     pub(crate) fn preset(&mut self, id: &ResourceId, key: &str, mut value: Value) {
         crate::object::set(&mut value, "resourceVersion", self.version.to_string());
         let key: Arc<str> = key.into();

@@ -1,4 +1,4 @@
-//! The store: every object, the changes that led there, and who follows them.
+//! The store: every object, the history of changes, and its followers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -40,7 +40,7 @@ pub(crate) use scope::Scope;
 pub use view::Lag;
 pub(crate) use view::{Consistency, View};
 
-/// Says that a version is no longer remembered; holds the oldest that is.
+/// Reports that a version has expired; contains the oldest one available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Forgotten(pub(crate) u64);
 
@@ -60,7 +60,7 @@ impl Shelf {
         }
     }
 
-    /// Gives what an object carries of kind and version.
+    /// Returns what an object carries of kind and version.
     fn head(&mut self, value: &Value) -> Arc<Head> {
         if let Some(head) = self.heads.iter().find(|head| head.is_of(value)) {
             return head.clone();
@@ -83,9 +83,9 @@ pub(crate) struct Store {
     recent: Arc<Recent>,
     /// Counts how often all feeds were ended, as they are before versions go back.
     era: u64,
-    /// Who waits for what has been published since the lock was taken.
+    /// Readers of what has been published since the lock was taken.
     wakes: Wakes,
-    /// Who depends on whom.
+    /// The dependents of each owner.
     pub(crate) owners: Owners,
 }
 
@@ -107,7 +107,7 @@ impl Store {
         }
     }
 
-    /// Makes a store of the present objects; it has no history, and nobody follows it.
+    /// Creates a store of the present objects, without history and followers.
     pub(crate) fn fork(&self) -> Self {
         let copied = |(id, shelf): (&ResourceId, &Shelf)| {
             let (current, heads) = (shelf.current.clone(), shelf.heads.clone());
@@ -120,12 +120,12 @@ impl Store {
         fork
     }
 
-    /// Gives the newest version.
+    /// Returns the newest version.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// Gives the newest version, with the number of the history that it belongs to.
+    /// Returns the newest version, with the number of the history that it belongs to.
     pub(crate) fn moment(&self) -> (u64, u64) {
         (self.era, self.version)
     }
@@ -176,7 +176,7 @@ impl Store {
         id: &ResourceId,
         namespace: &str,
     ) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
-        // No character of a name stands between these two.
+        // No character of a name sorts between these two.
         let (first, end) = (format!("{namespace}/"), format!("{namespace}0"));
         let bounds = (Bound::Included(first.as_str()), Bound::Excluded(end.as_str()));
         let current = self.shelves.get(id).map(|shelf| shelf.current.range::<str, _>(bounds));
@@ -236,12 +236,12 @@ impl Store {
         self.shelves.entry(id.clone()).or_default().followers.follow(scope)
     }
 
-    /// Takes those who wait for what has been published; they are woken once the store's lock is gone.
+    /// Takes the readers of published changes; they are woken once the store's lock is released.
     pub(crate) fn take_wakes(&mut self) -> Wakes {
         std::mem::take(&mut self.wakes)
     }
 
-    /// Writes an object at a new version and tells the followers.
+    /// Writes an object at a new version and notifies the followers.
     pub(crate) fn put(&mut self, id: &ResourceId, key: &str, mut value: Value) -> Arc<Stored> {
         self.version += 1;
         object::set(&mut value, "resourceVersion", self.version.to_string());
@@ -356,12 +356,12 @@ impl Store {
         self.shelves.keys().try_for_each(|id| self.changes_after(id, version).map(drop))
     }
 
-    /// Goes back to an older version, as if what came later had never been; every feed ends.
+    /// Goes back to an older version, as if later changes had never happened; every feed ends.
     ///
-    /// What is remembered of the time before stays remembered; a version not reached yet changes nothing.
+    /// The earlier history is kept; a version in the future changes nothing.
     ///
     /// # Errors
-    /// The version is forgotten; nothing has changed then.
+    /// The version has expired; nothing has changed then.
     pub(crate) fn rewind(&mut self, version: u64) -> Result<(), Forgotten> {
         self.remembers(version)?;
         self.cut();

@@ -1,4 +1,4 @@
-//! Owners: who depends on whom by uid, kept up with every write.
+//! Owners: dependents by the uid of their owner, updated with every write.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::resource_id::ResourceId;
 use crate::object;
 
-/// Where an object lies.
+/// The key of an object.
 pub(crate) type Place = (ResourceId, Arc<str>);
 
 /// A uid, as short as it can be: there is one for each object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Uid {
-    /// As the server makes them.
+    /// In the order of creation.
     Number(u128),
     /// Any other text.
     Text(Box<str>),
@@ -35,7 +35,7 @@ impl Uid {
     }
 }
 
-/// The uids that exist, who names them as owners, and whom the collector should look at.
+/// The existing uids, their dependents, and the suspects of the garbage collector.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owners {
     places: HashMap<Uid, Place>,
@@ -91,22 +91,22 @@ impl Owners {
         }
     }
 
-    /// Gives where the object of a uid lies.
+    /// Returns the key of the object with a uid.
     pub(crate) fn place(&self, uid: &str) -> Option<&Place> {
         self.places.get(&Uid::of(uid))
     }
 
-    /// Gives the objects that name a uid as an owner.
+    /// Returns the objects that name a uid as an owner.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
 
-    /// Gives the next object to look at.
+    /// Returns the next suspect.
     pub(crate) fn next_suspect(&mut self) -> Option<Place> {
         self.suspects.pop_front()
     }
 
-    /// Returns whether there is something to look at.
+    /// Returns whether there are suspects.
     pub(crate) fn has_suspects(&self) -> bool {
         !self.suspects.is_empty()
     }

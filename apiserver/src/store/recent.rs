@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
-/// The most bytes of JSON whose values are kept.
+/// The limit on the JSON bytes of kept values.
 const MOST: usize = 256 << 10;
 
 /// The values that were read or written last.
@@ -23,12 +23,12 @@ struct Ring {
     first: u64,
 }
 
-/// Where an object's value is among the recent ones; it may be gone.
+/// The place of an object's value among the recent ones; it may have been removed.
 #[derive(Debug, Default)]
 pub(super) struct Ticket(AtomicU64);
 
 impl Recent {
-    /// Keeps a value whose JSON has this length; the oldest go.
+    /// Keeps a value whose JSON has this length; removes the oldest ones.
     pub(super) fn keep(&self, ticket: &Ticket, value: Arc<Value>, length: usize) {
         let mut gone = Vec::new();
         let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,13 +42,13 @@ impl Recent {
             ring.first += 1;
             gone.push(value);
         }
-        // Numbers of tickets count from one: a new ticket has none.
+        // Ticket numbers start at one, so a new ticket is never found.
         ticket.0.store(number + 1, Ordering::Relaxed);
-        // A large value takes its time to go: nobody waits for that.
+        // Dropping a large value takes time, so it is dropped elsewhere.
         drop(ring);
     }
 
-    /// Gives a value that is still there.
+    /// Returns a value that is still there.
     pub(super) fn get(&self, ticket: &Ticket) -> Option<Arc<Value>> {
         let number = ticket.0.load(Ordering::Relaxed).checked_sub(1)?;
         let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);

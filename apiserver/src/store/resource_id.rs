@@ -1,4 +1,4 @@
-//! Names what is stored together.
+//! Names the resources that are stored together.
 
 use std::sync::Arc;
 

@@ -9,15 +9,15 @@ use super::{ResourceId, Store};
 /// How far a replica lags behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lag {
-    /// By so many versions of the whole server; 0 is not at all.
+    /// By this many versions of the whole server; 0 means no lag.
     Versions(u64),
-    /// By so much of tokio's time.
+    /// By this much of tokio's time.
     Time(Duration),
-    /// It stands still at this version.
+    /// It is frozen at this version.
     Frozen(u64),
 }
 
-/// What reads for the newest state get from a replica that lags.
+/// What reads of the newest state get from a lagging replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consistency {
     /// The newest state.
@@ -31,19 +31,19 @@ pub(crate) enum Consistency {
 pub(crate) struct View {
     /// How far it lags behind.
     pub(crate) lag: Lag,
-    /// What reads for the newest state get.
+    /// What reads of the newest state get.
     pub(crate) consistency: Consistency,
 }
 
 impl View {
-    /// Returns whether a read that asks for a version, or for none, gets this view.
+    /// Returns whether a read with a requested version, or without one, gets this view.
     pub(crate) fn covers(&self, version: &str) -> bool {
         self.consistency == Consistency::Broken || !version.is_empty()
     }
 }
 
 impl Store {
-    /// Gives the newest version that a view of a resource shows, as far back as is remembered.
+    /// Returns the newest version that a view of a resource shows, as far back as is remembered.
     pub(crate) fn seen(&self, id: &ResourceId, view: Option<View>) -> u64 {
         let seen = match view.map(|view| view.lag) {
             None => return self.version,
@@ -55,7 +55,7 @@ impl Store {
         seen.max(self.compacted).max(forgotten).max(1)
     }
 
-    /// Gives the newest version that is at least so old.
+    /// Returns the newest version that is at least so old.
     fn version_before(&self, age: Duration) -> u64 {
         let Some(then) = Instant::now().checked_sub(age) else { return 0 };
         let newest = self.shelves.values().filter_map(|shelf| {

@@ -18,7 +18,7 @@ const DAEMONS: &str = definition!("apps.v1.DaemonSetStatus");
 const REPLICAS: &str = definition!("apps.v1.ReplicaSetStatus");
 const CRON: &str = definition!("batch.v1.CronJobSpec");
 
-/// Finds the printer of a built-in kind; the others have none.
+/// Finds the printer of a built-in kind; the other kinds have none.
 pub(super) fn printer(group: &str, version: &str, kind: &str) -> Option<&'static Printer> {
     let printer = match (group, version, kind) {
         ("", "v1", "ConfigMap") => &CONFIG_MAP,

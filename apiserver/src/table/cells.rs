@@ -1,14 +1,14 @@
-//! What cells are made of: texts, counts and ages.
+//! The content of cells: texts, counts and ages.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Reads a text; empty if there is none.
+/// Reads a text; empty if it is absent.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Reads a text; `<none>` if there is none.
+/// Reads a text; `<none>` if it is absent.
 pub(super) fn text_or_none<'a>(object: &'a Value, pointer: &str) -> &'a str {
     or_none(text(object, pointer))
 }
@@ -18,12 +18,12 @@ pub(super) fn or_none(text: &str) -> &str {
     if text.is_empty() { "<none>" } else { text }
 }
 
-/// Reads a number; zero if there is none.
+/// Reads a number; zero if it is absent.
 pub(super) fn number(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// Reads a list or map; an empty one if there is none.
+/// Reads a list or map; an empty one if it is absent.
 pub(super) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
@@ -76,7 +76,7 @@ pub(super) fn age(time: &str, now: i64) -> String {
     if time.is_empty() { "<unknown>".to_owned() } else { since(time, now) }
 }
 
-/// Writes how long ago a time was; `<invalid>` if it is none.
+/// Writes the age of a time; `<invalid>` if it is not a time.
 pub(super) fn since(time: &str, now: i64) -> String {
     match time.parse::<Timestamp>() {
         Ok(time) => duration(now - time.as_second()),

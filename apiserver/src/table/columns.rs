@@ -9,14 +9,14 @@ use super::cells::{since, text};
 use super::path::Path;
 use super::printer::Printer;
 
-/// What a Table shows of a kind's objects.
+/// The columns of a kind's Table.
 #[derive(Clone, Debug)]
 pub(crate) struct Columns {
     definitions: Vec<Value>,
     source: Source,
 }
 
-/// Where the cells come from.
+/// The source of the cells.
 #[derive(Clone, Debug)]
 enum Source {
     /// From code for a built-in kind.
@@ -43,7 +43,7 @@ impl Columns {
         }
     }
 
-    /// Reads the `additionalPrinterColumns` of a CRD version; none: the age.
+    /// Reads the `additionalPrinterColumns` of a CRD version; by default only the age.
     pub(crate) fn custom(additional: Option<&Value>) -> Columns {
         let given = additional.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let mut definitions = vec![name()];

@@ -1,4 +1,4 @@
-//! The Table form of lists, in which `kubectl get` asks for them.
+//! The Table form of lists, which `kubectl get` requests.
 
 mod builtin;
 mod cells;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 pub(crate) use self::columns::Columns;
 
-/// What of an object goes into its row.
+/// The part of an object in its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum IncludeObject {
     /// Its metadata.
@@ -22,7 +22,7 @@ pub(crate) enum IncludeObject {
     None,
 }
 
-/// Whether a Table says what its columns are.
+/// Whether a Table describes its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {
     /// It does: lists, and the first event of a watch.
@@ -31,7 +31,7 @@ pub(crate) enum Header {
     Hidden,
 }
 
-/// What a Table is made from.
+/// The source of a Table.
 #[derive(Debug)]
 pub(crate) struct TableInput<'a> {
     /// The kind's columns.
@@ -40,11 +40,11 @@ pub(crate) struct TableInput<'a> {
     pub(crate) metadata: Value,
     /// The objects, one a row.
     pub(crate) objects: &'a [Value],
-    /// What the rows hold beside the cells.
+    /// What the rows hold in addition to the cells.
     pub(crate) include: IncludeObject,
     /// Whether columns are described.
     pub(crate) header: Header,
-    /// The version of `meta.k8s.io` that was asked for, such as `v1`.
+    /// The requested version of `meta.k8s.io`, such as `v1`.
     pub(crate) version: &'a str,
     /// The time against which ages are computed, in seconds since 1970.
     pub(crate) now: i64,

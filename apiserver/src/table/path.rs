@@ -8,7 +8,7 @@ enum Step {
     Field(String),
     Index(i64),
     Each,
-    /// Keeps the items of a list of which a path has this value.
+    /// Keeps the items of a list whose value at a path equals this one.
     Where(Path, Value),
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Reads a path; none if it is not of the supported part.
+    /// Reads a path; `None` if its syntax is not supported.
     pub(super) fn parse(text: &str) -> Option<Path> {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);

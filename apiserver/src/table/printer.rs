@@ -33,12 +33,12 @@ pub(super) struct Column {
     description: Described,
 }
 
-/// Where a column's description is.
+/// The source of a column's description.
 #[derive(Debug)]
 enum Described {
     /// In the definition of a field.
     Field(&'static str, &'static str),
-    /// Nowhere else.
+    /// None.
     Text(&'static str),
 }
 

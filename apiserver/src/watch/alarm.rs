@@ -1,4 +1,4 @@
-//! Alarms: moments that a stream waits for while it does something else.
+//! Alarms: times that a stream waits for while it does other work.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A moment that is waited for; to look again costs next to nothing until it is there.
+/// A time that a stream waits for; polling it again is cheap.
 #[derive(Debug)]
 pub(super) struct Alarm {
     sleep: Pin<Box<Sleep>>,
-    /// Who is woken then.
+    /// The waker to call then.
     listed: Option<Waker>,
 }
 
@@ -20,7 +20,7 @@ impl Alarm {
         Self { sleep: Box::pin(sleep(time)), listed: None }
     }
 
-    /// Waits until the moment is there.
+    /// Waits until the time comes.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let listed = self.listed.as_ref().is_some_and(|listed| listed.will_wake(cx.waker()));
         if listed && !self.sleep.is_elapsed() {

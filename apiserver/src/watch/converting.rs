@@ -9,7 +9,7 @@ use crate::status::Status;
 use crate::store::Stored;
 
 impl WatchStream {
-    /// Has what is pending turned into the version that is watched; a failure of the webhook ends the stream.
+    /// Converts pending changes to the watched version; a failure of the webhook ends the stream.
     pub(super) fn poll_converted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.encoder.served.conversion.is_none() {
             return Poll::Ready(());

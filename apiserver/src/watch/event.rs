@@ -22,7 +22,7 @@ pub(crate) enum EventType {
 pub(crate) enum Phase {
     /// The state it begins with, and the end of that.
     Initial,
-    /// What comes after.
+    /// The following lines.
     Live,
 }
 
@@ -32,7 +32,7 @@ impl EventType {
         matches!(self, Self::Added | Self::Modified | Self::Deleted)
     }
 
-    /// Gives the word on the wire.
+    /// Returns the word on the wire.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",

@@ -33,7 +33,7 @@ pub(crate) use event::{EventType, Frame, Phase};
 /// Writes the objects of tables, which need the rows' columns.
 pub(crate) type TableWriter = Box<dyn FnMut(&serde_json::Value, u64) -> Bytes + Send>;
 
-/// What waits to be sent.
+/// The pending lines.
 enum Pending {
     State(Arc<Stored>),
     Change(Arc<Change>),
@@ -49,7 +49,7 @@ pub(crate) struct WatchStream {
     /// The newest version that this stream has come to.
     seen: u64,
     lens: Option<watch::Receiver<Option<Lag>>>,
-    /// What the lens said when it was looked through last.
+    /// The view at the last poll.
     lag: Option<Lag>,
     /// Waits until the first pending change may be seen.
     held: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -65,7 +65,7 @@ pub(crate) struct WatchStream {
     /// The event that waits at the gate.
     parked: Option<Frame>,
     caller: Caller,
-    /// What is pending is turned into the version that is watched.
+    /// Pending changes are being converted to the watched version.
     converting: Option<Converting>,
 }
 
@@ -88,11 +88,11 @@ pub(crate) struct WatchSetup {
     pub(crate) scope: Scope,
     /// The time between bookmarks.
     pub(crate) bookmark_period: Duration,
-    /// Whether waiting for the version is over.
+    /// Whether the wait for the version has ended.
     pub(crate) waited: bool,
     /// The replica that is watched.
     pub(crate) view: Option<View>,
-    /// Writes tables where those are asked for.
+    /// Writes tables, if the client requested them.
     pub(crate) table: Option<TableWriter>,
     /// The encoding of the events.
     pub(crate) media: Media,
@@ -103,7 +103,7 @@ pub(crate) struct WatchSetup {
 /// Opens a watch.
 ///
 /// # Errors
-/// 500 for a version that is no number; a forgotten one is an event of the stream.
+/// 500 for a version that is not a number; an expired one is reported as an event of the stream.
 pub(crate) fn open(
     state: &mut State,
     options: &ListOptions,
@@ -180,7 +180,7 @@ pub(crate) fn open(
 }
 
 impl WatchStream {
-    /// Makes the stream lag behind as the lens says, now and later.
+    /// Applies the lag of a view to the stream, now and later.
     pub(crate) fn look_through(&mut self, mut lens: watch::Receiver<Option<Lag>>) {
         self.lag = *lens.borrow_and_update();
         self.lens = Some(lens);
@@ -212,7 +212,7 @@ impl WatchStream {
         there
     }
 
-    /// Gives the version of a bookmark, if the stream has come as far as it was asked to begin.
+    /// Returns the version of a bookmark, if the stream has reached the version where it was asked to begin.
     fn bookmark_version(&mut self) -> Option<u64> {
         let reached = *self.reached.borrow();
         let seen = match self.lag() {
@@ -247,7 +247,7 @@ impl WatchStream {
         Some(self.encoded(frame))
     }
 
-    /// Puts a line of JSON into the encoding that was asked for.
+    /// Encodes a line of JSON in the requested form.
     fn encoded(&self, frame: Frame) -> Frame {
         match self.media {
             Media::Protobuf => Frame { bytes: in_protobuf(&frame.bytes), ..frame },
@@ -279,7 +279,7 @@ impl WatchStream {
             return Some(self.encoded(frame(event, &object, change.version)));
         }
         let line = || self.encoder.change_line(change, event.as_str(), left);
-        // Once for all who follow in this form.
+        // Once for all followers with this form.
         let bytes = match self.media {
             Media::Protobuf => {
                 change.lines.get((self.encoder.binary_key(), event as u8), || in_protobuf(&line()))
@@ -340,19 +340,19 @@ impl Stream for WatchStream {
     }
 }
 
-/// Puts a line of JSON into a binary frame.
+/// Wraps a line of JSON in a binary frame.
 fn in_protobuf(line: &[u8]) -> Bytes {
     let event = serde_json::from_slice(line).ok().and_then(|line| proto::event(&line));
     event.map_or_else(Bytes::new, Bytes::from)
 }
 
 impl WatchStream {
-    /// Gives the encoding of the events.
+    /// Returns the encoding of the events.
     pub(crate) fn media(&self) -> Media {
         self.media
     }
 
-    /// Gives the next event that is on disk.
+    /// Returns the next event that is on disk.
     fn poll_durable(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
         if self.gate.is_none() {
             return self.poll_line(cx);

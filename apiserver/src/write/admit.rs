@@ -1,4 +1,4 @@
-//! Admission: what webhooks say of a write, between what the server fills in and what it checks.
+//! Admission: the webhooks of a write, between defaulting and validation.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::state::State;
 use crate::status::Status;
 use crate::store::Stored;
 
-/// Says what webhooks are asked about; the server's own writes are not asked about.
+/// Describes a write to webhooks; the server's own writes are exempt.
 fn asked(
     target: &Target,
     author: Option<&Author>,
@@ -40,7 +40,7 @@ fn asked(
     })
 }
 
-/// Has webhooks change an object that is made or updated; gives it as it was if it has changed.
+/// Lets webhooks change a new or updated object; returns the original if it has changed.
 ///
 /// # Errors
 /// A webhook's no, or its failure.
@@ -65,7 +65,7 @@ pub(super) fn change(
     Ok(before.filter(|_| matches!(changed, Ok(true)))).and_then(|before| changed.map(|_| before))
 }
 
-/// Asks webhooks whether an object may be made or updated so.
+/// Lets webhooks accept or refuse a new or updated object.
 ///
 /// # Errors
 /// A webhook's no, or its failure.
@@ -86,7 +86,7 @@ pub(super) fn check(
     }
 }
 
-/// Asks webhooks about an object that is sent to a subresource and never stored.
+/// Calls webhooks for an object that is sent to a subresource and never stored.
 ///
 /// # Errors
 /// A webhook's no, or its failure.
@@ -100,7 +100,7 @@ pub(crate) fn admit_sent(
     check(state, target, options, Operation::Create, None, object)
 }
 
-/// Asks webhooks whether an object may go.
+/// Lets webhooks accept or refuse a deletion.
 ///
 /// # Errors
 /// A webhook's no, or its failure.
@@ -120,7 +120,7 @@ pub(super) fn check_deletion(
     validate(state, &asked, None)
 }
 
-/// Tracks who set what of an object, as it was before webhooks changed it: what they change is nobody's.
+/// Tracks field owners as they were before webhooks changed the object: changes by webhooks have no owner.
 pub(super) fn track_given(
     resource: &Resource,
     given: Option<Value>,

@@ -1,4 +1,4 @@
-//! Bodies: bytes into objects, and the words for what is none.
+//! Bodies: bytes into objects, and the errors of invalid ones.
 
 use http::{HeaderMap, header};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::json_error::go_error;
 use crate::object;
 use crate::status::Status;
 
-/// Gives the media type of a body, without parameters.
+/// Returns the media type of a body, without parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> &str {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim()
@@ -22,7 +22,7 @@ const ACCEPTED: &str = "the body of the request was in an unknown format - accep
 pub(crate) struct Decoded {
     /// The object, its kind and version filled in.
     pub(crate) object: Value,
-    /// Fields that are given twice or that nobody knows, as the server words them.
+    /// Duplicate or unknown fields, in the server's words.
     pub(crate) complaints: Vec<String>,
 }
 

@@ -15,7 +15,7 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
                      start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for \
                      validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 
-/// Checks that namespace and name of a body fit the path, filling in what is left out.
+/// Checks that namespace and name of a body fit the path, and fills in missing ones.
 ///
 /// # Errors
 /// 400, in the server's words.
@@ -107,7 +107,7 @@ pub(super) fn annotation_size(object: &Value) -> Option<Cause> {
     (size > limits::ANNOTATIONS).then(|| Cause::too_long("metadata.annotations", limits::ANNOTATIONS))
 }
 
-/// Checks the rules of a custom kind, unless what is wrong already keeps them from being understood.
+/// Checks the rules of a custom kind, unless other errors make that impossible.
 pub(super) fn rules(target: &Target, new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     const BLOCKING: [&str; 5] = [
         "FieldValueNotSupported",
@@ -197,7 +197,7 @@ pub(super) fn finalizer_warnings(target: &Target, object: &Value) -> Vec<String>
     .collect()
 }
 
-/// What the names of a kind must look like.
+/// The rules for names of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameForm {
     PathSegment,
@@ -214,7 +214,7 @@ impl NameForm {
         }
     }
 
-    /// Says everything that is wrong with a name.
+    /// Lists all errors of a name.
     fn faults(self, name: &str) -> Vec<String> {
         let mut faults = Vec::new();
         let is_subdomain = name.split('.').all(is_dns_label);
@@ -253,7 +253,7 @@ fn is_dns_label(text: &str) -> bool {
         && bytes.iter().all(|c| inner(c) || *c == b'-')
 }
 
-/// Carries what is the server's from the live object, and says what a client may not change.
+/// Copies the server's fields from the live object, and reports changes of immutable fields.
 pub(super) fn keep_server_fields(live: &Value, new: &mut Value, from_patch: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let given = object::text(new, "deletionTimestamp").to_owned();

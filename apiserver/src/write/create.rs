@@ -17,7 +17,7 @@ use crate::status::{Cause, Status};
 /// Creates an object from a request's body.
 ///
 /// # Errors
-/// What the body, the namespace or an object of the same name deserve.
+/// The errors of the body, the namespace, or an existing object of the same name.
 pub(crate) fn create(
     state: &mut State,
     target: &Target,
@@ -59,7 +59,7 @@ const OF_THE_SERVER: [&str; 6] = [
     "uid",
 ];
 
-/// What becomes of nulls that the schema does not know.
+/// What to do with nulls that the schema does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nulls {
     /// They go.
@@ -81,7 +81,7 @@ pub(super) fn fit_schema(target: &Target, object: &mut Value, nulls: Nulls) {
     object::tidy(object);
 }
 
-/// Who tracks the fields of a new object.
+/// The manager of the fields of a new object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tracking {
     /// An update by the manager.
@@ -177,7 +177,7 @@ fn given_version(object: &Value, tracking: Tracking) -> Option<u64> {
     version.filter(|version| *version > 0 && tracking == Tracking::Update)
 }
 
-/// Says in a request for a certificate who has made it.
+/// Records the creator in a certificate request.
 fn sign(options: &WriteOptions, resource: &Resource, object: &mut Value) {
     let Some(user) = options.author.as_ref().map(|author| &author.user) else { return };
     if resource.kind != "CertificateSigningRequest" || resource.is_custom() {

@@ -23,7 +23,7 @@ pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 /// The finalizer that removes a CRD's objects.
 pub(crate) const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// What becomes of dependents.
+/// What to do with dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// They lose their owner and stay.
@@ -41,13 +41,13 @@ pub(crate) struct DeleteOptions {
     pub(crate) uid: Option<String>,
     /// The version the object must have.
     pub(crate) version: Option<String>,
-    /// What becomes of dependents; unset keeps what is there.
+    /// What to do with dependents; unset keeps the present setting.
     pub(crate) policy: Option<Policy>,
     /// The seconds a pod is given.
     pub(crate) grace: Option<i64>,
     /// Whether the deletion is kept.
     pub(crate) keep: Keep,
-    /// Who deletes; the server itself when absent.
+    /// The user; the server itself if absent.
     pub(crate) author: Option<Author>,
 }
 
@@ -61,7 +61,7 @@ impl DeleteOptions {
     /// Reads the options from the query and the body.
     ///
     /// # Errors
-    /// 400 for a body that is no JSON, 422 for values that are not known.
+    /// 400 for a body that is not JSON, 422 for unknown values.
     pub(crate) fn read(query: &Query, body: &[u8]) -> Result<Self, Status> {
         let given: Value = if body.iter().all(u8::is_ascii_whitespace) {
             Value::Null
@@ -116,7 +116,7 @@ impl DeleteOptions {
         })
     }
 
-    /// Says who deletes.
+    /// Sets the user who deletes.
     pub(crate) fn by(self, author: Author) -> Self {
         Self { author: Some(author), ..self }
     }
@@ -148,7 +148,7 @@ impl DeleteOptions {
 /// How far a deletion got.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// The object is gone; its last state.
+    /// The object is deleted; its last state.
     Gone(Arc<Stored>),
     /// The object waits for its finalizers, its controller or its grace period.
     Waits(Arc<Stored>),
@@ -188,7 +188,7 @@ pub(crate) fn delete(state: &mut State, target: &Target, options: &DeleteOptions
     })
 }
 
-/// What a deletion does to its object.
+/// The effect of a deletion on its object.
 enum Plan {
     Remove(Value),
     Mark(Value),
@@ -301,7 +301,7 @@ fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
 /// Deletes every object a selection holds; gives the list as it was before.
 ///
 /// # Errors
-/// What the selection's options deserve, or the first failed precondition.
+/// The errors of the selection's options, or the first failed precondition.
 pub(crate) fn delete_collection(
     state: &mut State,
     target: &Target,
@@ -314,7 +314,7 @@ pub(crate) fn delete_collection(
         Reached::Now(page) => page,
         Reached::At(version) => return Err(Status::version_too_large(version, state.store.version())),
     };
-    // All are asked about first: a deletion that has to wait for an answer begins again.
+    // All webhooks are called first, because a deletion that waits for an answer starts over.
     for stored in &page.items {
         let value = stored.value();
         let (namespace, name) = (object::namespace(&value), object::name(&value));

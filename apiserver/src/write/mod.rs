@@ -34,7 +34,7 @@ pub(crate) use patching::patch;
 pub(crate) use scale::{get_scale, patch_scale, put_scale};
 pub(crate) use update::{other_uid, other_version, put};
 
-/// What a write is about.
+/// The target of a write.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// The resource.
@@ -50,17 +50,17 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Gives the storage key.
+    /// Returns the storage key.
     pub(crate) fn key(&self) -> String {
         object::key(&self.namespace, &self.name)
     }
 
-    /// Gives the managed-fields name of the subresource.
+    /// Returns the managed-fields name of the subresource.
     pub(crate) fn managed_subresource(&self) -> Option<&str> {
         (!self.subresource.is_empty()).then_some(self.subresource.as_str())
     }
 
-    /// Gives the version managed fields are noted under.
+    /// Returns the version managed fields are noted under.
     pub(crate) fn managed_version(&self) -> String {
         if self.subresource == "scale" && !self.resource.is_custom() {
             "autoscaling/v1".to_owned()
@@ -95,7 +95,7 @@ pub(crate) enum Keep {
     DryRun,
 }
 
-/// What to do about fields nobody knows.
+/// What to do about unknown fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     /// Drop them silently.
@@ -124,27 +124,27 @@ pub(crate) struct WriteOptions {
     pub(crate) manager: String,
     /// Whether the manager was named in the request.
     pub(crate) named_manager: bool,
-    /// What happens to unknown fields.
+    /// What to do about unknown fields.
     pub(crate) validation: FieldValidation,
     /// Whether an apply forces.
     pub(crate) taking: Taking,
-    /// Who writes; the server itself when absent.
+    /// The user; the server itself if absent.
     pub(crate) author: Option<Author>,
 }
 
-/// Who writes, and what was asked for.
+/// The user, and the options of the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Author {
     /// The user.
     pub(crate) user: User,
     /// The request.
     pub(crate) asked: Attributes,
-    /// The field manager, where the request names one.
+    /// The field manager, if the request names one.
     pub(crate) manager: Option<String>,
 }
 
 impl WriteOptions {
-    /// Says who writes.
+    /// Sets the user who writes.
     pub(crate) fn by(self, author: Author) -> Self {
         Self { author: Some(author), ..self }
     }
@@ -161,7 +161,7 @@ impl WriteOptions {
     /// Reads the options from the query; `kind` is e.g. `CreateOptions`.
     ///
     /// # Errors
-    /// 422 for values that are not known.
+    /// 422 for unknown values.
     pub(crate) fn read(query: &Query, user_agent: &str, kind: &str) -> Result<Self, Status> {
         let mut causes = Vec::new();
         let mut keep = Keep::Yes;
@@ -208,7 +208,7 @@ impl WriteOptions {
     }
 }
 
-/// Says that `dryRun` knows only one word.
+/// Reports an invalid `dryRun`, whose only value is `All`.
 fn dry_run_fault(value: &str) -> Option<Cause> {
     let message = format!("Unsupported value: [{value:?}]: supported values: \"All\"");
     (value != "All").then(|| Cause::new("FieldValueNotSupported", "dryRun", message))
@@ -217,7 +217,7 @@ fn dry_run_fault(value: &str) -> Option<Cause> {
 /// The object a write answers with.
 #[derive(Debug)]
 pub(crate) enum Shown {
-    /// As stored.
+    /// In the stored form.
     Stored(Arc<Stored>),
     /// Never stored: dry runs and last states; in the stored form.
     Unstored(Value),

@@ -26,7 +26,7 @@ pub(super) const APPLY: &str = "application/apply-patch+yaml";
 /// Patches an object by the body's media type.
 ///
 /// # Errors
-/// What the body, its type, the live object or another manager deserve.
+/// The errors of the body, its type, the live object or another manager.
 pub(crate) fn patch(
     state: &mut State,
     target: &Target,
@@ -340,7 +340,7 @@ fn other_fields(target: &Target, applied: &Value) -> Vec<String> {
     }
 }
 
-/// Reads what is applied; it need not name an object that is there.
+/// Reads an apply's object; it need not name an existing object.
 fn read_applied(target: &Target, live: Option<&Stored>, body: &[u8]) -> Result<Value, Status> {
     let parsed: Value = match serde_json::from_slice(body) {
         Ok(value) => value,

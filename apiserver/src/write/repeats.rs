@@ -11,7 +11,7 @@ const MOST: usize = 20;
 
 /// Lists the keys that a text gives twice in one map, as `line 4: key "a" already set in map`.
 ///
-/// A text that can't be read has none: reading it reports that.
+/// A text that can't be parsed is skipped: parsing reports it.
 pub(super) fn repeats(text: &[u8]) -> Vec<String> {
     // JSON is YAML as well, and read faster.
     let look = Look::for_the(0);
@@ -49,7 +49,7 @@ impl Look {
         Self { passed, met: Cell::new(0), found: RefCell::new(None) }
     }
 
-    /// Notes a key that was there before; `Err` ends the look at its line.
+    /// Records a duplicate key; `Err` ends the scan of its line.
     fn meet<E: Error>(&self, key: &str) -> Result<(), E> {
         let met = self.met.get();
         self.met.set(met + 1);

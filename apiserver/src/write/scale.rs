@@ -1,4 +1,4 @@
-//! Scale: the number of replicas as an object of its own.
+//! Scale: the number of replicas as its own object.
 
 use http::HeaderMap;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ fn selector_text(parent: &Value, paths: &ScalePaths) -> Option<String> {
 /// Reads the scale of an object.
 ///
 /// # Errors
-/// 404, or 500 where the object has no number of replicas.
+/// 404, or 500 if the object has no number of replicas.
 pub(crate) fn get_scale(state: &State, target: &Target) -> Result<Value, Status> {
     let (parent, paths) = (live(state, target)?, paths(target)?);
     if object::at(&parent, &paths.spec).is_none() {
@@ -70,7 +70,7 @@ pub(crate) fn get_scale(state: &State, target: &Target) -> Result<Value, Status>
 /// Replaces the scale of an object.
 ///
 /// # Errors
-/// As for any update.
+/// See `update`.
 pub(crate) fn put_scale(
     state: &mut State,
     target: &Target,
@@ -84,7 +84,7 @@ pub(crate) fn put_scale(
 /// Patches the scale of an object.
 ///
 /// # Errors
-/// As for any patch.
+/// See `patch`.
 pub(crate) fn patch_scale(
     state: &mut State,
     target: &Target,

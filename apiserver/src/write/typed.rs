@@ -8,7 +8,7 @@ use crate::schema::Schema;
 
 /// Reads an object as a typed decoder does: what no type holds goes, and nulls are zero.
 ///
-/// Of custom resources only the metadata has types.
+/// In custom resources, only the metadata has types.
 ///
 /// # Errors
 /// The first value of another type, in the server's words.
@@ -35,9 +35,9 @@ pub(super) fn decode(target: &Target, object: &mut Value) -> Result<(), String> 
     Ok(())
 }
 
-/// Says why an object that claims another built-in kind can't be read as one of the target's.
+/// Describes why an object that claims to be another built-in kind can't be read as the target's kind.
 ///
-/// It is decoded as what it claims to be first, and converted then.
+/// The server first decodes it as the kind that it claims, and then converts it.
 pub(super) fn misread(target: &Target, object: &Value, kind: &str, api_version: &str) -> String {
     let (group, version) = object::group_version(api_version);
     let Some(claimed) = Schema::builtin(group, version, kind) else {

@@ -16,7 +16,7 @@ use crate::object;
 use crate::state::State;
 use crate::status::{Cause, Status};
 
-/// Where a new state comes from.
+/// The source of a new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// A whole object by PUT.
@@ -30,7 +30,7 @@ pub(super) enum Source {
 /// Replaces an object from a request's body.
 ///
 /// # Errors
-/// What the body, a stale version or an absent object deserve.
+/// The errors of the body, a stale version or a missing object.
 pub(crate) fn put(
     state: &mut State,
     target: &Target,
@@ -139,7 +139,7 @@ pub(super) fn replace(
     Ok(Written::ok(Shown::Stored(stored)))
 }
 
-/// Lists what is wrong with a new state, but for what rules in CEL say of it.
+/// Lists the errors of a new state, except those of CEL rules.
 fn faults(target: &Target, shown: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = match object::meta(new, "labels") == object::meta(shown, "labels") {
         true => Vec::from_iter(check::annotation_size(new)),
@@ -182,7 +182,7 @@ fn count_generation(target: &Target, live: &Value, shown: &Value, new: &mut Valu
     }
 }
 
-/// Returns whether nothing keeps an object any more that is being deleted.
+/// Returns whether an object that is being deleted has no finalizers left.
 fn is_let_go(target: &Target, live: &Value, new: &Value) -> bool {
     if !object::is_deleting(new) || !object::finalizers(new).is_empty() {
         return false;
@@ -236,12 +236,12 @@ fn check_version(target: &Target, live: &Value, new: &mut Value, source: Source)
     Ok(())
 }
 
-/// 409: the object has another uid than the request says.
+/// 409: the object's uid differs from the request's.
 pub(crate) fn other_uid(target: &Target, given: &str, there: &str) -> Status {
     failed_precondition(target, &format!("UID in precondition: {given}, UID in object meta: {there}"))
 }
 
-/// 409: the object has another version than the request says, in the words for subresources that only make something.
+/// 409: the object's version differs from the request's, in the words for subresources that can only be created.
 pub(crate) fn other_version(target: &Target, given: &str, there: u64) -> Status {
     let what = format!("ResourceVersion in precondition: {given}, ResourceVersion in object meta: {there}");
     failed_precondition(target, &what)

@@ -224,7 +224,7 @@ pub(crate) const ACTS: &[Act<'static>] = &[
         viewer: false,
         code: 403,
     },
-    // What only the collector changes is no gift.
+    // Fields that only the garbage collector changes do not grant anything.
     Act {
         method: "PATCH",
         path: "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/roles/wide",

@@ -25,7 +25,7 @@ impl Sent {
         Self { what, method, path: path.to_owned(), media, body: body.to_string().into_bytes() }
     }
 
-    /// Gives what a fault shows of the body.
+    /// Returns what a fault shows of the body.
     pub(crate) fn beginning(&self) -> String {
         let shown = &self.body[..self.body.len().min(300)];
         String::from_utf8_lossy(shown).into_owned()
@@ -103,7 +103,7 @@ pub(crate) fn prepare(client: u64) -> Vec<Sent> {
         .collect()
 }
 
-/// Gives the next requests of a client.
+/// Returns the next requests of a client.
 pub(crate) fn next(random: &mut SmallRng, client: u64) -> Vec<Sent> {
     match random.random_range(0..16) {
         0 | 1 => json_patch(random, client),

@@ -132,7 +132,7 @@ impl Server {
         Client::try_from(config).unwrap()
     }
 
-    /// Gives the most memory that it has had, in KiB.
+    /// Returns the most memory that it has had, in KiB.
     fn peak(&self) -> u64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap_or_default();
@@ -252,7 +252,7 @@ async fn send(client: &Client, sent: &Sent, options: &Options, seen: &Mutex<Seen
     }
 }
 
-/// Gives the path and a hash of what the server keeps after an answer.
+/// Returns the path and a hash of what the server keeps after an answer.
 fn kept(sent: &Sent, code: u16, answer: &[u8]) -> Option<(String, u64)> {
     if !matches!(code, 200 | 201) || sent.path.contains("dryRun") {
         return None;

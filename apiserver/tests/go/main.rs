@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let outcome = match Command::new("go").arg("version").output() {
         Ok(_) if std::env::var_os("WATCHKEEPER_GO").is_some() => run(),
         Ok(_) => Ok("NOT RUN, WATCHKEEPER_GO is not set".to_owned()),
-        Err(_) => Ok("NOT RUN, there is no go on the PATH".to_owned()),
+        Err(_) => Ok("NOT RUN: go is not on the PATH".to_owned()),
     };
     let (line, code) = match outcome {
         Ok(line) => (line, ExitCode::SUCCESS),

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let Some(version) = kubectl() else {
-        say("kubectl: NOT RUN, there is no kubectl on the PATH");
+        say("kubectl: NOT RUN: it is not on the PATH");
         return ExitCode::SUCCESS;
     };
     say(&format!("kubectl: {version}"));

@@ -102,7 +102,9 @@ fn table(settings: &Settings, objects: usize) -> anyhow::Result<()> {
     };
     of_many(
         objects,
-        format!("initial-list: {objects} objects of 1.7 KB (each kube-rs row beside the mode above it)"),
+        format!(
+            "initial-list: {objects} objects of 1.7 KB (each kube-rs row has the mode of the row above it)"
+        ),
         Job::new(Bench::InitialList, objects),
     )
     .column(Column::cost("wall", "until synced, s"))

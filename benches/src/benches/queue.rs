@@ -67,7 +67,7 @@ fn contended(settings: &Settings) -> anyhow::Result<()> {
 fn delayed(settings: &Settings) -> anyhow::Result<()> {
     let job = Job::new(Bench::Queue, MANY).seconds(DUE).question(Question::Delayed);
     Contest::new("queue: 1M keys that fall due at one moment", job)
-        .column(Column::cost("bytes", "bytes a key, beside its text"))
+        .column(Column::cost("bytes", "bytes a key, without its text"))
         .column(Column::cost("drain", "from that moment until the last is done, s"))
         .side(Side::Watchkeeper, &[("bytes", AtMost(95.0)), ("drain", AtMost(0.8))])
         .side(Side::KubeRs, &[])

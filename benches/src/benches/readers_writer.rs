@@ -1,4 +1,4 @@
-//! `readers-writer`: a writer at full speed beside tasks that list a namespace of 1,000 objects each.
+//! `readers-writer`: a writer at full speed while tasks list a namespace of 1,000 objects each.
 
 use std::{
     sync::{

@@ -27,7 +27,7 @@ const RESYNC: Duration = Duration::from_secs(2);
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     let job = Job::new(Bench::Relist, OBJECTS);
     Contest::served("relist: 100000 unchanged objects, after the watch ended with 410", job)
-        .column(Column::cost("wall", "until the first change after it is told, s"))
+        .column(Column::cost("wall", "until the first change after it is delivered, s"))
         .column(Column::cost("peak", "peak RSS meanwhile, MB"))
         .column(Column::cost("share", "peak RSS, times settled"))
         .column(Column::cost("calls", "calls of the handler"))
@@ -80,7 +80,7 @@ pub(crate) async fn measure(job: &Job) -> anyhow::Result<Measures> {
 async fn relist(job: &Job, tally: &Arc<Tally>) -> anyhow::Result<Measures> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (settled, heard) = (held_megabytes(), tally.heard());
-    // Linux forgets the peak when it is told so.
+    // This resets Linux's record of the peak.
     fs::write("/proc/self/clear_refs", "5")?;
     let began = kit::control(job).expire().await?;
     tally.all().await;

@@ -34,7 +34,7 @@ impl Baseline {
         };
         let lines = text.lines().filter(|line| !line.is_empty());
         lines
-            .map(|line| read(line).with_context(|| format!("{FILE}: {line:?} is no path and count")))
+            .map(|line| read(line).with_context(|| format!("{FILE}: {line:?} is not a path and a count")))
             .collect::<anyhow::Result<_>>()
             .map(Self)
     }

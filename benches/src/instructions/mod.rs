@@ -30,7 +30,7 @@ pub(crate) enum Purpose {
 /// Counts all paths and prints them.
 ///
 /// # Errors
-/// A path takes a tenth more instructions than its baseline, or there is no valgrind to count them.
+/// A path takes a tenth more instructions than its baseline, or valgrind is missing.
 pub(crate) fn count(purpose: Purpose) -> anyhow::Result<()> {
     let mut baseline = Baseline::read()?;
     let mut decayed = Vec::new();

@@ -1,4 +1,4 @@
-//! The hot paths, each as so many rounds of it in one thread.
+//! The hot paths; each one runs a number of rounds in one thread.
 
 use std::{convert::Infallible, future::pending, sync::Arc};
 
@@ -78,7 +78,7 @@ impl Path {
     }
 }
 
-/// Runs so many rounds of a path.
+/// Runs this many rounds of a path.
 ///
 /// # Errors
 /// The path ended before its rounds were done.

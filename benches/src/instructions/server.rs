@@ -14,7 +14,7 @@ use watchkeeper_apiserver::ApiServer;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WATCHERS: usize = 100;
 
-/// Reads one object so many times.
+/// Reads one object this many times.
 pub(super) async fn get(rounds: usize) -> anyhow::Result<()> {
     let server = ApiServer::in_memory().start().await;
     let client = server.client();
@@ -26,7 +26,7 @@ pub(super) async fn get(rounds: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has so many events told to a hundred watchers, after each write to all of them.
+/// Sends this many events to a hundred watchers, after each write to all of them.
 pub(super) async fn deliver(rounds: usize) -> anyhow::Result<()> {
     let server = ApiServer::in_memory().start().await;
     let client = server.client();

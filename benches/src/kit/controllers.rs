@@ -45,7 +45,7 @@ impl<W: Work> Reconciler<Gadget> for Ours<W> {
     }
 }
 
-/// Starts watchkeeper's controllers, so many with so many workers each.
+/// Starts a number of watchkeeper's controllers with a number of workers each.
 pub(crate) fn controllers<W: Work>(
     job: &Job,
     count: usize,
@@ -60,7 +60,7 @@ pub(crate) fn controllers<W: Work>(
     Ok(manager.spawn())
 }
 
-/// Starts kube-rs's controllers, so many with so many reconciles at once each; 0 is without a bound.
+/// Starts a number of kube-rs's controllers with a number of concurrent reconciles each; 0 is unbounded.
 pub(crate) fn kube_controllers<W: Work>(
     job: &Job,
     count: usize,

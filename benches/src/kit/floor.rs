@@ -106,7 +106,7 @@ impl Floor {
         self.ask("?watch=true&resourceVersion=1000000000")
     }
 
-    /// Reads so many events, decoding each where it is read.
+    /// Reads this many events, decoding each in the reading task.
     pub(crate) fn events(&mut self, count: usize, mut handler: impl FnMut(&Gadget)) -> anyhow::Result<()> {
         let mut line = Vec::new();
         for _ in 0..count {

@@ -34,7 +34,7 @@ pub(crate) enum Threads {
     All,
 }
 
-/// Runs a measurement that lasts so many seconds of itself, on a runtime of its own.
+/// Runs a measurement that itself lasts this many seconds, on a runtime of its own.
 pub(crate) fn alone(
     threads: Threads,
     seconds: u64,

@@ -1,4 +1,4 @@
-//! Counting what handlers and reconcilers are told, and waiting for the last of it.
+//! Counting the changes that handlers and reconcilers see, and waiting for the last one.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -45,7 +45,7 @@ impl Last {
     }
 }
 
-/// Tells whether it is the changed state of the object that changes last.
+/// Returns whether it is the changed state of the object that changes last.
 fn is_last(object: &Gadget, objects: usize) -> bool {
     let (name, version) = state(object);
     is_last_state(name, version, objects)
@@ -79,13 +79,13 @@ impl Work for Tally {
 }
 
 impl Tally {
-    /// Waits for the last change so many times: once for each who hears of it.
+    /// Waits for the last change this many times: once for each handler that sees it.
     pub(crate) fn new(objects: usize, wanted: usize) -> Arc<Self> {
         let (heard, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Arc::new(Self { delays: Mutex::default(), heard, calls, wanted, objects, all: Notify::new() })
     }
 
-    /// Takes note of a state as it is told of; one that carries no time is of the first list.
+    /// Records a state as it is delivered; one without a time is from the first list.
     pub(crate) fn hear(&self, object: &Gadget) {
         self.heard.fetch_add(1, Ordering::Relaxed);
         if object.spec.sent == 0 {
@@ -108,7 +108,7 @@ impl Tally {
         self.all.notified().await;
     }
 
-    /// Returns the delays so far, in microseconds, and begins anew.
+    /// Returns the delays so far, in microseconds, and starts over.
     pub(crate) fn take(&self) -> Sorted {
         let mut delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
         Sorted::new(std::mem::take(&mut *delays))

@@ -73,7 +73,7 @@ impl Prepared {
         Self { kind, objects, list, initial, floods }
     }
 
-    /// Tells whether a path asks for this kind.
+    /// Returns whether a path asks for this kind.
     pub(super) fn serves(&self, path: &str) -> bool {
         path == self.kind.path()
     }

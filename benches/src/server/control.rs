@@ -21,7 +21,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a process that serves so many objects of each kind.
+    /// Starts a process that serves this many objects of each kind.
     ///
     /// # Errors
     /// The process can't be started, or says no port.
@@ -52,7 +52,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Floods the open watches, once there are so many; returns the wall time at which it begins.
+    /// Floods the open watches, once this many are open; returns the wall time at which it begins.
     pub(crate) async fn flood(self, events: usize, watches: usize) -> anyhow::Result<u64> {
         Ok(self.ask(format!("flood?events={events}&watches={watches}")).await? as u64)
     }

@@ -42,7 +42,7 @@ struct Shared {
     open_watches: Sender<usize>,
 }
 
-/// Serves so many objects until standard input ends; the first line printed is the port.
+/// Serves this many objects until standard input ends; the first line printed is the port.
 pub(crate) fn serve(objects: usize) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let shared = Arc::new(Shared {

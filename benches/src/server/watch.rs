@@ -21,9 +21,9 @@ pub(super) enum Script {
     /// Nothing.
     #[default]
     Silence,
-    /// Send so many changes as fast as they are taken.
+    /// Send this many changes as fast as they are read.
     Flood { events: usize },
-    /// Send so many changes, so many a second, each with the time at which it was sent.
+    /// Send this many changes at a rate, each with the time at which it was sent.
     Pace { events: usize, a_second: usize },
     /// End with 410; the next watch begins with one change of the last object.
     Expire,

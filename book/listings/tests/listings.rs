@@ -20,9 +20,9 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
 fn without_tests_beside(program: &str) -> String {
     let (mut out, mut lines) = (String::new(), program.lines().peekable());
     while let Some(line) = lines.next() {
-        let beside = line == "#[cfg(test)]"
+        let of_tests = line == "#[cfg(test)]"
             && lines.peek().is_some_and(|next| next.starts_with("#[path") || next.ends_with(';'));
-        if !beside {
+        if !of_tests {
             out += &format!("{line}\n");
             continue;
         }

@@ -338,7 +338,7 @@ fn along(private: &TokenStream, path: &[Step]) -> TokenStream {
         Step::Field(field) => Some(field.span()),
         Step::Each => None,
     });
-    // Spanned so that what is no text is what the error points at.
+    // Spanned so that the error points at the part of the path that is not text.
     let at = Span::call_site().located_at(last.unwrap_or_else(Span::call_site));
     let take = quote_spanned! { at=> #private::text_values(value, &mut values); };
     path.iter().rev().fold(take, |inner, step| match step {

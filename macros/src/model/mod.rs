@@ -68,7 +68,7 @@ pub(crate) struct Model {
     pub(crate) indexes: Vec<Index>,
     /// How objects are cached.
     pub(crate) form: Form,
-    /// The struct itself, of which a compact cache decodes only the indexed fields; `None` where it decodes all.
+    /// The struct, if a compact cache can decode its indexed fields alone; `None` if it must decode all fields.
     pub(crate) part: Option<Part>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Index {
     pub(crate) leaf: Leaf,
     /// The field's type.
     pub(crate) ty: Type,
-    /// What serde is told of the field.
+    /// The field's serde attributes.
     pub(crate) serde: Vec<Attribute>,
     /// The field's doc comments.
     pub(crate) docs: Vec<Attribute>,

@@ -56,14 +56,14 @@ pub(crate) fn read(ty: &Type) -> syn::Result<(Vec<Layer>, Leaf)> {
                 Some(Some((layer, inner))) => (Some(layer), inner),
                 _ => return Ok((layers, leaf(ty)?)),
             },
-            other => return Err(refused(other, "this type is no index value")),
+            other => return Err(refused(other, "this type can't be an index value")),
         };
         layers.extend(layer);
         ty = inner;
     }
 }
 
-/// Takes a wrapper apart, such as `Vec<T>`; text behind a pointer is no wrapper.
+/// Takes a wrapper apart, such as `Vec<T>`; text behind a pointer is not a wrapper.
 fn wrapper(segment: &PathSegment) -> Option<(Layer, &Type)> {
     let inner = only_argument(segment)?;
     if is_one_of(&segment.ident, &EACH) {
@@ -73,9 +73,9 @@ fn wrapper(segment: &PathSegment) -> Option<(Layer, &Type)> {
 }
 
 fn leaf(ty: &Type) -> syn::Result<Leaf> {
-    let Type::Path(path) = ty else { return Err(refused(ty, "this type is no index value")) };
+    let Type::Path(path) = ty else { return Err(refused(ty, "this type can't be an index value")) };
     let Some(segment) = path.path.segments.last() else {
-        return Err(refused(ty, "this type is no index value"));
+        return Err(refused(ty, "this type can't be an index value"));
     };
     let name = &segment.ident;
     if name == "String" || only_argument(segment).is_some_and(is_str) {
@@ -85,10 +85,10 @@ fn leaf(ty: &Type) -> syn::Result<Leaf> {
         return Ok(Leaf::Scalar(ty.clone()));
     }
     if name == "f32" || name == "f64" {
-        return Err(refused(ty, "floats that look equal need not be, so a float is no index value"));
+        return Err(refused(ty, "floats that look equal need not be, so a float can't be an index value"));
     }
     if is_one_of(name, &MAPS) {
-        return Err(refused(ty, "a map is no index value"));
+        return Err(refused(ty, "a map can't be an index value"));
     }
     Ok(Leaf::Shown(ty.clone()))
 }

@@ -227,8 +227,11 @@ fn every_mistake_is_one_error_with_rule_and_remedy() {
             spec_with(quote! { #[informer(index = "by_a")] b: u8, #[informer(index)] a: u8 }),
             "already looks up",
         ),
-        (spec_with(quote! { #[informer(index)] a: Vec<f64> }), "float is no index value"),
-        (spec_with(quote! { #[informer(index)] a: BTreeMap<String, String> }), "a map is no index value"),
+        (spec_with(quote! { #[informer(index)] a: Vec<f64> }), "float can't be an index value"),
+        (
+            spec_with(quote! { #[informer(index)] a: BTreeMap<String, String> }),
+            "a map can't be an index value",
+        ),
     ];
     for (tokens, expected) in table {
         let message = mistake(tokens.clone());

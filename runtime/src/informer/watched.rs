@@ -16,8 +16,8 @@ use crate::{
 /// Implemented for every typed `kube::Resource`, whether it can be [`Watched`] or not. Reconcilers and contexts ask for
 /// no more, so that a kind without its derive is one error, where its controller is made.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no kind of object",
-    note = "name the kind that `#[kube(kind = \"..\")]` generates, not its spec, and derive `Informer` beside `CustomResource`"
+    message = "`{Self}` is not a kind of object",
+    note = "name the kind that `#[kube(kind = \"..\")]` generates, not its spec, and derive `Informer` next to `CustomResource`"
 )]
 pub trait Marker: 'static {
     /// The object that reconcilers see.
@@ -38,7 +38,7 @@ where
 /// [`Dynamic`], [`Metadata`] and [`External`] mark the rest: kinds known only at run time, metadata alone, and
 /// custom resources of other crates.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` can't be watched: derive `Informer` beside `CustomResource`, and name the kind, not its spec",
+    message = "`{Self}` can't be watched: derive `Informer` next to `CustomResource`, and name the kind, not its spec",
     note = "for a type of another crate, which can't derive it, say `External<{Self}>`"
 )]
 pub trait Watched: Marker<Seen = <Self as Watched>::Object> + Send + Sync + 'static {

@@ -120,7 +120,7 @@ impl FetchMetrics {
         );
         let help = "Lists, openings and streams that failed, by cause";
         registry.register("watchkeeper_reflector_failures", help, m.failures);
-        let help = "Lists that began anew because the server had lost its history";
+        let help = "Lists that started over because the server had lost its history";
         registry.register("watchkeeper_reflector_epochs", help, m.epochs);
         let help = "Calls of handlers, mappings and predicates that panicked";
         registry.register("watchkeeper_informer_panics", help, m.handler_panics);

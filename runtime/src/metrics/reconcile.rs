@@ -133,7 +133,7 @@ impl ReconcileMetrics {
             ),
             (
                 "watchkeeper_caches_contradicted",
-                "Caches that were listed anew because an answer contradicted them",
+                "Caches that were listed again because an answer contradicted them",
                 &self.contradicted,
             ),
             (

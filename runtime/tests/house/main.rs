@@ -1,9 +1,11 @@
-//! The house rules: modules import upwards only, every file says what it is for, and some arrows never exist.
+//! The house rules: imports only point upwards, every file says what it is for, documents are true, English is plain.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod architecture;
 mod imports;
 mod sizes;
+mod wordings;
 
 use std::{
     collections::BTreeSet,
@@ -11,11 +13,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A source file, and the module of lib.rs in which it stands.
+/// A source file, and the module of lib.rs that it belongs to.
 struct Room {
     path: PathBuf,
     module: String,
     code: String,
+}
+
+/// The root of the repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
 fn source() -> PathBuf {
@@ -55,7 +62,7 @@ fn rooms() -> Vec<Room> {
     files.into_iter().map(room).filter(|room| room.module != "lib").collect()
 }
 
-/// The code without comments and without tests, which may look where they like.
+/// The code without comments and tests; tests may import anything.
 fn without_tests_and_comments(code: &str) -> String {
     let shipped = code.split("#[cfg(test)]").next().unwrap_or_default();
     shipped.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
@@ -108,7 +115,7 @@ fn modules_import_only_what_is_declared_above_them() {
         for name in imported(&without_tests_and_comments(&room.code), &modules) {
             let faces = ["prelude", "__private"].contains(&room.module.as_str());
             if !faces && place(&name).is_some_and(|other| other > own) {
-                wrong.push(format!("{} imports {name}, which stands below it", room.path.display()));
+                wrong.push(format!("{} imports {name}, which is declared below it", room.path.display()));
             }
         }
     }
@@ -210,8 +217,7 @@ fn the_client_is_known_to_few() {
 
 #[test]
 fn the_runtime_and_the_embedded_server_do_not_know_each_other() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let manifest = |name: &str| fs::read_to_string(root.join(name).join("Cargo.toml")).unwrap();
+    let manifest = |name: &str| fs::read_to_string(root().join(name).join("Cargo.toml")).unwrap();
     assert!(!manifest("runtime").contains("watchkeeper-apiserver"));
     for name in ["apiserver", "trials"] {
         let manifest = manifest(name).replace(&format!("name = \"watchkeeper-{name}\""), "");
@@ -222,4 +228,35 @@ fn the_runtime_and_the_embedded_server_do_not_know_each_other() {
     }
     let macros = manifest("macros").replace("name = \"watchkeeper-macros\"", "").replace("description", "");
     assert!(!macros.contains("watchkeeper.workspace"));
+}
+
+#[test]
+fn the_english_is_plain() {
+    let found = wordings::find(root());
+    let (limit, number) = (wordings::LIMIT, found.len());
+    assert!(number <= limit, "{number} wordings, more than {limit}:\n{}", found.join("\n"));
+}
+
+#[test]
+fn wordings_are_found_as_whole_words() {
+    let found = |words: &[&str]| wordings::in_line(&words.join(" "));
+    assert_eq!(found(&["/// A name that is", "no namespace"]), ["is no "]);
+    assert_eq!(found(&["it is no longer here, and there is no other way"]), [""; 0]);
+    assert_eq!(found(&["// It is", "told", "and told,", "and is", "told"]), ["is told", "is told"]);
+    assert_eq!(found(&["besides, the anewly beside_s"]), [""; 0]);
+    assert_eq!(found(&["    // Of", "each kind, one. Of", "the rest, one. Office"]), ["Of", "Of"]);
+}
+
+#[test]
+fn what_the_architecture_names_exists() {
+    let dangling = architecture::dangling(root());
+    assert!(dangling.is_empty(), "ARCHITECTURE.md names what is not there: {dangling:?}");
+}
+
+#[test]
+fn a_definition_is_not_a_mention() {
+    let code = "pub(crate) fn lines() {\n    // fn noted() {}\n    \"struct Quoted\"\n}\nstruct Frames<T>(T);\nenum A {\n    One,\n}";
+    let found: Vec<_> = architecture::definitions(code).into_iter().collect();
+    assert_eq!(found, ["A", "Frames", "One", "lines"]);
+    assert_eq!(architecture::alternatives("a/{b,c}.rs"), ["a/b.rs", "a/c.rs"]);
 }

@@ -87,7 +87,7 @@ where
                 () = &mut closed => Ok(bad_gateway()),
                 answer = answer => match answer {
                     Ok(response) => Ok(response.map(|body| GatewayBody { body: Some(body), closed })),
-                    // What stands before a server does not break with it.
+                    // A gateway answers even if its server is broken.
                     Err(_) => Ok(bad_gateway()),
                 },
             }

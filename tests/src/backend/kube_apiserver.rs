@@ -103,9 +103,9 @@ impl KubeApiserver {
         Self { binaries, dir, kubeconfig, server, controllers }
     }
 
-    /// Starts garbage collection and the deletion of namespaces beside the server.
+    /// Starts kube-controller-manager for garbage collection and the deletion of namespaces.
     ///
-    /// What is served by then is collected at once; kinds that come later after half a minute.
+    /// It collects kinds that are already served at once, and later kinds after half a minute.
     pub fn start_controllers(&self) {
         let program = self.binaries.join("kube-controller-manager");
         let kubeconfig = self.dir.join("kubeconfig");

@@ -161,7 +161,7 @@ impl Server {
         match (self, backup) {
             (Self::Embedded(server), Backup::Version(version)) => server.restart(Restart::At(version)),
             (Self::KubeApiserver(server), Backup::Copy) => server.restore().await,
-            (server, backup) => panic!("{backup:?} is no state of {server:?}"),
+            (server, backup) => panic!("{backup:?} is not a backup of {server:?}"),
         }
     }
 

@@ -52,7 +52,8 @@ fn number_of(day: &str) -> Result<u64, String> {
     if day == "today" {
         return Ok(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / DAY);
     }
-    let day: Date = day.parse().map_err(|error| format!("{day:?} is no date such as 2026-11-22: {error}"))?;
+    let day: Date =
+        day.parse().map_err(|error| format!("{day:?} is not a date such as 2026-11-22: {error}"))?;
     u64::try_from(day.duration_since(date(1970, 1, 1)).as_secs())
         .map(|seconds| seconds / DAY)
         .map_err(|_| "days are counted from 1970".to_owned())

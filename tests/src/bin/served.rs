@@ -1,4 +1,4 @@
-//! An operator that serves HTTP, whose runs take as long as it is told: for tests that send it signals.
+//! An operator that serves HTTP and whose runs last as long as its argument says: for tests that send it signals.
 //!
 //! ```text
 //! served NAMESPACE ADDRESS SECONDS      with KUBECONFIG in the environment

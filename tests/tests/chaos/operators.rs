@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// How many versions others make, at most, between a backup and the state that it replaces.
 ///
-/// Versions are given out anew: what the operator wrote before all its kinds are in reach would make up for few of them.
+/// Versions are assigned again after a restore, and the operator's own writes would use up only few of them.
 const AHEAD: usize = 60;
 
 /// How the server comes back.

@@ -131,7 +131,7 @@ pub(crate) fn run(tests: &[Test]) -> ExitCode {
     report(&outcomes, real)
 }
 
-/// Runs tests on so many threads, those on the slower server first.
+/// Runs tests on this many threads, those on the slower server first.
 fn run_all(cases: &[Case], threads: usize) -> Vec<Outcome> {
     let mut order = cases.to_vec();
     order.sort_by_key(|case| std::cmp::Reverse((case.backend, case.test.needs == Needs::Own)));

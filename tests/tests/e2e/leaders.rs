@@ -181,7 +181,7 @@ impl History {
     }
 }
 
-/// Two replicas, the first of which leads and writes.
+/// Two replicas; the first one leads and writes.
 async fn two(stage: &Stage) -> (Replica, Replica, History) {
     two_by(stage, &stage.server.kubeconfig_text(User::Admin)).await
 }

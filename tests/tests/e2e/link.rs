@@ -29,7 +29,7 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// Puts itself between whoever uses a kubeconfig and its server; returns what is to be used now.
+    /// Puts a link in front of a kubeconfig's server; returns the link and the kubeconfig that uses it.
     pub(crate) async fn in_front_of(kubeconfig: &str) -> (Self, String) {
         let mut kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
         let cluster = kubeconfig.clusters[0].cluster.as_mut().unwrap();

@@ -102,7 +102,7 @@ async fn every_manifest_is_taken_strictly(stage: Stage) {
     assert!(refused.contains("unknown field") && refused.contains("readinessProb"), "{refused}");
 }
 
-/// Finds kubectl: beside the real server, or where programs are.
+/// Finds kubectl: next to the real server, or on the PATH.
 fn kubectl() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = binaries().into_iter().chain(env::split_paths(&path));
@@ -146,7 +146,7 @@ fn copy(from: &Path, to: &Path) {
 // P7
 async fn what_kubectl_renders_is_taken_too(stage: Stage) {
     let Some(kubectl) = kubectl() else {
-        println!("  there is no kubectl: nothing is rendered");
+        println!("  kubectl is missing: nothing is rendered");
         return;
     };
     let plain = rendered(&kubectl, &folder());

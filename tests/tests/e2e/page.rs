@@ -59,7 +59,7 @@ const MARKUP: &str =
 // P4
 async fn a_key_that_backs_off_is_found_by_its_name_in_a_browser(stage: Stage) {
     let Some(browser) = chromium() else {
-        println!("  there is no chromium on the PATH: the page was not tried in a browser");
+        println!("  chromium is not on the PATH: the page was not tried in a browser");
         return;
     };
     let folder = std::env::temp_dir().join(format!("page-{}-{}", std::process::id(), stage.namespace));

@@ -73,7 +73,7 @@ async fn the_website_operator_needs_its_role_and_no_less(stage: Stage) {
     let mut ground = Ground::of(stage, &role).await;
     let refused = ground.play(0, None).await;
     assert_eq!(refused, Vec::<String>::new(), "under the whole role nothing is refused");
-    // The embedded server lets whoever may patch make things by an apply; a real one asks for `create` besides.
+    // On the embedded server, `patch` is enough to create an object by an apply; a real one also requires `create`.
     let tells = |right: &&Right| right.verb != "create" || matches!(ground.server, Server::KubeApiserver(_));
     let taken: Vec<_> = granted.iter().filter(tells).collect();
     for (round, right) in taken.into_iter().enumerate() {
@@ -343,7 +343,7 @@ impl Ground {
         play.until(("patch", "websites"), async || self.kit.get::<Website>(&first).await.is_none()).await;
     }
 
-    /// Removes what is left, whoever holds it.
+    /// Removes all that is left, without regard to finalizers.
     async fn tidy_up(&self) {
         for site in self.kit.list::<Website>(&self.namespace).await {
             let name = site.name_any();

@@ -96,7 +96,7 @@ impl Place {
     fn contents(&self) -> Vec<Mistake> {
         vec![
             self.with("The current context is unknown", |config| config["current-context"] = json!("prod")),
-            self.with("There is no current context", |config| {
+            self.with("No current context is set", |config| {
                 config.as_object_mut().unwrap().remove("current-context");
             }),
             self.with("The context names an unknown cluster", |config| {
@@ -110,10 +110,10 @@ impl Place {
                 cluster.as_object_mut().unwrap().remove("certificate-authority-data");
                 cluster["certificate-authority"] = json!(self.folder.join("no-such-ca.pem"));
             }),
-            self.with("The certificate authority is no certificate", |config| {
+            self.with("The certificate authority is not a certificate", |config| {
                 Self::cluster(config)["certificate-authority-data"] = json!("bm8gY2VydGlmaWNhdGU=");
             }),
-            self.with("The certificate authority is no base64", |config| {
+            self.with("The certificate authority is not valid base64", |config| {
                 Self::cluster(config)["certificate-authority-data"] = json!("%%%");
             }),
             self.with("The client certificate's file is not there", |config| {

@@ -144,10 +144,7 @@ fn runs() -> Vec<Mistake> {
             "A reconciler fails",
             reconciling(|_| Err(anyhow::anyhow!("no route to host").context("asking the backend"))),
         ),
-        (
-            "A reconciler fails for good",
-            reconciling(|_| Err(Terminal::new("there is no plan \"gold\"").into())),
-        ),
+        ("A reconciler fails for good", reconciling(|_| Err(Terminal::new("unknown plan \"gold\"").into()))),
         ("A reconciler panics", reconciling(|_| panic!("index out of bounds"))),
         (
             "A reconciler does not end within its deadline",

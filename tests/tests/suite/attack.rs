@@ -345,7 +345,7 @@ async fn a_childs_name_reaches_no_other_path() {
 
 // ---- panics ----
 
-/// An error that breaks whoever looks at it.
+/// An error that panics when it is formatted.
 struct Bomb;
 
 impl fmt::Debug for Bomb {

@@ -59,7 +59,7 @@ async fn a_child_that_changes_owners_wakes_the_old_one_and_the_new_one() {
     assert_eq!(keys_after(&record, 4), ["shop/a", "shop/b"]);
 }
 
-/// Applies what it is told to, and keeps what came of it.
+/// Applies the given children, and keeps the results.
 struct Maker {
     errors: Arc<Mutex<Vec<String>>>,
     adopts: bool,

@@ -93,7 +93,11 @@ async fn what_is_watched_there_is_written_here() {
         there.requests().list().into_iter().filter(|asked| asked.query.contains("fieldManager=websites"));
     assert_eq!(written.count(), 0);
     running.stop().await.unwrap();
-    assert_eq!(maps.sync_state().phase, SyncPhase::Stopped, "it ends with the manager, whoever holds it");
+    assert_eq!(
+        maps.sync_state().phase,
+        SyncPhase::Stopped,
+        "it ends with the manager, even while clones exist"
+    );
     assert_eq!(there.faults().open_streams(), 0);
 }
 
@@ -103,7 +107,7 @@ async fn what_has_one_name_in_both_clusters_is_two_objects() {
     let (here, there) = here_and_there().await;
     let (manager, record) = operator(&here, &there);
     let _running = manager.spawn();
-    // Nobody's there: that is no reason not to make one here.
+    // An object without an owner in the hub does not prevent a child here.
     there.create(&map("a", "one")).await;
     here.create(&website("a")).await;
     shows(&here, "one").await;
@@ -213,7 +217,7 @@ async fn a_cluster_that_is_restored_puts_nothing_here_in_doubt() {
     there.restart(Restart::At(backup));
     sleep(Duration::from_secs(10)).await;
     assert!(there.requests().count(Verb::List, "secrets") > compared, "the loss is known");
-    assert_eq!((asked(Verb::List), asked(Verb::Watch)), (lists, watches), "nothing is compared anew here");
+    assert_eq!((asked(Verb::List), asked(Verb::Watch)), (lists, watches), "no cache is compared again here");
     // A reason to look at all caches again.
     here.faults().on(Verb::Watch, "configmaps").once().then(Fault::Cut);
     sleep(Duration::from_secs(10)).await;

@@ -1,4 +1,4 @@
-//! Starting, running and failing: what a controller promises beside its rate.
+//! Starting, running and failing: what a controller promises besides its rate.
 
 use std::{
     collections::HashSet,
@@ -20,7 +20,7 @@ use watchkeeper_tests::{Keeper, Record, Website, website};
 
 type Behaviour = dyn Fn(u32) -> Result<Action, anyhow::Error> + Send + Sync;
 
-/// Does what it is told, by the number of the run.
+/// Does what the test sets for each run, by its number.
 struct Scripted {
     record: Record,
     runs: AtomicUsize,
@@ -221,7 +221,7 @@ async fn errors_back_off_growing_and_are_kept_until_a_success() {
         let least = 5 << failures;
         assert!((least..least + 20).contains(gap), "after {failures} failures: {gap} ms, not {least}");
     }
-    assert!(gaps[7] < 30, "back-off starts anew: {gaps:?}");
+    assert!(gaps[7] < 30, "back-off starts again: {gaps:?}");
 }
 
 // C10

@@ -1,4 +1,4 @@
-//! The end of an object's life: cleanup, finalizers, and what is told when it is gone.
+//! The end of an object's life: cleanup, finalizers, and the call to `deleted`.
 
 use std::sync::Mutex;
 

@@ -252,7 +252,7 @@ async fn every_metric_and_label_that_rules_and_dashboard_ask_for_exists() {
             let family = ["", "_bucket", "_count", "_sum"]
                 .into_iter()
                 .find_map(|suffix| shown.get(name.strip_suffix(suffix)?))
-                .unwrap_or_else(|| panic!("{place}: there is no metric {name}"));
+                .unwrap_or_else(|| panic!("{place}: unknown metric {name}"));
             labels.extend(family.labels.iter().cloned());
             for matcher in found[2].split(',') {
                 let label = matcher.split(['=', '!', '~']).next().unwrap().trim();

@@ -30,7 +30,7 @@ use watchkeeper_tests::{
 const TROUBLED: Duration = Duration::from_secs(150);
 const CALM: Duration = Duration::from_secs(60);
 
-/// A term, as whoever works in it knows it: the replica, its process, and when it began to lead.
+/// A term of leadership: the replica, its process, and when it began to lead.
 type Term = (usize, u32, Instant);
 
 /// What was written, in order.

@@ -1,4 +1,4 @@
-//! Events: what the server is told, and what comes of a server that does not listen.
+//! Events: what the server gets, and what happens if it does not answer.
 
 use k8s_openapi::api::{core::v1::Namespace, events::v1::Event as Told};
 use kube::core::ObjectMeta;
@@ -70,7 +70,7 @@ async fn identical_events_fold_into_one_series_that_says_how_many() {
     running.stop().await.unwrap();
     let told = told(&server).await;
     let series = told[0].series.as_ref().unwrap();
-    assert_eq!(usize::try_from(series.count).unwrap(), runs, "what was not told yet is told at the end");
+    assert_eq!(usize::try_from(series.count).unwrap(), runs, "what was not sent yet is sent at the end");
     assert!(series.last_observed_time.0 > told[0].event_time.as_ref().unwrap().0);
 }
 
@@ -312,5 +312,5 @@ async fn a_condition_that_somebody_else_sets_meanwhile_survives() {
     let theirs = serde_json::to_value(status.conditions.get("Audited")).unwrap();
     assert_eq!(theirs["lastTransitionTime"], "2026-01-02T03:04:05Z");
     assert_eq!(status.conditions.get("Ready").unwrap().observed_generation, Some(1));
-    assert!(record.starts().iter().all(|start| start.attempt == 1), "a conflict is no failure");
+    assert!(record.starts().iter().all(|start| start.attempt == 1), "a conflict is not a failure");
 }

@@ -26,7 +26,7 @@ fn config_map(name: &str) -> ConfigMap {
     ConfigMap { metadata: ObjectMeta { name: Some(name.into()), ..Default::default() }, ..Default::default() }
 }
 
-/// Notes its runs, and ends each as it is told; after a hundred it waits for changes.
+/// Records its runs, and ends each as the test says; after a hundred it waits for changes.
 fn ending(
     record: &Record,
     action: fn() -> Action,

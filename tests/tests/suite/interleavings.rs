@@ -40,9 +40,9 @@ enum Stranger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Break {
     None,
-    /// They are cut, and go on where they were.
+    /// Watches are cut, and resume at their last version.
     Cut,
-    /// They are cut, and what came in between is known to nobody: everything is listed anew.
+    /// Watches are cut and the events in between are lost, so everything is listed again.
     Relist,
 }
 

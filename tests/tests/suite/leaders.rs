@@ -242,7 +242,7 @@ async fn a_term_starts_on_caches_that_show_what_was_there_when_it_was_won() {
     one.record.reaches(1).await;
     let mut two = Replica::start(&server, "two");
     sleep(Duration::from_secs(5)).await;
-    // Its watch goes on in silence: it hears of nothing that comes.
+    // Its watch stays open but delivers nothing more.
     server.faults().on(Verb::Watch, "configmaps").always().then(Fault::Status(500));
     let held = server.faults().watches("configmaps");
     held.hold();

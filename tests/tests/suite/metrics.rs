@@ -1,4 +1,4 @@
-//! Metrics: the names of controller-runtime and client-go, exactly, and our own beside them.
+//! Metrics: exactly the names of controller-runtime and client-go, and our own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,9 +27,9 @@ use watchkeeper_tests::{
 
 /// What controller-runtime has and we have not.
 const MISSING: [(&str, &str); 8] = [
-    ("certwatcher_read_certificate_total", "no certificate is watched: there are no webhooks"),
+    ("certwatcher_read_certificate_total", "no certificate is watched: webhooks are not served"),
     ("certwatcher_read_certificate_errors_total", "the same"),
-    ("controller_runtime_conversion_webhook_panics_total", "there are no webhooks"),
+    ("controller_runtime_conversion_webhook_panics_total", "webhooks are not served"),
     ("controller_runtime_webhook_panics_total", "the same"),
     ("go_*", "of Go's runtime"),
     (
@@ -159,7 +159,7 @@ async fn every_metric_that_the_source_names_is_shown() {
     assert!(named > 30, "{named} names were found: the pattern is out of date");
 }
 
-/// Counts the lines of a scrape with so many objects.
+/// Counts the lines of a scrape with this many objects.
 async fn lines_with(objects: usize) -> usize {
     let server = ApiServer::in_memory().crd::<Website>().namespace("shop").start().await;
     for number in 0..objects {

@@ -36,7 +36,7 @@ async fn shop() -> Shop {
 }
 
 impl Shop {
-    /// Waits for rest; so many runs there were, and so many applies they sent.
+    /// Waits for rest, then checks the number of runs and of applies sent.
     async fn rests(&self, runs: usize, applies: u64) {
         tokio::time::sleep(Duration::from_secs(30)).await;
         let sent = self.server.requests().count(Verb::Patch, "deployments") - self.edits();

@@ -18,7 +18,7 @@ fn config_map(name: &str) -> ConfigMap {
     ConfigMap { metadata: ObjectMeta { name: Some(name.into()), ..Default::default() }, ..Default::default() }
 }
 
-/// When requests were sent that are no reads.
+/// The times of requests that are not reads.
 #[derive(Clone, Default)]
 struct Sent(Arc<Mutex<Vec<(Instant, String)>>>);
 

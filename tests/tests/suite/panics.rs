@@ -146,5 +146,5 @@ async fn a_propagated_panic_ends_a_manager_that_nobody_awaits() {
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     assert_eq!((record.len(), server.requests().total()), (ran, asked), "nothing runs, nothing asks");
     let ended = tokio::spawn(async move { running.ended().await }).await;
-    assert!(ended.unwrap_err().is_panic(), "it goes on in whoever awaits");
+    assert!(ended.unwrap_err().is_panic(), "the panic resumes in the task that awaits");
 }

@@ -429,7 +429,7 @@ async fn another_writers_condition_survives() {
     types.sort_unstable();
     assert_eq!(types, ["Ours", "Theirs"]);
     let starts = record.starts();
-    assert!(starts.iter().all(|start| start.attempt == 1), "a conflict is no failure: {starts:?}");
+    assert!(starts.iter().all(|start| start.attempt == 1), "a conflict is not a failure: {starts:?}");
     assert_eq!(starts.len(), 2, "the second run begins with what the first did not know: {starts:?}");
 }
 

@@ -36,7 +36,7 @@ fn key(name: &str) -> ObjectKey {
 
 type Behaviour = fn(u32) -> anyhow::Result<Action>;
 
-/// Does what it is told by the number of the run; run zero never ends.
+/// Does what the test sets for each run, by its number; run zero never ends.
 fn scripted(
     record: &Record,
     behaviour: Behaviour,

@@ -70,7 +70,7 @@ async fn what_can_not_work_is_refused_with_a_remedy() {
     }
 }
 
-/// Waits as it is told to.
+/// Waits for the given time.
 struct Waits(fn() -> Duration);
 
 impl RateLimiter for Waits {

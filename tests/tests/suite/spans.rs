@@ -41,10 +41,10 @@ impl Visit for Kept {
     }
 }
 
-/// The text of a line, and the span that it stands in.
+/// The text of a line, and its span.
 type Line = (String, Option<u64>);
 
-/// Keeps every span, and the spans that each line of the log stands in.
+/// Keeps every span, and the spans of each line of the log.
 #[derive(Clone, Default)]
 struct Spans {
     spans: Arc<Mutex<BTreeMap<u64, Kept>>>,
@@ -134,7 +134,7 @@ async fn the_requests_of_a_run_are_spans_within_its_own() {
         .iter()
         .filter_map(|request| {
             let run = spans.parent_of(request).unwrap_or_else(|| panic!("{request:?} stands alone"));
-            // A write of unknown fate is asked after beside the runs.
+            // A write whose result is unknown is looked up outside the runs.
             if run.name == "follow_up" {
                 return None;
             }
@@ -202,7 +202,7 @@ async fn the_trace_of_a_run_stands_in_its_lines_and_in_its_events() {
     let lines = spans.lines.lock().unwrap().clone();
     let (_, within) = lines.iter().find(|(line, _)| line.contains("reconcile failed")).unwrap();
     let within = spans.spans.lock().unwrap()[&within.unwrap()].clone();
-    assert_eq!(field(&within, "trace_id"), ids[0], "a line stands in the span that names its trace");
+    assert_eq!(field(&within, "trace_id"), ids[0], "a line is in the span that names its trace");
     let told = server.list::<v1::Event>("shop").await;
     let [event] = &told[..] else { panic!("{told:#?}") };
     assert_eq!(event.series.as_ref().unwrap().count, 2);

@@ -27,7 +27,7 @@ impl Reconciler<Website> for Namer {
     }
 }
 
-/// Says whether keys wait for their own writes.
+/// Returns whether keys wait for their own writes.
 #[derive(Clone, Copy)]
 enum Waiting {
     On,

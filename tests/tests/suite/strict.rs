@@ -1,4 +1,4 @@
-//! Lists and watches beside `serde_json`, on mutated answers of a real API server.
+//! Lists and watches compared with `serde_json`, on mutated answers of a real API server.
 
 #![expect(clippy::print_stdout, reason = "the counts are the point")]
 

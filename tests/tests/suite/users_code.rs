@@ -1,8 +1,8 @@
 //! Every place where a user's code runs, panicking there on purpose: what is contained, what is reported, what goes on.
 //!
-//! One row of [`ROWS`] for each place. All rows live through the same: two objects, of which one, `bad`, makes the
-//! place panic; a third is created meanwhile; then the place is mended, and `bad` is edited. Nothing of the user's
-//! runs in metrics: whoever scrapes them gets text.
+//! One row of [`ROWS`] for each place. Every row does the same: of two objects, one
+//! (`bad`) makes the place panic; a third is created meanwhile; then the panic is switched off, and `bad` is edited.
+//! Metrics run no code of the user's.
 
 use std::{
     cell::Cell,
@@ -37,7 +37,7 @@ fn spring(place: &str, name: &str) {
     assert!(TRAP.get() != Some(place) || name != "bad", "{place} panics on purpose");
 }
 
-/// A kind that breaks whoever reads or writes it.
+/// A kind that panics when it is read or written.
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "glass.example.dev", version = "v1", kind = "Vase", namespaced, status = "VaseStatus")]
 struct VaseSpec {
@@ -69,7 +69,7 @@ fn vase(name: &str) -> Vase {
     Vase::new(name, VaseSpec { label: name.to_owned(), edits: 0 })
 }
 
-/// An error that may break whoever looks at it.
+/// An error that may panic when it is formatted.
 #[derive(Debug)]
 struct Brittle(String);
 
@@ -192,7 +192,7 @@ struct Row {
     meanwhile: Event,
 }
 
-/// What happens while a place panics, beside the new object.
+/// What happens while a place panics, in addition to the new object.
 #[derive(Clone, Copy, PartialEq)]
 enum Event {
     Nothing,
@@ -440,7 +440,7 @@ impl ListerWatcher<Vase> for Source {
     }
 }
 
-/// Builds an informer of which a place of the fetch stage panics.
+/// Builds an informer that panics in a place of the fetch stage.
 type Fetching = (&'static str, fn(&ApiServer) -> SharedInformer<Vase>);
 
 fn sourced(server: &ApiServer) -> SharedInformer<Vase> {

@@ -318,7 +318,7 @@ async fn an_object_of_several_owners_keeps_them_all_and_wakes_them_all() {
     );
     server.delete::<ConfigMap>("shop/shared").await;
     rest().await;
-    assert_eq!(owners().await, names, "they make it anew");
+    assert_eq!(owners().await, names, "they create it again");
 }
 
 // W18

@@ -64,7 +64,7 @@ async fn what_the_server_warns_of_is_told_once_with_verb_and_resource() {
     );
 }
 
-/// A server that warns whoever lists or watches.
+/// A server that adds a warning to each list and watch.
 fn that_warns(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {

@@ -1,4 +1,4 @@
-//! What wakes a controller beside its own kind: mappings, predicates, sources, several namespaces.
+//! What triggers a controller besides its own kind: mappings, predicates, sources, several namespaces.
 
 use futures::{SinkExt, StreamExt, channel::mpsc};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServicePort, ServiceSpec};

@@ -136,7 +136,7 @@ fn trials(who: Who) -> Trials {
         Who::Boards(bug) => Trials::of(move |client| boards::run(client, bug)),
         Who::Replicas(cache) => Trials::of(move |client| replicas::run(client, cache)),
     };
-    // What shows another mistake of the operator's, beside the one of its row, is left out.
+    // Troubles that reveal another mistake of the operator than that of its row are left out.
     let another = move |trouble| match who {
         Who::Boards(Bug::DeletionMissedWhileDown) => trouble == Trouble::Server(Event::RightsTaken),
         Who::Boards(Bug::OwnerByName) => matches!(trouble, Trouble::Stranger(ForeignChange::TakesTheName, ..)),

@@ -1,4 +1,4 @@
-//! What must hold of every run of a reconciler, kept beside it while it is tried.
+//! What must hold for every run of a reconciler, checked while it is tried.
 
 use std::{
     cell::RefCell,
@@ -84,7 +84,7 @@ pub(crate) struct Watched<R> {
 }
 
 impl<R> Watched<R> {
-    /// Looks at a reconciler of so many workers.
+    /// Checks a reconciler with this many workers.
     pub(crate) fn new(inner: R, workers: usize) -> Self {
         Self { inner, workers, life: SEEN.with_borrow(|oracle| oracle.life), deployments: None }
     }

@@ -110,7 +110,7 @@ impl Reconciler<Website> for Shares {
 
 #[test]
 fn a_shared_child_ends_right_whatever_happens() {
-    // What has no controller is taken as it is: whoever else makes it, or edits it, is obeyed.
+    // An object without a controller is left as it is: edits by others stay.
     let not_of_the_child = |trouble| match trouble {
         Trouble::Stranger(
             ForeignChange::EditsSpec | ForeignChange::EditsMuch | ForeignChange::TakesTheName | ForeignChange::Remakes,
@@ -168,7 +168,7 @@ fn a_child_of_a_generated_name_ends_right_whatever_happens() {
     .check();
 }
 
-/// A group of sites, each of which has children of its own.
+/// A group of sites; each site has children of its own.
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "web.example.dev", version = "v1", kind = "Estate", namespaced, status = "EstateStatus")]
 struct EstateSpec {

@@ -1,4 +1,4 @@
-//! Two replicas of one operator, of which one leads: what the new leader knows decides.
+//! Two replicas of one operator, one of them the leader: the knowledge of the new leader decides.
 
 use std::{
     collections::BTreeSet,
@@ -111,7 +111,7 @@ async fn replica(client: Client, (name, seed): (&str, u64), cache: Cache) {
                 Ok::<_, watchkeeper::Error>(())
             }
         });
-        // Whoever has led leads no more in this process: it ends, and is started anew some time later.
+        // A process that lost leadership never leads again: it ends, and a new one starts some time later.
         let over = Arc::new(Notify::new());
         let told = over.clone();
         let manager = manager.leader_task("term", move |stopping| {

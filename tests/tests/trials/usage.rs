@@ -1,4 +1,4 @@
-//! The trial that the documents print, as it stands there.
+//! The trial that the documents print.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use watchkeeper::prelude::*;

@@ -33,7 +33,7 @@ impl Bound {
         Self { namespace: namespace.to_owned(), values: BTreeMap::new() }
     }
 
-    /// Gives the namespace's name.
+    /// Returns the namespace's name.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }

@@ -125,7 +125,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Gives the body before its placeholders are filled.
+    /// Returns the body before its placeholders are filled.
     pub(crate) fn payload(&self) -> Option<&str> {
         self.text.as_deref().or(self.body.as_deref().map(RawValue::get))
     }
@@ -213,7 +213,7 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<Scenario> {
     serde_json::from_str(text).context("not a scenario")
 }
 
-/// Gives the names of all scenarios, in order.
+/// Returns the names of all scenarios, in order.
 pub(crate) fn names() -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in folder().read_dir().with_context(|| format!("no folder {:?}", folder()))? {

@@ -16,4 +16,4 @@ pub(crate) const KNOWN_TO_DIFFER: &[(&str, &str)] = &[
 
 /// The recorded scenarios that are not here yet, each with the reason.
 pub(crate) const NOT_REPLAYED_YET: &[(&str, &str)] =
-    &[("209-overload", "there is no flow control: 429 comes by a fault rule, when a test wants it")];
+    &[("209-overload", "the server has no flow control: a test gets 429 by a fault rule")];

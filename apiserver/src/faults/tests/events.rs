@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Reads what comes within some time; tells type, name and version of each line.
+/// Reads for some time; returns type, name and version of each line.
 async fn told(stream: &mut Open, time: Duration) -> Vec<String> {
     let mut text = String::new();
     let end = Instant::now() + time;

@@ -28,7 +28,7 @@ pub(super) async fn ask(server: &ApiServer, uri: &str) -> kube::Result<Value> {
     server.client().request(http::Request::get(uri).body(Vec::new()).unwrap()).await
 }
 
-/// Reads a watch for some time; tells type, name and version of each line, and `broken` if it is.
+/// Reads a watch for some time; returns type, name and version of each line, and `broken` if it is.
 pub(super) async fn watched(client: kube::Client, uri: String, time: Duration) -> Vec<String> {
     let request = http::Request::get(uri).body(Vec::new()).unwrap();
     let mut lines = Box::pin(client.request_stream(request).await.unwrap().lines());

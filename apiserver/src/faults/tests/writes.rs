@@ -49,7 +49,7 @@ async fn somebody_else_is_always_a_moment_faster() {
     let read = api.get("a").await.unwrap();
     api.replace("a", &PostParams::default(), &read).await.unwrap();
     assert_eq!(storm.fired(), 2);
-    // A patch that names no version has nothing to conflict with.
+    // A patch without a version can't conflict.
     server.faults().on_any_write().times(1).then(Fault::Bump);
     let patch = Patch::Merge(json!({"data": {"k": "v"}}));
     api.patch("a", &PatchParams::default(), &patch).await.unwrap();

@@ -1,4 +1,4 @@
-//! Deployments and what else keeps pods running.
+//! Deployments and other kinds that keep pods running.
 
 use serde_json::Value;
 
@@ -158,7 +158,7 @@ fn selector(spec: &Place<'_, '_>, owner: &str, faults: &mut Faults) {
     }
 }
 
-/// Checks the template of pods unless the selector can't be understood, which is said in other words.
+/// Checks the template of pods, unless the selector is invalid, which another check reports.
 fn judged_template<'v>(
     spec: &Place<'_, 'v>,
     (owner, why): (&str, &str),
@@ -224,7 +224,7 @@ fn strategy(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-/// Shows a strategy as the server does, whose own form of it has other names for its fields.
+/// Shows a strategy like the server, whose internal form has other names for the fields.
 fn shown_strategy(place: &Place<'_, '_>) -> String {
     let rolling = place.at("rollingUpdate");
     let rolling = if rolling.is_set() {
@@ -236,7 +236,7 @@ fn shown_strategy(place: &Place<'_, '_>) -> String {
     format!("{{\"Type\":{:?},\"RollingUpdate\":{rolling}}}", place.at("type").text())
 }
 
-/// Refuses what is neither a number of things nor a share of them.
+/// Refuses a value that is neither a number nor a percentage.
 pub(super) fn amount_or_share(place: &Place<'_, '_>, faults: &mut Faults) {
     if place.value().is_string() {
         if words::percent(place.text()).is_none() {

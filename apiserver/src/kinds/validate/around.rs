@@ -1,10 +1,10 @@
-//! What containers have in common with their pod: what they can refer to, and profiles.
+//! The parts of a pod that its containers refer to or inherit.
 
 use std::collections::BTreeSet;
 
 use super::place::{Faults, Place};
 
-/// Where a pod's specification stands.
+/// The path of a pod's specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Within {
     /// In a pod.
@@ -13,7 +13,7 @@ pub(super) enum Within {
     Template,
 }
 
-/// What containers can refer to.
+/// The names that containers can refer to.
 pub(super) struct Around<'v> {
     /// The names of the volumes that are right.
     pub(super) volumes: BTreeSet<&'v str>,
@@ -21,7 +21,7 @@ pub(super) struct Around<'v> {
     pub(super) grace: i64,
     /// The names of the pod's resource claims.
     pub(super) claims: BTreeSet<&'v str>,
-    /// Where the specification stands.
+    /// The path of the specification.
     pub(super) within: Within,
 }
 

@@ -88,7 +88,7 @@ fn metric_spec(place: &Place<'_, '_>, faults: &mut Faults) {
             place.at(expected).required(faults, "must populate information for the given metric source");
         }
         Some(_) => {}
-        // The server says so a second time.
+        // The server reports it a second time.
         None => kind.one_of(faults, &TYPES),
     }
     if given.len() != 1 {

@@ -7,7 +7,7 @@ use super::quantity::Quantity;
 use crate::kinds::Resource;
 use crate::status::Cause;
 
-/// Says what an update changes that may not change.
+/// Reports changes of immutable fields.
 pub(in crate::kinds) fn changes(resource: &Resource, before: &Value, new: &Value) -> Vec<Cause> {
     let mut faults = Faults::default();
     match resource.built_in().map_or("", |row| row.kind) {
@@ -47,7 +47,7 @@ fn job(before: &Value, new: &Value, faults: &mut Faults) {
     {
         completions.invalid(faults, "can only be modified in tandem with spec.parallelism");
     }
-    // What decides where its pods run may change while it is suspended.
+    // Scheduling fields may change while it is suspended.
     let may_move = old["suspend"] == true;
     let (was, is) = match may_move {
         true => (unplaced(&old["template"]), unplaced(spec.at("template").value())),
@@ -61,7 +61,7 @@ fn job(before: &Value, new: &Value, faults: &mut Faults) {
     }
 }
 
-/// Gives a template without what may change while its job is suspended.
+/// Returns a template without what may change while its job is suspended.
 fn unplaced(template: &Value) -> Value {
     let mut template = template.clone();
     remove(&mut template, &["metadata"]);
@@ -146,7 +146,7 @@ fn role(before: &Value, new: &Value, faults: &mut Faults) {
     role.invalid_as(faults, &shown, "cannot change roleRef");
 }
 
-/// Compares as a server with types does: what is empty is like what is absent, and `1` is `1000m`.
+/// Compares like a typed server: an empty value equals an absent one, and `1` equals `1000m`.
 fn alike(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {

@@ -22,9 +22,9 @@ const FIELDS: [Field; 5] = [
 /// Checks a schedule.
 ///
 /// # Errors
-/// What is wrong with it, in the words of the parser that the server uses.
+/// Describes the error, in the words of the parser that the server uses.
 pub(super) fn check(text: &str) -> Result<(), String> {
-    // What stands before the first blank names a time zone, which is refused elsewhere.
+    // The text before the first blank names a time zone, which is refused elsewhere.
     let zoned = text.starts_with("TZ=") || text.starts_with("CRON_TZ=");
     let text = if zoned { text.split_once(' ').map_or("", |(_, rest)| rest.trim()) } else { text };
     if text.starts_with('@') {

@@ -36,7 +36,7 @@ use place::Faults;
 pub(super) use changes::changes;
 pub(crate) use selectors::matches as selects;
 
-/// Says what is wrong with a new object, or with a new state of one that was another before.
+/// Checks a new object, or a new state of an existing one.
 pub(super) fn faults(resource: &Resource, object: &Value, before: Option<&Value>) -> Vec<Cause> {
     let Some(row) = resource.built_in() else { return Vec::new() };
     of_kind(row.kind, row.reach, object, before)

@@ -1,4 +1,4 @@
-//! Places: a value of an object with its path, and what is wrong with it in the server's words.
+//! Places: a value of an object with its path, and its errors in the server's words.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::limits;
 use crate::status::Cause;
 
-/// What is wrong with an object, in the order of the checks.
+/// The errors of an object, in the order of the checks.
 ///
 /// A fault may print much of the object. So no more are added once their text has [`limits::FAULTS`] bytes.
 #[derive(Debug, Default)]
@@ -32,18 +32,18 @@ impl Faults {
         self.bytes >= limits::FAULTS
     }
 
-    /// Gives their number.
+    /// Returns their number.
     pub(super) fn len(&self) -> usize {
         self.causes.len()
     }
 
-    /// Gives all of them.
+    /// Returns all of them.
     pub(super) fn into_causes(self) -> Vec<Cause> {
         self.causes
     }
 }
 
-/// What leads from one place to the next.
+/// A step from one place to the next.
 #[derive(Clone, Copy)]
 enum Step<'p> {
     Field(&'p str),
@@ -51,7 +51,7 @@ enum Step<'p> {
     Index(usize),
 }
 
-/// A value of an object, and where it stands; absent values are null.
+/// A value of an object and its path; absent values are null.
 ///
 /// The path becomes text only for a fault.
 #[derive(Clone, Copy)]
@@ -62,29 +62,29 @@ pub(super) struct Place<'p, 'v> {
 }
 
 impl<'p, 'v> Place<'p, 'v> {
-    /// Gives a field at the top of an object.
+    /// Returns a top-level field of an object.
     pub(super) fn top(object: &'v Value, field: &'p str) -> Self {
         Self { above: None, step: Step::Field(field), value: &object[field] }
     }
 
-    /// Gives a field of this value.
+    /// Returns a field of this value.
     pub(super) fn at<'c>(&'c self, field: &'c str) -> Place<'c, 'v> {
         Place { above: Some(self), step: Step::Field(field), value: &self.value[field] }
     }
 
-    /// Gives another value at this place.
+    /// Returns another value at this place.
     pub(super) fn of(self, value: &'v Value) -> Self {
         Self { value, ..self }
     }
 
-    /// Gives the items of a list.
+    /// Returns the items of a list.
     pub(super) fn items<'c>(&'c self) -> impl Iterator<Item = Place<'c, 'v>> {
         let list = self.value.as_array().map(Vec::as_slice).unwrap_or_default();
         let item = |(index, value)| Place { above: Some(self), step: Step::Index(index), value };
         list.iter().enumerate().map(item)
     }
 
-    /// Gives the values of a map.
+    /// Returns the values of a map.
     pub(super) fn entries<'c>(&'c self) -> impl Iterator<Item = (&'v str, Place<'c, 'v>)>
     where
         'v: 'c,
@@ -93,7 +93,7 @@ impl<'p, 'v> Place<'p, 'v> {
         map.map(|(key, value)| (key.as_str(), Place { above: Some(self), step: Step::Key(key), value }))
     }
 
-    /// Gives the value; null where it is absent.
+    /// Returns the value; null if it is absent.
     pub(super) fn value(&self) -> &'v Value {
         self.value
     }
@@ -103,12 +103,12 @@ impl<'p, 'v> Place<'p, 'v> {
         !self.value.is_null()
     }
 
-    /// Gives a text; empty where there is none.
+    /// Returns a text; empty if it is absent.
     pub(super) fn text(&self) -> &'v str {
         self.value.as_str().unwrap_or_default()
     }
 
-    /// Gives a number.
+    /// Returns a number.
     pub(super) fn number(&self) -> Option<i64> {
         self.value.as_i64()
     }
@@ -118,7 +118,7 @@ impl<'p, 'v> Place<'p, 'v> {
         *self.value == Value::Bool(true)
     }
 
-    /// Gives the length of a list or a map.
+    /// Returns the length of a list or a map.
     pub(super) fn len(&self) -> usize {
         match self.value {
             Value::Array(list) => list.len(),
@@ -127,12 +127,12 @@ impl<'p, 'v> Place<'p, 'v> {
         }
     }
 
-    /// Says that the value is wrong.
+    /// Reports an invalid value.
     pub(super) fn invalid(&self, faults: &mut Faults, why: &str) {
         self.invalid_as(faults, &self.value.to_string(), why);
     }
 
-    /// Says that the value is wrong, which the server prints in a way of its own.
+    /// Reports an invalid value that the server prints in its own way.
     pub(super) fn invalid_as(&self, faults: &mut Faults, shown: &str, why: &str) {
         let detail = if why.is_empty() { String::new() } else { format!(": {why}") };
         faults.add(|| {
@@ -140,43 +140,43 @@ impl<'p, 'v> Place<'p, 'v> {
         });
     }
 
-    /// Says each thing that is wrong with a text.
+    /// Reports each error of a text.
     pub(super) fn each(&self, faults: &mut Faults, wrong: Vec<String>) {
         for why in wrong {
             self.invalid_as(faults, &format!("{:?}", self.text()), &why);
         }
     }
 
-    /// Says that a value is missing.
+    /// Reports a missing value.
     pub(super) fn required(&self, faults: &mut Faults, why: &str) {
         faults.add(|| Cause::required(self.to_string(), why));
     }
 
-    /// Says that a value may not be here.
+    /// Reports a forbidden value.
     pub(super) fn forbidden(&self, faults: &mut Faults, why: &str) {
         faults.add(|| Cause::forbidden(self.to_string(), why));
     }
 
-    /// Says that a value is there twice.
+    /// Reports a duplicate value.
     pub(super) fn duplicate(&self, faults: &mut Faults, shown: &Value) {
         faults
             .add(|| Cause::new("FieldValueDuplicate", self.to_string(), format!("Duplicate value: {shown}")));
     }
 
-    /// Says that what a value names is not there.
+    /// Reports a reference to an object that does not exist.
     pub(super) fn not_found(&self, faults: &mut Faults) {
         faults.add(|| {
             Cause::new("FieldValueNotFound", self.to_string(), format!("Not found: {:?}", self.text()))
         });
     }
 
-    /// Says that a text is too long.
+    /// Reports a text that is too long.
     pub(super) fn too_long(&self, faults: &mut Faults, most: usize) {
         let message = format!("Too long: may not be more than {most} bytes");
         faults.add(|| Cause::new("FieldValueTooLong", self.to_string(), message));
     }
 
-    /// Says that a list is too long.
+    /// Reports a list that is too long.
     pub(super) fn too_many(&self, faults: &mut Faults, most: usize) {
         let message = format!("Too many: {}: must have at most {most} items", self.len());
         faults.add(|| Cause::new("FieldValueTooMany", self.to_string(), message));
@@ -190,14 +190,14 @@ impl<'p, 'v> Place<'p, 'v> {
         }
     }
 
-    /// Refuses a text that is there and not one of these.
+    /// Refuses a text that is set and not one of these.
     pub(super) fn one_of_if_set(&self, faults: &mut Faults, supported: &[&str]) {
         if self.is_set() {
             self.one_of(faults, supported);
         }
     }
 
-    /// Says that a value is not one of these.
+    /// Reports a value that is not one of these.
     pub(super) fn unsupported(&self, faults: &mut Faults, shown: &str, supported: &[&str]) {
         let quoted: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
         let message = format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "));

@@ -5,7 +5,7 @@ use serde_json::Value;
 /// How many of the smallest parts one has.
 const PARTS: i128 = 1_000_000_000;
 
-/// An amount, in billionths; what is too large to count is the largest.
+/// An amount, in billionths; amounts that are too large become the largest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Quantity(i128);
 
@@ -42,7 +42,7 @@ impl Quantity {
         }
         for _ in 0..ten.unsigned_abs().min(40) {
             amount = if ten < 0 {
-                // What is smaller than the smallest part counts as one.
+                // An amount below the smallest unit counts as one.
                 amount / 10 + i128::from(amount % 10 != 0)
             } else {
                 amount.saturating_mul(10)
@@ -61,7 +61,7 @@ fn digits(text: &str) -> i128 {
     text.bytes().fold(0i128, |sum, digit| sum.saturating_mul(10).saturating_add(i128::from(digit - b'0')))
 }
 
-/// Gives the powers of two and of ten that a suffix stands for.
+/// Returns the powers of two and of ten of a suffix.
 fn scale(suffix: &str) -> Option<(u32, i32)> {
     const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     const DECIMAL: [(&str, i32); 10] = [

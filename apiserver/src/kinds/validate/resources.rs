@@ -1,4 +1,4 @@
-//! What containers ask of their nodes.
+//! The resource requests and limits of containers.
 
 use super::around::Around;
 use super::place::{Faults, Place};
@@ -84,7 +84,7 @@ pub(super) fn check(place: &Place<'_, '_>, around: &Around<'_>, faults: &mut Fau
     }
 }
 
-/// Checks an amount: nothing negative, and whole numbers of what comes in pieces.
+/// Checks an amount: not negative, and whole for countable resources.
 pub(super) fn amount_of(name: &str, place: &Place<'_, '_>, faults: &mut Faults) {
     let Some(amount) = Quantity::read(place.value()) else { return };
     if amount < Quantity::ZERO {

@@ -10,7 +10,7 @@ pub(super) fn key(place: &Place<'_, '_>, key: &str, faults: &mut Faults) {
     if let Err(why) = check_label_key(key) {
         place.invalid_as(faults, &format!("{key:?}"), &why);
         if why == "name part must be non-empty" {
-            // What is empty also has none of the letters that it needs.
+            // An empty text also lacks all required characters.
             let form = check_label_key("-").err().unwrap_or_default();
             place.invalid_as(faults, &format!("{key:?}"), &form);
         }
@@ -56,7 +56,7 @@ pub(super) fn selector(place: &Place<'_, '_>, faults: &mut Faults) {
     }
 }
 
-/// Returns whether a selector selects everything because it asks for nothing.
+/// Returns whether a selector selects everything because it is empty.
 pub(super) fn is_empty(selector: &Value) -> bool {
     let is_empty = |field: &str| match &selector[field] {
         Value::Object(map) => map.is_empty(),
@@ -79,7 +79,7 @@ pub(super) fn is_valid(selector: &Value) -> bool {
     })
 }
 
-/// Returns whether a selector selects labels; an absent one selects nothing, and one that is wrong everything.
+/// Returns whether a selector selects labels; an absent one selects nothing, and an invalid one everything.
 pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
     if selector.is_null() {
         return false;
@@ -97,7 +97,7 @@ pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
                 "NotIn" => value.is_none() || !among,
                 "Exists" => value.is_some(),
                 "DoesNotExist" => value.is_none(),
-                // The check of the selector says so.
+                // The check of the selector reports it.
                 _ => true,
             }
         })

@@ -1,4 +1,4 @@
-//! Words: what names, keys, ports and addresses must look like, and the server's words for those that do not.
+//! Words: the rules for names, keys, ports and addresses, and the server's words for violations.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric charac
 const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for \
      validation is '[-A-Za-z0-9]+')";
 
-/// What is said of a percentage that is none.
+/// The server's words for an invalid percentage.
 pub(super) const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for \
      validation is '[0-9]+%')";
 
@@ -32,7 +32,7 @@ fn is_label(text: &str) -> bool {
         && bytes.iter().all(|c| inner(c) || *c == b'-')
 }
 
-/// Says what keeps a text from being a DNS label.
+/// Describes why a text is not a DNS label.
 pub(super) fn label(text: &str) -> Vec<String> {
     let mut wrong: Vec<String> = too_long(text, 63).into_iter().collect();
     if !is_label(text) {
@@ -42,14 +42,14 @@ pub(super) fn label(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Says what keeps a text from being a DNS subdomain.
+/// Describes why a text is not a DNS subdomain.
 pub(super) fn subdomain(text: &str) -> Vec<String> {
     let mut wrong: Vec<String> = too_long(text, 253).into_iter().collect();
     wrong.extend((!text.split('.').all(is_label)).then(|| SUBDOMAIN.to_owned()));
     wrong
 }
 
-/// Says what keeps a text from being a DNS subdomain that begins with `*.`.
+/// Describes why a text is not a DNS subdomain that begins with `*.`.
 pub(super) fn wildcard(text: &str) -> Vec<String> {
     let mut wrong: Vec<String> = too_long(text, 253).into_iter().collect();
     let fits = text.strip_prefix("*.").is_some_and(|rest| rest.split('.').all(is_label));
@@ -57,7 +57,7 @@ pub(super) fn wildcard(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Says what keeps a text from being a part of a path.
+/// Describes why a text can't be a path segment.
 pub(super) fn path_segment(text: &str) -> Vec<String> {
     if matches!(text, "." | "..") {
         return vec![format!("may not be '{text}'")];
@@ -66,7 +66,7 @@ pub(super) fn path_segment(text: &str) -> Vec<String> {
     odd.map(|odd| format!("may not contain '{odd}'")).collect()
 }
 
-/// Says what keeps a text from naming a port.
+/// Describes why a text can't name a port.
 pub(super) fn port_name(text: &str) -> Vec<String> {
     let mut wrong: Vec<String> = too_long(text, 15).into_iter().collect();
     let mut say = |is_wrong: bool, why: &str| wrong.extend(is_wrong.then(|| why.to_owned()));
@@ -81,7 +81,7 @@ pub(super) fn port_name(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Says what keeps a text from being a key of a ConfigMap or Secret.
+/// Describes why a text can't be a key of a ConfigMap or Secret.
 pub(super) fn config_key(text: &str) -> Vec<String> {
     let mut wrong: Vec<String> = too_long(text, 253).into_iter().collect();
     let fine = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
@@ -94,7 +94,7 @@ pub(super) fn config_key(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Says what keeps a text from naming an environment variable.
+/// Describes why a text can't name an environment variable.
 pub(super) fn variable(text: &str) -> Vec<String> {
     let fine = |c: u8| (b' '..=b'~').contains(&c) && c != b'=';
     if text.bytes().all(fine) {
@@ -105,7 +105,7 @@ pub(super) fn variable(text: &str) -> Vec<String> {
     vec![why.to_owned()]
 }
 
-/// Says what keeps a text from naming an HTTP header.
+/// Describes why a text can't name an HTTP header.
 pub(super) fn header(text: &str) -> Vec<String> {
     let fine = !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
     if fine { Vec::new() } else { vec![HEADER.to_owned()] }
@@ -119,7 +119,7 @@ pub(super) fn percent(text: &str) -> Option<i64> {
     fits.then(|| digits.parse().unwrap_or(i64::MAX))
 }
 
-/// Says what keeps a text from being an address.
+/// Describes why a text is not an address.
 pub(super) fn address(text: &str) -> Vec<String> {
     match text.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
@@ -133,7 +133,7 @@ pub(super) fn address(text: &str) -> Vec<String> {
     }
 }
 
-/// Says what keeps an address from being one that traffic can come to.
+/// Describes why an address can't receive traffic.
 pub(super) fn of_an_end(text: &str) -> Vec<String> {
     let Ok(address) = text.parse::<IpAddr>() else { return Vec::new() };
     let local = match address {
@@ -177,7 +177,7 @@ impl Network {
     /// Reads a network, e.g. `10.0.0.0/8`.
     ///
     /// # Errors
-    /// What is wrong, in the server's words.
+    /// The error, in the server's words.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         const ODD: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
         let (address, length) = text.split_once('/').ok_or(ODD)?;

@@ -1,4 +1,4 @@
-//! Checks rules where a definition brings them.
+//! Checks the rules of a new schema.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::schema::node::{ListKind, MapKind, NodeRef};
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// Lists what is wrong with the rules of a schema; `path` leads to its root.
+/// Lists the errors in the rules of a schema; `path` leads to its root.
 pub(in crate::schema) fn check(root: NodeRef<'_>, path: &str) -> Vec<FieldError> {
     if deepest(root).is_none() {
         return Vec::new();
@@ -25,7 +25,7 @@ pub(in crate::schema) fn check(root: NodeRef<'_>, path: &str) -> Vec<FieldError>
     checked.unwrap_or_else(|| vec![FieldError::forbidden(path, "the rules can't be checked")])
 }
 
-/// Walks a schema; below `lost` there are no old values.
+/// Walks a schema; below `lost`, old values are not available.
 fn walk(node: NodeRef<'_>, path: &str, lost: Option<&str>, errors: &mut Vec<FieldError>) {
     for (index, rule) in node.node().validations.iter().enumerate() {
         let at = format!("{path}.x-kubernetes-validations[{index}]");
@@ -53,7 +53,7 @@ fn walk(node: NodeRef<'_>, path: &str, lost: Option<&str>, errors: &mut Vec<Fiel
     }
 }
 
-/// Checks what a rule says besides its expressions.
+/// Checks the parts of a rule other than its expressions.
 fn wording(node: NodeRef<'_>, rule: &Rule, at: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let broken = |text: &str| text.trim().contains(['\n', '\r']);
@@ -137,7 +137,7 @@ fn meaning(node: NodeRef<'_>, rule: &Rule, at: &str, lost: Option<&str>) -> Vec<
     errors
 }
 
-/// Finds the type of an expression and asks it to fit.
+/// Finds the type of an expression and checks that it fits.
 fn typed(
     node: NodeRef<'_>,
     rule: &Rule,

@@ -35,7 +35,7 @@ pub(crate) fn evaluate_condition(expression: &str, scope: &[(&'static str, &Valu
 /// Checks that a condition can be read at all.
 ///
 /// # Errors
-/// Why not.
+/// The error.
 pub(crate) fn compile_condition(expression: &str) -> Result<(), String> {
     let read = || parse(expression).map(drop);
     let read = if depth(expression) <= SHALLOW { read() } else { roomy(read).unwrap_or(Ok(())) };

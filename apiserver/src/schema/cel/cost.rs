@@ -15,7 +15,7 @@ use super::escaped;
 use super::functions::{FUNCTIONS, Gives};
 use crate::limits;
 
-/// How many values the counting may look at itself.
+/// The number of values that the estimate itself may visit.
 const EFFORT: u64 = 2_000_000;
 
 /// How many values are copied in the time of a step.
@@ -30,7 +30,7 @@ const FIXED_PATTERN: u64 = 500;
 /// The steps that it takes to read any other pattern.
 const PATTERN: u64 = 5_000;
 
-/// The values that a part of an expression may have; none if it could not be followed.
+/// The possible values of a part of an expression; `None` if they are unknown.
 type Known<'a> = Option<Rc<[&'a Value]>>;
 
 /// Bounds the steps of an expression on the values of its variables.
@@ -85,7 +85,7 @@ impl Extent {
     }
 }
 
-/// What a part of an expression takes.
+/// The cost of a part of an expression.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     steps: u64,
@@ -123,7 +123,7 @@ impl Counted<'_> {
 
 struct Counter<'a, 'e> {
     scope: Vec<(&'e str, Known<'a>, Extent)>,
-    /// What was measured already, by its place.
+    /// Earlier measurements, by address.
     extents: HashMap<*const Value, Extent>,
     effort: u64,
     /// The steps that it takes to read the literal patterns: each is compiled once, however often it is used.
@@ -207,7 +207,7 @@ impl<'a, 'e> Counter<'a, 'e> {
         Counted::made(cost, Extent { size, length })
     }
 
-    /// Counts what is taken out of a value.
+    /// Counts the values taken out of a value.
     fn select(&mut self, from: Counted<'a>, take: &dyn Fn(&[&'a Value]) -> Vec<&'a Value>) -> Counted<'a> {
         let Some(values) = from.known else { return Counted::made(from.cost, from.extent.part()) };
         self.effort += values.len() as u64;
@@ -248,7 +248,7 @@ impl<'a, 'e> Counter<'a, 'e> {
             _ => {}
         }
         let name = call.func_name.rsplit('.').next().unwrap_or_default();
-        // A function gets copies, an operator reads what is there.
+        // A function gets copies, an operator reads in place.
         if !name.contains(['_', '@', '!']) {
             cost.copies = cost.copies.saturating_add(all.size);
         }
@@ -274,7 +274,7 @@ impl<'a, 'e> Counter<'a, 'e> {
                 let names = maps.iter().filter_map(|map| map.as_object()).flat_map(|map| map.keys());
                 (None, Extent::text(names.map(String::len).max().unwrap_or(0) as u64))
             }
-            // Where each round takes as much longer as its item is larger, an average counts as well as the largest.
+            // If each round costs in proportion to its item, an average gives the same sum.
             None if is_linear(&comprehension.loop_step) => (
                 None,
                 Extent { size: (range.extent.size / rounds.max(1)).saturating_add(1), ..range.extent }.part(),
@@ -290,7 +290,7 @@ impl<'a, 'e> Counter<'a, 'e> {
         self.scope.push((&comprehension.accu_var, None, first.extent));
         let condition = self.walk(&comprehension.loop_cond);
         let step = self.walk(&comprehension.loop_step);
-        // What is collected grows by the same in every round, and is copied in every round.
+        // A collection grows by the same amount in every round, and is copied in every round.
         let grown =
             |first: u64, then: u64| first.saturating_add(then.saturating_sub(first).saturating_mul(rounds));
         let last = Extent {
@@ -308,7 +308,7 @@ impl<'a, 'e> Counter<'a, 'e> {
     }
 }
 
-/// Bounds what a function or an operator makes of its operands, the receiver first.
+/// Bounds the result of a function or an operator by its operands, the receiver first.
 fn made_by(name: &str, call: &CallExpr, extents: &[Extent], all: Extent) -> Extent {
     let at = |index: usize| extents.get(index).copied().unwrap_or(Extent::SCALAR);
     match name {

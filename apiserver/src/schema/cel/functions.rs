@@ -2,7 +2,7 @@
 
 use super::types::Type;
 
-/// What functions of the library give; a receiver where only texts have them.
+/// The result types of library functions; a receiver for functions that only texts have.
 pub(super) const FUNCTIONS: &[(&str, Gives, Takes)] = &[
     ("contains", Gives::Bool, Takes::Text),
     ("startsWith", Gives::Bool, Takes::Text),
@@ -124,7 +124,7 @@ pub(super) const FUNCTIONS: &[(&str, Gives, Takes)] = &[
     ("bitShiftRight", Gives::Unknown, Takes::Any),
 ];
 
-/// Names of libraries and types, which are no variables.
+/// Names of libraries and types, which are not variables.
 pub(super) const NAMES: [&str; 27] = [
     "optional",
     "math",
@@ -155,7 +155,7 @@ pub(super) const NAMES: [&str; 27] = [
     "google",
 ];
 
-/// What a function gives.
+/// The result of a function.
 #[derive(Clone, Copy)]
 pub(super) enum Gives {
     Bool,
@@ -178,7 +178,7 @@ pub(super) enum Takes {
 }
 
 impl Gives {
-    /// Gives the type of what comes back.
+    /// Returns the type of the result.
     pub(super) fn type_of<'a>(self) -> Type<'a> {
         match self {
             Gives::Bool => Type::Bool,

@@ -1,4 +1,4 @@
-//! Inference: the type of an expression, and what is wrong in it.
+//! Inference: the type of an expression, and its errors.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{
@@ -8,11 +8,11 @@ use kube_cel::cel::common::ast::{
 use super::functions::{FUNCTIONS, NAMES, Takes};
 use super::types::Type;
 
-/// Finds the type of an expression, and what is wrong in it.
+/// Finds the type of an expression, and its errors.
 pub(super) struct Checker<'a, 's> {
     source: &'s str,
     scope: Vec<(String, Type<'a>)>,
-    /// What is wrong, as the server says it.
+    /// The errors, in the server's words.
     pub(super) errors: Vec<String>,
 }
 
@@ -21,7 +21,7 @@ impl<'a, 's> Checker<'a, 's> {
         Self { source, scope, errors: Vec::new() }
     }
 
-    /// Notes what is wrong where a text stands in the source.
+    /// Records an error at the place of a text in the source.
     fn complain(&mut self, at: &str, into: usize, what: &str) {
         let at = self.source.find(at).map_or(0, |start| start + into);
         let before = &self.source[..at];
@@ -169,7 +169,7 @@ impl<'a, 's> Checker<'a, 's> {
         gives.type_of()
     }
 
-    /// Gives the type of an operation; `None` for what is no operator.
+    /// Returns the type of an operation; `None` if it is not an operator.
     fn operator(&mut self, name: &str, operands: &[Type<'a>]) -> Option<Type<'a>> {
         use operators as op;
         let dynamic = operands.iter().any(Type::is_dyn);

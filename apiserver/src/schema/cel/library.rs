@@ -21,7 +21,7 @@ const PATTERNS: usize = 100;
 /// Evaluates an expression.
 ///
 /// # Errors
-/// Why it has no value, in the words of the server.
+/// Why it has no value, in the server's words.
 pub(super) fn evaluate(
     expression: &IdedExpr,
     scope: impl IntoIterator<Item = (&'static str, Cel)>,
@@ -29,7 +29,7 @@ pub(super) fn evaluate(
     thread_local! {
         static LIBRARY: Context<'static> = library();
     }
-    // The library is somebody else's: what makes it panic has no value.
+    // The library is third-party code: an expression that makes it panic has no value.
     let evaluated = catch_unwind(AssertUnwindSafe(|| {
         LIBRARY.with(|library| {
             let mut context = library.new_inner_scope();
@@ -46,7 +46,7 @@ pub(super) fn evaluate(
     }
 }
 
-/// Gives the functions of rules; what the interpreter lacks of the language is added.
+/// Returns the functions of rules; what the interpreter lacks of the language is added.
 fn library() -> Context<'static> {
     let mut library = Context::default().with_all();
     library.add_function("type", |value: Cel| -> Result<Cel, ExecutionError> {
@@ -95,7 +95,7 @@ fn find_all(This(text): This<Arc<String>>, Arguments(given): Arguments) -> Resul
     Ok(Cel::List(Arc::new(found.collect())))
 }
 
-/// Gives a pattern, compiled once: a loop asks for the same one again and again.
+/// Returns a pattern, compiled once, because a loop uses the same one repeatedly.
 fn compiled(function: &str, pattern: &str) -> Result<Regex, ExecutionError> {
     thread_local! {
         static KNOWN: RefCell<HashMap<String, Regex>> = RefCell::default();

@@ -1,4 +1,4 @@
-//! Rules in CEL: read, checked against the schema they stand in, and run on objects.
+//! Rules in CEL: parsed, checked against their schema, and run on objects.
 
 mod check;
 mod condition;
@@ -35,7 +35,7 @@ enum Reason {
     Duplicate,
 }
 
-/// An expression, or why it is none.
+/// An expression, or its error.
 type Parsed = Result<IdedExpr, String>;
 
 /// One rule of `x-kubernetes-validations`.
@@ -119,7 +119,7 @@ impl Rule {
     }
 }
 
-/// Does something that recurses deeply on a stack of its own; `None` if it panics.
+/// Runs a deep recursion on a stack of its own; `None` if it panics.
 fn roomy<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     const STACK: usize = 64 * 1024 * 1024;
     std::thread::scope(|scope| {
@@ -136,7 +136,7 @@ fn parse(text: &str) -> Parsed {
     if depth(text) > CEL_DEPTH {
         return Err(format!("ERROR: <input>:1:1: expression recursion limit exceeded: {CEL_DEPTH}"));
     }
-    // The parser is somebody else's: what makes it panic is no expression.
+    // The parser is third-party code: an input that makes it panic is refused.
     let parsed =
         catch_unwind(AssertUnwindSafe(|| Parser::default().enable_optional_syntax(true).parse(text)));
     match parsed {
@@ -183,10 +183,10 @@ fn depth(text: &str) -> usize {
     most
 }
 
-/// Words that no field can be named by as it stands: the grammar has them.
+/// Keywords of the grammar, which can't be used as field names directly.
 const GRAMMAR: [&str; 4] = ["true", "false", "null", "in"];
 
-/// Words that the language keeps for itself, though a field may be named by them as it stands.
+/// Reserved words of the language that can still be used as field names directly.
 const KEPT: [&str; 17] = [
     "as",
     "break",
@@ -207,7 +207,7 @@ const KEPT: [&str; 17] = [
     "while",
 ];
 
-/// Returns whether rules name a field both as it stands and in its escaped form.
+/// Returns whether rules name a field both directly and in its escaped form.
 fn has_two_names(name: &str) -> bool {
     KEPT.contains(&name)
 }

@@ -20,11 +20,11 @@ const SHALLOW: usize = 40;
 /// The most bytes of an evaluated message.
 const LONGEST_MESSAGE: usize = 5 * 1024;
 
-/// Checks an object against the rules of its schema; what is unchanged passes the rules that see no old value.
+/// Checks an object against the rules of its schema; an unchanged value passes rules without old values.
 pub(in crate::schema) fn run(root: NodeRef<'_>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let work = || {
         let mut run = Run { budget: limits::CEL_OBJECT, errors: Vec::new() };
-        // The budget's end is told already.
+        // The walk has already reported that the budget is spent.
         let _spent = run.walk(root, "", new, old);
         run.errors
     };
@@ -35,7 +35,7 @@ pub(in crate::schema) fn run(root: NodeRef<'_>, new: &Value, old: Option<&Value>
     }
 }
 
-/// Gives the depth of the deepest rule of a schema; `None` if it has no rules.
+/// Returns the depth of the deepest rule of a schema; `None` if it has no rules.
 pub(in crate::schema) fn deepest(node: NodeRef<'_>) -> Option<usize> {
     let own = node.node().validations.iter().map(|rule| rule.depth);
     let properties =
@@ -176,12 +176,12 @@ impl Run {
     }
 }
 
-/// Gives the values that the variables of a rule have.
+/// Returns the values that the variables of a rule have.
 fn variables<'a>(new: &'a Value, old: Option<&'a Value>) -> impl Iterator<Item = (&'static str, &'a Value)> {
     std::iter::once(("self", new)).chain(old.map(|old| ("oldSelf", old)))
 }
 
-/// Gives the variables of a rule.
+/// Returns the variables of a rule.
 fn scope(rule: &Rule, own: &Cel, before: Option<&Cel>) -> Vec<(&'static str, Cel)> {
     let mut scope = vec![("self", own.clone())];
     if rule.takes_optional_old_self() {
@@ -212,7 +212,7 @@ fn violation(node: NodeRef<'_>, rule: &Rule, path: &str, value: &Value, message:
     }
 }
 
-/// Reports a rule that could not be run to its end, of which the type is shown.
+/// Reports a rule that could not be run to its end; shows only its type.
 fn failed(node: NodeRef<'_>, path: &str, why: &str) -> FieldError {
     let path = if path.is_empty() { "<nil>" } else { path };
     FieldError::invalid(path, &Value::from(node.type_name()), why)

@@ -1,4 +1,4 @@
-//! Types: what an expression evaluates to, as far as the schema and the library tell.
+//! Types: the result of an expression, as far as the schema and the library define it.
 
 use std::fmt;
 
@@ -22,12 +22,12 @@ pub(super) enum Type<'a> {
     Map(Box<Type<'a>>),
     /// An object with declared fields.
     Object(NodeRef<'a>),
-    /// The metadata of a whole object, of which rules see the names.
+    /// The metadata of a whole object; rules see only its names.
     Metadata,
     Optional(Box<Type<'a>>),
 }
 
-/// Returns whether a whole object declares all that it has anyway: then rules see what else it declares of its metadata.
+/// Returns whether a whole object declares its built-in fields: then rules also see its other declared metadata.
 pub(super) fn declares_metadata(node: NodeRef<'_>) -> bool {
     let is = |node: NodeRef<'_>, name: &str, kind: Kind| {
         node.property(name).is_some_and(|property| property.kind() == kind)
@@ -63,7 +63,7 @@ impl fmt::Display for Type<'_> {
 }
 
 impl<'a> Type<'a> {
-    /// Gives the type of the values of a node.
+    /// Returns the type of the values of a node.
     pub(super) fn of(node: NodeRef<'a>) -> Type<'a> {
         let format = node.node().rules.get("format").and_then(|format| format.as_str()).unwrap_or_default();
         match (node.kind(), format) {
@@ -84,7 +84,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Gives the type of a field; `Err` says why there is none.
+    /// Returns the type of a field; `Err` describes why it is missing.
     pub(super) fn field(&self, name: &str) -> Result<Type<'a>, String> {
         match self {
             Type::Dyn => Ok(Type::Dyn),
@@ -132,7 +132,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Gives a type for values of both.
+    /// Returns a type for values of both.
     pub(super) fn join(self, other: Type<'a>) -> Type<'a> {
         match (self, other) {
             (Type::List(a), Type::List(b)) => Type::List(Box::new(a.join(*b))),

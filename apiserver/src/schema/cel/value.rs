@@ -14,7 +14,7 @@ use super::types::declares_metadata;
 use super::{Parsed, escaped, has_two_names, parse};
 use crate::schema::node::{Kind, NodeRef};
 
-/// Gives a value as its node has it.
+/// Returns a value as its node declares it.
 pub(super) fn of(node: NodeRef<'_>, value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
@@ -55,7 +55,7 @@ fn object(node: NodeRef<'_>, fields: &serde_json::Map<String, Value>) -> Cel {
     Cel::Map(Map { map: Arc::new(map) })
 }
 
-/// Gives of metadata what rules may see: the names.
+/// Returns the parts of metadata that rules may see: the names.
 fn names(metadata: &serde_json::Map<String, Value>) -> Cel {
     let seen = ["name", "generateName"].into_iter().filter_map(|name| {
         let value = metadata.get(name)?;
@@ -64,7 +64,7 @@ fn names(metadata: &serde_json::Map<String, Value>) -> Cel {
     Cel::Map(Map { map: Arc::new(seen.collect()) })
 }
 
-/// Gives a value of which nothing is known.
+/// Converts a value whose schema is unknown.
 pub(super) fn plain(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
@@ -103,7 +103,7 @@ fn formatted(node: NodeRef<'_>, text: &str) -> Cel {
     special.unwrap_or_else(|| Cel::String(Arc::new(text.to_owned())))
 }
 
-/// Reads a time by the library's own function, which knows its form.
+/// Reads a time by the library's own function, which defines its form.
 fn time(text: &str) -> Option<Cel> {
     static READ: LazyLock<Parsed> = LazyLock::new(|| parse("timestamp(text)"));
     read(&READ, text)

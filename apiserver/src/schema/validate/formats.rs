@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use jiff::civil::Date;
 
-/// Returns whether a string has the format; what is not known passes.
+/// Returns whether a string has the format; unknown formats pass.
 pub(super) fn accepts(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => text.parse::<Timestamp>().is_ok(),

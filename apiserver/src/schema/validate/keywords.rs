@@ -8,7 +8,7 @@ use super::super::node::{Kind, NodeRef};
 use super::formats;
 use super::place::{Place, join};
 
-/// Checks a value against the keywords of its node, but not what is below it.
+/// Checks a value against the keywords of its node, without its children.
 pub(super) fn check(node: NodeRef<'_>, place: Place<'_>, value: &Value, errors: &mut Vec<FieldError>) {
     let rules = &node.node().rules;
     types(node.kind(), place, value, errors);
@@ -29,7 +29,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Returns whether a number has no fraction: `2.0` has none.
+/// Returns whether a number is whole: `2.0` is.
 fn is_integer(value: &Value) -> bool {
     value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
@@ -55,7 +55,7 @@ fn types(kind: Kind, place: Place<'_>, value: &Value, errors: &mut Vec<FieldErro
     }
 }
 
-/// Reports a number out of its format's range, which has no field of its own.
+/// Reports a number outside its format's range, without a field.
 fn checked(place: Place<'_>, what: &str) -> FieldError {
     unnamed(&format!("Checked value must be of {what} in {}", place.name))
 }

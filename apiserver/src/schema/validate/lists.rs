@@ -8,7 +8,7 @@ use super::super::error::FieldError;
 use super::super::node::{ListKind, NodeRef};
 use super::place::join;
 
-/// The items of an old list, by what tells them apart.
+/// The items of an old list, by their identities.
 ///
 /// Only items with keys have one: those of other lists have no identity.
 pub(in crate::schema) struct Counterparts<'n, 'a> {

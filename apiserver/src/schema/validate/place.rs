@@ -1,4 +1,4 @@
-//! Where in an object a value is.
+//! The place of a value in an object.
 
 /// Names the place of a value.
 #[derive(Clone, Copy)]

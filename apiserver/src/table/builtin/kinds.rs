@@ -61,7 +61,7 @@ pub(super) fn pod(object: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-/// Returns what a pod does: why its last container waits or ended, else its phase.
+/// Returns a pod's status: why its last container waits or ended, otherwise its phase.
 fn pod_status(object: &Value) -> &str {
     if !text(object, "/metadata/deletionTimestamp").is_empty() {
         return match text(object, "/status/reason") {

@@ -69,7 +69,7 @@ fn targets(object: &Value) -> String {
         .enumerate()
         .map(|(at, metric)| target(object, at, metric))
         .collect();
-    // Version 1 has one target, in words of its own.
+    // Version 1 has one target, with its own field names.
     if let Some(percent) = object["spec"]["targetCPUUtilizationPercentage"].as_i64() {
         let current = percents(&object["status"]["currentCPUUtilizationPercentage"], "<unknown>");
         targets.push(format!("cpu: {current}/{percent}%"));

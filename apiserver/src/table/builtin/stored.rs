@@ -1,4 +1,4 @@
-//! The columns and cells of kinds that are stored and nothing else.
+//! The columns and cells of kinds that are only stored.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn name(object: &Value) -> Value {
     json!(text(object, "/metadata/name"))
 }
 
-/// Reads a text; `<unset>` if there is none.
+/// Reads a text; `<unset>` if it is absent.
 fn or_unset<'a>(object: &'a Value, pointer: &str) -> &'a str {
     match text(object, pointer) {
         "" => "<unset>",

@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-/// Does something so many times, so many at once.
+/// Does something a number of times, some of them at once.
 pub(super) async fn many<F, Fut>(times: usize, at_once: usize, one: F) -> anyhow::Result<()>
 where
     F: Fn(usize) -> Fut,

@@ -1,4 +1,4 @@
-//! `server`: the embedded API server, in memory and over a socket, beside a real kube-apiserver.
+//! `server`: the embedded API server, in memory and over a socket, compared with a real kube-apiserver.
 
 mod load;
 mod place;
@@ -153,7 +153,7 @@ fn costs(sizes: &Sizes, settings: &Settings) -> anyhow::Result<()> {
     .map(drop)
 }
 
-/// Tells whether a job is measured on one thread.
+/// Returns whether a job is measured on one thread.
 pub(crate) fn is_on_one_thread(job: &Job) -> bool {
     job.bench == Bench::Server && job.mode != Mode::Socket
 }
@@ -201,7 +201,7 @@ async fn writes_and_reads(place: &Place, kind: Kind, job: &Job) -> anyhow::Resul
     Ok(measures([("creates", creates), ("gets", gets), ("create", create), ("get", get)]))
 }
 
-/// Gives a user a role, as most have one.
+/// Returns a user a role, as most have one.
 async fn bind(admin: &watchkeeper::kube::Client) -> anyhow::Result<()> {
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "worker"},
         "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get"]}]});

@@ -1,4 +1,4 @@
-//! Many watchers beside a paced writer: from the start of a write to its event.
+//! Many watchers and a paced writer: from the start of a write to its event.
 
 use std::{
     sync::{
@@ -26,7 +26,7 @@ use crate::{
     measure::{Measures, Sorted, measures},
 };
 
-/// One watcher in so many measures, where all hear everything: reading the time from each event would cost more
+/// One watcher in this many measures if all get every event: reading the time from each event would cost more
 /// than the event.
 const A_SAMPLE: usize = 50;
 
@@ -194,7 +194,7 @@ async fn listen(body: Body, measuring: bool, heard: Arc<Heard>) {
     }
 }
 
-/// Reads when the first object of a piece was sent: the piece is no newer than that.
+/// Reads when the first object of a chunk was sent, which is a bound on the chunk's age.
 fn sent(piece: &[u8]) -> Option<u64> {
     let start = memchr::memmem::find(piece, br#""data":{"at":""#)? + 14;
     let text = piece.get(start..)?.split(|byte| *byte == b'"').next()?;

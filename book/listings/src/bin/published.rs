@@ -34,7 +34,10 @@ impl Reconciler<Page> for Press {
         let password = ObjectKey::cluster(&page.spec.password);
         let condition = match cx.get_opt::<Secret>(&password).await? {
             None => {
-                cx.event(Event::warning("NoPassword", format!("there is no secret {}", page.spec.password)));
+                cx.event(Event::warning(
+                    "NoPassword",
+                    format!("the Secret {} does not exist", page.spec.password),
+                ));
                 Condition::not_ready("NoPassword", "the printer can't be opened")
             }
             Some(_) => {

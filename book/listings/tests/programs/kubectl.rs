@@ -52,7 +52,7 @@ fn typed() -> Vec<(String, String)> {
         .collect()
 }
 
-/// What is said, without what varies: ages, the room beside them, and the namespace that an older kubectl leaves unsaid.
+/// Returns the output without the parts that vary: ages, the blanks next to them, and the namespace that older versions omit.
 fn constant(text: &str) -> Vec<String> {
     let is_age = |word: &str| word.strip_suffix('s').is_some_and(|digits| digits.parse::<u32>().is_ok());
     let word = |word| if is_age(word) { "<age>" } else { word };

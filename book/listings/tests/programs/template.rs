@@ -58,7 +58,7 @@ async fn the_template_becomes_an_operator_that_works() {
 
     // The same files, whichever way they were made.
     if Command::new("cargo-generate").arg("--version").output().is_err() {
-        println!("template, generated: NOT RUN, there is no cargo-generate on the PATH");
+        println!("template, generated: NOT RUN: cargo-generate is not on the PATH");
         return;
     }
     println!("template, generated");

@@ -58,7 +58,7 @@ impl Asked {
     }
 }
 
-/// The server that all seeds share, and a client that no proxy stands before.
+/// The server that all seeds share, and a client without a proxy.
 struct Stage {
     server: Server,
     client: Client,

@@ -94,7 +94,7 @@ impl View {
         match self.content.get(&key) {
             Some(held) if held == old => {}
             Some(held) => {
-                self.wrong("is told another old state than it has seen", &key, &format!("{old}, not {held}"));
+                self.wrong("gets another old state than it has seen", &key, &format!("{old}, not {held}"));
             }
             None => self.wrong("hears of a change without an addition", &key, &state),
         }

@@ -60,7 +60,7 @@ impl Ledger {
         self.lock().heard.push((who.to_owned(), state.clone()));
     }
 
-    /// Notes that somebody was told of an object's end.
+    /// Records that a handler saw the end of an object.
     pub(crate) fn heard_end(&self, who: &str, uid: &str) {
         self.lock().ended.push((who.to_owned(), uid.to_owned()));
     }
@@ -85,8 +85,9 @@ impl Ledger {
         let invented = heard.iter().filter(|(_, shown)| !was(shown));
         wrongs.extend(invented.map(|(who, shown)| format!("{who} was shown what never was: {shown}")));
         let invented = ended.iter().filter(|(_, uid)| !states.contains_key(uid));
-        wrongs
-            .extend(invented.map(|(who, uid)| format!("{who} was told of the end of what never was: {uid}")));
+        wrongs.extend(
+            invented.map(|(who, uid)| format!("{who} saw the end of an object that never existed: {uid}")),
+        );
         (wrongs, trace)
     }
 

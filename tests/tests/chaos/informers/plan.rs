@@ -79,7 +79,7 @@ pub(crate) enum Loss {
     Nothing,
     History,
     Everything,
-    /// The last so many versions: a backup is restored.
+    /// The latest versions, this many: a backup is restored.
     Latest(u64),
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Trouble {
     pub(crate) honest: Honest,
 }
 
-/// Says whether a server that keeps to its contract may behave so.
+/// Returns whether a server that keeps to its contract may behave so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Honest {
     Yes,

@@ -209,7 +209,7 @@ impl Run {
         }
     }
 
-    /// Tells whether so many writes stay below what some informer has seen and not yet given up.
+    /// Returns whether this many writes stay below a version that some informer still holds.
     ///
     /// A server that comes back to a version before anybody looks can't be told from one that never left it. Of
     /// several namespaces in one cache only the lowest version is known, so that theirs count to the end.

@@ -18,7 +18,7 @@ pub(crate) struct State {
     pub(crate) version: u64,
     /// Its labels.
     pub(crate) labels: BTreeMap<String, String>,
-    /// Its content; `None` where a form does not show it.
+    /// Its content; `None` if a form does not show it.
     pub(crate) data: Option<BTreeMap<String, String>>,
 }
 
@@ -62,13 +62,13 @@ impl Form for Dynamic {
 }
 
 impl State {
-    /// Tells whether a form that may show less shows this state.
+    /// Returns whether a form that may show less shows this state.
     pub(crate) fn shown_as(&self, shown: &Self) -> bool {
         let same = self.uid == shown.uid && self.version == shown.version && self.labels == shown.labels;
         same && (shown.data.is_none() || shown.data == self.data)
     }
 
-    /// Tells whether the transform of the tests refuses it.
+    /// Returns whether the transform of the tests refuses it.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.data.as_ref().is_some_and(|data| data.contains_key(POISON))
     }

@@ -1,4 +1,4 @@
-//! Statuses of another kind, and what is no status at all. A kind without one is refused too, three times over.
+//! Statuses of another kind, types that are not a status, and kinds without a status.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! Types that are no index values.
+//! Types that can't be index values.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use watchkeeper::Informer;
 #[kube(group = "example.dev", version = "v1", kind = "Website", namespaced)]
 struct WebsiteSpec {
     #[informer(index)]
-    weight: f64, //~ `f64` a float is no index value: index text
+    weight: f64, //~ `f64` a float can't be an index value: index text
     #[informer(index)]
-    weights: Option<Vec<f32>>, //~ `f32` a float is no index value: index text
+    weights: Option<Vec<f32>>, //~ `f32` a float can't be an index value: index text
     #[informer(index)]
-    labels: BTreeMap<String, String>, //~ `BTreeMap<String, String>` a map is no index value: index text
+    labels: BTreeMap<String, String>, //~ `BTreeMap<String, String>` a map can't be an index value: index text
     #[informer(index)]
-    pair: (String, i32), //~ `(String, i32)` this type is no index value: index text
+    pair: (String, i32), //~ `(String, i32)` this type can't be an index value: index text
     #[informer(index)]
     domain: String,
 }

@@ -10,7 +10,7 @@ use watchkeeper::{
     store::Indexer,
 };
 
-/// A parcel, with names and defaults that serde is told of.
+/// A parcel whose serde attributes set names and defaults.
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "post.example.dev", version = "v1", kind = "Parcel", namespaced)]
 #[informer(compact)]

@@ -37,7 +37,7 @@ pub(crate) struct ZoneSpec {
     at: String,
 }
 
-/// A root type of another name, with its fields beside the metadata.
+/// A root type with another name, and fields next to the metadata.
 #[derive(CustomResource, Informer, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "web.example.dev",

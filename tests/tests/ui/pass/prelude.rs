@@ -106,7 +106,7 @@ impl Reconciler<Database> for Careful {
     async fn reconcile(&self, _: Arc<Database>, _: &Context<Database>) -> Result<Action, Self::Error> {
         let text = std::fs::read_to_string("/nowhere/at all")?;
         let number: serde_json::Value = serde_json::from_str(&text)?;
-        Err(format!("{number} is no password").into())
+        Err(format!("{number} is not a password").into())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The same operator as several replicas, one of which works.
+//! The same operator as several replicas; one of them works.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
@@ -6,13 +6,13 @@ use watchkeeper::{LeaderElection, prelude::*};
 
 use crate::{Greeting, Greetings};
 
-/// Builds a manager of which any number may run.
+/// Builds a manager that may run in any number of replicas.
 pub(crate) fn replica(client: Client, name: &str) -> Manager {
     Manager::new(client)
         .leader_election(LeaderElection::new("greetings").namespace("home").identity(name))
         .controller(Controller::<Greeting, _>::new(Greetings).owns::<ConfigMap>())
         .leader_task("sweep", |stopping| async move {
-            // What only one replica may do, beside its controllers, until it is to end.
+            // Work that only the leader may do, until the program stops.
             stopping.wait().await;
             Ok::<_, watchkeeper::Error>(())
         })
