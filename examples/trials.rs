@@ -17,7 +17,7 @@ use kube::{
     runtime::{Controller, controller::Action, watcher},
 };
 use serde_json::json;
-use watchkeeper_apiserver::trials::{Event, Trials, Trouble};
+use watchkeeper_trials::{Event, Trials, Trouble};
 
 /// What the operator does after an error.
 #[derive(Clone, Copy)]

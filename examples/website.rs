@@ -138,7 +138,7 @@ async fn welcome(client: &Client) -> anyhow::Result<()> {
 mod tests {
     use k8s_openapi::api::apps::v1::Deployment;
     use watchkeeper::prelude::*;
-    use watchkeeper_apiserver::trials::Trials;
+    use watchkeeper_trials::Trials;
 
     use super::{Website, WebsiteSpec, operator};
 

@@ -49,7 +49,7 @@ impl Clock {
 }
 
 /// Writes a moment with whole seconds.
-pub(crate) fn seconds_text(moment: Timestamp) -> String {
+pub fn seconds_text(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
@@ -80,7 +80,7 @@ fn system_now() -> Timestamp {
 }
 
 /// Waits until a second of the machine's clock begins: what is done from then on falls into the same seconds each time.
-pub(crate) async fn begin_of_second() {
+pub async fn begin_of_second() {
     let passed = u64::try_from(system_now().subsec_nanosecond()).unwrap_or_default();
     // A millisecond more, by which the clocks may be off each other.
     tokio::time::sleep(Duration::from_nanos(1_001_000_000 - passed)).await;

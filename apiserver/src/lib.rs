@@ -108,7 +108,8 @@ pub mod kit;
 
 mod server;
 
-pub mod trials;
+#[doc(hidden)]
+pub mod inside;
 
 pub use crate::clock::Clock;
 pub use crate::core::{Restart, Restored};

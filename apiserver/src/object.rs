@@ -3,27 +3,27 @@
 use serde_json::{Map, Value};
 
 /// Reads one field of the metadata.
-pub(crate) fn meta<'a>(object: &'a Value, field: &str) -> Option<&'a Value> {
+pub fn meta<'a>(object: &'a Value, field: &str) -> Option<&'a Value> {
     object.get("metadata")?.get(field)
 }
 
 /// Reads one text field of the metadata; empty when it is absent.
-pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     meta(object, field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Reads the name; empty when there is none.
-pub(crate) fn name(object: &Value) -> &str {
+pub fn name(object: &Value) -> &str {
     text(object, "name")
 }
 
 /// Reads the namespace; empty for cluster-scoped objects.
-pub(crate) fn namespace(object: &Value) -> &str {
+pub fn namespace(object: &Value) -> &str {
     text(object, "namespace")
 }
 
 /// Reads the uid.
-pub(crate) fn uid(object: &Value) -> &str {
+pub fn uid(object: &Value) -> &str {
     text(object, "uid")
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
 }
 
 /// Gives a value as a map, replacing what is none.
-pub(crate) fn map_mut(value: &mut Value) -> &mut Map<String, Value> {
+pub fn map_mut(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
@@ -51,12 +51,12 @@ pub(crate) fn set(object: &mut Value, field: &str, value: impl Into<Value>) {
 }
 
 /// Removes one field of the metadata.
-pub(crate) fn remove(object: &mut Value, field: &str) -> Option<Value> {
+pub fn remove(object: &mut Value, field: &str) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove(field)
 }
 
 /// Copies one field of the metadata from an older state, absence included.
-pub(crate) fn carry(from: &Value, to: &mut Value, field: &str) {
+pub fn carry(from: &Value, to: &mut Value, field: &str) {
     match meta(from, field) {
         Some(value) => set(to, field, value.clone()),
         None => drop(remove(to, field)),
@@ -72,7 +72,7 @@ pub(crate) fn carry_top(from: &Value, to: &mut Value, field: &str) {
 }
 
 /// Reads the finalizers in their order.
-pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
+pub fn finalizers(object: &Value) -> Vec<&str> {
     let list = meta(object, "finalizers").and_then(Value::as_array);
     list.map(|all| all.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
 }
@@ -87,7 +87,7 @@ pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[String]) {
 }
 
 /// Returns whether deletion has begun.
-pub(crate) fn is_deleting(object: &Value) -> bool {
+pub fn is_deleting(object: &Value) -> bool {
     meta(object, "deletionTimestamp").is_some_and(|v| !v.is_null())
 }
 
@@ -103,21 +103,21 @@ pub(crate) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
 
 /// One entry of `ownerReferences`, as far as garbage collection needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Owner<'a> {
+pub struct Owner<'a> {
     /// The owner's group and version.
-    pub(crate) api_version: &'a str,
+    pub api_version: &'a str,
     /// The owner's kind.
-    pub(crate) kind: &'a str,
+    pub kind: &'a str,
     /// The owner's name.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// The owner's uid, which alone decides.
-    pub(crate) uid: &'a str,
+    pub uid: &'a str,
     /// Whether a foreground deletion of the owner waits for this object.
-    pub(crate) blocks: bool,
+    pub blocks: bool,
 }
 
 /// Reads the owner references.
-pub(crate) fn owners(object: &Value) -> Vec<Owner<'_>> {
+pub fn owners(object: &Value) -> Vec<Owner<'_>> {
     let list = meta(object, "ownerReferences").and_then(Value::as_array);
     list.into_iter()
         .flatten()
@@ -132,7 +132,7 @@ pub(crate) fn owners(object: &Value) -> Vec<Owner<'_>> {
 }
 
 /// Drops empty labels, annotations and lists of the metadata, which the API leaves out.
-pub(crate) fn tidy(object: &mut Value) {
+pub fn tidy(object: &mut Value) {
     if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         meta.retain(|key, value| match value {
             _ if key == "managedFields" => !value.is_null(),
@@ -146,7 +146,7 @@ pub(crate) fn tidy(object: &mut Value) {
 }
 
 /// Writes the storage key: `namespace/name`, or the name alone.
-pub(crate) fn key(namespace: &str, name: &str) -> String {
+pub fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 

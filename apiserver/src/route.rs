@@ -56,27 +56,27 @@ impl std::fmt::Display for Verb {
 
 /// What a request is about, read from its method, path and query alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RequestInfo {
+pub struct RequestInfo {
     /// The verb; `None` on paths that are no resource, and for HEAD, OPTIONS and the like.
-    pub(crate) verb: Option<Verb>,
+    pub verb: Option<Verb>,
     /// The group, empty for the core group.
-    pub(crate) group: String,
+    pub group: String,
     /// The version, e.g. `v1`; empty when the path names no group version.
-    pub(crate) version: String,
+    pub version: String,
     /// The plural, e.g. `configmaps`; empty when the path is no resource.
-    pub(crate) resource: String,
+    pub resource: String,
     /// The namespace in the path.
-    pub(crate) namespace: Option<String>,
+    pub namespace: Option<String>,
     /// The object's name, in the path or by `fieldSelector=metadata.name=…`.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// The subresource, e.g. `status`; empty when there is none.
-    pub(crate) subresource: String,
+    pub subresource: String,
     /// The `resourceVersion` asked for; empty for none.
-    pub(crate) version_asked: String,
+    pub version_asked: String,
     /// The token of the page before; empty for none.
-    pub(crate) go_on: String,
+    pub go_on: String,
     /// The path, decoded, without a trailing `/`.
-    pub(crate) path: String,
+    pub path: String,
     /// True shape of the path: whether an object's name stands in it.
     pub(crate) shape: Shape,
 }
@@ -94,7 +94,7 @@ pub(crate) enum Shape {
 
 impl RequestInfo {
     /// Reads a request's method and URI.
-    pub(crate) fn of(method: &Method, uri: &Uri) -> Self {
+    pub fn of(method: &Method, uri: &Uri) -> Self {
         let query = Query::of(uri);
         let trimmed = uri.path().trim_end_matches('/');
         let decoded = decode(trimmed);

@@ -332,7 +332,7 @@ impl LocalService {
 }
 
 /// Builds a client with the layers that a client over HTTP has: base address, gzip, token if any.
-pub(crate) fn client_over<S, B>(service: S, token: Option<&str>, namespace: &str) -> kube::Client
+pub fn client_over<S, B>(service: S, token: Option<&str>, namespace: &str) -> kube::Client
 where
     S: Service<Request<kube::client::Body>, Response = Response<B>, Error = Interrupted>
         + Clone

@@ -11,7 +11,7 @@ use std::{
 const LIST: &str = include_str!("../behaviours.txt");
 
 /// The folders whose tests count.
-const FOLDERS: [&str; 5] = ["runtime", "macros", "apiserver", "tests", "examples"];
+const FOLDERS: [&str; 6] = ["runtime", "macros", "apiserver", "trials", "tests", "examples"];
 
 /// Names a behaviour: a family and a number, such as `R12`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,7 +2,7 @@
 
 /// The connection broke before the answer was whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Interrupted {
+pub enum Interrupted {
     /// It was closed.
     #[error("the connection was cut")]
     Cut,

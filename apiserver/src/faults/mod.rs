@@ -69,7 +69,8 @@ pub use stale::Staleness;
 pub use watches::Watches;
 
 pub(crate) use flow::{Graft, Tap};
-pub(crate) use interrupt::Interrupted;
+#[doc(hidden)]
+pub use interrupt::Interrupted;
 pub(crate) use lists::distort_list;
 pub(crate) use registry::Verdict;
 pub(crate) use requests::{Recorded, text};

@@ -383,14 +383,20 @@ fn namespaced<K: Kind>() -> bool {
     std::any::TypeId::of::<K::Scope>() == std::any::TypeId::of::<NamespaceResourceScope>()
 }
 
-pub(crate) fn split(key: &str) -> (Option<&str>, &str) {
+/// Splits a key into its namespace, if any, and its name.
+#[doc(hidden)]
+#[must_use]
+pub fn split(key: &str) -> (Option<&str>, &str) {
     match key.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
         None => (None, key),
     }
 }
 
-pub(crate) fn body<K: Kind>(object: &K) -> Vec<u8> {
+/// Encodes an object with its kind and version.
+#[doc(hidden)]
+#[must_use]
+pub fn body<K: Kind>(object: &K) -> Vec<u8> {
     let mut value = serde_json::to_value(object).expect("an object of a Kubernetes type is JSON");
     // Types that leave these out are still answered to by name.
     value["apiVersion"] = K::api_version(&()).into();
@@ -399,7 +405,8 @@ pub(crate) fn body<K: Kind>(object: &K) -> Vec<u8> {
 }
 
 /// Takes off an object what the server writes.
-pub(crate) fn reset(object: &mut Value) {
+#[doc(hidden)]
+pub fn reset(object: &mut Value) {
     const OURS: [&str; 6] = ["name", "namespace", "labels", "annotations", "ownerReferences", "finalizers"];
     if let Some(map) = object.as_object_mut() {
         map.remove("status");

@@ -18,7 +18,8 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::cel::{compile_condition, evaluate_condition};
 pub(crate) use self::error::FieldError;
-pub(crate) use self::node::{Kind, ListKind, MapKind, NodeRef};
+pub(crate) use self::node::MapKind;
+pub use self::node::{Kind, ListKind, NodeRef};
 
 use self::node::{Arena, NodeId};
 use self::parse::{BuiltIn, Origin};
@@ -27,7 +28,7 @@ use self::parse::{BuiltIn, Origin};
 ///
 /// The root's `apiVersion`, `kind` and `metadata` are known to every schema; `metadata` is always that of `ObjectMeta`.
 #[derive(Clone, Debug)]
-pub(crate) struct Schema {
+pub struct Schema {
     source: Source,
     has_rules: bool,
 }
@@ -93,7 +94,7 @@ impl Schema {
     }
 
     /// Points at the node of whole objects.
-    pub(crate) fn root(&self) -> NodeRef<'_> {
+    pub fn root(&self) -> NodeRef<'_> {
         match &self.source {
             Source::Custom(arena, root) => arena.at(*root),
             Source::BuiltIn(known) => known.0.at(known.1),

@@ -19,7 +19,7 @@ pub(crate) struct NodeId(usize);
 
 /// What JSON a node accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Any JSON: the schema says nothing.
     #[default]
     Any,
@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 
 /// How the items of a list are owned and merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ListKind {
+pub enum ListKind {
     /// The list is one value.
     #[default]
     Atomic,
@@ -119,7 +119,7 @@ impl Arena {
 
 /// Points at a node of a schema.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NodeRef<'a> {
+pub struct NodeRef<'a> {
     arena: &'a Arena,
     id: NodeId,
 }
@@ -131,8 +131,13 @@ impl<'a> NodeRef<'a> {
     }
 
     /// Returns what JSON is accepted here.
-    pub(crate) fn kind(self) -> Kind {
+    pub fn kind(self) -> Kind {
         self.node().kind
+    }
+
+    /// Returns one validation rule, such as `maximum`.
+    pub fn rule(self, name: &str) -> Option<&'a Value> {
+        self.node().rules.get(name)
     }
 
     /// Names what JSON is accepted here, as a schema does.
@@ -149,7 +154,7 @@ impl<'a> NodeRef<'a> {
     }
 
     /// Returns how a list's items are owned here.
-    pub(crate) fn list(self) -> &'a ListKind {
+    pub fn list(self) -> &'a ListKind {
         &self.node().list
     }
 
@@ -170,14 +175,14 @@ impl<'a> NodeRef<'a> {
     }
 
     /// Lists the declared properties by name.
-    pub(crate) fn properties(self) -> impl Iterator<Item = (&'a str, NodeRef<'a>)> {
+    pub fn properties(self) -> impl Iterator<Item = (&'a str, NodeRef<'a>)> {
         self.node().properties.iter().map(move |(name, id)| (name.as_str(), self.arena.at(*id)))
     }
 
     /// Returns the schema of an undeclared field's value, if such may be.
     ///
     /// Below a node of kind `Any` or one that preserves unknown fields, that is again anything.
-    pub(crate) fn additional(self) -> Option<NodeRef<'a>> {
+    pub fn additional(self) -> Option<NodeRef<'a>> {
         match self.node().additional {
             Some(id) => Some(self.arena.at(id)),
             None if self.is_free() => Some(self.arena.anything()),
@@ -186,12 +191,12 @@ impl<'a> NodeRef<'a> {
     }
 
     /// Returns the schema of a field's value: declared or not.
-    pub(crate) fn field(self, name: &str) -> Option<NodeRef<'a>> {
+    pub fn field(self, name: &str) -> Option<NodeRef<'a>> {
         self.property(name).or_else(|| self.additional())
     }
 
     /// Returns the schema of a list's items.
-    pub(crate) fn item(self) -> NodeRef<'a> {
+    pub fn item(self) -> NodeRef<'a> {
         match self.node().items {
             Some(id) => self.arena.at(id),
             None => self.arena.anything(),

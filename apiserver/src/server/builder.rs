@@ -214,7 +214,7 @@ where
 
 /// A server in memory as it is at its start, from which any number of others start at once.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub struct Prepared {
     core: Core,
     config: CoreConfig,
     setup: Setup,
@@ -227,7 +227,7 @@ impl Prepared {
     /// # Panics
     ///
     /// Outside a tokio runtime.
-    pub(crate) fn start(&self) -> ApiServer {
+    pub fn start(&self) -> ApiServer {
         let running = Running(Arc::new(Front::new(self.core.fork(&self.config))));
         let kit = kit_of(&running, &self.setup, self.deadline);
         ApiServer { running, kit, setup: self.setup.clone(), restored: None, transport: InMemory(()) }

@@ -20,8 +20,7 @@ use crate::store::Forgotten;
 mod builder;
 mod setup;
 
-pub(crate) use builder::Prepared;
-pub use builder::{Builder, ForHttp, ForMemory};
+pub use builder::{Builder, ForHttp, ForMemory, Prepared};
 
 use setup::{Setup, There};
 

@@ -118,7 +118,7 @@ fn modules_import_only_what_is_declared_above_them() {
 #[test]
 fn no_two_files_import_each_other() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let crates = ["runtime", "macros", "apiserver", "tests"];
+    let crates = ["runtime", "macros", "apiserver", "trials", "tests"];
     let circles = crates.map(|name| imports::Crate::read(&root.join(name).join("src")).circles());
     let circles = circles.concat();
     assert!(circles.is_empty(), "{} circles:\n\n{}", circles.len(), circles.join("\n\n"));
@@ -127,8 +127,8 @@ fn no_two_files_import_each_other() {
 #[test]
 fn files_and_functions_are_short() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let folders =
-        ["runtime", "macros", "apiserver", "tests", "benches"].map(|name| root.join(name).join("src"));
+    let folders = ["runtime", "macros", "apiserver", "trials", "tests", "benches"]
+        .map(|name| root.join(name).join("src"));
     let long: Vec<_> = folders.iter().flat_map(|folder| sizes::too_long(folder)).collect();
     assert!(long.is_empty(), "split by what belongs together:\n{}", long.join("\n"));
 }
@@ -145,7 +145,9 @@ fn the_length_of_a_function_is_that_of_its_code() {
 fn every_file_opens_with_a_line_that_says_what_it_is_for() {
     let mut all = Vec::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for folder in ["runtime", "macros", "apiserver", "examples", "tests", "benches", "book/listings"] {
+    for folder in
+        ["runtime", "macros", "apiserver", "trials", "examples", "tests", "benches", "book/listings"]
+    {
         rust_files(&root.join(folder), &mut all);
     }
     let silent = |path: &&PathBuf| {
@@ -211,8 +213,13 @@ fn the_runtime_and_the_embedded_server_do_not_know_each_other() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let manifest = |name: &str| fs::read_to_string(root.join(name).join("Cargo.toml")).unwrap();
     assert!(!manifest("runtime").contains("watchkeeper-apiserver"));
-    let server = manifest("apiserver").replace("name = \"watchkeeper-apiserver\"", "");
-    assert!(!server.contains("watchkeeper.workspace") && !server.contains("watchkeeper-macros"));
+    for name in ["apiserver", "trials"] {
+        let manifest = manifest(name).replace(&format!("name = \"watchkeeper-{name}\""), "");
+        assert!(
+            !manifest.contains("watchkeeper.workspace") && !manifest.contains("watchkeeper-macros"),
+            "{name}"
+        );
+    }
     let macros = manifest("macros").replace("name = \"watchkeeper-macros\"", "").replace("description", "");
     assert!(!macros.contains("watchkeeper.workspace"));
 }

@@ -2,9 +2,11 @@
 
 use std::{
     fs, io,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
+use super::place::{self, Place};
 use crate::behaviours::Id;
 
 /// A test program that finds bugs.
@@ -12,8 +14,6 @@ use crate::behaviours::Id;
 pub enum TestTarget {
     /// The unit tests of the runtime.
     Lib,
-    /// The unit tests of the API server.
-    Apiserver,
     /// `tests/tests/suite`.
     Suite,
     /// `tests/tests/chaos`.
@@ -24,7 +24,7 @@ pub enum TestTarget {
 
 impl TestTarget {
     fn of(word: &str) -> Option<Self> {
-        let all = [Self::Lib, Self::Apiserver, Self::Suite, Self::Chaos, Self::Trials];
+        let all = [Self::Lib, Self::Suite, Self::Chaos, Self::Trials];
         all.into_iter().find(|target| target.name() == word)
     }
 
@@ -32,7 +32,6 @@ impl TestTarget {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lib => "lib",
-            Self::Apiserver => "apiserver",
             Self::Suite => "suite",
             Self::Chaos => "chaos",
             Self::Trials => "trials",
@@ -56,10 +55,10 @@ pub struct Bug {
     hunks: Vec<Hunk>,
 }
 
-/// A change of one place, which is found by its text.
+/// A change within one function, which is found by its text.
 #[derive(Clone, Debug)]
 struct Hunk {
-    file: String,
+    place: Place,
     lines: Vec<Line>,
 }
 
@@ -103,13 +102,17 @@ pub enum Flaw {
         wanted: &'static str,
     },
     /// The code has changed.
-    #[error("{bug} can't be planted: {file} holds {times} places that read {text:?}, and must hold one")]
+    #[error(
+        "{bug} can't be planted: `{function}` is found {functions} times, and {text:?} in it {times} times"
+    )]
     Place {
         /// The bug.
         bug: String,
         /// Where it was to be planted.
-        file: String,
-        /// How often the text was found.
+        function: String,
+        /// How many functions have that name.
+        functions: usize,
+        /// How often the text was found in them; it must be once.
         times: usize,
         /// How the place begins.
         text: String,
@@ -142,20 +145,22 @@ impl Bug {
         let found_by = lines.next().and_then(|(_, line)| line.strip_prefix("found by: "));
         let mut words = found_by.unwrap_or_default().split(' ');
         let target = words.next().and_then(TestTarget::of);
-        let target = target.ok_or_else(|| flaw(2, "`found by: lib|apiserver|suite|chaos|trials TEST..`"))?;
+        let target = target.ok_or_else(|| flaw(2, "`found by: lib|suite|chaos|trials TEST..`"))?;
         let tests: Vec<String> = words.map(str::to_owned).collect();
         if tests.is_empty() {
-            return Err(flaw(2, "`found by: lib|apiserver|suite|chaos|trials TEST..`"));
+            return Err(flaw(2, "`found by: lib|suite|chaos|trials TEST..`"));
         }
         let mut hunks = Vec::<Hunk>::new();
         for (at, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
             match (Line::of(line), hunks.last_mut()) {
                 (None, last) => {
-                    let file = last.filter(|_| line == "@@").map(|hunk| hunk.file.clone());
-                    hunks.push(Hunk { file: file.unwrap_or_else(|| line.to_owned()), lines: Vec::new() });
+                    let place = last.filter(|_| line == "@@").map(|hunk| hunk.place.clone());
+                    let place =
+                        place.or_else(|| Place::of(line)).ok_or_else(|| flaw(at, "`fn Type::name`"))?;
+                    hunks.push(Hunk { place, lines: Vec::new() });
                 }
                 (Some(line), Some(hunk)) => hunk.lines.push(line),
-                (Some(_), None) => return Err(flaw(at, "path of a file")),
+                (Some(_), None) => return Err(flaw(at, "`fn Type::name`")),
             }
         }
         let changes = |hunk: &Hunk| {
@@ -173,39 +178,57 @@ impl Bug {
     /// # Errors
     /// A place is not there, or not there once.
     pub fn planted(&self, root: &Path) -> Result<Vec<(PathBuf, String)>, Flaw> {
-        let mut changed = Vec::<(PathBuf, String)>::new();
+        let failed = |file: &Path, source| Flaw::File {
+            bug: self.name.clone(),
+            file: file.display().to_string(),
+            source,
+        };
+        let files = place::sources(root).map_err(|error| failed(root, error))?;
+        let read = |file: PathBuf| match fs::read_to_string(root.join(&file)) {
+            Ok(text) => Ok((file, text)),
+            Err(error) => Err(failed(&file, error)),
+        };
+        let mut code = files.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let mut changed = Vec::new();
         for hunk in &self.hunks {
-            let file = PathBuf::from(&hunk.file);
-            let known = changed.iter().position(|(path, _)| *path == file);
-            let text = match known {
-                Some(at) => changed.swap_remove(at).1,
-                None => fs::read_to_string(root.join(&file)).map_err(|source| Flaw::File {
+            let (mut functions, mut places) = (0, Vec::new());
+            for (file, (_, text)) in code.iter().enumerate() {
+                let found = hunk.place.find(text);
+                functions += found.len();
+                places.extend(
+                    found.into_iter().flat_map(|lines| hunk.within(text, lines)).map(|at| (file, at)),
+                );
+            }
+            let [(file, at)] = places[..] else {
+                return Err(Flaw::Place {
                     bug: self.name.clone(),
-                    file: hunk.file.clone(),
-                    source,
-                })?,
+                    function: hunk.place.to_string(),
+                    functions,
+                    times: places.len(),
+                    text: hunk.lines.iter().find_map(Line::before).unwrap_or_default().to_owned(),
+                });
             };
-            let text = hunk.applied(&text).map_err(|times| Flaw::Place {
-                bug: self.name.clone(),
-                file: hunk.file.clone(),
-                times,
-                text: hunk.lines.iter().find_map(Line::before).unwrap_or_default().to_owned(),
-            })?;
-            changed.push((file, text));
+            code[file].1 = hunk.applied(&code[file].1, at);
+            changed.push(file);
         }
-        Ok(changed)
+        let is_changed = |(at, file)| changed.contains(&at).then_some(file);
+        Ok(code.into_iter().enumerate().filter_map(is_changed).collect())
     }
 }
 
 impl Hunk {
-    /// Changes the one place that reads as the hunk says, whatever its indentation; else tells how many do.
-    fn applied(&self, text: &str) -> Result<String, usize> {
-        let lines: Vec<&str> = text.lines().collect();
+    /// Returns the lines of a function at which its text begins, whatever its indentation.
+    fn within(&self, text: &str, function: Range<usize>) -> Vec<usize> {
+        let lines: Vec<&str> = text.lines().take(function.end).collect();
         let before: Vec<&str> = self.lines.iter().filter_map(Line::before).collect();
         let here = |at: &usize| lines[*at..].iter().zip(&before).all(|(line, wanted)| line.trim() == *wanted);
         let last = (lines.len() + 1).saturating_sub(before.len());
-        let places: Vec<usize> = (0..last).filter(here).collect();
-        let [place] = places[..] else { return Err(places.len()) };
+        (function.start..last).filter(here).collect()
+    }
+
+    /// Changes the text at a line.
+    fn applied(&self, text: &str, place: usize) -> String {
+        let lines: Vec<&str> = text.lines().collect();
         let mut after: Vec<&str> = lines[..place].to_vec();
         let mut at = place;
         for line in &self.lines {
@@ -217,7 +240,7 @@ impl Hunk {
             at += usize::from(line.before().is_some());
         }
         after.extend(&lines[at..]);
-        Ok(after.join("\n") + "\n")
+        after.join("\n") + "\n"
     }
 }
 
@@ -225,10 +248,10 @@ impl Hunk {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "Q8 Q7: nobody waits.\nfound by: lib one two\n\na.rs\n fn a() {\n-b();\n+c();\n@@\n-  d();\n\nb.rs\n e\n+f\n";
+    const TEXT: &str = "Q8 Q7: nobody waits.\nfound by: lib one two\n\nfn A::a\n fn a() {\n-b();\n+c();\n@@\n-  d();\n\nfn b\n e\n+f\n";
 
     fn hunk(lines: &str) -> Hunk {
-        let text = format!("R1: no\nfound by: lib a\na.rs\n{lines}");
+        let text = format!("R1: no\nfound by: lib a\nfn a\n{lines}");
         Bug::read("x", &text).unwrap().hunks.remove(0)
     }
 
@@ -238,8 +261,8 @@ mod tests {
         let ids: Vec<_> = bug.ids.iter().map(ToString::to_string).collect();
         assert_eq!((ids.join(" ").as_str(), bug.says.as_str()), ("Q8 Q7", "nobody waits."));
         assert_eq!((bug.target, bug.tests.join(" ").as_str()), (TestTarget::Lib, "one two"));
-        let files: Vec<_> = bug.hunks.iter().map(|hunk| hunk.file.as_str()).collect();
-        assert_eq!(files, ["a.rs", "a.rs", "b.rs"]);
+        let places: Vec<_> = bug.hunks.iter().map(|hunk| hunk.place.to_string()).collect();
+        assert_eq!(places, ["fn A::a", "fn A::a", "fn b"]);
     }
 
     #[test]
@@ -249,27 +272,27 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(line("no id\nfound by: lib a\na.rs\n-a\n"), 1);
-        assert_eq!(line("R1: no\nfound by: nobody\na.rs\n-a\n"), 2);
-        assert_eq!(line("R1: no\nfound by: lib\na.rs\n-a\n"), 2);
+        assert_eq!(line("R1: no\nfound by: nobody\nfn a\n-a\n"), 2);
+        assert_eq!(line("R1: no\nfound by: lib\nfn a\n-a\n"), 2);
         assert_eq!(line("R1: no\nfound by: lib a\n-a\n"), 3);
-        assert_eq!(line("R1: no\nfound by: lib a\na.rs\n a\n"), 4, "nothing changes");
-        assert_eq!(line("R1: no\nfound by: lib a\na.rs\n+a\n"), 4, "nowhere");
+        assert_eq!(line("R1: no\nfound by: lib a\na.rs\n-a\n"), 3, "a file is not a place");
+        assert_eq!(line("R1: no\nfound by: lib a\nfn a\n a\n"), 4, "nothing changes");
+        assert_eq!(line("R1: no\nfound by: lib a\nfn a\n+a\n"), 4, "nowhere");
         assert_eq!(line("R1: no\nfound by: lib a\n"), 2, "nothing at all");
     }
 
     #[test]
     fn a_place_is_found_by_its_text_whatever_its_indentation() {
         let code = "fn a() {\n        b();\n}\nfn d() {\n    b();\n}\n";
-        assert_eq!(
-            hunk(" fn a() {\n-b();\n+    c();\n").applied(code).unwrap(),
-            "fn a() {\nc();\n}\nfn d() {\n    b();\n}\n"
-        );
-        assert_eq!(hunk("-b();\n").applied(code), Err(2));
-        assert_eq!(hunk("-x();\n").applied(code), Err(0));
-        assert_eq!(
-            hunk("-b();\n }\n fn d() {\n").applied(code).unwrap(),
-            "fn a() {\n}\nfn d() {\n    b();\n}\n"
-        );
-        assert_eq!(hunk("-b();\n }\n+e\n").applied("b();\n}").unwrap(), "}\ne\n");
+        let planted = |hunk: &Hunk| {
+            let places = hunk.within(code, 0..3);
+            places.first().map(|at| (places.len(), hunk.applied(code, *at)))
+        };
+        let (times, text) = planted(&hunk(" fn a() {\n-b();\n+    c();\n")).unwrap();
+        assert_eq!((times, text.as_str()), (1, "fn a() {\nc();\n}\nfn d() {\n    b();\n}\n"));
+        let (times, text) = planted(&hunk("-b();\n }\n+e\n")).unwrap();
+        assert_eq!((times, text.as_str()), (1, "fn a() {\n}\ne\nfn d() {\n    b();\n}\n"));
+        assert_eq!(planted(&hunk("-x();\n")), None);
+        assert_eq!(planted(&hunk("-b();\n }\n fn d() {\n")), None, "it ends with the function");
     }
 }

@@ -4,6 +4,7 @@
 
 mod bug;
 mod copy;
+mod place;
 mod trial;
 
 pub use bug::{Bug, Flaw, TestTarget};
@@ -74,9 +75,7 @@ mod tests {
     #[test]
     fn every_bug_has_its_day() {
         let bugs: Vec<Bug> = (0..10)
-            .map(|at| {
-                Bug::read(&format!("{at:02}"), "R1: no\nfound by: lib a\n\nsrc/a.rs\n-a\n+b\n").unwrap()
-            })
+            .map(|at| Bug::read(&format!("{at:02}"), "R1: no\nfound by: lib a\n\nfn a\n-a\n+b\n").unwrap())
             .collect();
         let names = |day| of_the_day(bugs.clone(), day).into_iter().map(|bug| bug.name).collect::<Vec<_>>();
         assert_eq!(names(0), ["00", "01", "02", "03"]);

@@ -27,10 +27,11 @@ const FEATURES: [&str; 4] = ["-p", "watchkeeper-apiserver", "-p", "watchkeeper-b
 
 /// The packages of which the copy has others than the repository. Cargo names what it builds of a package alike wherever
 /// the workspace is: in a profile of their own they are never taken for each other.
-const OF_THE_COPY: [&str; 6] = [
+const OF_THE_COPY: [&str; 7] = [
     "watchkeeper",
     "watchkeeper-macros",
     "watchkeeper-apiserver",
+    "watchkeeper-trials",
     "watchkeeper-examples",
     "watchkeeper-tests",
     "watchkeeper-benches",
@@ -101,7 +102,6 @@ impl Trials {
             .args(FEATURES)
             .args(match target {
                 TestTarget::Lib => ["-p", "watchkeeper", "--lib"].to_vec(),
-                TestTarget::Apiserver => ["-p", "watchkeeper-apiserver", "--lib"].to_vec(),
                 TestTarget::Suite | TestTarget::Chaos | TestTarget::Trials => {
                     ["-p", "watchkeeper-tests", "--test", target.name()].to_vec()
                 }
@@ -118,7 +118,6 @@ impl Trials {
         let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let wanted = match target {
             TestTarget::Lib => "watchkeeper",
-            TestTarget::Apiserver => "watchkeeper_apiserver",
             TestTarget::Suite | TestTarget::Chaos | TestTarget::Trials => target.name(),
         };
         let program = messages.filter(|message| message["target"]["name"] == wanted).find_map(|message| {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use watchkeeper_apiserver::trials::{Deed, Event, Failure, Fault, Moment, Report, Trials, Trouble, Visit};
+use watchkeeper_trials::{Deed, Event, Failure, Fault, Moment, Report, Trials, Trouble, Visit};
 
 use crate::{
     boards::{self, Board, Bug, board},

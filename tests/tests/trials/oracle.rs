@@ -9,11 +9,9 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::Value;
 use tokio::{runtime, time::Instant};
 use watchkeeper::{Lister, metrics::Metrics, prelude::*};
-use watchkeeper_apiserver::{
-    Kit,
-    trials::{By, Change, Changes},
-};
+use watchkeeper_apiserver::Kit;
 use watchkeeper_tests::{Start, Website, assert_rate_holds};
+use watchkeeper_trials::{By, Change, Changes};
 
 const SITES: &str = "websites.web.example.dev";
 const DEPLOYMENTS: &str = "deployments.apps";

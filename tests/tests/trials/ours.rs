@@ -4,8 +4,8 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::core::ObjectMeta;
 use serde_json::json;
 use watchkeeper::{Lister, controller::owners_of, prelude::*, reflector::ReflectorConfig};
-use watchkeeper_apiserver::trials::{Deed, Event, Trials, Trouble, Visit, Whose};
 use watchkeeper_tests::{Keeper, Website, WebsiteStatus, deployment_for, website};
+use watchkeeper_trials::{Deed, Event, Trials, Trouble, Visit, Whose};
 
 use crate::oracle::{self, Watched};
 

@@ -16,7 +16,7 @@ use kube::{
 };
 use serde_json::json;
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::trials::{Deed, Event, Trials, Trouble, Visit};
+use watchkeeper_trials::{Deed, Event, Trials, Trouble, Visit};
 
 #[derive(Debug, thiserror::Error)]
 enum Failed {

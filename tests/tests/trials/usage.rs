@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::trials::Trials;
 use watchkeeper_tests::{Keeper, Website};
+use watchkeeper_trials::Trials;
 
 fn website(name: &str, replicas: i32) -> Website {
     let mut site = watchkeeper_tests::website(name);

@@ -15,7 +15,8 @@ use super::{
 };
 
 /// What is published, in the order of its dependencies.
-pub(crate) const CRATES: [&str; 3] = ["watchkeeper-macros", "watchkeeper", "watchkeeper-apiserver"];
+pub(crate) const CRATES: [&str; 4] =
+    ["watchkeeper-macros", "watchkeeper", "watchkeeper-apiserver", "watchkeeper-trials"];
 
 /// The crates, packed and unpacked; and where each is.
 pub(crate) static UNPACKED: LazyLock<Vec<(&str, PathBuf)>> = LazyLock::new(|| {
@@ -112,7 +113,7 @@ fn no_dependency_needs_a_newer_rust_than_the_manifests_say() {
 #[ignore = "builds crates"]
 async fn the_servers_binary_can_be_installed_by_itself() {
     let folder = Folder::empty();
-    let (_, package) = UNPACKED.last().unwrap();
+    let (_, package) = UNPACKED.iter().find(|(name, _)| *name == "watchkeeper-apiserver").unwrap();
     let mut cargo = repository::cargo(folder.path());
     cargo.args(["install", "--quiet", "--debug", "--features", "standalone", "--root"]).arg(folder.path());
     let installed = cargo.arg("--path").arg(package).output().unwrap();

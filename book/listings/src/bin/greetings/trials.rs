@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use watchkeeper::{prelude::*, reflector::ReflectorConfig};
-use watchkeeper_apiserver::trials::Trials;
+use watchkeeper_trials::Trials;
 
 use crate::{Greeting, GreetingSpec, GreetingStatus, Greetings, card_for};
 

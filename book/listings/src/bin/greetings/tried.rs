@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::trials::{Deed, Trials, Trouble, Visit};
+use watchkeeper_trials::{Deed, Trials, Trouble, Visit};
 
 use crate::{Greeting, GreetingSpec, controllers, replicas};
 

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use watchkeeper::prelude::*;
-use watchkeeper_apiserver::trials::Trials;
+use watchkeeper_trials::Trials;
 
 use super::{Website, WebsiteSpec, Websites};
 

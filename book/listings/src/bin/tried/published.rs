@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use watchkeeper::{prelude::*, writes::Use};
-use watchkeeper_apiserver::trials::Trials;
+use watchkeeper_trials::Trials;
 
 use super::{Page, PageSpec, Press};
 

@@ -1,0 +1,185 @@
+//! What the answers of the server tell about the operator: what it made, changed and has seen.
+
+use serde_json::Value;
+use tokio::time::Instant;
+use watchkeeper_apiserver::Verb;
+use watchkeeper_apiserver::inside::{RequestInfo, object};
+
+use crate::diff::{self, changed_fields};
+use crate::harness::{Book, DELETED, Harness};
+use crate::timeline::Who;
+use crate::world::{MACHINERY, seen_as};
+
+/// How many of the requests of one sort about such kinds are told.
+const TOLD: u32 = 4;
+
+/// A request, and who sent it.
+pub(crate) struct Exchange<'a> {
+    pub(crate) harness: &'a Harness,
+    pub(crate) info: &'a RequestInfo,
+    pub(crate) name: &'a str,
+    pub(crate) body: &'a [u8],
+    /// Who tells of the answer.
+    pub(crate) hears: Who,
+    /// The request was written by kube's own client.
+    pub(crate) of_kube: bool,
+}
+
+impl Exchange<'_> {
+    /// Takes note of an answer; `version` and `before` are what the server had before.
+    pub(crate) fn note(&self, code: u16, version: u64, before: Option<&Value>, answer: Option<&Value>) {
+        let failed = code >= 400 && !(code == 404 && self.info.verb == Some(Verb::Get));
+        let writes = self.info.verb.is_some_and(Verb::writes);
+        let after = answer.filter(|_| writes && code < 300);
+        let risen = |after: &Value| {
+            object::text(after, "resourceVersion").parse::<u64>().is_ok_and(|now| now > version)
+        };
+        let deletes = matches!(self.info.verb, Some(Verb::Delete | Verb::DeleteCollection));
+        let changed = after.is_some_and(|after| risen(after) || deletes);
+        // Whoever leads, and what events tell, is beside the purpose.
+        let beside = MACHINERY.contains(&self.info.resource.as_str());
+        if failed && !beside {
+            self.harness.disturb(|| format!("{} → {code}", self.name));
+        }
+        if changed && !beside {
+            self.harness.disturb(|| format!("{} changed something", self.name));
+            self.harness.book().changes += 1;
+        }
+        if let Some(after) = after {
+            self.wrote(before, after, changed, deletes);
+            if changed {
+                self.harness.written(&self.info.resource, before, after, version);
+            }
+        }
+        let often = self.harness.book().count(self.name) > TOLD;
+        if !(beside && often && code < 300) {
+            self.harness.tell(self.hears, || self.line(code, before, answer, changed));
+        }
+        if self.hears == Who::Operator && code < 300 {
+            self.saw(answer);
+        }
+    }
+
+    /// Keeps what was made, what was sent, and whose it was.
+    fn wrote(&self, before: Option<&Value>, after: &Value, changed: bool, deletes: bool) {
+        let mut book = self.harness.book();
+        if changed && self.hears == Who::Operator {
+            self.take_for_its_own(&mut book, before, after, deletes);
+        }
+        let uid = object::uid(after).to_owned();
+        if before.is_none() && !deletes && !uid.is_empty() && self.info.subresource.is_empty() {
+            book.made.insert(uid);
+        } else if changed
+            && let Some(before) = before
+            && !book.made.contains(object::uid(before))
+        {
+            let resource = self.info.resource.clone();
+            let fields = if deletes { vec![DELETED.to_owned()] } else { changed_fields(before, after) };
+            for field in fields {
+                let what = format!("{}: {field}", self.name);
+                if book.meddled.insert((resource.clone(), field)) {
+                    book.meddled_objects.push(what);
+                }
+            }
+        }
+        if !deletes && let Some(sent) = read(self.body) {
+            let key = object::key(object::namespace(after), object::name(after));
+            let part = match self.info.subresource.as_str() {
+                "" => String::new(),
+                part => format!("/{part}"),
+            };
+            book.bodies.insert(format!("{} {key}{part}", self.info.resource), sent);
+        }
+    }
+
+    /// Takes note of a change of which the operator knows that it is its own.
+    fn take_for_its_own(&self, book: &mut Book, before: Option<&Value>, after: &Value, deletes: bool) {
+        book.own.extend(object::text(after, "resourceVersion").parse::<u64>());
+        book.deleted.extend(before.filter(|_| deletes).map(|gone| object::uid(gone).to_owned()));
+    }
+
+    /// Takes note of what an answer has shown to the operator.
+    fn saw(&self, answer: Option<&Value>) {
+        let Some(answer) = answer else { return };
+        let mut book = self.harness.book();
+        if !book.tell {
+            return;
+        }
+        let now = Instant::now();
+        let one = [answer.clone()];
+        let mut news = Vec::new();
+        for item in answer["items"].as_array().map_or(&one[..], Vec::as_slice) {
+            if let Some((key, version)) = seen_as(&self.info.resource, item) {
+                let known = book.seen.insert(key.clone(), (version, now));
+                if known.is_none_or(|(known, _)| known < version) {
+                    news.push(format!("{key}, version {version}"));
+                }
+            }
+        }
+        if self.info.verb != Some(Verb::List) {
+            return;
+        }
+        let is_last = object::text(answer, "continue").is_empty();
+        if is_last {
+            book.listed.insert(self.info.resource.clone());
+        } else if self.of_kube && book.listed.contains(&self.info.resource) {
+            drop(book);
+            news.into_iter().for_each(|what| self.harness.paged(what));
+        }
+    }
+
+    fn line(&self, code: u16, before: Option<&Value>, answer: Option<&Value>, changed: bool) -> String {
+        let mut line = format!("{} → {code}", self.name);
+        let writes = self.info.verb.is_some_and(Verb::writes);
+        if let Some(answer) = answer {
+            if code >= 400 {
+                line += &format!(" {}", answer["message"].as_str().unwrap_or_default());
+            } else if writes {
+                let made = before.is_none() && self.info.name.is_none();
+                let name = if made { format!(", made {}", object::name(answer)) } else { String::new() };
+                let version = object::text(answer, "resourceVersion");
+                line += &match changed {
+                    true if version.is_empty() => ", gone".to_owned(),
+                    true => format!("{name}, version {version}"),
+                    false => ", nothing changed".to_owned(),
+                };
+            }
+        }
+        if let Some(before) = before.filter(|_| writes) {
+            line += &self.staleness(before);
+        }
+        let deletes = matches!(self.info.verb, Some(Verb::Delete | Verb::DeleteCollection));
+        // A subresource's own kind is not compared with its object.
+        let alike = before.is_none_or(|before| answer.is_some_and(|after| after["kind"] == before["kind"]));
+        if changed && !deletes && code < 300 && alike {
+            for difference in diff::lines(before, answer) {
+                line += &format!("\n{difference}");
+            }
+        }
+        line
+    }
+
+    /// Says how far behind the operator's view of an object is.
+    fn staleness(&self, before: &Value) -> String {
+        let version = object::text(before, "resourceVersion").parse::<u64>().unwrap_or_default();
+        let Some((key, _)) = seen_as(&self.info.resource, before) else { return String::new() };
+        let book = self.harness.book();
+        let since = book.written.get(&key).filter(|(last, _)| *last == version);
+        let since =
+            since.map_or(String::new(), |(_, at)| format!(", made {:.1} s ago", at.elapsed().as_secs_f64()));
+        match book.seen.get(&key) {
+            Some((known, _)) if *known < version => {
+                format!("  [stale view: it knows version {known}; version {version} is there{since}]")
+            }
+            Some(_) => String::new(),
+            None => {
+                format!("  [stale view: it knows nothing of this object; version {version} is there{since}]")
+            }
+        }
+    }
+}
+
+/// Reads what was sent: JSON, or YAML as applies may be.
+pub(crate) fn read(body: &[u8]) -> Option<Value> {
+    serde_json::from_slice(body).ok().or_else(|| serde_yaml_ng::from_slice(body).ok())
+}

@@ -1,0 +1,486 @@
+//! What is known of a run: the requests that were sent, the troubles that struck, and when all is at rest.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use watchkeeper_apiserver::inside::{RequestInfo, object};
+use watchkeeper_apiserver::{ApiServer, Verb, inside};
+
+use crate::diff::changed_fields;
+use crate::place::{Case, Place, Planned, describe};
+use crate::timeline::{Line, Who};
+use crate::times;
+use crate::trouble::{Deed, There, Trouble};
+use crate::world::seen_as;
+
+/// How many writes of others lie between two of a trial whose server will be restored.
+const CROWD: usize = 60;
+
+/// One request of the operator, as it was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) place: Place,
+    pub(crate) info: RequestInfo,
+    /// What was there, in a calm run.
+    pub(crate) there: There,
+}
+
+/// What stands for the field where an object was deleted.
+pub(crate) const DELETED: &str = "(deleted)";
+
+/// A write to an object that is not the operator's: the resource, and the field.
+pub(crate) type Meddling = (String, String);
+
+/// What someone else did that must stay.
+#[derive(Clone, Debug)]
+pub(crate) enum Owed {
+    /// The label and the annotation.
+    Labels,
+    /// The condition.
+    Condition,
+}
+
+/// What is known of a run while it goes on.
+#[derive(Debug)]
+pub(crate) struct Book {
+    /// Rises with each start of the operator; requests of earlier ones go nowhere.
+    pub(crate) generation: u64,
+    /// Until when a killed operator stays down.
+    pub(crate) down: Option<Instant>,
+    /// It ended by itself, and is not yet started again.
+    pub(crate) ended_now: bool,
+    /// Until when what goes wrong goes on: the operator's time begins then.
+    wrong_until: Instant,
+    planned: Vec<(Planned, Fate)>,
+    counts: HashMap<String, u32>,
+    pub(crate) sent: Vec<Sent>,
+    bound: usize,
+    in_flight: usize,
+    /// When something last happened that is no part of rest.
+    disturbed: Instant,
+    /// What that was.
+    pub(crate) disturbance: String,
+    /// UIDs of what the operator made.
+    pub(crate) made: HashSet<String>,
+    /// The versions that changes of the operator got, where the answer came.
+    pub(crate) own: HashSet<u64>,
+    /// The UIDs of what it deleted, where the answer came.
+    pub(crate) deleted: HashSet<String>,
+    /// Objects by UID as they were before their last change, where somebody is to put one back.
+    pub(crate) earlier: HashMap<String, Value>,
+    /// What the operator last sent of an object, by its path.
+    pub(crate) bodies: HashMap<String, Value>,
+    pub(crate) meddled: BTreeSet<Meddling>,
+    pub(crate) meddled_objects: Vec<String>,
+    pub(crate) owed: Vec<(String, Owed)>,
+    /// What of it is missing.
+    pub(crate) undone: BTreeSet<String>,
+    pub(crate) denied: Option<Denied>,
+    pub(crate) paging: Option<Paging>,
+    /// How often the operator ended by itself, and how at last.
+    pub(crate) ended: Vec<String>,
+    /// The steps of the script that were refused, by number.
+    pub(crate) refused: BTreeSet<usize>,
+    /// The states that the user waited for in vain.
+    pub(crate) in_vain: Vec<String>,
+    /// The kinds that this life of the operator has listed to the end.
+    pub(crate) listed: HashSet<String>,
+    /// What became known on a page that was not the last of its list, to an operator that had listed the kind before.
+    pub(crate) paged: Vec<String>,
+    /// Somebody else touched what is not the operator's.
+    pub(crate) touched_foreign: bool,
+    /// The server went back to an older state.
+    pub(crate) restored: bool,
+    /// Changes of objects that the operator made.
+    pub(crate) changes: usize,
+    pub(crate) tell: bool,
+    pub(crate) lines: Vec<Line>,
+    /// The last version of each object that a watch or a read has shown to the operator.
+    pub(crate) seen: HashMap<String, (u64, Instant)>,
+    /// The version before each write.
+    pub(crate) before_writes: Vec<u64>,
+    /// The version that each object got last, and when.
+    pub(crate) written: HashMap<String, (u64, Instant)>,
+}
+
+impl Book {
+    /// Says how many requests of a sort there were.
+    pub(crate) fn count(&self, name: &str) -> u32 {
+        self.counts.get(name).copied().unwrap_or_default()
+    }
+}
+
+/// What became of a planned trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Waits,
+    Struck,
+    /// It struck, and there was nothing for it to do.
+    Inert,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Denied {
+    /// `None`: the server can't be reached.
+    pub(crate) resource: Option<String>,
+    pub(crate) until: Instant,
+}
+
+/// Lists come in small pages, and the first token of each kind has expired.
+#[derive(Debug)]
+pub(crate) struct Paging {
+    pub(crate) until: Instant,
+    /// The kinds whose first token was refused.
+    pub(crate) expired: HashSet<String>,
+}
+
+/// Where the operator plays; clones are one.
+#[derive(Clone)]
+pub(crate) struct Harness {
+    /// This run is the one that others are compared with.
+    pub(crate) calm: bool,
+    pub(crate) server: Arc<ApiServer>,
+    pub(crate) stranger: kube::Client,
+    book: Arc<Mutex<Book>>,
+    pub(crate) moved: Arc<Notify>,
+    began: Instant,
+    /// What the server's clock showed then.
+    start: Timestamp,
+    /// The server's version before the operator started.
+    pub(crate) first_version: u64,
+    /// The server will be restored: others write between the writes of the trial.
+    crowded: bool,
+    /// Somebody may put an earlier copy back.
+    copies: bool,
+    /// How long the operator may take to put things right.
+    pub(crate) patience: Duration,
+}
+
+impl fmt::Debug for Harness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Harness").finish_non_exhaustive()
+    }
+}
+
+/// Counts a request as under way.
+pub(crate) struct InFlight(Harness);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.book().in_flight -= 1;
+        self.0.moved.notify_waiters();
+    }
+}
+
+/// Whose rest is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// That of all: an operator that is down will come back.
+    OfAll,
+    /// That of what is up: users go on while an operator is down.
+    OfWhatIsUp,
+}
+
+/// A request as it comes in.
+pub(crate) struct Arrival {
+    pub(crate) name: String,
+    /// Its place among those that were sent.
+    pub(crate) at: usize,
+    pub(crate) trouble: Option<(usize, Trouble)>,
+    pub(crate) denied: Option<Denied>,
+    pub(crate) in_flight: Option<InFlight>,
+}
+
+impl Harness {
+    pub(crate) fn new(
+        server: Arc<ApiServer>,
+        case: &Case,
+        bound: usize,
+        patience: Duration,
+        tell: bool,
+    ) -> Self {
+        let now = Instant::now();
+        let book = Book {
+            generation: 0,
+            down: None,
+            ended_now: false,
+            wrong_until: now,
+            planned: case.planned.iter().map(|planned| (planned.clone(), Fate::Waits)).collect(),
+            counts: HashMap::new(),
+            sent: Vec::new(),
+            bound,
+            in_flight: 0,
+            disturbed: now,
+            disturbance: "the start".to_owned(),
+            made: HashSet::new(),
+            own: HashSet::new(),
+            deleted: HashSet::new(),
+            earlier: HashMap::new(),
+            bodies: HashMap::new(),
+            meddled: BTreeSet::new(),
+            meddled_objects: Vec::new(),
+            owed: Vec::new(),
+            undone: BTreeSet::new(),
+            denied: None,
+            paging: None,
+            ended: Vec::new(),
+            refused: BTreeSet::new(),
+            in_vain: Vec::new(),
+            listed: HashSet::new(),
+            paged: Vec::new(),
+            touched_foreign: false,
+            restored: false,
+            changes: 0,
+            tell,
+            lines: Vec::new(),
+            seen: HashMap::new(),
+            before_writes: Vec::new(),
+            written: HashMap::new(),
+        };
+        let stranger = inside::client(server.kit());
+        let moved = Arc::default();
+        let calm = case.planned.is_empty() && case.without.is_empty();
+        let crowded = case.planned.iter().any(|one| one.trouble.changes_the_end());
+        let replaces = |one: &Planned| matches!(one.trouble, Trouble::Stranger(Deed::Replaces, ..));
+        let copies = calm || case.planned.iter().any(replaces);
+        let (first_version, book) = (server.resource_version(), Arc::new(Mutex::new(book)));
+        let start = server.clock().now();
+        Self {
+            calm,
+            server,
+            stranger,
+            book,
+            moved,
+            began: now,
+            start,
+            first_version,
+            crowded,
+            copies,
+            patience,
+        }
+    }
+
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a line to the story.
+    pub(crate) fn tell(&self, who: Who, text: impl FnOnce() -> String) {
+        if self.book().tell {
+            let line = Line { at: self.began.elapsed(), who, text: times::since(&text(), self.start) };
+            self.book().lines.push(line);
+        }
+    }
+
+    /// Adds to the last line that tells of somebody.
+    pub(crate) fn tell_more(&self, who: Who, text: &str) {
+        if let Some(line) = self.book().lines.iter_mut().rev().find(|line| line.who == who) {
+            line.text += &times::since(text, self.start);
+        }
+    }
+
+    /// Takes note of something that is no part of rest.
+    pub(crate) fn disturb(&self, what: impl FnOnce() -> String) {
+        let mut book = self.book();
+        book.disturbed = Instant::now();
+        book.disturbance = what();
+        drop(book);
+        self.moved.notify_waiters();
+    }
+
+    /// Returns whether something planned had nothing to do, or never came.
+    pub(crate) fn is_inert(&self) -> bool {
+        self.book().planned.iter().any(|(_, fate)| *fate != Fate::Struck)
+    }
+
+    /// Takes note of something that became known on a page that was not the last of its list.
+    pub(crate) fn paged(&self, what: String) {
+        let mut book = self.book();
+        if !book.paged.contains(&what) {
+            book.paged.push(what);
+        }
+    }
+
+    /// Returns whether the operator sends more than it ever may.
+    pub(crate) fn is_flooded(&self) -> bool {
+        let book = self.book();
+        book.sent.len() > book.bound
+    }
+
+    pub(crate) fn made_by_operator(&self, uid: &str) -> bool {
+        self.book().made.contains(uid)
+    }
+
+    pub(crate) fn count_as_made(&self, uid: &str) {
+        self.book().made.insert(uid.to_owned());
+    }
+
+    /// Waits until nothing has happened for a while; false where that never comes in time.
+    pub(crate) async fn rest(&self, whose: Rest, quiet: Duration, deadline: Instant) -> bool {
+        loop {
+            let (busy, disturbed) = {
+                let book = self.book();
+                let down = whose == Rest::OfAll && (book.down.is_some() || book.ended_now);
+                (book.in_flight > 0 || down, book.disturbed)
+            };
+            if self.is_flooded() {
+                return false;
+            }
+            let now = Instant::now();
+            if !busy && now >= disturbed + quiet {
+                return true;
+            }
+            if now >= deadline {
+                return false;
+            }
+            let until = if busy { deadline } else { deadline.min(disturbed + quiet) };
+            tokio::select! {
+                () = sleep_until(until) => {}
+                () = self.moved.notified() => {}
+            }
+        }
+    }
+
+    /// Takes note of something wrong that goes on for a while.
+    pub(crate) fn wrong_for(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut book = self.book();
+        book.wrong_until = book.wrong_until.max(until);
+    }
+
+    /// Says until when the operator has time to put right what went wrong, if nothing more does.
+    pub(crate) fn deadline(&self, from: Instant) -> Instant {
+        self.book().wrong_until.max(from) + self.patience
+    }
+
+    /// Kills the operator: from now on it sends and receives nothing.
+    pub(crate) fn kill(&self, down_for: Option<Duration>) {
+        self.wrong_for(down_for.unwrap_or_default());
+        {
+            let mut book = self.book();
+            book.generation += 1;
+            book.down = down_for.map(|time| Instant::now() + time);
+        }
+        self.tell(Who::Operator, || "dies".into());
+        self.disturb(|| "the operator's death".into());
+    }
+
+    /// Ends the time for which it is down.
+    pub(crate) fn up(&self) {
+        if self.book().down.take().is_some() {
+            self.moved.notify_waiters();
+        }
+    }
+
+    pub(crate) fn is_dead(&self, generation: u64) -> bool {
+        self.book().generation != generation
+    }
+
+    /// Counts a request; `None` if the life that sent it is over, or it sends more than it may.
+    pub(crate) fn arrive(
+        &self,
+        generation: u64,
+        method: &http::Method,
+        info: &RequestInfo,
+        body: &[u8],
+    ) -> Option<Arrival> {
+        let name = describe(method, info, body);
+        let mut book = self.book();
+        if book.generation != generation || book.sent.len() > book.bound {
+            return None;
+        }
+        let nth = book.counts.entry(name.clone()).or_default();
+        *nth += 1;
+        let place = Place { request: name.clone(), nth: *nth };
+        let struck = book
+            .planned
+            .iter_mut()
+            .enumerate()
+            .find(|(_, (planned, fate))| *fate == Fate::Waits && planned.place == place);
+        let trouble = struck.map(|(at, (planned, fate))| {
+            *fate = Fate::Struck;
+            (at, planned.trouble)
+        });
+        let at = book.sent.len();
+        book.sent.push(Sent { place, info: info.clone(), there: There::default() });
+        let now = Instant::now();
+        if trouble.is_some() {
+            book.wrong_until = book.wrong_until.max(now);
+        }
+        let denied = book.denied.clone().filter(|denied| {
+            now < denied.until && denied.resource.as_ref().is_none_or(|of| *of == info.resource)
+        });
+        let counted = info.verb != Some(Verb::Watch);
+        if counted {
+            book.in_flight += 1;
+        }
+        drop(book);
+        let in_flight = counted.then(|| InFlight(self.clone()));
+        Some(Arrival { name, at, trouble, denied, in_flight })
+    }
+
+    /// Takes note of a version that an object got, and of what it was before; `version` is the server's before that.
+    pub(crate) fn written(&self, resource: &str, before: Option<&Value>, object: &Value, version: u64) {
+        self.crowd(version);
+        let mut book = self.book();
+        if self.copies
+            && let Some(before) = before
+            && !changed_fields(before, object).is_empty()
+        {
+            book.earlier.insert(object::uid(before).to_owned(), before.clone());
+        }
+        if book.tell
+            && let Some((key, version)) = seen_as(resource, object)
+        {
+            book.written.insert(key, (version, Instant::now()));
+        }
+    }
+
+    /// Lets others write, as they do in a cluster.
+    ///
+    /// Else the writes of the trial would soon carry a restored server to versions that caches have seen of what is
+    /// lost, and nothing could tell.
+    fn crowd(&self, before: u64) {
+        if !self.crowded || self.book().restored {
+            return;
+        }
+        self.book().before_writes.push(before);
+        self.others_write();
+    }
+
+    /// Lets others write.
+    ///
+    /// After a restore too: else the next write to an object would get the very version that its lost one had, and no
+    /// client could tell one from the other.
+    pub(crate) fn others_write(&self) {
+        let somewhere = http::Uri::from_static("/api/v1/namespaces/kube-public");
+        let elsewhere = RequestInfo::of(&http::Method::PATCH, &somewhere);
+        let writes = if self.book().restored { CROWD / 2 } else { CROWD };
+        (0..writes).for_each(|_| inside::bump(&self.server, &elsewhere));
+    }
+
+    /// Takes note that something planned had nothing to do.
+    pub(crate) fn inert(&self, at: usize) {
+        if let Some((_, fate)) = self.book().planned.get_mut(at) {
+            *fate = Fate::Inert;
+        }
+    }
+
+    /// Counts something wrong as under way until the guard goes; it takes at least this time.
+    pub(crate) fn fly(self, time: Duration) -> impl Drop + Send + 'static {
+        self.wrong_for(time);
+        self.book().in_flight += 1;
+        InFlight(self)
+    }
+}
+
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_else(|| "?".into())
+}

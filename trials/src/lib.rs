@@ -1,0 +1,312 @@
+//! Trials: an operator under one trouble after another, and what is left of its promises.
+//!
+//! ```no_run
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use watchkeeper_trials::Trials;
+//!
+//! # async fn run_the_operator(client: kube::Client) {}
+//! Trials::of(run_the_operator)                                           // any async function of a client
+//!     .visitor(async |visit| {
+//!         visit.create(&ConfigMap::default()).await;                     // what its users do
+//!         visit.delete::<ConfigMap>("a").await;
+//!     })
+//!     .check();                                                          // panics with a story, and a line to replay it
+//! ```
+//!
+//! A run without trouble comes first. It counts what the operator asks of the server, and how it ends. Then, for
+//! each of these requests and each [`Trouble`] that is possible there, one trial: a server in memory, the operator, the
+//! script, that trouble. Then pairs of troubles, by seed. All of it runs under paused time, so that hours of
+//! back-off pass in milliseconds, on all cores.
+//!
+//! A trial fails where one of these does not hold ([`Fault`] names them):
+//!
+//! - It comes to rest: nothing changes any more, and no request fails.
+//! - The end is that of the run without trouble. What servers choose (UIDs, versions, times, generated names) and
+//!   what someone else added makes no difference. Where somebody changed what the operator does not own, an operator
+//!   that starts anew must find nothing left to do.
+//! - Deleted objects are gone.
+//! - What somebody else made is neither changed nor deleted, but as in the run without trouble.
+//! - Labels, annotations and conditions of others stay.
+//! - The number of requests stays within bounds, and the operator does not end by itself, unless it [may](Trials::may_end).
+//! - Whatever a test [claims](Trials::claim).
+//!
+//! Trials are deterministic where the operator is: let it draw what is random from a seed. Where two runs without
+//! trouble differ, `check` says at which request, or in which field of the end; what is [random](Trials::random) by
+//! nature is left out.
+//!
+//! The server's clock shows the machine's time, moved on by paused time, as the operator's does. In a story `T+7s` is a
+//! time seven seconds after its start.
+
+mod answers;
+mod body;
+mod call;
+mod changes;
+mod diff;
+mod edits;
+mod event;
+mod exit;
+mod foreign;
+mod harness;
+mod owed;
+mod place;
+mod plan;
+mod play;
+mod replay;
+mod report;
+mod search;
+mod share;
+mod supervise;
+mod timeline;
+mod times;
+mod trouble;
+mod visit;
+mod world;
+
+#[cfg(test)]
+mod blame_tests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use watchkeeper_apiserver::Kit;
+use watchkeeper_apiserver::kit::Kind;
+
+pub use changes::{By, Change, Changes};
+pub use play::Fault;
+pub use replay::{REPLAY, SHARE};
+pub use report::{Failure, Report};
+pub use trouble::{Deed, Event, Moment, Trouble, Whose};
+pub use visit::Visit;
+pub use world::Difference;
+
+use self::plan::{Operator, Plan};
+use self::search::{Settings, Wanted};
+use self::share::Share;
+use self::world::RandomField;
+
+/// What an operator is tried with.
+#[must_use = "nothing is tried before `check` or `run`"]
+pub struct Trials {
+    settings: Settings,
+}
+
+impl fmt::Debug for Trials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trials")
+            .field("pairs", &self.settings.pairs)
+            .field("seed", &self.settings.seed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Trials {
+    /// Tries an operator: what it does with a client until it is stopped.
+    ///
+    /// It is started anew wherever a trial kills it, each time with a client of its own. A client of a life that is
+    /// over never answers. It runs on a thread of its own under paused time, so it must not block.
+    pub fn of<O, F>(operator: O) -> Self
+    where
+        O: Fn(kube::Client) -> F + Send + Sync + 'static,
+        F: Future + 'static,
+        F::Output: fmt::Debug,
+    {
+        let operator: Operator = Arc::new(move |client| {
+            let running = operator(client);
+            Box::pin(async move { format!("{:?}", running.await) })
+        });
+        let plan = Plan {
+            operator,
+            visitor: Arc::new(|_| Box::pin(async {})),
+            claims: Vec::new(),
+            change_claims: Vec::new(),
+            patience: Duration::from_secs(600),
+            random: Vec::new(),
+            may_delete: BTreeSet::new(),
+            may_end: false,
+            crds: Vec::new(),
+            namespaces: Vec::new(),
+            prepared: OnceLock::new(),
+        };
+        let wanted: Wanted = Arc::new(|_| true);
+        let (at_most, diagram, replay, share) = (None, None, None, Share::default());
+        Self { settings: Settings { plan, wanted, pairs: 100, seed: 0, at_most, diagram, replay, share } }
+    }
+
+    /// Serves a custom resource.
+    pub fn crd<K: kube::CustomResourceExt>(mut self) -> Self {
+        self.settings.plan.crds.push(serde_json::to_value(K::crd()).expect("a definition is JSON"));
+        self
+    }
+
+    /// Adds a namespace; if it is the only one, it is that of objects and keys that name none.
+    pub fn namespace(mut self, name: impl Into<String>) -> Self {
+        self.settings.plan.namespaces.push(name.into());
+        self
+    }
+
+    /// Says what users do.
+    pub fn visitor<V>(mut self, visitor: V) -> Self
+    where
+        V: AsyncFn(Visit) + Send + Sync + 'static,
+    {
+        let visitor = Arc::new(visitor);
+        self.settings.plan.visitor = Arc::new(move |visit| {
+            let visitor = visitor.clone();
+            Box::pin(async move { visitor(visit).await })
+        });
+        self
+    }
+
+    /// Claims something of every end, by a function that panics where it does not hold.
+    pub fn claim<C>(mut self, claim: C) -> Self
+    where
+        C: AsyncFn(Kit) + Send + Sync + 'static,
+    {
+        let claim = Arc::new(claim);
+        self.settings.plan.claims.push(Arc::new(move |kit| {
+            let claim = claim.clone();
+            Box::pin(async move { claim(kit).await })
+        }));
+        self
+    }
+
+    /// Claims something of all changes of a trial, by a function that panics where it does not hold.
+    ///
+    /// So what an operator did is compared with what happened: which of its runs nothing of others explains, which
+    /// change of others it never looked at. It runs on the thread of the trial, at its end, after the
+    /// [`claim`](Self::claim)s.
+    pub fn claim_of_changes(mut self, claim: impl Fn(&Changes) + Send + Sync + 'static) -> Self {
+        self.settings.plan.change_claims.push(Arc::new(claim));
+        self
+    }
+
+    /// Leaves out the troubles for which this says `false`.
+    pub fn only(mut self, wanted: impl Fn(Trouble) -> bool + Send + Sync + 'static) -> Self {
+        self.settings.wanted = Arc::new(wanted);
+        self
+    }
+
+    /// Says of a field that it is random by nature, such as a password that the operator draws, or the time.
+    ///
+    /// The field is named by a JSON pointer in which `*` is any key or item: `/data/password`, `/spec/users/*/token`.
+    /// Only the field's presence is compared, not its value.
+    ///
+    /// # Panics
+    ///
+    /// When the pointer does not begin with `/`.
+    pub fn random<K: Kind>(mut self, pointer: &str) -> Self {
+        assert!(pointer.starts_with('/'), "a JSON pointer begins with `/`, and {pointer:?} does not");
+        self.settings.plan.random.push(RandomField::of::<K>(pointer));
+        self
+    }
+
+    /// Allows the operator to delete objects of this kind, also those that others made.
+    ///
+    /// So an operator does that deletes what belongs to something when that is deleted, where a calm run deletes
+    /// nothing of the kind.
+    pub fn may_delete<K: Kind>(mut self) -> Self {
+        self.settings.plan.may_delete.insert(K::plural(&()).into_owned());
+        self
+    }
+
+    /// Says that the operator may end by itself, as some do that can't reach the server when they start.
+    ///
+    /// It is started again as the kubelet does it: after 10 s, then after twice as long each time, up to 5 minutes;
+    /// after a life of 10 minutes the wait is 10 s again. Without this an end by itself is a fault. It must end by
+    /// returning, or by a panic. `std::process::exit` ends the test as well: where the platform runs the destructors of
+    /// thread-local values then, as with glibc and on macOS, the trial's line is written to the standard error, and the
+    /// process is aborted, since an exit code of 0 would pass for success. Only the test's own thread is protected like
+    /// this: `std::process::exit(0)` in a thread of the operator, or in `spawn_blocking`, still passes for success.
+    pub fn may_end(mut self) -> Self {
+        self.settings.plan.may_end = true;
+        self
+    }
+
+    /// Sets how many pairs of troubles are tried after the single ones; 100 unless set.
+    pub fn pairs(mut self, pairs: usize) -> Self {
+        self.settings.pairs = pairs;
+        self
+    }
+
+    /// Sets the seed by which pairs are chosen; 0 unless set.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.settings.seed = seed;
+        self
+    }
+
+    /// Sets how long an end may take to become right, in the operator's own time; 10 minutes unless set.
+    ///
+    /// The time begins when both the script and the last thing that goes wrong are over. Nothing else bounds what the
+    /// operator may take, and how often it may ask grows with it.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.settings.plan.patience = patience;
+        self
+    }
+
+    /// Ends after this time of the machine's; the report says how many trials were left out, and by which line to go on.
+    pub fn for_at_most(mut self, time: Duration) -> Self {
+        self.settings.at_most = Some(time);
+        self
+    }
+
+    /// Runs one part of all trials: part `number`, counted from 1, of `of`. Several CI jobs can share the trials.
+    ///
+    /// So does the variable `WATCHKEEPER_TRIALS='part 2/5'`.
+    ///
+    /// # Panics
+    ///
+    /// When `number` is not between 1 and `of`.
+    pub fn part(mut self, number: usize, of: usize) -> Self {
+        assert!((1..=of).contains(&number), "there is no part {number} of {of}");
+        self.settings.share.part = Some((number, of));
+        self
+    }
+
+    /// Leaves out what comes before this trial, as a report prints it that left some out for lack of time.
+    ///
+    /// So does the variable `WATCHKEEPER_TRIALS='from TRIAL'`; `part 2/5 from TRIAL` says both.
+    pub fn going_on_from(mut self, trial: impl Into<String>) -> Self {
+        self.settings.share.from = Some(trial.into());
+        self
+    }
+
+    /// Writes the story of a failure as a Mermaid sequence diagram as well.
+    pub fn diagram(mut self, file: impl Into<PathBuf>) -> Self {
+        self.settings.diagram = Some(file.into());
+        self
+    }
+
+    /// Plays one trial alone, as a failure prints it; so does the variable `WATCHKEEPER_TRIAL`.
+    pub fn replay(mut self, trial: impl Into<String>) -> Self {
+        self.settings.replay = Some(trial.into());
+        self
+    }
+
+    /// Tries the operator; says in one line what was tried.
+    ///
+    /// # Panics
+    ///
+    /// At the first trial that fails, with its story and the line that replays it.
+    pub fn check(self) {
+        let report = self.run();
+        eprintln!("{report}");
+        if let Some(failure) = report.failures.first() {
+            panic!("{failure}");
+        }
+    }
+
+    /// Tries the operator until a trial fails.
+    ///
+    /// # Panics
+    ///
+    /// When the trial to replay can't be read, or the one to go on from is not there.
+    #[must_use]
+    pub fn run(self) -> Report {
+        search::run(&self.settings)
+    }
+}

@@ -1,0 +1,316 @@
+//! Which trials there are, in which order, and how a failure is made short.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::time::Instant;
+use watchkeeper_apiserver::Verb;
+
+use crate::exit::test_name;
+use crate::harness::Sent;
+use crate::place::{Case, Planned};
+use crate::plan::Plan;
+use crate::play::{Calm, Fault, Played, play, play_again};
+use crate::replay::{REPLAY, SHARE, line};
+use crate::report::{Failure, Report};
+use crate::share::Share;
+use crate::timeline::{self, Length};
+use crate::trouble::Trouble;
+use crate::world::MACHINERY;
+
+/// How many requests of one sort are tried; later ones are like them.
+const OF_A_SORT: u32 = 3;
+
+/// Returns whether a trouble is to be tried.
+pub(crate) type Wanted = Arc<dyn Fn(Trouble) -> bool + Send + Sync>;
+
+/// What is tried, and how much of it.
+pub(crate) struct Settings {
+    pub(crate) plan: Plan,
+    pub(crate) wanted: Wanted,
+    pub(crate) pairs: usize,
+    pub(crate) seed: u64,
+    pub(crate) at_most: Option<Duration>,
+    pub(crate) diagram: Option<PathBuf>,
+    pub(crate) replay: Option<String>,
+    pub(crate) share: Share,
+}
+
+pub(crate) fn run(trials: &Settings) -> Report {
+    let began = Instant::now();
+    let plan = &trials.plan;
+    let first = play(plan, &Case::default(), None, true);
+    let mut report = Report { requests: first.sent.len(), ..Report::default() };
+    if let Some(failure) = calm_failure(trials, &first) {
+        report.failures.push(failure);
+    } else {
+        let search = Search { trials, calm: &first.calm, steps: first.steps, began };
+        match trials.replay.clone().or_else(|| std::env::var(REPLAY).ok()) {
+            Some(trial) => search.replay(&trial, &mut report),
+            None => search.search(&singles(&first, &*trials.wanted), &mut report),
+        }
+    }
+    report.elapsed = began.elapsed();
+    report
+}
+
+/// Says what is wrong without any trouble: then there is nothing to compare with.
+fn calm_failure(trials: &Settings, first: &Played) -> Option<Failure> {
+    let again = play_again(&trials.plan);
+    let faults = match first.faults.is_empty() {
+        false => first.faults.clone(),
+        true => vec![Fault::Chance(
+            difference(&first.sent, &again.sent).or_else(|| other_end(&first.calm, &again.calm))?,
+        )],
+    };
+    Some(failure(&Case::default(), faults, 0, &again, Length::Short))
+}
+
+/// Says where the ends of two runs without trouble differ.
+fn other_end(first: &Calm, again: &Calm) -> Option<String> {
+    let differences = again.world.differences(&first.world);
+    let shown: Vec<String> =
+        differences.iter().take(12).map(|difference| format!("\n  {difference}")).collect();
+    (!differences.is_empty()).then(|| {
+        format!(
+            "two runs without trouble end differently:{}\nDoes the operator write the machine's time there, or what it \
+             draws by chance? Say so of the field, by `.random::<Kind>(\"/path/to/it\")`",
+            shown.concat()
+        )
+    })
+}
+
+/// Says where two runs without trouble differ.
+///
+/// When watches are opened again, and who leads, is left to chance by every informer and replica.
+fn difference(first: &[Sent], again: &[Sent]) -> Option<String> {
+    let asked = |sent: &[Sent]| -> Vec<String> {
+        let beside = |sent: &&Sent| MACHINERY.contains(&sent.info.resource.as_str());
+        let asked = sent.iter().filter(|sent| sent.info.verb != Some(Verb::Watch) && !beside(sent));
+        asked.map(|sent| sent.place.to_string()).collect()
+    };
+    let (first, again) = (asked(first), asked(again));
+    let at = first.iter().zip(&again).position(|(one, other)| one != other);
+    let at = at.or((first.len() != again.len()).then(|| first.len().min(again.len())))?;
+    let name = |requests: &[String]| requests.get(at).map_or("no more", String::as_str).to_owned();
+    Some(format!(
+        "two runs without trouble differ: request {} is `{}` in one and `{}` in the other. Does the operator draw on \
+         the process's random numbers, its hash maps' order, or the machine's clock? Give it a seed",
+        at + 1,
+        name(&first),
+        name(&again)
+    ))
+}
+
+fn failure(case: &Case, faults: Vec<Fault>, tried: usize, played: &Played, length: Length) -> Failure {
+    let (story, steps) = timeline::steps(&played.lines, length);
+    Failure { trial: case.to_string(), test: test_name(), faults, tried, story, steps }
+}
+
+/// Lists each trouble at each request.
+pub(crate) fn singles(calm: &Played, wanted: &dyn Fn(Trouble) -> bool) -> Vec<Planned> {
+    let mut all = Vec::new();
+    for sent in calm.sent.iter().filter(|sent| sent.place.nth <= OF_A_SORT) {
+        for trouble in Trouble::at(&sent.info, &sent.there).into_iter().filter(|trouble| wanted(*trouble)) {
+            all.push(Planned { place: sent.place.clone(), trouble });
+        }
+    }
+    all
+}
+
+fn pairs(singles: &[Planned], count: usize, seed: u64) -> Vec<Case> {
+    if singles.len() < 2 {
+        return Vec::new();
+    }
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut pick = || singles[random.random_range(0..singles.len())].clone();
+    (0..count)
+        .map(|_| Case::of(vec![pick(), pick()]))
+        .filter(|case| case.planned[0] != case.planned[1])
+        .collect()
+}
+
+struct Search<'a> {
+    trials: &'a Settings,
+    calm: &'a Calm,
+    steps: usize,
+    began: Instant,
+}
+
+#[derive(Default)]
+struct Found {
+    singles: usize,
+    pairs: usize,
+    inert: usize,
+    left_out: usize,
+    left_out_from: Option<String>,
+    failed: Option<(Case, Vec<Fault>)>,
+}
+
+impl Search<'_> {
+    /// Plays one trial alone.
+    fn replay(&self, trial: &str, report: &mut Report) {
+        let case: Case =
+            trial.parse().unwrap_or_else(|error| panic!("the trial to replay can't be read: {error}"));
+        let played = play(&self.trials.plan, &case, Some(self.calm), true);
+        report.singles = 1;
+        report.inert = usize::from(played.inert);
+        if played.faults.is_empty() {
+            // A replay that holds shows what happened all the same.
+            eprintln!("the trial holds:\n{}", timeline::steps(&played.lines, Length::Whole).0);
+        } else {
+            report.failures.push(self.told(&case, &played, 1, Length::Whole));
+        }
+        if played.inert {
+            eprintln!("the trouble never struck, or found nothing to act on");
+        }
+    }
+
+    /// Tries each trouble alone, then pairs of them.
+    fn search(&self, singles: &[Planned], report: &mut Report) {
+        let share = self.share();
+        let pairs = pairs(singles, self.trials.pairs, self.trials.seed);
+        let all = singles.iter().map(|one| Case::of(vec![one.clone()])).chain(pairs).collect();
+        let chosen =
+            share.of(all).unwrap_or_else(|error| panic!("the trials to try can't be chosen: {error}"));
+        let found = self.all(&chosen);
+        (report.singles, report.pairs, report.inert) = (found.singles, found.pairs, found.inert);
+        report.share = (share != Share::default()).then(|| share.to_string());
+        report.left_out = found.left_out;
+        report.go_on = found.left_out_from.clone().map(|from| {
+            let share = Share { from: Some(from), ..share };
+            line(SHARE, &share.to_string(), test_name().as_deref())
+        });
+        report.left_out_from = found.left_out_from;
+        if let Some((case, faults)) = found.failed {
+            report.failures.push(self.shortest(case, &faults, report.singles + report.pairs));
+        }
+    }
+
+    fn share(&self) -> Share {
+        let asked = std::env::var(SHARE).unwrap_or_default();
+        let asked: Share = asked.parse().unwrap_or_else(|error| panic!("{SHARE} can't be read: {error}"));
+        let set = self.trials.share.clone();
+        Share { part: asked.part.or(set.part), from: asked.from.or(set.from) }
+    }
+
+    /// Plays cases on all cores until one fails; of those that fail it is the first in order.
+    fn all(&self, cases: &[Case]) -> Found {
+        let (next, tried, inert) =
+            (AtomicUsize::new(0), [(); 2].map(|()| AtomicUsize::new(0)), AtomicUsize::new(0));
+        let failed: Mutex<BTreeMap<usize, Vec<Fault>>> = Mutex::default();
+        let (first_failed, first_left) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(usize::MAX));
+        let work = || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(case) = cases.get(at) else { return };
+                if at > first_failed.load(Ordering::Relaxed) {
+                    return;
+                }
+                if self.is_over() {
+                    first_left.fetch_min(at, Ordering::Relaxed);
+                    return;
+                }
+                let played = play(&self.trials.plan, case, Some(self.calm), false);
+                tried[usize::from(case.planned.len() > 1)].fetch_add(1, Ordering::Relaxed);
+                inert.fetch_add(usize::from(played.inert), Ordering::Relaxed);
+                if !played.faults.is_empty() {
+                    first_failed.fetch_min(at, Ordering::Relaxed);
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).insert(at, played.faults);
+                }
+                let done = tried.iter().map(|tried| tried.load(Ordering::Relaxed)).sum();
+                self.show_progress(done, cases.len());
+            }
+        };
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(cases.len().max(1));
+        let name = test_name().unwrap_or_else(|| "trials".to_owned());
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                let started = thread::Builder::new().name(name.clone()).spawn_scoped(scope, work);
+                started.expect("a thread needs no more than memory");
+            }
+        });
+        let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().next();
+        let [singles, pairs] = tried.map(AtomicUsize::into_inner);
+        let tried = singles + pairs;
+        let left_out = if failed.is_none() { cases.len() - tried } else { 0 };
+        let failed = failed.map(|(at, faults)| (cases[at].clone(), faults));
+        let left_out_from = cases.get(first_left.into_inner()).filter(|_| left_out > 0).map(Case::to_string);
+        Found { singles, pairs, inert: inert.into_inner(), left_out, left_out_from, failed }
+    }
+
+    fn is_over(&self) -> bool {
+        self.trials.at_most.is_some_and(|most| self.began.elapsed() > most)
+    }
+
+    /// Shows how far it is, on a terminal.
+    fn show_progress(&self, done: usize, of: usize) {
+        if std::io::stderr().is_terminal() && (done.is_multiple_of(20) || done == of) {
+            let seconds = self.began.elapsed().as_secs();
+            eprint!("\rtrials: {done} of {of}, {seconds} s{}", if done == of { "\n" } else { "" });
+        }
+    }
+
+    /// Makes a failing case as short as it goes, and tells its story.
+    fn shortest(&self, case: Case, faults: &[Fault], tried: usize) -> Failure {
+        if let Some(failure) = self.chance(&case, faults, tried) {
+            return failure;
+        }
+        let mut best = (case, None);
+        let sort = faults.first().map(std::mem::discriminant);
+        let shrink = |candidate: Case, best: &mut (Case, Option<Played>)| {
+            let played = play(&self.trials.plan, &candidate, Some(self.calm), true);
+            let fails = !played.inert && played.faults.first().map(std::mem::discriminant) == sort;
+            if fails {
+                *best = (candidate, Some(played));
+            }
+        };
+        if best.0.planned.len() > 1 {
+            for one in best.0.planned.clone() {
+                shrink(Case::of(vec![one]), &mut best);
+            }
+        }
+        for step in (1..=self.steps).rev() {
+            let mut candidate = best.0.clone();
+            candidate.without.push(step);
+            candidate.without.sort_unstable();
+            shrink(candidate, &mut best);
+        }
+        let (case, played) = best;
+        let mut played = played.unwrap_or_else(|| play(&self.trials.plan, &case, Some(self.calm), true));
+        if played.faults.is_empty() {
+            played.faults = faults.to_vec();
+            played.faults.push(Fault::Chance(
+                "the same trial holds when it is tried again: what happens depends on more than the trial. Does the \
+                 operator draw on the process's random numbers, its hash maps' order, or the machine's clock?"
+                    .to_owned(),
+            ));
+        }
+        self.told(&case, &played, tried, Length::Short)
+    }
+
+    /// Finds out whether another end is what two runs without trouble differ by: some write times, or draw lots.
+    fn chance(&self, case: &Case, faults: &[Fault], tried: usize) -> Option<Failure> {
+        faults.iter().find(|fault| matches!(fault, Fault::AnotherEnd(_)))?;
+        let again = play_again(&self.trials.plan);
+        let what = other_end(self.calm, &again.calm)?;
+        let faults = vec![Fault::Chance(format!("{what}\nThis showed when a trial seemed to fail: {case}"))];
+        Some(failure(&Case::default(), faults, tried, &again, Length::Short))
+    }
+
+    fn told(&self, case: &Case, played: &Played, tried: usize, length: Length) -> Failure {
+        if let Some(file) = &self.trials.diagram
+            && let Err(error) = std::fs::write(file, timeline::mermaid(&played.lines))
+        {
+            eprintln!("the diagram can't be written to {}: {error}", file.display());
+        }
+        failure(case, played.faults.clone(), tried, played, length)
+    }
+}

@@ -1,0 +1,454 @@
+//! The objects of a server, made comparable: what servers choose is named alike.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value};
+use watchkeeper_apiserver::ApiServer;
+use watchkeeper_apiserver::inside::{self, Stored, object};
+
+use crate::times;
+
+/// The key of the labels and annotations that somebody else adds.
+pub(crate) const MARK: &str = "trials.watchkeeper.dev/stranger";
+/// The type of someone else's condition.
+pub(crate) const CONDITION: &str = "StrangerWasHere";
+
+/// What is not compared: kept by the server itself, or by machinery beside the operator's purpose.
+const LEFT_OUT: [&str; 4] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io", "namespaces"];
+/// Kinds whose changes don't count as unrest: leaders renew their leases for ever.
+pub(crate) const MACHINERY: [&str; 2] = ["leases", "events"];
+/// Metadata that servers choose.
+pub(crate) const CHOSEN: [&str; 7] = [
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "managedFields",
+    "generation",
+    "selfLink",
+    "deletionGracePeriodSeconds",
+];
+
+/// Reads every object there is.
+pub(crate) fn everything(server: &ApiServer) -> Vec<Stored> {
+    inside::stored(server)
+}
+
+/// Returns the key and the version by which an object is known to have been seen.
+pub(crate) fn seen_as(resource: &str, item: &Value) -> Option<(String, u64)> {
+    let version = object::text(item, "resourceVersion").parse().ok()?;
+    let key = object::key(object::namespace(item), object::name(item));
+    Some((format!("{resource} {key}"), version))
+}
+
+/// A field that is random by nature: it is compared by whether it is there.
+#[derive(Clone, Debug)]
+pub(crate) struct RandomField {
+    /// The plural, with the group behind a dot.
+    pub(crate) resource: String,
+    /// The steps to it; `*` is any key or item.
+    pub(crate) path: Vec<String>,
+}
+
+impl RandomField {
+    /// Reads a JSON pointer.
+    pub(crate) fn of<K: watchkeeper_apiserver::kit::Kind>(pointer: &str) -> Self {
+        let (plural, group) = (K::plural(&()), K::group(&()));
+        let resource = if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") };
+        let step = |step: &str| step.replace("~1", "/").replace("~0", "~");
+        Self { resource, path: pointer.split('/').skip(1).map(step).collect() }
+    }
+}
+
+/// Puts one word in the place of what is random.
+fn hide(value: &mut Value, path: &[String]) {
+    let Some((step, rest)) = path.split_first() else {
+        *value = "<random>".into();
+        return;
+    };
+    match value {
+        Value::Object(fields) if step == "*" => fields.values_mut().for_each(|value| hide(value, rest)),
+        Value::Array(items) if step == "*" => items.iter_mut().for_each(|value| hide(value, rest)),
+        Value::Object(fields) => {
+            if let Some(value) = fields.get_mut(step) {
+                hide(value, rest);
+            }
+        }
+        Value::Array(items) => {
+            let item = step.parse().ok().and_then(|at: usize| items.get_mut(at));
+            if let Some(value) = item {
+                hide(value, rest);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Everything that is compared, by name; generated names are one name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct World {
+    objects: BTreeMap<String, Vec<Value>>,
+}
+
+impl World {
+    pub(crate) fn of(server: &ApiServer, random: &[RandomField]) -> Self {
+        Self::from_objects(&everything(server), random)
+    }
+
+    fn from_objects(all: &[Stored], random: &[RandomField]) -> Self {
+        let compared: Vec<&Stored> =
+            all.iter().filter(|found| !LEFT_OUT.contains(&found.resource.as_str())).collect();
+        let names = Names::of(&compared);
+        let mut objects: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for found in compared {
+            let name = names.settle(&found.name());
+            let mut value = found.value.clone();
+            let random = random.iter().filter(|field| field.resource == found.resource);
+            random.for_each(|field| hide(&mut value, &field.path));
+            objects.entry(name).or_default().push(settle(&value, &names));
+        }
+        for alike in objects.values_mut() {
+            alike.sort_by_key(ToString::to_string);
+        }
+        Self { objects }
+    }
+
+    /// Lists how this differs from what was expected.
+    pub(crate) fn differences(&self, expected: &Self) -> Vec<Difference> {
+        let mut all = Vec::new();
+        let names: std::collections::BTreeSet<&String> =
+            expected.objects.keys().chain(self.objects.keys()).collect();
+        for name in names {
+            let none = Vec::new();
+            let wanted = expected.objects.get(name).unwrap_or(&none);
+            let found = self.objects.get(name).unwrap_or(&none);
+            if wanted.len() != found.len() {
+                all.push(Difference::Count {
+                    name: name.clone(),
+                    expected: wanted.len(),
+                    found: found.len(),
+                });
+                continue;
+            }
+            for (wanted, found) in wanted.iter().zip(found) {
+                compare(name, "", Some(wanted), Some(found), &mut all);
+            }
+        }
+        all
+    }
+
+    /// Names the objects that are being deleted.
+    pub(crate) fn terminating(&self) -> Vec<String> {
+        let terminating = |objects: &&Vec<Value>| objects.iter().any(object::is_deleting);
+        self.objects
+            .iter()
+            .filter(|(_, objects)| terminating(objects))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+}
+
+/// One way in which the end is not as expected.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Difference {
+    /// There are more or fewer objects of a name, a generated name counting as one.
+    Count {
+        /// The resource and the name.
+        name: String,
+        /// How many a calm run ends with.
+        expected: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// A field is not as expected.
+    Field {
+        /// The resource and the name.
+        name: String,
+        /// The dotted path.
+        path: String,
+        /// What a calm run ends with, as JSON; `None`: no such field.
+        expected: Option<Value>,
+        /// What is there.
+        found: Option<Value>,
+    },
+}
+
+impl Difference {
+    /// The resource and the name of the object.
+    #[must_use]
+    pub fn object(&self) -> &str {
+        match self {
+            Self::Count { name, .. } | Self::Field { name, .. } => name,
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count { name, expected: 0, found } => write!(f, "+ {name} ({found} too many)"),
+            Self::Count { name, expected: 1, found: 0 } => write!(f, "- {name} (missing)"),
+            Self::Count { name, expected, found } => write!(f, "! {name}: {found}, not {expected}"),
+            Self::Field { name, path, expected, found } => {
+                writeln!(f, "  {name}")?;
+                if let Some(expected) = expected {
+                    write!(f, "    - {path}: {expected}")?;
+                }
+                if let Some(found) = found {
+                    if expected.is_some() {
+                        writeln!(f)?;
+                    }
+                    write!(f, "    + {path}: {found}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn compare(
+    name: &str,
+    path: &str,
+    expected: Option<&Value>,
+    found: Option<&Value>,
+    all: &mut Vec<Difference>,
+) {
+    if expected == found {
+        return;
+    }
+    if let (Some(Value::Object(before)), Some(Value::Object(after))) = (expected, found) {
+        let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        for key in keys {
+            let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            compare(name, &inner, before.get(key), after.get(key), all);
+        }
+        return;
+    }
+    let (expected, found) = (expected.cloned(), found.cloned());
+    all.push(Difference::Field { name: name.to_owned(), path: path.to_owned(), expected, found });
+}
+
+/// What servers chose, and what stands for it.
+#[derive(Debug, Default)]
+struct Names {
+    /// From longer to shorter, so that no name is replaced within another.
+    replaced: Vec<(String, String)>,
+}
+
+impl Names {
+    fn of(all: &[&Stored]) -> Self {
+        let mut replaced = Vec::new();
+        for found in all {
+            let (name, prefix) = (object::name(&found.value), object::text(&found.value, "generateName"));
+            if !prefix.is_empty() && name.starts_with(prefix) && name != prefix {
+                replaced.push((name.to_owned(), format!("{prefix}*")));
+            }
+        }
+        for found in all {
+            let name = found.name();
+            let settled = replaced.iter().fold(name, |name, (from, to)| name.replace(from.as_str(), to));
+            replaced.push((found.uid().to_owned(), format!("<uid of {settled}>")));
+        }
+        replaced.retain(|(from, _)| !from.is_empty());
+        replaced.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
+        Self { replaced }
+    }
+
+    fn settle(&self, text: &str) -> String {
+        self.replaced.iter().fold(text.to_owned(), |text, (from, to)| match text.contains(from.as_str()) {
+            true => text.replace(from.as_str(), to),
+            false => text,
+        })
+    }
+}
+
+/// Makes an object comparable with its like of another run.
+fn settle(value: &Value, names: &Names) -> Value {
+    let generation = object::meta(value, "generation").cloned();
+    let mut value = value.clone();
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|field, _| !CHOSEN.contains(&field.as_str()));
+        for marks in ["labels", "annotations"] {
+            if let Some(marked) = metadata.get_mut(marks).and_then(Value::as_object_mut) {
+                marked.remove(MARK);
+            }
+        }
+        if let Some(finalizers) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) {
+            finalizers.retain(|finalizer| finalizer != MARK);
+        }
+    }
+    object::tidy(&mut value);
+    if let Some(status) = value.get_mut("status").and_then(Value::as_object_mut)
+        && let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut)
+    {
+        let all = conditions.len();
+        conditions.retain(|condition| condition["type"] != CONDITION);
+        if conditions.is_empty() && all > 0 {
+            status.remove("conditions");
+        }
+    }
+    if value["status"].as_object().is_some_and(Map::is_empty) {
+        object::map_mut(&mut value).remove("status");
+    }
+    walk(&mut value, names, generation.as_ref());
+    value
+}
+
+fn walk(value: &mut Value, names: &Names, generation: Option<&Value>) {
+    match value {
+        Value::String(text) if text.len() >= 3 => {
+            *text = times::map(text, |_| "<a time>".to_owned());
+            *text = names.settle(text);
+            if is_uid(text) {
+                *text = "<uid of what is gone>".to_owned();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| walk(item, names, generation)),
+        Value::Object(fields) => walk_fields(fields, names, generation),
+        _ => {}
+    }
+}
+
+fn walk_fields(fields: &mut Map<String, Value>, names: &Names, generation: Option<&Value>) {
+    for (name, value) in fields.iter_mut() {
+        // Generations count writes; what matters is whether the latest was seen.
+        if name == "observedGeneration" && value.is_number() {
+            let current = Some(&*value) == generation;
+            *value = if current { "<the latest>".into() } else { "<an earlier one>".into() };
+        } else {
+            walk(value, names, generation);
+        }
+    }
+}
+
+fn is_uid(text: &str) -> bool {
+    let dashes = [8, 13, 18, 23];
+    text.len() == 36
+        && text.bytes().enumerate().all(|(at, byte)| match dashes.contains(&at) {
+            true => byte == b'-',
+            false => byte.is_ascii_hexdigit(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn found(resource: &str, value: Value) -> Stored {
+        Stored { resource: resource.into(), path: String::new(), value }
+    }
+
+    fn world(objects: &[(&str, Value)]) -> World {
+        let all: Vec<Stored> =
+            objects.iter().map(|(resource, value)| found(resource, value.clone())).collect();
+        World::from_objects(&all, &[])
+    }
+
+    const ONE: &str = "11111111-1111-4111-8111-111111111111";
+    const TWO: &str = "22222222-2222-4222-8222-222222222222";
+
+    // T3
+    #[test]
+    fn what_servers_choose_makes_no_difference() {
+        let run = |uid: &str, suffix: &str, version: &str, time: &str| {
+            world(&[
+                (
+                    "sites",
+                    json!({ "metadata": { "name": "a", "uid": uid, "resourceVersion": version },
+                    "status": { "child": format!("a-{suffix}"), "at": time } }),
+                ),
+                (
+                    "maps",
+                    json!({ "metadata": { "generateName": "a-", "name": format!("a-{suffix}"),
+                    "ownerReferences": [{ "name": "a", "uid": uid }] } }),
+                ),
+            ])
+        };
+        let one = run(ONE, "x7f2k", "12", "2026-01-01T00:00:00Z");
+        let two = run(TWO, "bbbbb", "99", "2026-03-01T00:00:07Z");
+        assert_eq!(two.differences(&one), []);
+    }
+
+    // T3
+    #[test]
+    fn what_somebody_else_added_makes_no_difference() {
+        let plain = world(&[("sites", json!({ "metadata": { "name": "a" } }))]);
+        let touched = world(&[(
+            "sites",
+            json!({ "metadata": { "name": "a", "labels": { MARK: "was-here" }, "finalizers": [MARK] },
+                "status": { "conditions": [{ "type": CONDITION }] } }),
+        )]);
+        assert_eq!(touched.differences(&plain), []);
+    }
+
+    // T12
+    #[test]
+    fn a_time_within_a_text_makes_no_difference() {
+        let run = |time: &str| {
+            let note = format!("seen at {time}, and well");
+            world(&[("sites", json!({ "metadata": { "name": "a" }, "data": { "note": note } }))])
+        };
+        let one = run("2026-01-01T00:00:00Z");
+        assert_eq!(run("2026-03-01T00:00:07.25+02:00").differences(&one), []);
+        assert_eq!(run("noon").differences(&one).len(), 1);
+    }
+
+    // T11
+    #[test]
+    fn what_is_random_is_compared_by_whether_it_is_there() {
+        let secret = |data: Value| [found("secrets", json!({ "metadata": { "name": "a" }, "data": data }))];
+        let random = ["/data/password", "/data/keys/*/a~1b"]
+            .map(RandomField::of::<k8s_openapi::api::core::v1::Secret>);
+        let end = |data: Value| World::from_objects(&secret(data), &random);
+        let one = end(json!({ "password": "x1", "user": "a", "keys": [{ "a/b": 1 }, { "a/b": 2 }] }));
+        assert_eq!(
+            end(json!({ "password": "y2", "user": "a", "keys": [{ "a/b": 3 }, { "a/b": 4 }] }))
+                .differences(&one),
+            []
+        );
+        assert_eq!(
+            end(json!({ "password": "y2", "user": "b", "keys": [{ "a/b": 1 }, { "a/b": 2 }] }))
+                .differences(&one)
+                .len(),
+            1
+        );
+        assert_eq!(
+            end(json!({ "user": "a", "keys": [{ "a/b": 1 }, { "a/b": 2 }] })).differences(&one).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn an_owner_that_is_gone_and_a_second_child_do() {
+        let child = |suffix: &str, owner: &str| {
+            (
+                "maps",
+                json!({ "metadata": { "generateName": "a-", "name": format!("a-{suffix}"), "uid": TWO,
+                "ownerReferences": [{ "name": "a", "uid": owner }] } }),
+            )
+        };
+        let owner = ("sites", json!({ "metadata": { "name": "a", "uid": ONE } }));
+        let right = world(&[owner.clone(), child("x", ONE)]);
+        let orphan = world(&[owner.clone(), child("x", "33333333-3333-4333-8333-333333333333")]);
+        assert_eq!(orphan.differences(&right).len(), 1);
+        let twice = world(&[owner, child("x", ONE), child("y", ONE)]);
+        let differences = twice.differences(&right);
+        assert_eq!(differences, [Difference::Count { name: "maps a-*".into(), expected: 1, found: 2 }]);
+        assert_eq!(differences[0].to_string(), "! maps a-*: 2, not 1");
+    }
+
+    #[test]
+    fn an_observed_generation_counts_as_latest_or_not() {
+        let run = |generation: u32, observed: u32| {
+            world(&[(
+                "sites",
+                json!({ "metadata": { "name": "a", "generation": generation },
+                "status": { "observedGeneration": observed } }),
+            )])
+        };
+        assert_eq!(run(3, 3).differences(&run(1, 1)), []);
+        assert_eq!(run(3, 2).differences(&run(1, 1)).len(), 1);
+    }
+}
