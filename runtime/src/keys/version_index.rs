@@ -1,23 +1,23 @@
-//! Who waits for a cache to be brought to a version: found in proportion to how many do, not to how many wait.
+//! Finds the keys that wait for a cache to reach a version, at a cost that does not grow with those that wait longer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::source::SourceId;
+use super::sources::SourceId;
 use crate::object::Version;
 
-/// What waits for versions, by source and version.
+/// Keys by the versions of sources that settle something of them.
 #[derive(Debug)]
-pub(super) struct Awaited<T> {
+pub(super) struct VersionIndex<T> {
     by_version: BTreeMap<(SourceId, Version), BTreeSet<T>>,
 }
 
-impl<T> Default for Awaited<T> {
+impl<T> Default for VersionIndex<T> {
     fn default() -> Self {
         Self { by_version: BTreeMap::new() }
     }
 }
 
-impl<T: Ord> Awaited<T> {
+impl<T: Ord> VersionIndex<T> {
     pub(super) fn insert(&mut self, source: SourceId, version: Version, who: T) {
         self.by_version.entry((source, version)).or_default().insert(who);
     }
@@ -32,7 +32,7 @@ impl<T: Ord> Awaited<T> {
         }
     }
 
-    /// Takes out all that waits for this version of a source, or for an earlier one.
+    /// Removes and returns the keys that wait for this version of a source, or for an earlier one.
     pub(super) fn take_up_to(&mut self, source: SourceId, version: Version) -> Vec<T> {
         let mut taken = Vec::new();
         let first = (source, Version(0));
@@ -43,7 +43,7 @@ impl<T: Ord> Awaited<T> {
         taken
     }
 
-    /// Takes out all that waits for any version of a source.
+    /// Removes and returns the keys that wait for any version of a source.
     pub(super) fn take(&mut self, source: SourceId) -> Vec<T> {
         self.take_up_to(source, Version(u64::MAX))
     }
@@ -59,9 +59,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_taken_by_source_in_the_order_of_versions() {
+    fn keys_are_taken_by_source_in_the_order_of_versions() {
         let (one, other) = (SourceId(1), SourceId(2));
-        let mut awaited = Awaited::default();
+        let mut awaited = VersionIndex::default();
         for (source, version, who) in
             [(one, 7, "c"), (one, 5, "b"), (one, 5, "a"), (one, 9, "d"), (other, 1, "e")]
         {

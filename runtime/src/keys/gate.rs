@@ -67,7 +67,12 @@ impl Gate {
         self.wait(|cache, cause| concerns(cache, cause, Some(key))).await;
     }
 
-    /// Lists what is in doubt, for whomever.
+    /// Names the kinds whose caches are in doubt.
+    pub(crate) fn doubted_kinds(&self) -> Vec<String> {
+        self.doubts().iter().map(|(kind, _)| kind.to_string()).collect()
+    }
+
+    /// Lists what is in doubt.
     pub(crate) fn doubts(&self) -> Vec<(&Kind, Doubt)> {
         self.caches.iter().filter_map(|cache| Some((&cache.kind, (cache.doubt)()?))).collect()
     }

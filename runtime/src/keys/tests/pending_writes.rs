@@ -1,51 +1,19 @@
-//! What is waited for, until when, and that nobody waits for ever.
+//! What keys wait for after their writes, until when, and that no key waits for ever.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
 
-use super::*;
-use crate::{
-    informer::{Progress, ProgressVia},
-    object::Version,
-    writes::{
-        expectation::CachedState,
-        record::{FOR_FOREIGN_CHANGE, IN_OUTAGE, WHILE_OPEN, WatchState},
+use super::{
+    super::{
+        table::NOTICED_WITHIN,
+        writes::{FOR_FOREIGN_CHANGE, IN_OUTAGE, WHILE_OPEN},
     },
+    *,
 };
+use crate::workqueue::KeyState;
 
-const SITES: SourceId = SourceId(0);
-const PODS: SourceId = SourceId(1);
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Caches as a test wants them.
-#[derive(Default)]
-struct Fake {
-    /// How often somebody looked.
-    looks: Cell<usize>,
-    shown: RefCell<BTreeMap<(SourceId, ObjectKey), CachedState>>,
-    shut: RefCell<Vec<SourceId>>,
-}
-
-impl Caches for Fake {
-    fn cached(&self, source: SourceId, object: &ObjectKey) -> CachedState {
-        self.looks.set(self.looks.get() + 1);
-        self.shown.borrow().get(&(source, object.clone())).cloned().unwrap_or(CachedState::Absent)
-    }
-
-    fn watch_state(&self, source: SourceId) -> WatchState {
-        if self.shut.borrow().contains(&source) { WatchState::Closed } else { WatchState::Open }
-    }
-}
-
-impl Fake {
-    fn show(&self, source: SourceId, object: &ObjectKey, cached: CachedState) {
-        self.shown.borrow_mut().insert((source, object.clone()), cached);
-    }
-}
 
 fn cached(uid: &str, version: u64) -> CachedState {
     CachedState::Shown { uid: uid.into(), version: Some(Version(version)), finalizers: Vec::new() }
@@ -55,55 +23,75 @@ fn pod() -> ObjectKey {
     ObjectKey::new("shop", "pod")
 }
 
-struct Lot<Key = &'static str> {
-    pending: WriteRecords<Key>,
-    caches: Fake,
-    now: Instant,
+/// What a write changed for its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transition {
+    /// It waits from now on.
+    Waits,
+    /// It waits for nothing any more.
+    Released,
+    Unchanged,
 }
 
-impl Lot {
-    fn new() -> Self {
-        Self { pending: WriteRecords::default(), caches: Fake::default(), now: Instant::now() }
+impl Bench {
+    fn show(&self, source: SourceId, object: &ObjectKey, cached: CachedState) {
+        self.caches.shown.borrow_mut().insert((source, object.clone()), cached);
+        self.table().changed(source, object);
     }
 
-    fn show(&mut self, source: SourceId, object: &ObjectKey, cached: CachedState) {
-        self.caches.show(source, object, cached);
-        self.pending.changed(source, object);
+    fn expects(&self, name: &str, place: (SourceId, &ObjectKey), expectation: Expectation) -> Transition {
+        let (mut table, key) = (self.table(), key(name));
+        let before = table.has_pending(&key);
+        table.expect(&key, place, expectation, &self.caches, self.now);
+        match (before, table.has_pending(&key)) {
+            (false, true) => Transition::Waits,
+            (true, false) => Transition::Released,
+            _ => Transition::Unchanged,
+        }
     }
 
-    fn wrote(&mut self, source: SourceId, object: &ObjectKey, expectation: Expectation) -> Transition {
-        self.pending.expect(&"a", (source, object), expectation, self.now, &self.caches)
+    fn wrote_to(&self, source: SourceId, object: &ObjectKey, expectation: Expectation) -> Transition {
+        self.expects("a", (source, object), expectation)
     }
 
-    fn progressed(&mut self, source: SourceId, version: u64) -> Vec<&'static str> {
+    fn progressed(&self, source: SourceId, version: u64) -> Vec<ObjectKey> {
         self.brought(source, version, ProgressVia::Watch)
     }
-}
 
-impl<Key: Clone + Eq + Hash + Ord> Lot<Key> {
-    fn brought(&mut self, source: SourceId, version: u64, via: ProgressVia) -> Vec<Key> {
-        let progress = Progress { version: Some(Version(version)), via };
-        self.pending.progressed(source, progress, &self.caches).released
+    /// Lets time pass up to the next tick. Returns the keys that it released.
+    fn tick(&mut self) -> Option<Vec<ObjectKey>> {
+        self.now = self.next_tick()?;
+        let before = self.waiting();
+        let overdue = self.table().tick(&self.caches, self.now);
+        let released = self.released_of(before);
+        assert!(released.is_empty() || !overdue.is_empty());
+        Some(released)
     }
-}
 
-impl Lot {
-    /// Whether somebody waits for what a source shows already.
+    fn next_tick(&self) -> Option<Instant> {
+        self.table().next_tick(self.now)
+    }
+
+    /// Returns whether the queue holds a key back.
+    fn is_held(&self, name: &str) -> bool {
+        matches!(self.keys.queue.state_of(&key(name)), KeyState::Held { .. })
+    }
+
+    /// Returns whether a key waits for what a source shows already.
     fn keeps_in_vain(&self, source: SourceId) -> bool {
-        let delivered = self.pending.delivered(source);
-        let met =
-            |wait: &&Wait| wait.expectation.is_met(delivered, || self.caches.cached(source, &wait.object));
-        self.pending.waits().map(|(_, wait)| wait).filter(|wait| wait.source == source).any(|wait| met(&wait))
+        let table = self.table();
+        let delivered = table.delivered(source);
+        table
+            .waits()
+            .filter(|(_, wait)| wait.source == source)
+            .any(|(_, wait)| wait.expectation.is_met(delivered, || self.caches.cached(source, &wait.object)))
     }
 
-    /// Lets time pass as the follow-up task does; returns after how long the key was given up.
+    /// Lets time pass as the follow-up task does. Returns after how long the key was given up.
     fn given_up_after(&mut self, most: Duration) -> Option<Duration> {
         let began = self.now;
         while self.now - began < most {
-            self.now = self.pending.next_tick(self.now)?;
-            let (overdue, released) = self.pending.tick(self.now, &self.caches);
-            if !released.is_empty() {
-                assert!(!overdue.is_empty());
+            if !self.tick()?.is_empty() {
                 return Some(self.now - began);
             }
         }
@@ -114,28 +102,28 @@ impl Lot {
 // W3
 #[test]
 fn a_key_waits_until_every_cache_that_it_wrote_to_shows_what_it_wrote() {
-    let mut lot = Lot::new();
-    assert_eq!(lot.wrote(SITES, &pod(), Expectation::Reached(Version(5))), Transition::Waits);
-    assert_eq!(lot.wrote(PODS, &pod(), Expectation::Reached(Version(6))), Transition::Unchanged);
+    let lot = Bench::new();
+    assert_eq!(lot.wrote_to(SITES, &pod(), Expectation::Reached(Version(5))), Transition::Waits);
+    assert_eq!(lot.wrote_to(PODS, &pod(), Expectation::Reached(Version(6))), Transition::Unchanged);
     assert!(lot.progressed(SITES, 4).is_empty());
     assert!(lot.progressed(SITES, 9).is_empty(), "versions of one kind say nothing of another");
     assert!(lot.progressed(PODS, 5).is_empty());
-    assert_eq!(lot.progressed(PODS, 6), ["a"]);
-    assert!(!lot.pending.has_pending(&"a"));
-    assert_eq!(lot.pending.next_tick(lot.now), None);
+    assert_eq!(lot.progressed(PODS, 6), [key("a")]);
+    assert!(!lot.table().has_pending(&key("a")));
+    assert_eq!(lot.table().next_tick(lot.now), None);
 }
 
 // W3
 #[test]
 fn what_a_cache_shows_already_is_not_waited_for() {
-    let mut lot = Lot::new();
+    let lot = Bench::new();
     lot.progressed(SITES, 5);
-    assert_eq!(lot.wrote(SITES, &pod(), Expectation::Reached(Version(5))), Transition::Unchanged);
+    assert_eq!(lot.wrote_to(SITES, &pod(), Expectation::Reached(Version(5))), Transition::Unchanged);
     lot.show(PODS, &pod(), cached("u", 7));
-    assert_eq!(lot.wrote(PODS, &pod(), Expectation::Reached(Version(7))), Transition::Unchanged);
-    assert_eq!(lot.wrote(PODS, &pod(), Expectation::Reached(Version(8))), Transition::Waits);
+    assert_eq!(lot.wrote_to(PODS, &pod(), Expectation::Reached(Version(7))), Transition::Unchanged);
+    assert_eq!(lot.wrote_to(PODS, &pod(), Expectation::Reached(Version(8))), Transition::Waits);
     assert_eq!(
-        lot.wrote(PODS, &pod(), Expectation::Reached(Version(7))),
+        lot.wrote_to(PODS, &pod(), Expectation::Reached(Version(7))),
         Transition::Released,
         "the last word counts"
     );
@@ -151,12 +139,12 @@ fn a_deletion_is_seen_by_its_mark_or_by_the_uid_going() {
         (Expectation::Marked { uid: "u".into(), version: Version(7) }, cached("u", 6), CachedState::Absent),
         (Expectation::Absent, cached("u", 6), CachedState::Absent),
     ] {
-        let mut lot = Lot::new();
+        let lot = Bench::new();
         lot.show(PODS, &pod(), before);
-        assert_eq!(lot.wrote(PODS, &pod(), expectation.clone()), Transition::Waits, "{expectation:?}");
+        assert_eq!(lot.wrote_to(PODS, &pod(), expectation.clone()), Transition::Waits, "{expectation:?}");
         assert!(lot.progressed(PODS, 5).is_empty(), "{expectation:?}");
         lot.show(PODS, &pod(), seen);
-        assert_eq!(lot.progressed(PODS, 6), ["a"], "{expectation:?}");
+        assert_eq!(lot.progressed(PODS, 6), [key("a")], "{expectation:?}");
     }
 }
 
@@ -170,46 +158,46 @@ fn a_finalizers_removal_is_seen_by_its_going_since_its_answer_has_the_old_versio
     };
     let expectation = || Expectation::Released { uid: "u".into(), finalizer: "ours".into() };
     for seen in [held(&["theirs"]), CachedState::Absent, cached("v", 6)] {
-        let mut lot = Lot::new();
+        let lot = Bench::new();
         lot.show(SITES, &pod(), held(&["theirs", "ours"]));
-        assert_eq!(lot.wrote(SITES, &pod(), expectation()), Transition::Waits);
+        assert_eq!(lot.wrote_to(SITES, &pod(), expectation()), Transition::Waits);
         assert!(lot.progressed(SITES, 5).is_empty());
         lot.show(SITES, &pod(), seen);
-        assert_eq!(lot.progressed(SITES, 6), ["a"]);
+        assert_eq!(lot.progressed(SITES, 6), [key("a")]);
     }
 }
 
 // W9
 #[test]
 fn after_a_conflict_a_key_waits_a_second_for_somebody_elses_change() {
-    let mut lot = Lot::new();
+    let mut lot = Bench::new();
     lot.show(SITES, &pod(), cached("u", 5));
-    assert_eq!(lot.wrote(SITES, &pod(), Expectation::NewerThan(Version(5))), Transition::Waits);
+    assert_eq!(lot.wrote_to(SITES, &pod(), Expectation::NewerThan(Version(5))), Transition::Waits);
     assert!(lot.progressed(SITES, 9).is_empty(), "the object is what it was");
     assert_eq!(lot.given_up_after(10 * SECOND), Some(FOR_FOREIGN_CHANGE));
-    lot.wrote(SITES, &pod(), Expectation::NewerThan(Version(5)));
+    lot.wrote_to(SITES, &pod(), Expectation::NewerThan(Version(5)));
     lot.show(SITES, &pod(), cached("u", 6));
-    assert_eq!(lot.progressed(SITES, 10), ["a"]);
+    assert_eq!(lot.progressed(SITES, 10), [key("a")]);
     lot.show(SITES, &pod(), CachedState::Absent);
-    assert_eq!(lot.wrote(SITES, &pod(), Expectation::NewerThan(Version(6))), Transition::Unchanged);
+    assert_eq!(lot.wrote_to(SITES, &pod(), Expectation::NewerThan(Version(6))), Transition::Unchanged);
 }
 
 // W3
 #[test]
 fn the_deadline_runs_while_the_watch_is_open() {
-    let mut lot = Lot::new();
-    lot.wrote(SITES, &pod(), Expectation::Reached(Version(5)));
+    let mut lot = Bench::new();
+    lot.wrote_to(SITES, &pod(), Expectation::Reached(Version(5)));
     assert_eq!(lot.given_up_after(600 * SECOND), Some(WHILE_OPEN));
     lot.caches.shut.borrow_mut().push(SITES);
-    lot.wrote(SITES, &pod(), Expectation::Reached(Version(5)));
+    lot.wrote_to(SITES, &pod(), Expectation::Reached(Version(5)));
     assert_eq!(lot.given_up_after(600 * SECOND), Some(IN_OUTAGE));
 }
 
 // W3
 #[test]
 fn time_in_an_outage_does_not_count_towards_the_time_of_an_open_watch() {
-    let mut lot = Lot::new();
-    lot.wrote(SITES, &pod(), Expectation::Reached(Version(5)));
+    let mut lot = Bench::new();
+    lot.wrote_to(SITES, &pod(), Expectation::Reached(Version(5)));
     lot.caches.shut.borrow_mut().push(SITES);
     assert_eq!(lot.given_up_after(100 * SECOND), None);
     lot.caches.shut.borrow_mut().clear();
@@ -220,8 +208,7 @@ fn time_in_an_outage_does_not_count_towards_the_time_of_an_open_watch() {
 // W3
 #[test]
 fn a_batch_costs_in_proportion_to_what_it_changed() {
-    let mut lot =
-        Lot { pending: WriteRecords::<u32>::default(), caches: Fake::default(), now: Instant::now() };
+    let lot = Bench::new();
     let object = |n: u32| ObjectKey::new("shop", n.to_string());
     for n in 0..10_000 {
         let expectation = if n % 2 == 0 {
@@ -229,19 +216,15 @@ fn a_batch_costs_in_proportion_to_what_it_changed() {
         } else {
             Expectation::Reached(Version(u64::from(n) + 100))
         };
-        lot.caches.show(PODS, &object(n), cached("u", 7));
-        assert_eq!(
-            lot.pending.expect(&n, (PODS, &object(n)), expectation, lot.now, &lot.caches),
-            Transition::Waits
-        );
+        lot.show(PODS, &object(n), cached("u", 7));
+        assert_eq!(lot.expects(&n.to_string(), (PODS, &object(n)), expectation), Transition::Waits);
     }
     lot.caches.looks.set(0);
-    lot.caches.show(PODS, &object(4), CachedState::Absent);
-    lot.pending.changed(PODS, &object(4));
-    lot.pending.changed(PODS, &ObjectKey::new("shop", "somebody"));
-    assert_eq!(lot.brought(PODS, 50, ProgressVia::Watch), [4]);
-    assert_eq!(lot.brought(PODS, 103, ProgressVia::Watch), [1, 3]);
-    assert_eq!(lot.caches.looks.get(), 1, "nobody looked at what did not change");
+    lot.show(PODS, &object(4), CachedState::Absent);
+    lot.table().changed(PODS, &key("somebody"));
+    assert_eq!(lot.brought(PODS, 50, ProgressVia::Watch), [object(4)]);
+    assert_eq!(lot.brought(PODS, 103, ProgressVia::Watch), [object(1), object(3)]);
+    assert_eq!(lot.caches.looks.get(), 1, "no cache is asked for what did not change");
     let all = lot.brought(PODS, 20_000, ProgressVia::Replace);
     assert_eq!(all.len(), 4_998, "a list is looked through whole");
 }
@@ -249,52 +232,45 @@ fn a_batch_costs_in_proportion_to_what_it_changed() {
 // W3
 #[test]
 fn a_list_shows_what_no_change_told_of() {
-    let mut lot = Lot::new();
+    let lot = Bench::new();
     lot.show(PODS, &pod(), cached("u", 6));
-    lot.wrote(PODS, &pod(), Expectation::Gone { uid: "u".into() });
-    lot.caches.show(PODS, &pod(), CachedState::Absent);
+    lot.wrote_to(PODS, &pod(), Expectation::Gone { uid: "u".into() });
+    lot.caches.shown.borrow_mut().insert((PODS, pod()), CachedState::Absent);
     assert!(lot.progressed(PODS, 7).is_empty());
-    assert_eq!(lot.brought(PODS, 8, ProgressVia::Replace), ["a"]);
+    assert_eq!(lot.brought(PODS, 8, ProgressVia::Replace), [key("a")]);
 }
 
 // W3
 #[test]
 fn a_new_epoch_releases() {
-    let mut lot = Lot::new();
-    lot.wrote(SITES, &pod(), Expectation::Reached(Version(500)));
-    assert_eq!(lot.brought(SITES, 3, ProgressVia::NewEpoch), ["a"]);
+    let lot = Bench::new();
+    lot.wrote_to(SITES, &pod(), Expectation::Reached(Version(500)));
+    assert_eq!(lot.brought(SITES, 3, ProgressVia::NewEpoch), [key("a")]);
     assert_eq!(
-        lot.wrote(SITES, &pod(), Expectation::Reached(Version(4))),
+        lot.wrote_to(SITES, &pod(), Expectation::Reached(Version(4))),
         Transition::Waits,
         "old versions mean nothing"
     );
-    assert_eq!(lot.progressed(SITES, 4), ["a"]);
+    assert_eq!(lot.progressed(SITES, 4), [key("a")]);
 }
 
 // W10
 #[test]
 fn whose_reply_was_lost_waits_for_what_the_server_says() {
-    let mut lot = Lot::new();
+    let lot = Bench::new();
     lot.show(PODS, &pod(), cached("u", 4));
-    assert_eq!(lot.wrote(PODS, &pod(), Expectation::ReplyLost), Transition::Waits);
+    assert_eq!(lot.wrote_to(PODS, &pod(), Expectation::ReplyLost), Transition::Waits);
     assert!(lot.progressed(PODS, 9).is_empty());
-    let (now, place) = (lot.now, pod());
-    let answer = |lot: &mut Lot, expectation| {
-        lot.pending.reply_found(&"a", (PODS, &place), expectation, now, &lot.caches)
-    };
-    assert_eq!(answer(&mut lot, Expectation::Reached(Version(12))), Transition::Unchanged);
-    assert_eq!(lot.progressed(PODS, 12), ["a"]);
-    assert_eq!(
-        answer(&mut lot, Expectation::Reached(Version(99))),
-        Transition::Unchanged,
-        "nobody asks any more"
-    );
-    assert!(!lot.pending.has_pending(&"a"));
+    assert!(lot.table().awaits_reply(&key("a"), &pod()));
+    assert_eq!(lot.wrote_to(PODS, &pod(), Expectation::Reached(Version(12))), Transition::Unchanged);
+    assert!(!lot.table().awaits_reply(&key("a"), &pod()), "the server has said");
+    assert_eq!(lot.progressed(PODS, 12), [key("a")]);
+    assert!(!lot.table().has_pending(&key("a")));
 }
 
 #[derive(Clone, Debug)]
 enum Input {
-    Wrote { key: usize, source: usize, object: usize, expectation: usize, ahead: u64 },
+    Wrote { writer: usize, source: usize, object: usize, expectation: usize, ahead: u64 },
     Changed { source: usize, object: usize, cached: usize },
     Progressed { source: usize, ahead: u64 },
     Replaced { source: usize, ahead: u64 },
@@ -306,7 +282,7 @@ enum Input {
 fn input() -> impl Strategy<Value = Input> {
     prop_oneof![
         4 => (0..3usize, 0..2usize, 0..3usize, 0..7usize, 0..4u64)
-            .prop_map(|(key, source, object, expectation, ahead)| Input::Wrote { key, source, object, expectation, ahead }),
+            .prop_map(|(writer, source, object, expectation, ahead)| Input::Wrote { writer, source, object, expectation, ahead }),
         4 => (0..2usize, 0..3usize, 0..4usize)
             .prop_map(|(source, object, cached)| Input::Changed { source, object, cached }),
         4 => (0..2usize, 0..3u64).prop_map(|(source, ahead)| Input::Progressed { source, ahead }),
@@ -337,34 +313,35 @@ proptest! {
     fn nobody_is_forgotten_and_nobody_waits_for_ever(inputs in prop::collection::vec(input(), 1..80)) {
         const KEYS: [&str; 3] = ["a", "b", "c"];
         let objects = [pod(), ObjectKey::new("shop", "other"), ObjectKey::new("shop", "third")];
-        let mut lot = Lot::new();
-        let (mut held, mut at) = (BTreeMap::<&str, Instant>::new(), [0u64; 2]);
+        let mut lot = Bench::new();
+        let (mut held, mut at) = (BTreeMap::<ObjectKey, Instant>::new(), [0u64; 2]);
         for object in &objects {
             lot.show(SITES, object, cached("u", 0));
             lot.show(PODS, object, cached("u", 0));
         }
         for input in inputs {
             match input {
-                Input::Wrote { key, source, object, expectation: choice, ahead } => {
+                Input::Wrote { writer, source, object, expectation: choice, ahead } => {
                     let (place, expectation) = ((SourceId(source), &objects[object]), expectation(choice, at[source] + ahead));
-                    match lot.pending.expect(&KEYS[key], place, expectation, lot.now, &lot.caches) {
-                        Transition::Waits => prop_assert!(held.insert(KEYS[key], lot.now).is_none()),
-                        Transition::Released => prop_assert!(held.remove(KEYS[key]).is_some()),
+                    let name = KEYS[writer];
+                    match lot.expects(name, place, expectation) {
+                        Transition::Waits => prop_assert!(held.insert(key(name), lot.now).is_none()),
+                        Transition::Released => prop_assert!(held.remove(&key(name)).is_some()),
                         // A key that writes on waits for the last of its writes.
-                        Transition::Unchanged => { held.entry(KEYS[key]).and_modify(|since| *since = lot.now); }
+                        Transition::Unchanged => { held.entry(key(name)).and_modify(|since| *since = lot.now); }
                     }
                 }
                 Input::Progressed { source, ahead } => {
                     at[source] += ahead;
                     for key in lot.progressed(SourceId(source), at[source]) {
-                        prop_assert!(held.remove(key).is_some());
+                        prop_assert!(held.remove(&key).is_some());
                     }
                     prop_assert!(!lot.keeps_in_vain(SourceId(source)));
                 }
                 Input::Replaced { source, ahead } => {
                     at[source] += ahead;
                     for key in lot.brought(SourceId(source), at[source], ProgressVia::Replace) {
-                        prop_assert!(held.remove(key).is_some());
+                        prop_assert!(held.remove(&key).is_some());
                     }
                     prop_assert!(!lot.keeps_in_vain(SourceId(source)));
                 }
@@ -380,7 +357,7 @@ proptest! {
                 Input::Epoch { source } => {
                     at[source] = 0;
                     for key in lot.brought(SourceId(source), 0, ProgressVia::NewEpoch) {
-                        prop_assert!(held.remove(key).is_some());
+                        prop_assert!(held.remove(&key).is_some());
                     }
                 }
                 Input::Turned { source } => {
@@ -392,27 +369,24 @@ proptest! {
                 }
                 Input::Passed { millis } => {
                     let until = lot.now + Duration::from_millis(millis);
-                    while let Some(next) = lot.pending.next_tick(lot.now).filter(|next| *next <= until) {
+                    while let Some(next) = lot.next_tick().filter(|next| *next <= until) {
                         prop_assert!(next > lot.now, "a tick that does nothing comes again at once");
-                        lot.now = next;
-                        for key in lot.pending.tick(next, &lot.caches).1 {
-                            prop_assert!(held.remove(key).is_some());
+                        for key in lot.tick().into_iter().flatten() {
+                            prop_assert!(held.remove(&key).is_some());
                         }
                     }
                     lot.now = until;
                 }
             }
-            for key in KEYS {
-                prop_assert_eq!(lot.pending.has_pending(&key), held.contains_key(key));
+            for name in KEYS {
+                prop_assert_eq!(lot.table().has_pending(&key(name)), held.contains_key(&key(name)));
+                prop_assert_eq!(lot.is_held(name), held.contains_key(&key(name)), "it is held exactly while it waits");
             }
             for since in held.values() {
                 prop_assert!(lot.now - *since <= IN_OUTAGE + WHILE_OPEN + NOTICED_WITHIN);
             }
         }
-        while let Some(next) = lot.pending.next_tick(lot.now) {
-            lot.now = next;
-            lot.pending.tick(next, &lot.caches);
-        }
-        prop_assert!(lot.pending.is_empty());
+        while lot.tick().is_some() {}
+        prop_assert_eq!(lot.table().remembered(), 0);
     }
 }
